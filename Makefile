@@ -1,0 +1,59 @@
+# make app     set everything up and serve the dashboard on 127.0.0.1:8501
+# make test    set everything up and run lint, types, import rules and every test
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: app test lint check-types check-imports samples browser test-long gpu format clean
+
+app: .venv/app.stamp samples
+	$(BIN)/unifiednn app
+
+test: lint check-types check-imports samples browser
+	$(BIN)/pytest
+
+test-long: .venv/dev.stamp samples browser
+	$(BIN)/pytest -m "long or not gpu"
+
+gpu: .venv/dev.stamp samples
+	$(BIN)/pytest -m gpu
+
+lint: .venv/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+check-types: .venv/dev.stamp
+	$(BIN)/mypy
+
+check-imports: .venv/dev.stamp
+	$(BIN)/lint-imports --no-cache
+
+samples: .venv/app.stamp
+	$(BIN)/python -m sample_models.build
+
+# The browser of the system where there is one; else Debian's package; else Playwright's own download.
+browser: .venv/dev.stamp
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	       && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
+	  || $(BIN)/playwright install chromium
+
+format: .venv/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv static build *.egg-info
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "UnifiedNN needs Python 3.11 or newer; name one: make app PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+
+.venv/app.stamp: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable .
+	@touch $@
+
+.venv/dev.stamp: .venv/app.stamp
+	$(PIP) --editable '.[dev]'
+	@touch $@

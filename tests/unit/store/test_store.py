@@ -1,0 +1,188 @@
+import multiprocessing
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from unifiednn_core.clock import SimulatedClock
+from unifiednn_core.errors import IllegalTransition, NotFound
+from unifiednn_core.home import Home
+from unifiednn_core.lifecycle import Event, State
+from unifiednn_core.store import Store
+from unifiednn_core.store.database import WrongSchema
+from unifiednn_core.store.runs import WorkerIdentity
+from unifiednn_core.store.schema import RunRow, StepRow, SubModelRow
+from unifiednn_core.store.telemetry import Batch
+
+
+def add_run(store: Store, run_id: str, created_at_s: float = 0.0, device: str = "cpu") -> None:
+    run = RunRow(id=run_id, name=run_id, state="queued", device=device, spec={}, threads=1, created_at_s=created_at_s)
+    submodels = [
+        SubModelRow(
+            run_id=run_id,
+            name=name,
+            arrival=place,
+            state="queued",
+            priority=0,
+            model_format="pt2",
+            parameters=1,
+            epochs=1,
+            steps_total=10,
+        )
+        for place, name in enumerate(("a", "b"))
+    ]
+    store.runs.add(run, submodels)
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock(1000.0)
+
+
+@pytest.fixture
+def store(home: Home, clock: SimulatedClock) -> Store:
+    return Store.open(home, clock)
+
+
+def test_states_follow_the_table_and_leave_a_history(store: Store, clock: SimulatedClock) -> None:
+    add_run(store, "r")
+    store.runs.transition("r", None, Event.CLAIM)
+    clock.advance(5)
+    store.runs.transition("r", None, Event.BEGIN)
+    clock.advance(5)
+    store.runs.transition("r", None, Event.COMPLETE)
+    run, _ = store.runs.get("r")
+    assert (run.state, run.started_at_s, run.ended_at_s) == ("completed", 1005.0, 1010.0)
+    with pytest.raises(IllegalTransition) as raised:
+        store.runs.transition("r", None, Event.PAUSE)
+    assert raised.value.history == ("queued", "starting", "running", "completed")
+
+
+def test_an_order_and_the_state_that_shows_it_are_one_transaction(store: Store) -> None:
+    add_run(store, "r")
+    store.runs.transition("r", "a", Event.BEGIN)
+    assert store.commands.issue("r", "a", Event.PAUSE) is State.PAUSING
+    with pytest.raises(IllegalTransition):
+        store.commands.issue("r", "a", Event.RESUME)
+    [command] = store.commands.open("r")
+    assert (command.submodel, command.event) == ("a", Event.PAUSE)
+    store.commands.applied([command.id])
+    assert store.commands.open("r") == []
+
+
+def test_what_the_store_does_not_know_is_named(store: Store) -> None:
+    add_run(store, "r")
+    with pytest.raises(NotFound, match="no run 'x'"):
+        store.runs.get("x")
+    with pytest.raises(NotFound, match="It has: a, b"):
+        store.runs.transition("r", "x", Event.BEGIN)
+
+
+def test_a_device_takes_one_run_at_a_time_in_order_of_arrival(store: Store) -> None:
+    add_run(store, "second", created_at_s=2)
+    add_run(store, "first", created_at_s=1)
+    add_run(store, "elsewhere", created_at_s=0, device="cuda:0")
+    assert store.runs.claim_next("cpu") == "first"
+    assert store.runs.claim_next("cpu") is None
+    assert store.runs.claim_next("cuda:0") == "elsewhere"
+    for event in (Event.BEGIN, Event.COMPLETE):
+        store.runs.transition("first", None, event)
+    assert store.runs.claim_next("cpu") == "second"
+
+
+def test_a_resumed_run_keeps_its_device(store: Store) -> None:
+    add_run(store, "a", created_at_s=1)
+    add_run(store, "b", created_at_s=2)
+    assert store.runs.claim_next("cpu") == "a"
+    store.runs.register_worker("a", WorkerIdentity(1, 1.0, "boot"))
+    for event in (Event.BEGIN, Event.PAUSE, Event.HOLD, Event.RESUME):
+        store.runs.transition("a", None, event)
+    assert store.runs.claim_next("cpu") is None
+
+
+def _claim(root: str, start: threading.Event, won: "multiprocessing.Queue[str | None]") -> None:
+    store = Store.open(Home(Path(root)))
+    start.wait()
+    won.put(store.runs.claim_next("cpu"))
+
+
+def test_of_many_supervisors_one_gets_the_run(home: Home) -> None:
+    add_run(Store.open(home), "only")
+    context = multiprocessing.get_context("spawn")
+    start, won = context.Event(), context.Queue()
+    processes = [context.Process(target=_claim, args=(str(home.root), start, won)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    start.set()
+    results = [won.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join()
+    assert sorted(results, key=str) == [None, None, None, "only"]
+
+
+def test_a_dead_worker_interrupts_what_had_not_ended(store: Store) -> None:
+    add_run(store, "r")
+    store.runs.claim_next("cpu")
+    store.runs.transition("r", None, Event.BEGIN)
+    store.runs.transition("r", "a", Event.BEGIN)
+    store.runs.transition("r", "a", Event.COMPLETE)
+    store.runs.lose("r", "It died.", "Again.")
+    store.runs.lose("r", "It died.", "Again.")  # a second supervisor saw it, too
+    run, (a, b) = store.runs.get("r")
+    assert (run.state, a.state, b.state) == ("interrupted", "completed", "interrupted")
+    assert b.cause == "It died."
+
+
+def test_a_batch_is_written_whole_or_not_at_all(store: Store) -> None:
+    add_run(store, "r")
+    step = {"run_id": "r", "submodel": "a", "attempt": 1, "epoch": 0.1, "loss": 1.0, "accuracy": None}
+    store.telemetry.write("r", Batch(steps=[StepRow(step=1, **step)], submodels={"a": {"steps_done": 1}}))
+    doubled = Batch(steps=[StepRow(step=2, **step), StepRow(step=1, **step)], submodels={"a": {"steps_done": 2}})
+    with pytest.raises(Exception, match="UNIQUE"):
+        store.telemetry.write("r", doubled)
+    history = store.telemetry.history("r", None)
+    assert [row.step for row in history.steps["a"]] == [1]
+    assert store.runs.get("r")[1][0].steps_done == 1
+
+
+def test_readers_see_one_moment_while_others_write(store: Store, home: Home) -> None:
+    add_run(store, "r")
+    other = sqlite3.connect(home.root / "unifiednn.sqlite3", isolation_level=None)
+    assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("UPDATE runs SET name = 'changed'")
+    assert store.runs.get("r")[0].name == "r"
+    other.execute("COMMIT")
+    assert store.runs.get("r")[0].name == "changed"
+    other.close()
+
+
+def test_a_store_of_another_version_is_refused_with_the_way_out(home: Home) -> None:
+    Store.open(home).close()
+    with sqlite3.connect(home.root / "unifiednn.sqlite3") as connection:
+        connection.execute("UPDATE schema_version SET version = 99")
+    connection.close()
+    with pytest.raises(WrongSchema, match="UNIFIEDNN_HOME"):
+        Store.open(home)
+
+
+def test_a_read_only_store_says_so_instead_of_half_writing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_run(store, "r")
+    with store._database.write() as session:
+        session.connection().exec_driver_sql("PRAGMA query_only = ON")
+        with pytest.raises(OperationalError, match="readonly"):
+            session.connection().exec_driver_sql("UPDATE runs SET name = 'x'")
+        session.connection().exec_driver_sql("PRAGMA query_only = OFF")
+    assert store.runs.get("r")[0].name == "r"
+
+
+def test_drafts_are_kept_replaced_and_forgotten(store: Store) -> None:
+    store.library.save_draft("d", {"name": "one"})
+    store.library.save_draft("d", {"name": "two"})
+    assert store.library.draft("d") == {"name": "two"}
+    store.library.delete_draft("d")
+    store.library.delete_draft("d")
+    with pytest.raises(NotFound):
+        store.library.draft("d")

@@ -1,0 +1,69 @@
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unifiednn_core.errors import IllegalTransition
+from unifiednn_core.lifecycle import ENDED, PERSON_EVENTS, TRANSITIONS, Event, State, actions, next_state
+
+
+@given(st.sampled_from(State), st.sampled_from(Event))
+def test_a_pair_outside_the_table_is_an_error_that_names_what_is_possible(state: State, event: Event) -> None:
+    if (state, event) in TRANSITIONS:
+        assert next_state("lenet", state, event) is TRANSITIONS[state, event]
+        return
+    with pytest.raises(IllegalTransition) as raised:
+        next_state("lenet", state, event, ["queued", "running"])
+    assert "lenet is " + state in str(raised.value)
+    assert "queued → running" in str(raised.value)
+    for allowed in raised.value.allowed:
+        assert (state, Event(allowed)) in TRANSITIONS
+
+
+def test_an_ended_state_allows_nothing() -> None:
+    assert not {before for before, _ in TRANSITIONS} & ENDED
+
+
+def test_every_state_but_the_first_can_be_reached() -> None:
+    reached, todo = {State.DRAFT}, [State.DRAFT]
+    while todo:
+        here = todo.pop()
+        for (before, _), after in TRANSITIONS.items():
+            if before is here and after not in reached:
+                reached.add(after)
+                todo.append(after)
+    assert reached == set(State)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (State.DRAFT, {Event.SUBMIT}),
+        (State.QUEUED, {Event.PAUSE, Event.STOP}),
+        (State.RUNNING, {Event.PAUSE, Event.STOP}),
+        (State.PAUSING, {Event.STOP}),
+        (State.PAUSED, {Event.RESUME, Event.STOP}),
+        (State.STOPPING, set()),
+        (State.COMPLETED, set()),
+    ],
+)
+def test_people_are_offered_what_changes_something(state: State, expected: set[Event]) -> None:
+    assert actions(state) == expected
+
+
+@given(st.sampled_from(State), st.lists(st.sampled_from(sorted(PERSON_EVENTS)), max_size=6))
+def test_whatever_people_ask_a_worker_can_always_come_to_an_end(state: State, asked: list[Event]) -> None:
+    for event in asked:
+        if event in actions(state):
+            state = next_state("run", state, event)
+    if state not in ENDED and state is not State.DRAFT:
+        assert (state, Event.LOSE) in TRANSITIONS
+        assert (state, Event.FAIL) in TRANSITIONS
+
+
+def test_the_error_survives_a_process_border() -> None:
+    error = IllegalTransition("run", "completed", "pause", [], ["running"])
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+    assert "this state is final" in str(again)

@@ -1,0 +1,1 @@
+"""UnifiedNN trains many people's networks on one device as one hybrid model."""

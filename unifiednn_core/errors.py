@@ -1,0 +1,79 @@
+"""Everything that can go wrong, and how it is told to a person.
+
+UnifiedNNError
+├── BadInput           (ValueError)    carries findings: what was asked for cannot be done
+├── NotFound           (LookupError)   a run, sub-model or file that the store does not know
+├── IllegalTransition  (RuntimeError)  a state does not allow the event; carries the history
+├── HostileFile        (ValueError)    an uploaded file asks for something no model needs
+└── IntakeFailed       (RuntimeError)  the process that reads uploaded files died or ran out of its limits
+
+A message says what is wrong, where, and what to do. A `Finding` is the same three things as a value, so that a
+page, the command line and a JSON document can each show them in their own way.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Finding(BaseModel):
+    """One thing that a check found.
+
+    `field` is the path of the entry in the spec (`submodels.lenet.hyperparameters.learning_rate`) or the name of
+    the file that is meant. Errors forbid the start; warnings can be overridden.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    severity: Literal["error", "warning"] = "error"
+    title: str
+    field: str
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message} {self.remedy}"
+
+
+class UnifiedNNError(Exception):
+    """Base of all errors that this project raises on purpose."""
+
+
+class BadInput(UnifiedNNError, ValueError):
+    """What was asked for cannot be done; `findings` say why and what to do."""
+
+    def __init__(self, findings: Sequence[Finding]):
+        self.findings = tuple(findings)
+        super().__init__("\n".join(str(finding) for finding in self.findings))
+
+    @classmethod
+    def of(cls, title: str, *, field: str, message: str, remedy: str) -> "BadInput":
+        """One error finding, raised as an exception."""
+        return cls([Finding(title=title, field=field, message=message, remedy=remedy)])
+
+
+class NotFound(UnifiedNNError, LookupError):
+    """The store does not know a thing of this name. List the known ones with `unifiednn runs`."""
+
+
+class HostileFile(UnifiedNNError, ValueError):
+    """An uploaded file asks for something that no model needs; it is refused before anything of it is used."""
+
+
+class IntakeFailed(UnifiedNNError, RuntimeError):
+    """The process that reads uploaded files died or ran out of its limits; nothing was taken in."""
+
+
+class IllegalTransition(UnifiedNNError, RuntimeError):
+    """A state does not allow an event. `history` holds the states before, oldest first."""
+
+    def __init__(self, what: str, state: str, event: str, allowed: Sequence[str], history: Sequence[str] = ()):
+        self.what, self.state, self.event = what, state, event
+        self.allowed, self.history = tuple(allowed), tuple(history)
+        possible = ", ".join(self.allowed) or "nothing: this state is final"
+        past = f" Before: {' → '.join(self.history)}." if self.history else ""
+        super().__init__(f"{what} is {state}, which does not allow '{event}'. Possible now: {possible}.{past}")
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.what, self.state, self.event, self.allowed, self.history)

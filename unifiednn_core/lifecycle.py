@@ -1,0 +1,107 @@
+"""The states of a run and of a sub-model, and the one table of moves between them.
+
+Run and sub-model share this vocabulary. People cause `submit`, `pause`, `resume` and `stop`; the machine reports the
+rest. Buttons, command line and service all ask this table what is possible, so they cannot disagree.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from unifiednn_core.errors import IllegalTransition
+
+
+class State(StrEnum):
+    """Where a run or a sub-model stands."""
+
+    DRAFT = "draft"
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+class Event(StrEnum):
+    """What happens to a run or a sub-model."""
+
+    SUBMIT = "submit"  # a person hands it in
+    CLAIM = "claim"  # a worker is being started for it
+    BEGIN = "begin"  # the first step after a wait is about to run
+    PAUSE = "pause"  # a person asks for a pause
+    HOLD = "hold"  # the pause is reached, at a step boundary
+    RESUME = "resume"  # a person asks to go on
+    STOP = "stop"  # a person asks to end it, keeping what was learnt
+    HALT = "halt"  # the stop is reached, at a step boundary
+    COMPLETE = "complete"  # everything that was asked for is done
+    FAIL = "fail"  # an error ended it; cause and remedy are recorded
+    LOSE = "lose"  # its process or host died
+
+
+S, E = State, Event
+
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (S.DRAFT, E.SUBMIT): S.QUEUED,
+    (S.QUEUED, E.CLAIM): S.STARTING,
+    (S.QUEUED, E.BEGIN): S.RUNNING,
+    (S.STARTING, E.BEGIN): S.RUNNING,
+    (S.QUEUED, E.PAUSE): S.PAUSING,
+    (S.STARTING, E.PAUSE): S.PAUSING,
+    (S.RUNNING, E.PAUSE): S.PAUSING,
+    (S.PAUSING, E.PAUSE): S.PAUSING,  # asked twice
+    (S.PAUSING, E.BEGIN): S.PAUSING,  # the request overtook the report of the first step
+    (S.PAUSING, E.HOLD): S.PAUSED,
+    (S.PAUSED, E.RESUME): S.QUEUED,
+    (S.QUEUED, E.STOP): S.STOPPING,
+    (S.STARTING, E.STOP): S.STOPPING,
+    (S.RUNNING, E.STOP): S.STOPPING,
+    (S.PAUSING, E.STOP): S.STOPPING,
+    (S.PAUSED, E.STOP): S.STOPPING,
+    (S.STOPPING, E.STOP): S.STOPPING,  # asked twice, or once for it and once for its run
+    (S.STOPPING, E.BEGIN): S.STOPPING,  # the request overtook the report of the first step
+    (S.STOPPING, E.HOLD): S.STOPPING,  # the stop overtook the pause
+    (S.STOPPING, E.HALT): S.STOPPED,
+    (S.RUNNING, E.COMPLETE): S.COMPLETED,
+    (S.PAUSING, E.COMPLETE): S.COMPLETED,
+    (S.PAUSED, E.COMPLETE): S.COMPLETED,  # the last sub-model of a paused run was stopped
+    (S.STOPPING, E.COMPLETE): S.COMPLETED,
+    (S.QUEUED, E.FAIL): S.FAILED,
+    (S.STARTING, E.FAIL): S.FAILED,
+    (S.RUNNING, E.FAIL): S.FAILED,
+    (S.PAUSING, E.FAIL): S.FAILED,
+    (S.PAUSED, E.FAIL): S.FAILED,
+    (S.STOPPING, E.FAIL): S.FAILED,
+    (S.QUEUED, E.LOSE): S.INTERRUPTED,
+    (S.STARTING, E.LOSE): S.INTERRUPTED,
+    (S.RUNNING, E.LOSE): S.INTERRUPTED,
+    (S.PAUSING, E.LOSE): S.INTERRUPTED,
+    (S.PAUSED, E.LOSE): S.INTERRUPTED,
+    (S.STOPPING, E.LOSE): S.INTERRUPTED,
+}
+
+PERSON_EVENTS = frozenset({E.SUBMIT, E.PAUSE, E.RESUME, E.STOP})
+ENDED = frozenset({S.COMPLETED, S.STOPPED, S.FAILED, S.INTERRUPTED})
+# A worker process exists, or is being started, for a run in one of these states.
+HOLDS_DEVICE = frozenset({S.STARTING, S.RUNNING, S.PAUSING, S.PAUSED, S.STOPPING})
+
+
+def next_state(what: str, state: State, event: Event, history: Sequence[str] = ()) -> State:
+    """State that `event` leads to; raises `IllegalTransition` naming `what` where the table has no such move."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        allowed = [e.value for s, e in TRANSITIONS if s is state]
+        raise IllegalTransition(what, state.value, event.value, allowed, history) from None
+
+
+def actions(state: State) -> frozenset[Event]:
+    """What a person can usefully do to a thing in this state."""
+    return frozenset(
+        event
+        for (before, event), after in TRANSITIONS.items()
+        if before is state is not after and event in PERSON_EVENTS
+    )

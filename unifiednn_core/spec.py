@@ -1,0 +1,291 @@
+"""What can be asked for: a run, its sub-models and their hyper-parameters, as JSON in and out.
+
+`parse_run` is the way in: it turns every mistake into a finding that names the field and the remedy.
+"""
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Choice
+from unifiednn_core.errors import BadInput, Finding
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+MAX_SPEC_BYTES = 4 * 1024**2
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class PolicySpec(BaseModel):
+    """Name of a policy and, beside it, the policy's own parameters: `{"name": "sjf", "by": "epochs"}`."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = "fcfs"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Everything beside the name; the policy itself checks it."""
+        return dict(self.model_extra or {})
+
+
+class LRSchedulerSpec(_Part):
+    """LR scheduler by torch's arguments; stepped once per epoch unless `per` is "step"."""
+
+    name: str
+    args: Annotated[dict[str, Any], Field(validate_default=True)] = {}
+    per: Literal["epoch", "step"] = "epoch"
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        return _known(name, LR_SCHEDULERS, "LR scheduler")
+
+    @field_validator("args")
+    @classmethod
+    def _arguments(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        return _arguments(args, LR_SCHEDULERS.get(info.data.get("name", "")))
+
+
+class Hyperparameters(_Part):
+    """How one sub-model is trained. This object is the hyper-parameter file that a user uploads."""
+
+    epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 32
+    optimizer: str = "sgd"
+    learning_rate: Annotated[float, Field(gt=0)] = 0.01
+    optimizer_args: dict[str, Any] = {}
+    criterion: str = "cross_entropy"
+    criterion_args: dict[str, Any] = {}
+    lr_scheduler: LRSchedulerSpec | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """Seed of this sub-model; without one the run's seed is taken."""
+    drop_last: bool = False
+    techniques: list[str] = []
+
+    @field_validator("optimizer")
+    @classmethod
+    def _optimizer(cls, name: str) -> str:
+        return _known(name, OPTIMIZERS, "optimizer")
+
+    @field_validator("criterion")
+    @classmethod
+    def _criterion(cls, name: str) -> str:
+        return _known(name, CRITERIA, "criterion")
+
+    @field_validator("optimizer_args")
+    @classmethod
+    def _optimizer_args(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        return _arguments(args, OPTIMIZERS.get(info.data.get("optimizer", "")))
+
+    @field_validator("criterion_args")
+    @classmethod
+    def _criterion_args(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        return _arguments(args, CRITERIA.get(info.data.get("criterion", "")))
+
+    @field_validator("techniques")
+    @classmethod
+    def _techniques(cls, names: list[str]) -> list[str]:
+        if names:
+            raise PydanticCustomError("unknown_name", "No techniques exist yet. Leave the list empty.")
+        return names
+
+
+class ArchitectureSpec(_Part):
+    """A network of the architecture registry, for model files that hold weights alone."""
+
+    name: str
+    args: dict[str, Any] = {}
+
+
+class SubModelSpec(_Part):
+    """One submitted network, its data and how it is trained. Paths are relative to the spec file."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    model: Annotated[str, Field(min_length=1)]
+    architecture: ArchitectureSpec | None = None
+    train_data: Annotated[str, Field(min_length=1)]
+    test_data: str | None = None
+    scale: float | None = None
+    """Factor for integer inputs, so that the resident copy can stay uint8 (1/255 for images)."""
+    mean: float | None = None
+    std: Annotated[float, Field(gt=0)] | None = None
+    priority: int = 0
+    """Lower goes first."""
+    hyperparameters: Hyperparameters = Hyperparameters()
+
+
+class RunSpec(_Part):
+    """One hybrid model to be trained on one device."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)] = "run"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    profile: Literal["exact"] = "exact"
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """CPU threads of one step; equal bits need equal threads. Without one: all cores but one."""
+    policy: PolicySpec = PolicySpec()
+    submodels: tuple[SubModelSpec, ...]
+
+    @model_validator(mode="after")
+    def _some_with_distinct_names(self) -> Self:
+        if not self.submodels:
+            raise PydanticCustomError(
+                "duplicate_name", "There is no sub-model to train. Add at least one.", {"field": "submodels"}
+            )
+        seen: set[str] = set()
+        for submodel in self.submodels:
+            if submodel.name.lower() in seen:
+                raise PydanticCustomError(
+                    "duplicate_name",
+                    "Two sub-models are called '{name}'. Give each its own name.",
+                    {"name": submodel.name, "field": f"submodels.{submodel.name}.name"},
+                )
+            seen.add(submodel.name.lower())
+        return self
+
+    def seed_of(self, submodel: SubModelSpec) -> int:
+        """Seed that the sub-model's RNG and data order start from."""
+        own = submodel.hyperparameters.seed
+        return self.seed if own is None else own
+
+    def to_json(self) -> str:
+        """Spec as JSON; `parse_run` reads it back to an equal one."""
+        return self.model_dump_json(indent=2, exclude_none=True)
+
+
+def parse_run(data: object) -> RunSpec:
+    """Read a run from parsed JSON; raises `BadInput` with one finding for each mistake."""
+    try:
+        return RunSpec.model_validate(data)
+    except ValidationError as error:
+        raise BadInput([_finding(detail, data) for detail in error.errors()]) from None
+
+
+def parse_hyperparameters(data: object) -> Hyperparameters:
+    """Read a hyper-parameter file; raises `BadInput` with one finding for each mistake."""
+    try:
+        return Hyperparameters.model_validate(data)
+    except ValidationError as error:
+        raise BadInput([_finding(detail, data) for detail in error.errors()]) from None
+
+
+def load_run(path: Path) -> RunSpec:
+    """Read a spec file; raises `BadInput` where it is missing, no JSON, or asks for what cannot be done."""
+    try:
+        size_bytes = path.stat().st_size
+        text = path.read_text(encoding="utf-8") if size_bytes <= MAX_SPEC_BYTES else ""
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise BadInput.of(
+            "Spec not readable",
+            field=str(path),
+            message=f"The spec cannot be read: {reason}.",
+            remedy="Give the path of a JSON file such as sample_models/demo.json.",
+        ) from None
+    if size_bytes > MAX_SPEC_BYTES:
+        raise BadInput.of(
+            "Spec too large",
+            field=str(path),
+            message=f"The spec has {size_bytes} bytes.",
+            remedy=f"A spec is a small JSON file; at most {MAX_SPEC_BYTES} bytes are read.",
+        )
+    return parse_run(parse_json(text, field=str(path)))
+
+
+def parse_json(text: str, *, field: str) -> object:
+    """Parse JSON; raises `BadInput` with line and column of the first mistake."""
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        where = f"line {error.lineno}, column {error.colno}: {error.msg}" if isinstance(error, ValueError) else "depth"
+        raise BadInput.of(
+            "Not JSON", field=field, message=f"This is not JSON ({where}).", remedy="Correct the JSON there."
+        ) from None
+
+
+def _known(name: str, table: Mapping[str, Choice], what: str) -> str:
+    if name in table:
+        return name
+    close = difflib.get_close_matches(name.lower(), table, n=1)
+    guess = f" Did you mean '{close[0]}'?" if close else ""
+    raise PydanticCustomError(
+        "unknown_name",
+        "There is no {what} '{name}'.{guess} Choose one of: {valid}.",
+        {"what": what, "name": name, "guess": guess, "valid": ", ".join(table)},
+    )
+
+
+def _arguments(args: dict[str, Any], choice: Choice | None) -> dict[str, Any]:
+    if choice is None:  # the name is wrong already; that finding says so
+        return args
+    unknown = [name for name in args if name not in choice.arguments]
+    missing = [name for name in choice.required if name not in args]
+    valid = ", ".join(choice.arguments) or "none"
+    if unknown:
+        raise PydanticCustomError(
+            "unknown_name",
+            "{torch_class} has no argument '{name}' here. Choose from: {valid}.",
+            {"torch_class": choice.torch_class, "name": unknown[0], "valid": valid},
+        )
+    if missing:
+        raise PydanticCustomError(
+            "unknown_name",
+            "{torch_class} needs the argument '{name}'. Add it.",
+            {"torch_class": choice.torch_class, "name": missing[0]},
+        )
+    return args
+
+
+def _finding(detail: ErrorDetails, data: object) -> Finding:
+    context = detail.get("ctx", {})
+    field = str(context.get("field") or _field_path(detail["loc"], data) or "spec")
+    message, remedy = detail["msg"], "Correct this entry."
+    if detail["type"] in ("unknown_name", "duplicate_name"):  # our own messages end with the remedy
+        message, _, remedy = message.rpartition(". ") if message.count(". ") else (message, "", remedy)
+        message += "."
+    elif detail["type"] == "missing":
+        message, remedy = "This entry is missing.", "Add it."
+    elif detail["type"] == "extra_forbidden":
+        message, remedy = "There is no entry of this name.", "Remove it, or correct its spelling."
+    elif detail["type"] == "string_pattern_mismatch" and field.endswith("name"):
+        message = f"'{detail['input']}' cannot be a name."
+        remedy = "Use 1 to 64 letters, digits, '-' and '_', beginning with a letter or digit."
+    else:
+        message = f"{message}; it is {_short(detail['input'])}."
+    return Finding(title=field.rpartition(".")[2].replace("_", " ").capitalize(), field=field, message=message,
+                   remedy=remedy)  # fmt: skip
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _field_path(location: Sequence[str | int], data: object) -> str:
+    """Path with sub-models by name where they have one: `submodels.lenet.priority`."""
+    parts: list[str] = []
+    here = data
+    for key in location:
+        try:
+            here = here[key]  # type: ignore[index]
+        except (KeyError, IndexError, TypeError):
+            here = None
+        named = isinstance(key, int) and isinstance(here, Mapping) and isinstance(here.get("name"), str)
+        parts.append(str(here["name"]) if named and isinstance(here, Mapping) else str(key))
+    return ".".join(parts)

@@ -1,0 +1,33 @@
+"""What happened? The store is the only contract between server, command line and workers."""
+
+from unifiednn_core.clock import Clock, RealClock
+from unifiednn_core.home import Home
+from unifiednn_core.store.commands import Commands
+from unifiednn_core.store.database import Database
+from unifiednn_core.store.library import Library
+from unifiednn_core.store.runs import Runs
+from unifiednn_core.store.telemetry import Telemetry
+
+
+class Store:
+    """All parts of the store over one database."""
+
+    def __init__(self, database_url: str, clock: Clock | None = None):
+        clock = clock or RealClock()
+        self._database = Database(database_url)
+        self.runs = Runs(self._database, clock)
+        self.commands = Commands(self._database, self.runs, clock)
+        self.telemetry = Telemetry(self._database, clock)
+        self.library = Library(self._database, clock)
+
+    @classmethod
+    def open(cls, home: Home, clock: Clock | None = None) -> "Store":
+        """Open the store of a home, making its folders where they are missing."""
+        return cls(home.create().database_url, clock)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._database.close()
+
+
+__all__ = ["Store"]

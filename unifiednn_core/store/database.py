@@ -1,0 +1,70 @@
+"""Opening the database: SQLite in WAL mode by default, another database by URL."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, create_engine, event, select
+from sqlalchemy.orm import Session
+
+from unifiednn_core.errors import UnifiedNNError
+from unifiednn_core.store.schema import SCHEMA_VERSION, Base, SchemaRow
+
+BUSY_TIMEOUT_S = 30
+
+
+class WrongSchema(UnifiedNNError, RuntimeError):
+    """The database was written by another version of UnifiedNN."""
+
+
+class Database:
+    """Short read and write transactions over one URL. Safe to share between threads."""
+
+    def __init__(self, url: str):
+        self._engine = create_engine(url)
+        if self._engine.dialect.name == "sqlite":
+            event.listen(self._engine, "connect", _prepare_sqlite)
+            event.listen(self._engine, "begin", _begin_sqlite)
+        self._writing = self._engine.execution_options(write=True)
+        with self.write() as session:
+            Base.metadata.create_all(session.connection())
+            version = session.scalar(select(SchemaRow.version))
+            if version is None:
+                session.add(SchemaRow(version=SCHEMA_VERSION))
+            elif version != SCHEMA_VERSION:
+                raise WrongSchema(
+                    f"{self._engine.url} holds schema {version}, this program writes schema {SCHEMA_VERSION}. "
+                    "Use the program that wrote it, or set UNIFIEDNN_HOME to a new folder."
+                )
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A consistent look at one moment; nothing is written."""
+        with Session(self._engine) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """One transaction that holds the write lock from its start; commits at the end, or leaves no trace."""
+        with Session(self._writing, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._engine.dispose()
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # the begin event below decides how a transaction starts
+    for pragma in (
+        f"busy_timeout = {BUSY_TIMEOUT_S * 1000}",
+        "journal_mode = WAL",
+        "synchronous = FULL",  # an acknowledged command outlives a power cut
+        "foreign_keys = ON",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,184 @@
+"""The tables. Times are UTC seconds (`_at_s`), durations seconds, sizes bytes; JSON columns hold plain values."""
+
+from typing import Any
+
+from sqlalchemy import JSON, ForeignKeyConstraint, Index
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+SCHEMA_VERSION = 1
+
+
+class Base(DeclarativeBase):
+    """Base of all tables."""
+
+    type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON}  # noqa: RUF012  (SQLAlchemy's own idiom)
+
+
+class SchemaRow(Base):
+    """The one row that says which tables these are."""
+
+    __tablename__ = "schema_version"
+    version: Mapped[int] = mapped_column(primary_key=True)
+
+
+class RunRow(Base):
+    """One run."""
+
+    __tablename__ = "runs"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    state: Mapped[str] = mapped_column(index=True)
+    device: Mapped[str]
+    spec: Mapped[dict[str, Any]]
+    attempt: Mapped[int] = mapped_column(default=1)
+    threads: Mapped[int | None]
+    cause: Mapped[str | None]
+    remedy: Mapped[str | None]
+    created_at_s: Mapped[float]
+    started_at_s: Mapped[float | None]
+    ended_at_s: Mapped[float | None]
+    now_submodel: Mapped[str | None]
+    now_reason: Mapped[str | None]
+    memory_source: Mapped[str | None]
+    peak_memory_bytes: Mapped[int | None]
+    environment: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    graph: Mapped[str] = mapped_column(default="")
+    # Liveness of the worker: a heartbeat alone cannot tell a dead process from a busy one, a PID alone is reused.
+    worker_pid: Mapped[int | None]
+    worker_started_at_s: Mapped[float | None]
+    worker_boot_id: Mapped[str | None]
+    heartbeat_at_s: Mapped[float | None]
+
+
+class SubModelRow(Base):
+    """One sub-model of a run, with its latest figures."""
+
+    __tablename__ = "submodels"
+    __table_args__ = (ForeignKeyConstraint(["run_id"], ["runs.id"], ondelete="CASCADE"),)
+    run_id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    arrival: Mapped[int]
+    state: Mapped[str]
+    priority: Mapped[int]
+    model_format: Mapped[str]
+    parameters: Mapped[int]
+    epochs: Mapped[int]
+    epochs_done: Mapped[int] = mapped_column(default=0)
+    steps_total: Mapped[int]
+    steps_done: Mapped[int] = mapped_column(default=0)
+    service_s: Mapped[float] = mapped_column(default=0.0)
+    paused_s: Mapped[float] = mapped_column(default=0.0)
+    ended_at_s: Mapped[float | None]
+    train_loss: Mapped[float | None]
+    train_accuracy: Mapped[float | None]
+    test_loss: Mapped[float | None]
+    test_accuracy: Mapped[float | None]
+    peak_memory_bytes: Mapped[int | None]
+    cause: Mapped[str | None]
+    remedy: Mapped[str | None]
+    artifact: Mapped[str | None]
+    artifact_bytes: Mapped[int | None]
+    artifact_at_s: Mapped[float | None]
+    model_path: Mapped[str | None]
+    state_sha256: Mapped[str | None]
+
+
+class CommandRow(Base):
+    """Something a person asked of a running worker; acknowledged once this row is committed."""
+
+    __tablename__ = "commands"
+    __table_args__ = (Index("commands_open", "run_id", "applied_at_s"),)
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    run_id: Mapped[str]
+    submodel: Mapped[str | None]
+    verb: Mapped[str]
+    issued_at_s: Mapped[float]
+    applied_at_s: Mapped[float | None]
+
+
+class EventRow(Base):
+    """One line of a run's history."""
+
+    __tablename__ = "events"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    run_id: Mapped[str] = mapped_column(index=True)
+    submodel: Mapped[str | None]
+    at_s: Mapped[float]
+    kind: Mapped[str]
+    message: Mapped[str]
+
+
+class StepRow(Base):
+    """Loss of one step, or the mean over the steps since the row before."""
+
+    __tablename__ = "step_metrics"
+    run_id: Mapped[str] = mapped_column(primary_key=True)
+    submodel: Mapped[str] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    epoch: Mapped[float]
+    loss: Mapped[float | None]
+    accuracy: Mapped[float | None]
+
+
+class EpochRow(Base):
+    """Figures of one whole epoch."""
+
+    __tablename__ = "epoch_metrics"
+    run_id: Mapped[str] = mapped_column(primary_key=True)
+    submodel: Mapped[str] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    epoch: Mapped[int] = mapped_column(primary_key=True)
+    step: Mapped[int]
+    learning_rate: Mapped[float]
+    train_loss: Mapped[float | None]
+    train_accuracy: Mapped[float | None]
+    test_loss: Mapped[float | None]
+    test_accuracy: Mapped[float | None]
+
+
+class MemoryRow(Base):
+    """Memory at one instant; `at_s` counts from the start of the run."""
+
+    __tablename__ = "memory_samples"
+    __table_args__ = (Index("memory_of_run", "run_id", "source", "at_s"),)
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    run_id: Mapped[str]
+    at_s: Mapped[float]
+    source: Mapped[str]
+    size_bytes: Mapped[int]
+
+
+class SliceRow(Base):
+    """One stretch in which one sub-model held the device; seconds count from the start of the run."""
+
+    __tablename__ = "slices"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    run_id: Mapped[str] = mapped_column(index=True)
+    submodel: Mapped[str]
+    start_s: Mapped[float]
+    end_s: Mapped[float]
+    steps: Mapped[int]
+    reason: Mapped[str]
+
+
+class FileRow(Base):
+    """A model or data file of the library; its bytes lie under their hash."""
+
+    __tablename__ = "files"
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    filename: Mapped[str]
+    format: Mapped[str]
+    size_bytes: Mapped[int]
+    created_at_s: Mapped[float]
+    facts: Mapped[dict[str, Any]] = mapped_column(default=dict)
+
+
+class DraftRow(Base):
+    """A run that is still being put together."""
+
+    __tablename__ = "drafts"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    document: Mapped[dict[str, Any]]
+    changed_at_s: Mapped[float]

@@ -1,0 +1,91 @@
+"""What a worker reports while it trains: metrics, slices, memory, progress. Written in batches, read by pages."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import select
+
+from unifiednn_core.clock import Clock
+from unifiednn_core.store.database import Database
+from unifiednn_core.store.schema import (
+    EpochRow,
+    EventRow,
+    MemoryRow,
+    RunRow,
+    SliceRow,
+    StepRow,
+    SubModelRow,
+)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Everything since the last write."""
+
+    steps: list[StepRow] = field(default_factory=list)
+    epochs: list[EpochRow] = field(default_factory=list)
+    slices: list[SliceRow] = field(default_factory=list)
+    memory: list[MemoryRow] = field(default_factory=list)
+    events: list[EventRow] = field(default_factory=list)
+    submodels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Columns of sub-models that changed, by name."""
+    run: dict[str, Any] = field(default_factory=dict)
+    """Columns of the run that changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All recorded rows of one run."""
+
+    steps: Mapping[str, Sequence[StepRow]]
+    epochs: Mapping[str, Sequence[EpochRow]]
+    slices: Sequence[SliceRow]
+    memory: Sequence[MemoryRow]
+    events: Sequence[EventRow]
+
+
+class Telemetry:
+    """The part of the store that answers what happened, and when."""
+
+    def __init__(self, database: Database, clock: Clock):
+        self._database, self._clock = database, clock
+
+    def write(self, run_id: str, batch: Batch) -> None:
+        """Write a batch and the heartbeat in one transaction."""
+        with self._database.write() as session:
+            session.add_all([*batch.steps, *batch.epochs, *batch.slices, *batch.memory, *batch.events])
+            run = session.get_one(RunRow, run_id)
+            run.heartbeat_at_s = self._clock.utc_s()
+            for name, value in batch.run.items():
+                setattr(run, name, value)
+            for submodel, columns in batch.submodels.items():
+                row = session.get_one(SubModelRow, (run_id, submodel))
+                for name, value in columns.items():
+                    setattr(row, name, value)
+
+    def note(self, run_id: str, submodel: str | None, kind: str, message: str) -> None:
+        """Add one line to the history."""
+        with self._database.write() as session:
+            session.add(
+                EventRow(run_id=run_id, submodel=submodel, at_s=self._clock.utc_s(), kind=kind, message=message)
+            )
+
+    def history(self, run_id: str, memory_source: str | None, last_events: int = 200) -> History:
+        """Everything recorded of a run, oldest first; of the events only the last ones."""
+        with self._database.read() as session:
+            steps: dict[str, list[StepRow]] = {}
+            for step in session.scalars(select(StepRow).where(StepRow.run_id == run_id).order_by(StepRow.step)):
+                steps.setdefault(step.submodel, []).append(step)
+            epochs: dict[str, list[EpochRow]] = {}
+            for epoch in session.scalars(select(EpochRow).where(EpochRow.run_id == run_id).order_by(EpochRow.epoch)):
+                epochs.setdefault(epoch.submodel, []).append(epoch)
+            of_source = (MemoryRow.run_id == run_id) & (MemoryRow.source == (memory_source or ""))
+            events = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc()).limit(last_events)
+            return History(
+                steps=steps,
+                epochs=epochs,
+                slices=list(session.scalars(select(SliceRow).where(SliceRow.run_id == run_id).order_by(SliceRow.id))),
+                memory=list(session.scalars(select(MemoryRow).where(of_source).order_by(MemoryRow.at_s))),
+                events=list(reversed(list(session.scalars(events)))),
+            )

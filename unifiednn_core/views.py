@@ -1,0 +1,142 @@
+"""What pages and the command line get to see: frozen values, ready to be drawn. Times are UTC seconds (`_at_s`),
+durations seconds (`_s`), memory bytes.
+"""
+
+from dataclasses import dataclass, field
+
+from unifiednn_core.lifecycle import State
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One curve: equally long x and y."""
+
+    x: tuple[float, ...] = ()
+    y: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """One stretch in which one sub-model held the device. Seconds count from the start of the run."""
+
+    submodel: str
+    start_s: float
+    end_s: float
+    steps: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubModelView:
+    """One sub-model of a run."""
+
+    name: str
+    arrival: int
+    state: State
+    priority: int
+    model_format: str
+    parameters: int
+    epochs: int
+    epochs_done: int
+    steps_total: int
+    steps_done: int
+    holds_device: bool
+    """Whether it trains at this moment."""
+    wait_s: float
+    service_s: float
+    turnaround_s: float | None
+    train_loss: float | None = None
+    train_accuracy: float | None = None
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    peak_memory_bytes: int | None = None
+    cause: str | None = None
+    remedy: str | None = None
+    artifact: str | None = None
+    """Name of the zip to download, once it is written and verified."""
+    artifact_bytes: int | None = None
+    state_sha256: str | None = None
+    # Curves over epochs trained (a fraction inside an epoch); filled by `observe`, empty in lists of runs.
+    loss: Series = Series()
+    test_loss_curve: Series = Series()
+    accuracy: Series = Series()
+    test_accuracy_curve: Series = Series()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView:
+    """One line of a run's history."""
+
+    at_s: float
+    submodel: str | None
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """One run with everything that a page draws."""
+
+    run_id: str
+    name: str
+    state: State
+    policy: str
+    policy_text: str
+    """Policy with its parameters, as the operator reads it."""
+    device: str
+    threads: int | None
+    created_at_s: float
+    started_at_s: float | None
+    ended_at_s: float | None
+    cause: str | None
+    remedy: str | None
+    now_reason: str | None
+    """Why the sub-model that trains now was chosen."""
+    submodels: tuple[SubModelView, ...]
+    memory_source: str | None = None
+    peak_memory_bytes: int | None = None
+    heartbeat_age_s: float | None = None
+    elapsed_s: float | None = None
+    """Since the first start; frozen at the end."""
+    queue_position: int | None = None
+    """1 is next; None when not queued."""
+    memory: Series = Series()
+    schedule: tuple[Slice, ...] = ()
+    events: tuple[EventView, ...] = ()
+    spec: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def progress(self) -> float:
+        """Share of all steps that are done, 0 to 1."""
+        total = sum(submodel.steps_total for submodel in self.submodels)
+        return sum(submodel.steps_done for submodel in self.submodels) / total if total else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileView:
+    """A model or data file in the library."""
+
+    sha256: str
+    kind: str
+    """model, data or weights (weights need an architecture)."""
+    filename: str
+    format: str
+    size_bytes: int
+    created_at_s: float
+    facts: dict[str, object] = field(default_factory=dict)
+    """Of a model: parameters, input_shape, input_dtype, operators.
+    Of data: samples, input_shape, input_dtype, classes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedView:
+    """A separated model that can be downloaded."""
+
+    run_id: str
+    run_name: str
+    submodel: str
+    filename: str
+    size_bytes: int
+    state_sha256: str
+    test_accuracy: float | None
+    created_at_s: float
