@@ -4,9 +4,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from unifiednn_core.home import Home
+
+# A deadline is a wall-clock assert, and those fail on a busy machine.
+hypothesis.settings.register_profile("unifiednn", deadline=None)
+hypothesis.settings.load_profile("unifiednn")
 
 
 @pytest.fixture

@@ -1,0 +1,113 @@
+"""What one simulation does, by examples that can be checked by hand."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from unifiednn_core.errors import BadInput
+from unifiednn_core.scheduling.base import Decision, Quantum, View
+from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
+from unifiednn_core.scheduling.round_robin import RoundRobin
+from unifiednn_core.scheduling.simulator import SimulatedJob, Trace, simulate
+from unifiednn_core.scheduling.sjf import ShortestJobFirst
+
+
+def grants(trace: Trace) -> list[tuple[str, int]]:
+    return [(part.submodel, part.steps) for part in trace.slices]
+
+
+@settings(deadline=None)
+@given(st.floats(1e-6, 1e3), st.floats(1e-6, 1e3))
+@example(8.4, 0.6)  # 8.4 / 0.6 is a little above 14
+@example(3.6, 0.18)  # 20 * 0.18 is a little below 3.6
+def test_a_turn_of_seconds_ends_at_the_first_step_that_reaches_it(amount_s: float, seconds_per_step: float) -> None:
+    job = SimulatedJob(name="a", steps_per_epoch=10**12, seconds_per_step=seconds_per_step)
+    first = simulate([job], _Once(amount_s, [])).slices[0]
+    assert first.end_s >= amount_s
+    assert first.steps == 1 or (first.steps - 1) * seconds_per_step < amount_s
+
+
+@dataclass(frozen=True)
+class _Once:
+    """Grants the first job some seconds once, then everything; shows its views to the test."""
+
+    amount_s: float
+    views: list[View]
+    name: ClassVar[str] = "once"
+    summary: ClassVar[str] = "For tests."
+
+    def decide(self, view: View) -> Decision:
+        self.views.append(view)
+        quantum = Quantum("seconds", self.amount_s) if len(self.views) == 1 else Quantum("completion")
+        return Decision(view.jobs[0].name, quantum, f"{view.jobs[0].name} is first.")
+
+
+def test_policies_see_what_is_done_measured_and_waited_for() -> None:
+    views: list[View] = []
+    jobs = [SimulatedJob(name=name, epochs=2, steps_per_epoch=4, seconds_per_step=0.5) for name in "ab"]
+    simulate([*jobs, replace(jobs[0], name="c", arrival_s=9.0)], _Once(2.75, views))
+    seen = [
+        (view.now_s, job.name, job.in_line_since, job.epochs_done, job.steps_done, job.seconds_per_step, job.waiting_s)
+        for view in views
+        for job in view.jobs
+    ]
+    assert seen == [
+        (0.0, "a", 0, 0, 0, None, 0.0),
+        (0.0, "b", 1, 0, 0, None, 0.0),
+        (3.0, "a", 2, 1, 6, 0.5, 0.0),
+        (3.0, "b", 1, 0, 0, None, 3.0),
+        (4.0, "b", 1, 0, 0, None, 4.0),
+        (9.0, "c", 5, 0, 0, None, 0.0),
+    ]
+
+
+def test_a_shorter_job_that_arrives_takes_over_at_the_next_step() -> None:
+    long = SimulatedJob(name="long", parameters=9, epochs=10, seconds_per_step=2.0)
+    short = SimulatedJob(name="short", parameters=1, epochs=2, arrival_s=3.0, seconds_per_step=1.0)
+    assert grants(simulate([long, short], ShortestJobFirst())) == [("long", 2), ("short", 2), ("long", 8)]
+
+
+def test_a_turn_of_epochs_that_begins_inside_an_epoch_ends_at_the_next_epoch_end() -> None:
+    first = SimulatedJob(name="first", epochs=3, steps_per_epoch=4)
+    late = SimulatedJob(name="late", epochs=1, steps_per_epoch=1, arrival_s=0.5)
+    assert grants(simulate([first, late], RoundRobin())) == [
+        ("first", 1),
+        ("late", 1),
+        ("first", 3),
+        *[("first", 4)] * 2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "field"),
+    [
+        ([], "jobs"),
+        ([SimulatedJob(name="a"), SimulatedJob(name="a")], "jobs.a"),
+        ([SimulatedJob(name="a", epochs=0)], "jobs.a.epochs"),
+        ([SimulatedJob(name="a", steps_per_epoch=-1)], "jobs.a.steps_per_epoch"),
+        ([SimulatedJob(name="a", seconds_per_step=0.0)], "jobs.a.seconds_per_step"),
+        ([SimulatedJob(name="a", seconds_per_step=float("nan"))], "jobs.a.seconds_per_step"),
+        ([SimulatedJob(name="a", arrival_s=-1.0)], "jobs.a.arrival_s"),
+    ],
+)
+def test_jobs_that_cannot_be_are_refused(jobs: list[SimulatedJob], field: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        simulate(jobs, FirstComeFirstServed())
+    assert [finding.field for finding in caught.value.findings] == [field]
+
+
+@dataclass(frozen=True)
+class _Stranger:
+    name: ClassVar[str] = "stranger"
+    summary: ClassVar[str] = "For tests."
+
+    def decide(self, view: View) -> Decision:
+        return Decision("nobody", Quantum("completion"), "nobody is next.")
+
+
+def test_a_policy_that_chooses_a_stranger_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"chose 'nobody', which is not in line\. In line: a\."):
+        simulate([SimulatedJob(name="a")], _Stranger())
