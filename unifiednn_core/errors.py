@@ -5,7 +5,10 @@ UnifiedNNError
 ├── NotFound           (LookupError)   a run, sub-model or file that the store does not know
 ├── IllegalTransition  (RuntimeError)  a state does not allow the event; carries the history
 ├── HostileFile        (ValueError)    an uploaded file asks for something no model needs
-└── IntakeFailed       (RuntimeError)  the process that reads uploaded files died or ran out of its limits
+├── IntakeFailed       (RuntimeError)  the process that reads uploaded files died or ran out of its limits
+├── SamplesFailed      (RuntimeError)  the script that writes the sample models failed
+├── SeparationFailed   (RuntimeError)  a trained model could not be written, or read back differently
+└── WrongSchema        (RuntimeError)  the database was written by another version of this program
 
 A message says what is wrong, where, and what to do. A `Finding` is the same three things as a value, so that a
 page, the command line and a JSON document can each show them in their own way.
@@ -63,6 +66,18 @@ class HostileFile(UnifiedNNError, ValueError):
 
 class IntakeFailed(UnifiedNNError, RuntimeError):
     """The process that reads uploaded files died or ran out of its limits; nothing was taken in."""
+
+
+class SamplesFailed(UnifiedNNError, RuntimeError):
+    """The script that writes the sample models failed. Run `make samples` and read what it says."""
+
+
+class SeparationFailed(UnifiedNNError, RuntimeError):
+    """A separated model could not be written, or what was read back differs from what was trained."""
+
+
+class WrongSchema(UnifiedNNError, RuntimeError):
+    """The database was written by another version of UnifiedNN."""
 
 
 class IllegalTransition(UnifiedNNError, RuntimeError):

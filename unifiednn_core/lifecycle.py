@@ -85,8 +85,6 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 
 PERSON_EVENTS = frozenset({E.SUBMIT, E.PAUSE, E.RESUME, E.STOP})
 ENDED = frozenset({S.COMPLETED, S.STOPPED, S.FAILED, S.INTERRUPTED})
-# A worker process exists, or is being started, for a run in one of these states.
-HOLDS_DEVICE = frozenset({S.STARTING, S.RUNNING, S.PAUSING, S.PAUSED, S.STOPPING})
 
 
 def next_state(what: str, state: State, event: Event, history: Sequence[str] = ()) -> State:

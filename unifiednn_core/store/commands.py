@@ -9,7 +9,7 @@ from unifiednn_core.clock import Clock
 from unifiednn_core.lifecycle import Event, State
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.runs import Runs
-from unifiednn_core.store.schema import CommandRow
+from unifiednn_core.store.schema import CommandRow, RunRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,18 @@ class Commands:
                 .order_by(CommandRow.id)
             )
             return [Command(row.id, row.submodel, Event(row.verb)) for row in rows]
+
+    def settle_unclaimed(self) -> None:
+        """Carry out what was asked of runs that no worker knows of yet: nothing has to be waited for."""
+        asked = RunRow.state.in_([State.PAUSING.value, State.STOPPING.value])
+        with self._database.write() as session:
+            for run in session.scalars(select(RunRow).where(RunRow.heartbeat_at_s.is_(None), asked)):
+                if State(run.state) is State.PAUSING:
+                    self._runs.transition_in(session, run.id, None, Event.HOLD)
+                else:
+                    self._runs.halt_in(session, run.id)
+                of_run = (CommandRow.run_id == run.id) & CommandRow.submodel.is_(None)
+                session.execute(update(CommandRow).where(of_run).values(applied_at_s=self._clock.utc_s()))
 
     def applied(self, ids: Iterable[int]) -> None:
         """Record that orders have taken effect."""

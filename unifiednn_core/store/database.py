@@ -7,14 +7,10 @@ from typing import Any
 from sqlalchemy import Connection, create_engine, event, select
 from sqlalchemy.orm import Session
 
-from unifiednn_core.errors import UnifiedNNError
+from unifiednn_core.errors import WrongSchema
 from unifiednn_core.store.schema import SCHEMA_VERSION, Base, SchemaRow
 
 BUSY_TIMEOUT_S = 30
-
-
-class WrongSchema(UnifiedNNError, RuntimeError):
-    """The database was written by another version of UnifiedNN."""
 
 
 class Database:

@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.clock import Clock
 from unifiednn_core.errors import NotFound
-from unifiednn_core.lifecycle import ENDED, HOLDS_DEVICE, Event, State, next_state
+from unifiednn_core.lifecycle import ENDED, Event, State, next_state
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.schema import EventRow, RunRow, SubModelRow
+
+# A claim sets the first heartbeat; until then no worker knows of a run.
+_CLAIMED = (RunRow.heartbeat_at_s.is_not(None), RunRow.state.not_in([state.value for state in ENDED]))
+_WAITING = (RunRow.heartbeat_at_s.is_(None), RunRow.state == State.QUEUED.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,27 +115,20 @@ class Runs:
         """Take the oldest queued run for `device`, if no other run holds it; atomic between all supervisors."""
         with self._database.write() as session:
             on_device = RunRow.device == device
-            busy = select(RunRow.id).where(
-                on_device,
-                or_(
-                    RunRow.state.in_([s.value for s in HOLDS_DEVICE]),
-                    (RunRow.state == State.QUEUED.value) & RunRow.worker_pid.is_not(None),
-                ),
-            )
-            if session.scalar(busy.limit(1)) is not None:
+            if session.scalar(select(RunRow.id).where(on_device, *_CLAIMED).limit(1)) is not None:
                 return None
-            queued = select(RunRow).where(on_device, RunRow.state == State.QUEUED.value)
-            run = session.scalar(queued.order_by(RunRow.created_at_s, RunRow.id).limit(1))
+            waiting = select(RunRow).where(on_device, *_WAITING).order_by(RunRow.created_at_s, RunRow.id)
+            run = session.scalar(waiting.limit(1))
             if run is None:
                 return None
             self.transition_in(session, run.id, None, Event.CLAIM)
             run.heartbeat_at_s = self._clock.utc_s()
             return run.id
 
-    def queued_devices(self) -> list[str]:
+    def waited_for(self) -> list[str]:
         """Devices that some queued run waits for."""
         with self._database.read() as session:
-            return list(session.scalars(select(RunRow.device).where(RunRow.state == State.QUEUED.value).distinct()))
+            return list(session.scalars(select(RunRow.device).where(*_WAITING).distinct()))
 
     def register_worker(self, run_id: str, worker: WorkerIdentity) -> None:
         """Record which process trains the run."""
@@ -144,11 +141,9 @@ class Runs:
         )
 
     def held(self) -> list[RunRow]:
-        """Runs that hold a device, or whose worker should be alive."""
+        """Runs that hold a device: a worker should be alive for each, or coming up."""
         with self._database.read() as session:
-            states = [s.value for s in HOLDS_DEVICE]
-            waiting = (RunRow.state == State.QUEUED.value) & RunRow.worker_pid.is_not(None)
-            return list(session.scalars(select(RunRow).where(or_(RunRow.state.in_(states), waiting))))
+            return list(session.scalars(select(RunRow).where(*_CLAIMED)))
 
     def lose(self, run_id: str, cause: str, remedy: str) -> None:
         """Record that the worker of a run died: the run and all that had not ended become interrupted."""
@@ -161,6 +156,13 @@ class Runs:
             for row in session.scalars(_submodels_of(run_id)):
                 if State(row.state) not in ENDED:
                     self.transition_in(session, run_id, row.name, Event.LOSE, cause=cause, remedy=remedy)
+
+    def halt_in(self, session: Session, run_id: str) -> None:
+        """End a stopping run that never trained, and its sub-models, inside the caller's transaction."""
+        for row in list(session.scalars(_submodels_of(run_id))):
+            for event in (Event.STOP, Event.HALT):
+                self.transition_in(session, run_id, row.name, event)
+        self.transition_in(session, run_id, None, Event.HALT)
 
     def _history(self, session: Session, run_id: str, submodel: str | None) -> list[str]:
         of_this = (EventRow.run_id == run_id) & (EventRow.submodel.is_(None) if submodel is None

@@ -7,11 +7,10 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.clock import SimulatedClock
-from unifiednn_core.errors import IllegalTransition, NotFound
+from unifiednn_core.errors import IllegalTransition, NotFound, WrongSchema
 from unifiednn_core.home import Home
 from unifiednn_core.lifecycle import Event, State
 from unifiednn_core.store import Store
-from unifiednn_core.store.database import WrongSchema
 from unifiednn_core.store.runs import WorkerIdentity
 from unifiednn_core.store.schema import RunRow, StepRow, SubModelRow
 from unifiednn_core.store.telemetry import Batch
@@ -100,6 +99,27 @@ def test_a_resumed_run_keeps_its_device(store: Store) -> None:
     for event in (Event.BEGIN, Event.PAUSE, Event.HOLD, Event.RESUME):
         store.runs.transition("a", None, event)
     assert store.runs.claim_next("cpu") is None
+
+
+def test_a_run_that_waits_for_its_device_can_be_paused_and_stopped_without_a_worker(store: Store) -> None:
+    add_run(store, "r")
+    store.commands.issue("r", None, Event.PAUSE)
+    store.commands.settle_unclaimed()
+    assert store.runs.get("r")[0].state == "paused"
+    assert store.runs.claim_next("cpu") is None
+    add_run(store, "other", created_at_s=5)
+    assert store.runs.claim_next("cpu") == "other", "a run that was paused in the queue holds no device"
+    store.runs.transition("other", None, Event.FAIL)
+    store.commands.issue("r", None, Event.RESUME)
+    assert store.runs.claim_next("cpu") == "r"
+    assert [command.event for command in store.commands.open("r")] == [Event.RESUME]
+
+    add_run(store, "s", created_at_s=6)
+    store.commands.issue("s", "a", Event.STOP)
+    store.commands.issue("s", None, Event.STOP)
+    store.commands.settle_unclaimed()
+    run, parts = store.runs.get("s")
+    assert [run.state, *(part.state for part in parts)] == ["stopped"] * 3
 
 
 def _claim(root: str, start: threading.Event, won: "multiprocessing.Queue[str | None]") -> None:

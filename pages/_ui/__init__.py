@@ -1,0 +1,1 @@
+"""What the screens share: frame, wording, signs, figures and the pieces that several of them draw."""

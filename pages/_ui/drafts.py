@@ -1,0 +1,97 @@
+"""A draft: the JSON of a run that may still lack things. Pure changes; every one returns a new document."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pages._ui.wording import count_text
+from unifiednn_core.errors import BadInput, Finding
+from unifiednn_core.spec import RunSpec, parse_run
+from unifiednn_core.views import FileView
+
+Document = dict[str, Any]
+
+
+def new() -> Document:
+    """Empty draft."""
+    return {"name": "hybrid", "seed": 0, "device": "auto", "policy": {"name": "round_robin"}, "submodels": []}
+
+
+def submodels(document: Mapping[str, Any]) -> list[Document]:
+    """Sub-models of a draft, in order of arrival."""
+    return list(document.get("submodels", ()))
+
+
+def put(document: Mapping[str, Any], at: int | None, submodel: Document) -> Document:
+    """Replace the sub-model at a place, or append it where the place is None."""
+    listed = submodels(document)
+    if at is None or at >= len(listed):
+        listed.append(submodel)
+    else:
+        listed[at] = submodel
+    return {**document, "submodels": listed}
+
+
+def move(document: Mapping[str, Any], at: int, to: int) -> Document:
+    """Move the sub-model at one place to another; places beyond an end mean that end."""
+    listed = submodels(document)
+    if 0 <= at < len(listed):
+        listed.insert(max(0, min(to, len(listed) - 1)), listed.pop(at))
+    return {**document, "submodels": listed}
+
+
+def remove(document: Mapping[str, Any], at: int) -> Document:
+    """Leave out the sub-model at a place."""
+    listed = submodels(document)
+    return {**document, "submodels": [*listed[:at], *listed[at + 1 :]]}
+
+
+def spec_or_findings(document: Mapping[str, Any]) -> tuple[RunSpec | None, tuple[Finding, ...]]:
+    """Spec that the draft describes, or what it still lacks."""
+    try:
+        return parse_run(dict(document)), ()
+    except BadInput as error:
+        return None, error.findings
+
+
+def free_name(filename: str, taken: Sequence[str]) -> str:
+    """Name for a sub-model after its file: allowed characters only, `-2` and so on where it is taken."""
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", filename.rsplit(".", 1)[0]).strip("-_")[:56] or "model"
+    lower = {name.lower() for name in taken}
+    numbered = (stem if number == 1 else f"{stem}-{number}" for number in range(1, len(taken) + 2))
+    return next(name for name in numbered if name.lower() not in lower)
+
+
+def reference(file: FileView) -> str:
+    """How a spec names a file of the library."""
+    return f"sha256:{file.sha256}"
+
+
+def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str]) -> str:
+    """One line about a sub-model: files, optimizer, epochs and batch size. `filenames` maps references to names."""
+    hyper = submodel.get("hyperparameters", {})
+    model, train = (_short(submodel.get(key) or "nothing yet", filenames) for key in ("model", "train_data"))
+    return (
+        f"{model} on {train} · {hyper.get('optimizer', 'sgd')} at {hyper.get('learning_rate', 0.01):g} · "
+        f"{count_text(hyper.get('epochs', 1), 'epoch')} of batches of {hyper.get('batch_size', 32)}"
+    )
+
+
+def argument(text: str) -> object:
+    """Value of an argument typed into a form: JSON where it is JSON, otherwise the text itself."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text.strip()
+
+
+def argument_text(value: object) -> str:
+    """Argument as it is typed into a form; `argument` reads it back."""
+    if isinstance(value, str) and argument(value) == value:
+        return value
+    return json.dumps(value)
+
+
+def _short(ref: str, filenames: Mapping[str, str]) -> str:
+    return filenames.get(ref) or (f"{ref[:17]}…" if ref.startswith("sha256:") else ref)

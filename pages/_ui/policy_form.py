@@ -1,0 +1,67 @@
+"""The settings of a draft: name, policy with its parameters, device, seed and threads."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from pages._ui import drafts, frame, markup, wording
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def settings(draft: Mapping[str, Any]) -> drafts.Document:
+    """Draw the settings seeded with the draft; returns the entries that they now hold."""
+    st.html(markup.section("Run"))
+    name = st.text_input("Name of the run", draft.get("name", ""), max_chars=100, key="run-name")
+    policy = _policy(draft.get("policy") or {})
+    one, two, three = st.columns(3)
+    known = str(draft.get("device", "auto"))
+    devices = [*DEVICES, *([] if known in DEVICES else [known])]
+    device = one.selectbox(
+        "Device", devices, index=devices.index(known), key="run-device", help="auto takes the GPU where there is one."
+    )
+    seed = two.number_input("Seed", 0, value=int(draft.get("seed", 0)), key="run-seed")
+    threads = three.number_input(
+        "Threads",
+        1,
+        1024,
+        value=draft.get("threads"),
+        key="run-threads",
+        placeholder="auto",
+        help="CPU threads of one step. Equal bits need equal threads.",
+    )
+    entries: dict[str, Any] = {"name": name, "policy": policy, "device": device, "seed": int(seed)}
+    if threads is not None or "threads" in draft:
+        entries["threads"] = None if threads is None else int(threads)
+    return entries
+
+
+def _policy(seed: Mapping[str, Any]) -> dict[str, Any]:
+    cards = {card.name: card for card in frame.service().policies()}
+    known = seed.get("name") if seed.get("name") in cards else next(iter(cards))
+    chosen = st.segmented_control(
+        "Policy: which sub-model trains next",
+        list(cards),
+        default=known,
+        required=True,
+        format_func=wording.policy_title,
+        key="policy-name",
+    )
+    card = cards[chosen or str(known)]
+    st.html(f'<div class="u-small u-faint">{markup.text(card.summary)}</div>')
+    values: dict[str, Any] = {"name": card.name}
+    for column, parameter in zip(st.columns(max(2, len(card.parameters))), card.parameters, strict=False):
+        value = seed.get(parameter.name, parameter.default) if card.name == seed.get("name") else parameter.default
+        key, label = f"policy-{card.name}-{parameter.name}", parameter.name.replace("_", " ").capitalize()
+        if parameter.choices:
+            options = list(parameter.choices)
+            index = options.index(value) if value in options else 0
+            typed: object = column.selectbox(label, options, index=index, key=key)
+        else:
+            typed = drafts.argument(
+                column.text_input(label, drafts.argument_text(value), key=key, help=parameter.valid)
+            )
+        if typed != parameter.default:
+            values[parameter.name] = typed
+    return values

@@ -1,0 +1,133 @@
+"""Sub-models of a run in rows: the table with its actions, the mini rows of Now, and the values for screen readers."""
+
+import streamlit as st
+
+from pages._ui import actions, frame, markup, wording
+from pages._ui.palette import sign
+from unifiednn_core import lifecycle
+from unifiednn_core.units import duration_text, memory_text
+from unifiednn_core.views import RunView, SubModelView
+
+HEADS = ("Sub-model", "State", "Epoch", "Loss", "Test accuracy", "Service", "Wait", "Turnaround", "Peak memory")
+ACTIONS_WIDTH_PX = 108
+
+
+def draw_table(view: RunView) -> None:
+    """Draw one row for each sub-model, with the buttons that its state allows and its download."""
+    with st.container(key="rows-submodels"):
+        with st.container(horizontal=True, key="row-head"):
+            st.html(_head())
+            st.space(ACTIONS_WIDTH_PX)
+        for submodel in view.submodels:
+            with st.container(horizontal=True, vertical_alignment="center", key=f"row-submodel-{submodel.name}"):
+                st.html(row(submodel))
+                _actions(view, submodel)
+            if submodel.cause:
+                heading = f"{submodel.name}: {wording.STATES[submodel.state].label}"
+                st.html(markup.notice("red", "error", heading, submodel.cause, submodel.remedy or ""))
+
+
+def _actions(view: RunView, submodel: SubModelView) -> None:
+    if not submodel.artifact and not lifecycle.actions(submodel.state):
+        st.space(ACTIONS_WIDTH_PX)  # so that the columns of all rows align
+        return
+    with st.container(horizontal=True, key=f"icons-submodel-{submodel.name}", width=ACTIONS_WIDTH_PX, wrap=False):
+        actions.state_buttons(view.run_id, view.name, submodel.state, submodel.name, icons=True)
+        if submodel.artifact:
+            download_button(view.run_id, submodel.name, submodel.artifact, submodel.artifact_bytes)
+
+
+def download_button(run_id: str, submodel: str, artifact: str, size_bytes: int | None) -> None:
+    """Button that fetches the zip of a trained model; it is read only when clicked."""
+    st.download_button(
+        f"Download {wording.plain(submodel)}",
+        data=lambda: frame.service().artifact(run_id, submodel).open("rb"),
+        # The run id keeps two runs' files of one name apart, in the browser and in the media cache.
+        file_name=f"{run_id}-{artifact}",
+        mime="application/zip",
+        on_click="ignore",
+        key=f"download-{run_id}-{submodel}",
+        type="tertiary",
+        icon=":material/download:",
+        help=f"Download the trained model, {memory_text(size_bytes)}",
+    )
+
+
+def row(submodel: SubModelView) -> str:
+    """One row of the table."""
+    epochs = f"{submodel.epochs_done:,} / {submodel.epochs:,}"
+    progress = markup.bar(_progress(submodel), f"Progress of {submodel.name}", sign(submodel.arrival).colour)
+    cells = (
+        f'<span class="u-nowrap">{epochs}</span>{progress}',
+        wording.loss_text(submodel.train_loss),
+        wording.accuracy_text(submodel.test_accuracy),
+        duration_text(submodel.service_s),
+        duration_text(submodel.wait_s),
+        "-" if submodel.turnaround_s is None else duration_text(submodel.turnaround_s),
+        "-" if submodel.peak_memory_bytes is None else memory_text(submodel.peak_memory_bytes),
+    )
+    first = f"<span>{markup.signed_name(submodel.arrival, submodel.name)}</span>"
+    state = f"<span>{markup.state_badge(submodel.state)}</span>"
+    rest = "".join(
+        f'<span data-label="{head}"{"" if head == "Epoch" else " class=u-num"}>{cell}</span>'
+        for head, cell in zip(HEADS[2:], cells, strict=True)
+    )
+    return f'<div class="u-row">{first}{state}{rest}</div>'
+
+
+def mini(submodel: SubModelView) -> str:
+    """One line of the Now page: sign, state, bar, epochs, loss, accuracy."""
+    figures = (
+        f'<span class="u-num">{submodel.epochs_done:,} / {submodel.epochs:,} epochs</span>'
+        f'<span class="u-num u-optional">loss {wording.loss_text(submodel.train_loss)}</span>'
+        f'<span class="u-num u-optional">test {wording.accuracy_text(submodel.test_accuracy)}</span>'
+    )
+    colour = sign(submodel.arrival).colour
+    progress = markup.bar(_progress(submodel), f"Progress of {submodel.name}", colour)
+    name = markup.signed_name(submodel.arrival, submodel.name)
+    return f'<div class="u-mini">{name}<span>{markup.state_badge(submodel.state)}</span>{progress}{figures}</div>'
+
+
+def values(view: RunView) -> str:
+    """Last value of every curve, as a table."""
+    heads = (
+        "Sub-model",
+        "State",
+        "Epochs",
+        "Steps",
+        "Train loss",
+        "Train accuracy",
+        "Test loss",
+        "Test accuracy",
+        "Weights",
+        "Format",
+        "SHA-256 of weights",
+    )
+    rows = [
+        (
+            markup.signed_name(s.arrival, s.name),
+            markup.state_badge(s.state),
+            f"{s.epochs_done:,} / {s.epochs:,}",
+            f"{s.steps_done:,} / {s.steps_total:,}",
+            wording.loss_text(s.train_loss),
+            wording.accuracy_text(s.train_accuracy),
+            wording.loss_text(s.test_loss),
+            wording.accuracy_text(s.test_accuracy),
+            f"{s.parameters:,}",
+            markup.text(s.model_format),
+            f'<span class="u-mono">{markup.text(s.state_sha256[:16])}…</span>' if s.state_sha256 else "-",
+        )
+        for s in view.submodels
+    ]
+    return markup.table("Last value of each figure", heads, rows, numeric=frozenset(range(2, 9)))
+
+
+def _head() -> str:
+    cells = "".join(
+        f"<span{' class=u-num' if at > 2 else ''}>{markup.text(head)}</span>" for at, head in enumerate(HEADS)
+    )
+    return f'<div class="u-row u-head" aria-hidden="true">{cells}</div>'
+
+
+def _progress(submodel: SubModelView) -> float:
+    return submodel.steps_done / submodel.steps_total if submodel.steps_total else 0.0

@@ -1,0 +1,93 @@
+"""Library: models, data sets and trained models that this installation holds."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from pages._ui import actions, frame, markup, submodels, uploads, wording
+from unifiednn_core.units import memory_text
+from unifiednn_core.views import FileView, TrainedView
+
+
+def main() -> None:
+    """Draw the three tabs."""
+    frame.page("Library")
+    files, trained = frame.service().files(), frame.service().trained()
+    st.html(markup.title("Library", markup.note("Every file is kept once, by its content.")))
+    models, data, done = st.tabs(["Models", "Data", "Trained models"], key="library-tabs")
+    with models:
+        _files([file for file in files if file.kind != "data"], "model", uploads.MODEL_SUFFIXES)
+    with data:
+        _files([file for file in files if file.kind == "data"], "data set", uploads.DATA_SUFFIXES)
+    with done:
+        _trained(trained)
+
+
+def _files(files: Sequence[FileView], thing: str, suffixes: Sequence[str]) -> None:
+    key = thing.replace(" ", "-")
+    taken_in = uploads.upload(f"Add a {thing} ({', '.join('.' + s for s in suffixes)})", suffixes, key=f"library-{key}")
+    if taken_in is not None:
+        st.rerun()
+    if not files:
+        st.html(markup.empty(f"No {thing} yet", f"Add a {thing} above, or try the demo: it brings its own."))
+        with st.container(horizontal=True, horizontal_alignment="center"):
+            actions.demo_button(f"demo-{key}", primary=False)
+        return
+    heads = ("File", "Kind", "Format", "Facts", "Size", "Added", "SHA-256")
+    rows = [
+        (
+            markup.bold(file.filename),
+            markup.text(file.kind),
+            markup.text(file.format),
+            facts(file),
+            memory_text(file.size_bytes),
+            markup.faint(frame.ago(file.created_at_s)),
+            f'<span class="u-mono">{markup.text(file.sha256[:12])}</span>',
+        )
+        for file in files
+    ]
+    st.html(markup.table(wording.count_text(len(files), thing), heads, rows, numeric=frozenset({4})))
+
+
+def facts(file: FileView) -> str:
+    """What is known of a file, on one line of HTML."""
+    known, parts = file.facts, []
+    if isinstance(weights := known.get("parameters"), int):
+        parts.append(f"{weights:,} weights")
+    if isinstance(samples := known.get("samples"), int):
+        parts.append(wording.count_text(samples, "sample"))
+    if isinstance(shape := known.get("input_shape"), list | tuple) and shape:
+        parts.append(f"inputs {markup.shape(shape)}")
+    if isinstance(dtype := known.get("input_dtype"), str):
+        parts.append(markup.text(dtype))
+    if isinstance(classes := known.get("classes"), int):
+        parts.append(f"{classes} classes")
+    return f'<span class="u-faint">{" · ".join(parts) or "-"}</span>'
+
+
+def _trained(trained: Sequence[TrainedView]) -> None:
+    if not trained:
+        text = "A sub-model can be downloaded as soon as it is done, while the others still train."
+        st.html(markup.empty("No trained model yet", text))
+        return
+    with st.container(key="rows-trained"):
+        for model in trained:
+            with st.container(horizontal=True, vertical_alignment="center", key=f"row-{model.run_id}-{model.submodel}"):
+                st.html(_line(model))
+                with st.container(horizontal=True, width="content", key=f"icons-{model.run_id}-{model.submodel}"):
+                    submodels.download_button(model.run_id, model.submodel, model.filename, model.size_bytes)
+
+
+def _line(model: TrainedView) -> str:
+    cells = (
+        markup.bold(model.submodel),
+        markup.faint(model.run_name),
+        markup.text(f"test {wording.accuracy_text(model.test_accuracy)}"),
+        markup.text(memory_text(model.size_bytes)),
+        markup.faint(frame.ago(model.created_at_s)),
+    )
+    return '<div class="u-brief u-trained">' + "".join(f"<span>{cell}</span>" for cell in cells) + "</div>"
+
+
+if __name__ == "__main__":
+    main()

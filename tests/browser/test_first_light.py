@@ -1,0 +1,132 @@
+"""What a person does who has just cloned the repository, in a real browser over a real server and worker."""
+
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import Server
+from unifiednn_core.lifecycle import ENDED, State
+from unifiednn_core.service import Service
+from unifiednn_core.views import RunView
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+NAMES = ("lenet", "resnet", "transformer")
+
+
+def only_run(service: Service) -> RunView:
+    [run] = service.runs()
+    return run
+
+
+def start_demo(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    page.get_by_role("button", name="Try the demo").first.click()
+    page.wait_for_url("**/run*", timeout=60_000)
+    expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=60_000)
+
+
+def wait_for(page: Page, done: object, patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    while not done():  # type: ignore[operator]
+        if time.monotonic() > deadline:
+            pytest.fail(f"nothing happened for {patience_s} s")
+        page.wait_for_timeout(200)
+
+
+def points(page: Page, chart: int = 0) -> int:
+    """Number of points that a chart shows now."""
+    count: int = page.evaluate(
+        "i => document.querySelectorAll('.js-plotly-plot')[i]._fullData.reduce((n, t) => n + (t.x?.length ?? 0), 0)",
+        chart,
+    )
+    return count
+
+
+def test_the_demo_from_click_to_download(server: Server, page: Page, tmp_path: Path) -> None:
+    start_demo(page, server)
+    service = Service.open(server.home)
+    run_id = only_run(service).run_id
+
+    # Charts move without a reload, on the same node, and keep the zoom of the user.
+    page.evaluate("window.neverReloaded = true")
+    page.evaluate("window.firstChart = document.querySelector('.js-plotly-plot')")
+    wait_for(page, lambda: points(page) > 20, 60)
+    page.evaluate("Plotly.relayout(window.firstChart, {'xaxis.range': [0, 1.5]})")
+    before = points(page)
+    wait_for(page, lambda: points(page) > before, 30)
+    assert page.evaluate("window.neverReloaded") is True
+    assert page.evaluate("document.querySelector('.js-plotly-plot') === window.firstChart")
+    assert page.evaluate("window.firstChart.layout.xaxis.range") == [0, 1.5]
+
+    # Each model downloads when it is done, while the others still train.
+    for done, name in enumerate(NAMES):
+        button = page.get_by_role("button", name=f"Download {name}").first
+        expect(button).to_be_visible(timeout=180_000)
+        with page.expect_download() as caught:
+            button.click()
+        archive = tmp_path / f"{name}.zip"
+        caught.value.save_as(archive)
+        view = service.observe(run_id)
+        part = next(part for part in view.submodels if part.name == name)
+        assert part.state is State.COMPLETED
+        if done == 0:
+            assert any(other.state not in ENDED for other in view.submodels)
+        assert part.test_accuracy is not None and part.test_accuracy >= 0.90
+        with zipfile.ZipFile(archive) as file:
+            file.extractall(tmp_path / name)
+        # The page says what the file does, in a process that knows torch alone.
+        shown = f"{100 * part.test_accuracy:.1f} %"
+        expect(page.get_by_text(shown).first).to_be_visible()
+        assert accuracy_in_a_clean_process(tmp_path / name) == part.test_accuracy
+    wait_for(page, lambda: service.observe(run_id).state is State.COMPLETED, 30)
+    service.close()
+
+
+def accuracy_in_a_clean_process(folder: Path) -> float:
+    test_data = Path(__file__).parents[2] / "sample_models" / "digits_test.pt"
+    code = (
+        "import torch\n"
+        "torch.set_num_threads(1)\n"
+        "exec(open('load.py').read())\n"
+        f"data = torch.load({str(test_data)!r}, weights_only=True)\n"
+        "with torch.no_grad():\n"
+        "    right = (model(data['inputs'] * 0.0625).argmax(1) == data['targets']).sum().item()\n"
+        "print(right / len(data['targets']))\n"
+    )
+    command = [sys.executable, "-I", "-W", "ignore", "-c", "import sys; sys.path.insert(0, '')\n" + code]
+    return float(subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout)
+
+
+def test_neither_browser_nor_server_is_needed_for_training(server: Server, browser: Browser) -> None:
+    context = browser.new_context()
+    start_demo(context.new_page(), server)
+    service = Service.open(server.home)
+    run_id = only_run(service).run_id
+    context.close()  # the tab is gone
+    wait_until_progress(service, run_id)
+    server.kill()  # and so is the server
+    wait_until_progress(service, run_id)
+    server.start()
+    page = browser.new_context().new_page()
+    page.goto(f"{server.url}/run?run={run_id}")
+    expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Running").first).to_be_visible()
+    before = points(page)
+    wait_for(page, lambda: points(page) > before, 30)
+    service.stop(run_id)
+    expect(page.get_by_text("Stopped").first).to_be_visible(timeout=60_000)
+    assert service.observe(run_id).state is State.STOPPED
+    service.close()
+
+
+def wait_until_progress(service: Service, run_id: str) -> None:
+    before, deadline = service.observe(run_id).progress, time.monotonic() + 60
+    while service.observe(run_id).progress <= before:
+        if time.monotonic() > deadline:
+            pytest.fail("the run does not go on")
+        time.sleep(0.2)

@@ -1,0 +1,167 @@
+"""Small real networks and data, for tests that train."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unifiednn_core.hybrid.unifier import HybridModel, Submission, unify
+from unifiednn_core.intake.base import Definition, count_parameters, size_bytes
+from unifiednn_core.intake.datasets import Dataset
+from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.spec import SubModelSpec
+from unifiednn_core.training.engine import Engine
+from unifiednn_core.training.events import Ended, Report, Stepped
+from unifiednn_core.training.submodel import SubModel
+from unifiednn_core.weights import state_sha256
+
+# Equal bits need equal threads, and the engine is given one.
+torch.set_num_threads(1)
+
+CPU = torch.device("cpu")
+CLASSES = 4
+
+
+def mlp(dropout: float = 0.5) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, CLASSES))
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, CLASSES)
+    )
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(6, 8, num_layers=2, dropout=0.3, batch_first=True)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden, _ = self.lstm(images.squeeze(1))
+        scores: Tensor = self.head(hidden[:, -1])
+        return scores
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {"mlp": mlp, "cnn": cnn, "lstm": Recurrent}
+
+
+def dataset(samples: int = 37, seed: int = 0) -> Dataset:
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(samples, 1, 6, 6, generator=generator)
+    return Dataset(inputs=inputs, targets=torch.randint(0, CLASSES, (samples,), generator=generator))
+
+
+def definition(network: str, seed: int = 0) -> Definition:
+    """A definition over a network of this kit, with initial weights that follow from the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        weights = NETWORKS[network]().state_dict()
+
+    def build() -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            module = NETWORKS[network]()
+        module.load_state_dict(weights)
+        return module
+
+    module = build()
+    return Definition(
+        format="kit",
+        path=Path("kit"),
+        build=build,
+        parameters=count_parameters(module),
+        weights_bytes=size_bytes(module.state_dict()),
+    )
+
+
+def submodel_spec(name: str, *, priority: int = 0, **hyperparameters: Any) -> SubModelSpec:
+    given = {"epochs": 2, "batch_size": 8, "seed": 3, "learning_rate": 0.05} | hyperparameters
+    document = {"name": name, "model": "m", "train_data": "d", "priority": priority, "hyperparameters": given}
+    return SubModelSpec.model_validate(document)
+
+
+Networks = Sequence[tuple[str, SubModelSpec]]
+
+
+class Session:
+    """An engine over networks of this kit, with everything that it reported."""
+
+    def __init__(
+        self, networks: Networks, policy: Policy, on_report: Callable[["Session", Report], None] | None = None
+    ):
+        self.reports: list[Report] = []
+        self.released: list[str] = []
+        self._on_report = on_report
+        self.hybrid: HybridModel = unify(
+            Submission(spec.name, definition(network), spec.hyperparameters) for network, spec in networks
+        )
+        submodels = [self._submodel(spec) for _, spec in networks]
+        self.engine = Engine(self.hybrid, submodels, policy, device=CPU, report=self._take)
+
+    def run(self) -> "Session":
+        self.engine.run()
+        return self
+
+    def _submodel(self, spec: SubModelSpec) -> SubModel:
+        return SubModel(
+            self.hybrid.part(spec.name),
+            spec,
+            seed=spec.hyperparameters.seed or 0,
+            train=dataset(),
+            test=dataset(20, seed=1),
+            device=CPU,
+            release=lambda: self.released.append(spec.name),
+        )
+
+    def _take(self, report: Report) -> None:
+        self.reports.append(report)
+        if self._on_report is not None:
+            self._on_report(self, report)
+
+    @property
+    def ended(self) -> dict[str, Ended]:
+        return {report.submodel: report for report in self.reports if isinstance(report, Ended)}
+
+    def hashes(self) -> dict[str, str | None]:
+        return {
+            name: None if ended.state_dict is None else state_sha256(ended.state_dict)
+            for name, ended in self.ended.items()
+        }
+
+    def losses(self, name: str) -> list[float]:
+        return [r.loss.item() for r in self.reports if isinstance(r, Stepped) and r.submodel == name]
+
+
+def vanilla(network: str, spec: SubModelSpec) -> tuple[str, list[float]]:
+    """The exactness recipe as a plain loop: hash of the weights and loss of each step."""
+    hyper, train = spec.hyperparameters, dataset()
+    module = definition(network).build()
+    optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW,
+                 "rmsprop": torch.optim.RMSprop}[hyper.optimizer](
+        module.parameters(), lr=hyper.learning_rate, **hyper.optimizer_args
+    )  # fmt: skip
+    criterion = nn.CrossEntropyLoss(**hyper.criterion_args)
+    lr_scheduler = None
+    if hyper.lr_scheduler is not None:
+        lr_scheduler = torch.optim.lr_scheduler.StepLR(optimizer, **hyper.lr_scheduler.args)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(hyper.seed or 0)
+        generator = torch.Generator().manual_seed(hyper.seed or 0)
+        losses = []
+        samples = len(train.targets)
+        used = samples // hyper.batch_size * hyper.batch_size if hyper.drop_last else samples
+        for _ in range(hyper.epochs):
+            order = torch.randperm(samples, generator=generator)
+            for start in range(0, used, hyper.batch_size):
+                batch = order[start : start + hyper.batch_size]
+                optimizer.zero_grad(set_to_none=True)
+                loss = criterion(module(train.inputs[batch]), train.targets[batch])
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+            if lr_scheduler is not None:
+                lr_scheduler.step()
+    return state_sha256(module.state_dict()), losses

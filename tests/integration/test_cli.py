@@ -1,0 +1,133 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import write_spec
+from unifiednn_core.home import Home
+
+
+def unifiednn(home: Home, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ, UNIFIEDNN_HOME=str(home.root), COLUMNS="200")
+    command = [sys.executable, "-c", "from unifiednn_core.cli import main; main()", *arguments]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, **more
+    )
+
+
+def test_train_prints_the_documented_document_and_nothing_else(home: Home, short_demo: Path) -> None:
+    done = unifiednn(home, "train", str(short_demo), "--json", "--policy", "priority")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["status"], document["policy"], document["profile"]) == ("completed", "priority", "exact")
+    assert set(document["submodels"]) == {"lenet", "resnet", "transformer"}
+    for part in document["submodels"].values():
+        assert part["status"] == "completed"
+        assert Path(part["model_path"]).is_file()
+        assert len(part["state_sha256"]) == 64
+        assert part["turnaround_s"] == pytest.approx(part["wait_s"] + part["service_s"], abs=1e-3)
+        assert 0 < part["service_s"] < part["turnaround_s"]
+    assert document["memory"]["peak_bytes"] > 50 * 1024**2
+    assert document["memory"]["source"].startswith("process")
+    assert sum(s["steps"] for s in document["schedule"]) == sum(p["steps"] for p in document["submodels"].values())
+    assert document["makespan_s"] >= max(s["end_s"] for s in document["schedule"]) - 0.5
+
+    listed = json.loads(unifiednn(home, "runs", "--json").stdout)
+    assert [(run["run_id"], run["status"]) for run in listed] == [(document["run_id"], "completed")]
+    copied = unifiednn(home, "download", document["run_id"], "lenet", "--to", str(short_demo.parent))
+    assert Path(copied.stdout.strip().replace("\n", "")).is_file()
+    refused = unifiednn(home, "pause", document["run_id"])
+    assert refused.returncode == 2
+    assert "completed" in refused.stderr
+
+
+def test_check_says_what_can_be_trained(home: Home, short_demo: Path) -> None:
+    done = unifiednn(home, "check", str(short_demo))
+    assert (done.returncode, done.stdout.strip()) == (0, "3 sub-models can be trained.")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("command", ["check", "train"])
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"optimizer": "sdg"}, "submodels.lenet.hyperparameters.optimizer"),
+        ({"learning_rate": -1}, "submodels.lenet.hyperparameters.learning_rate"),
+    ],
+)
+def test_bad_input_is_told_with_field_and_remedy(
+    home: Home, short_demo: Path, command: str, change: dict[str, Any], field: str, as_json: bool
+) -> None:
+    document = json.loads(short_demo.read_text())
+    document["submodels"][0]["hyperparameters"].update(change)
+    short_demo.write_text(json.dumps(document))
+    done = unifiednn(home, command, str(short_demo), *(["--json"] if as_json else []))
+    assert done.returncode == 2
+    assert "Traceback" not in done.stdout + done.stderr
+    if as_json:
+        [finding] = json.loads(done.stdout)["findings"]
+        assert finding["field"] == field
+        assert finding["remedy"]
+    else:
+        assert done.stdout == ""
+        assert field in done.stderr
+    assert json.loads(unifiednn(home, "runs", "--json").stdout) == []
+
+
+def test_a_missing_file_is_told_with_the_field_that_names_it(home: Home, short_demo: Path) -> None:
+    document = json.loads(short_demo.read_text())
+    document["submodels"][1]["train_data"] = "nowhere.pt"
+    short_demo.write_text(json.dumps(document))
+    done = unifiednn(home, "train", str(short_demo))
+    assert done.returncode == 2
+    assert "submodels.resnet.train_data" in done.stderr
+
+
+def test_inspect_describes_a_file_without_running_it(home: Home, samples: Path, tmp_path: Path) -> None:
+    document = json.loads(unifiednn(home, "inspect", str(samples / "transformer.pt2"), "--json").stdout)
+    assert (document["kind"], document["format"]) == ("model", "pt2")
+    assert document["facts"]["parameters"] > 1000
+    rubbish = tmp_path / "rubbish.bin"
+    rubbish.write_bytes(os.urandom(1000))
+    done = unifiednn(home, "inspect", str(rubbish))
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "rubbish.bin" in done.stderr
+
+
+def test_policies_are_listed(home: Home) -> None:
+    cards = json.loads(unifiednn(home, "policies", "--json").stdout)
+    assert [card["name"] for card in cards] == ["fcfs", "priority", "sjf", "round_robin"]
+    shown = unifiednn(home, "policies").stdout
+    assert all(card["name"] in shown for card in cards)
+
+
+def test_an_unknown_run_is_named(home: Home) -> None:
+    done = unifiednn(home, "stop", "nothing")
+    assert done.returncode == 2
+    assert "no run 'nothing'" in done.stderr
+
+
+def test_an_interrupt_stops_the_run_and_keeps_what_was_learnt(home: Home, samples: Path, tmp_path: Path) -> None:
+    path = write_spec(samples, tmp_path, epochs={"lenet": 500, "resnet": 500, "transformer": 500})
+    environment = dict(os.environ, UNIFIEDNN_HOME=str(home.root))
+    command = [sys.executable, "-c", "from unifiednn_core.cli import main; main()", "train", str(path), "--json"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        listed = json.loads(unifiednn(home, "runs", "--json").stdout)
+        if listed and listed[0]["progress"] > 0:
+            break
+        time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=90)
+    assert process.returncode == 130
+    document = json.loads(out)
+    assert document["status"] == "stopped"
+    assert any(part["model_path"] for part in document["submodels"].values())

@@ -1,0 +1,268 @@
+import threading
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.integration.kit import NETWORKS, Networks, Session, submodel_spec, vanilla
+from unifiednn_core.lifecycle import Event
+from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, Policy, Quantum, View
+from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
+from unifiednn_core.scheduling.priority import Priority
+from unifiednn_core.scheduling.round_robin import RoundRobin
+from unifiednn_core.scheduling.sjf import ShortestJobFirst
+from unifiednn_core.training.engine import Order
+from unifiednn_core.training.events import EpochDone, Granted, Moved, Refused, Released, Report, Stepped
+
+POLICIES: tuple[Policy, ...] = (
+    FirstComeFirstServed(),
+    Priority(),
+    ShortestJobFirst(),
+    ShortestJobFirst(by="epochs"),
+    ShortestJobFirst(by="time"),
+    RoundRobin(),
+    RoundRobin(unit="steps", amount=3),
+    RoundRobin(unit="seconds", amount=0.001),
+)
+
+hyperparameters = st.fixed_dictionaries(
+    {
+        "epochs": st.integers(1, 3),
+        "batch_size": st.sampled_from([5, 8, 37, 64]),
+        "optimizer": st.sampled_from(["sgd", "adam", "adamw", "rmsprop"]),
+        "optimizer_args": st.sampled_from([{}, {"weight_decay": 0.01}]),
+        "criterion_args": st.sampled_from([{}, {"label_smoothing": 0.1}]),
+        "lr_scheduler": st.sampled_from([None, {"name": "step", "args": {"step_size": 1, "gamma": 0.5}}]),
+        "seed": st.integers(0, 2**40),
+    }
+)
+
+
+@st.composite
+def hybrids(draw: st.DrawFn) -> Networks:
+    count = draw(st.integers(1, 4))
+    return [
+        (
+            draw(st.sampled_from(sorted(NETWORKS))),
+            submodel_spec(f"net{i}", priority=draw(st.integers(0, 2)), **draw(hyperparameters)),
+        )
+        for i in range(count)
+    ]
+
+
+@settings(max_examples=25, deadline=None)
+@given(hybrids(), st.sampled_from(POLICIES))
+def test_training_in_a_hybrid_changes_not_one_bit(networks: Networks, policy: Policy) -> None:
+    """Weights and losses of every sub-model equal those of a plain loop that trains it alone."""
+    session = Session(networks, policy).run()
+    hashes = session.hashes()
+    for network, spec in networks:
+        expected_sha256, expected_losses = vanilla(network, spec)
+        assert hashes[spec.name] == expected_sha256
+        assert session.losses(spec.name) == expected_losses
+
+
+THREE: Networks = [
+    ("lstm", submodel_spec("first", priority=2, epochs=3)),
+    ("mlp", submodel_spec("second", priority=1)),
+    ("cnn", submodel_spec("third", priority=1, batch_size=16)),
+]
+ALONE = {spec.name: vanilla(network, spec)[0] for network, spec in THREE}
+
+
+@pytest.mark.parametrize(
+    ("policy", "order"),
+    [
+        (FirstComeFirstServed(), ["first", "second", "third"]),
+        (Priority(), ["second", "third", "second", "third", "first"]),
+        (ShortestJobFirst(by="epochs"), ["second", "third", "first"]),
+        (RoundRobin(), ["first", "second", "third", "first", "second", "third", "first"]),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_the_engine_enacts_what_the_policy_decides(policy: Policy, order: list[str]) -> None:
+    session = Session(THREE, policy).run()
+    granted = [report for report in session.reports if isinstance(report, Granted)]
+    assert [report.submodel for report in granted] == order
+    assert all(report.reason for report in granted)
+
+
+def test_slices_cover_all_steps_and_never_overlap() -> None:
+    session = Session(THREE, RoundRobin(unit="steps", amount=2)).run()
+    slices = [report for report in session.reports if isinstance(report, Released)]
+    for name in ALONE:
+        assert sum(s.steps for s in slices if s.submodel == name) == len(session.losses(name))
+    for before, after in pairwise(slices):
+        assert before.start_s <= before.end_s <= after.start_s
+
+
+def at_step(name: str, step: int, *orders: Order) -> "Trigger":
+    return Trigger(name, step, orders)
+
+
+@dataclass(frozen=True)
+class Trigger:
+    name: str
+    step: int
+    orders: tuple[Order, ...]
+
+    def __call__(self, session: Session, report: Report) -> None:
+        if isinstance(report, Stepped) and (report.submodel, report.step) == (self.name, self.step):
+            for order in self.orders:
+                session.engine.post(order)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_a_pause_in_the_middle_of_an_epoch_changes_nobodys_bits(policy: Policy) -> None:
+    pause = at_step("first", 2, Order(Event.PAUSE, "first"))
+
+    def on_report(session: Session, report: Report) -> None:
+        pause(session, report)
+        if len(session.ended) == 2 and not isinstance(report, Moved):
+            session.engine.post(Order(Event.RESUME, "first"))
+
+    session = Session(THREE, policy, on_report).run()
+    assert session.hashes() == ALONE
+    assert Moved("first", Event.HOLD) in session.reports
+    steps = [report.submodel for report in session.reports if isinstance(report, Stepped)]
+    held = session.reports.index(Moved("first", Event.HOLD))
+    between = [r for r in session.reports[held:] if isinstance(r, Stepped)]
+    others_left = sum(report.submodel != "first" for report in between)
+    assert all(report.submodel != "first" for report in between[:others_left])
+    assert steps.count("first") == 15
+
+
+def test_a_paused_run_trains_nobody_until_it_is_resumed() -> None:
+    def on_report(session: Session, report: Report) -> None:
+        at_step("first", 2, Order(Event.PAUSE))(session, report)
+        if report == Moved(None, Event.HOLD):
+            threading.Timer(0.05, session.engine.post, [Order(Event.RESUME)]).start()
+
+    session = Session(THREE, FirstComeFirstServed(), on_report).run()
+    held = session.reports.index(Moved(None, Event.HOLD))
+    assert session.reports[held + 1] == Moved(None, Event.BEGIN)
+    assert session.hashes() == ALONE
+    assert session.ended["third"].paused_s > 0.04
+
+
+def test_a_resume_of_what_is_not_paused_says_and_does_nothing() -> None:
+    session = Session(THREE, FirstComeFirstServed(), at_step("first", 2, Order(Event.RESUME))).run()
+    assert Moved(None, Event.BEGIN) not in session.reports
+    assert session.hashes() == ALONE
+
+
+def test_a_stopped_submodel_leaves_with_what_it_learnt_and_the_others_train_on() -> None:
+    stop = at_step("first", 4, Order(Event.STOP, "first"))
+    session = Session(THREE, RoundRobin(unit="steps", amount=1), stop).run()
+    assert session.ended["first"].event is Event.HALT
+    assert len(session.losses("first")) == 4
+    assert session.ended["first"].state_dict is not None
+    assert {name: session.hashes()[name] for name in ("second", "third")} == {
+        name: ALONE[name] for name in ("second", "third")
+    }
+
+
+def test_a_stopped_run_keeps_what_was_learnt_and_has_nothing_of_who_never_trained() -> None:
+    session = Session(THREE, FirstComeFirstServed(), at_step("first", 3, Order(Event.STOP))).run()
+    assert {name: ended.event for name, ended in session.ended.items()} == dict.fromkeys(ALONE, Event.HALT)
+    assert session.ended["first"].state_dict is not None
+    assert session.ended["second"].state_dict is None
+
+
+def test_orders_for_who_has_left_are_passed_over() -> None:
+    orders = [Order(event, "second") for event in (Event.PAUSE, Event.RESUME, Event.STOP)]
+
+    def on_report(session: Session, report: Report) -> None:
+        if "second" in session.ended:
+            at_step("third", 2, *orders, Order(Event.PAUSE, "nobody"))(session, report)
+
+    assert Session(THREE, FirstComeFirstServed(), on_report).run().hashes() == ALONE
+
+
+def test_what_one_network_raises_ends_that_one_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    session = Session(THREE, RoundRobin(unit="steps", amount=1))
+    module = session.hybrid.part("second").module
+    calls = iter(range(100))
+
+    def break_at_third(*_: object) -> None:
+        if next(calls) == 2:
+            raise RuntimeError("shapes cannot be multiplied")
+
+    module.register_forward_pre_hook(break_at_third)
+    session.run()
+    assert session.ended["second"].event is Event.FAIL
+    assert session.ended["second"].cause == "RuntimeError: shapes cannot be multiplied"
+    assert session.ended["second"].state_dict is None
+    assert session.hashes()["first"] == ALONE["first"]
+    assert session.hashes()["third"] == ALONE["third"]
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_a_policy_that_names_nobody_is_refused_and_training_goes_on() -> None:
+    @dataclass(frozen=True)
+    class Lost:
+        name: ClassVar[str] = "lost"
+        summary: ClassVar[str] = "Names nobody."
+
+        def decide(self, view: View) -> Decision:
+            return Decision("nobody", TO_COMPLETION, "It is nobody's turn.")
+
+    session = Session(THREE, Lost()).run()
+    assert any(isinstance(report, Refused) and "nobody" in report.message for report in session.reports)
+    assert session.hashes() == ALONE
+
+
+def test_nothing_of_one_submodel_is_left_when_it_has_ended() -> None:
+    session = Session(THREE, FirstComeFirstServed()).run()
+    assert session.hybrid.names == ()
+    assert list(session.hybrid.parameters()) == []
+    assert session.released == ["first", "second", "third"]
+
+
+def test_idle_submodels_hold_no_gradients() -> None:
+    seen: list[bool] = []
+
+    def on_report(session: Session, report: Report) -> None:
+        if isinstance(report, Granted):
+            seen.append(all(parameter.grad is None for parameter in session.hybrid.parameters()))
+
+    Session(THREE, RoundRobin(unit="steps", amount=1), on_report).run()
+    assert len(seen) > 10
+    assert all(seen)
+
+
+def test_the_engine_leaves_the_generators_of_the_process_as_it_found_them() -> None:
+    torch.manual_seed(11)
+    before = torch.get_rng_state()
+    Session(THREE, RoundRobin()).run()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_figures_of_an_epoch_are_means_over_its_samples() -> None:
+    session = Session(THREE[1:2], FirstComeFirstServed()).run()
+    figures = [report.figures for report in session.reports if isinstance(report, EpochDone)]
+    losses = session.losses("second")
+    first = [8.0] * 4 + [5.0]
+    assert figures[0].train_loss == pytest.approx(
+        sum(loss * n for loss, n in zip(losses[:5], first, strict=True)) / 37, rel=1e-6
+    )
+    assert figures[0].test_accuracy is not None
+    assert round(figures[0].test_accuracy * 20) == figures[0].test_accuracy * 20
+    assert [f.epoch for f in figures] == [1, 2]
+
+
+def test_it_runs_in_a_background_thread_of_a_notebook() -> None:
+    session = Session(THREE, Priority())
+    thread = session.engine.start()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert session.hashes() == ALONE
+
+
+def test_a_quantum_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="positive number of steps"):
+        Quantum("steps", 0)

@@ -1,0 +1,159 @@
+"""A service that answers from invented runs and remembers what it was asked to do."""
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tests.ui.fake_views import (
+    NAMES,
+    STEPS_PER_EPOCH,
+    demo_spec,
+    ended,
+    failed,
+    interrupted,
+    library,
+    mid_flight,
+    queued,
+    run,
+    sha,
+    submodel,
+)
+from unifiednn_core.errors import BadInput, Finding, NotFound
+from unifiednn_core.lifecycle import Event, State, next_state
+from unifiednn_core.scheduling.registry import PolicyCard, describe
+from unifiednn_core.spec import RunSpec
+from unifiednn_core.views import FileView, RunView, TrainedView
+
+
+@dataclass(frozen=True)
+class FakeSubModelReport:
+    name: str
+    format: str = "exported"
+    parameters: int = 9_326
+    weights_bytes: int = 37_304
+    input_shape: tuple[int | None, ...] = (1, 8, 8)
+    samples: int = 1_437
+    test_samples: int | None = 360
+    classes: int | None = 10
+    steps_per_epoch: int = STEPS_PER_EPOCH
+    operators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FakeCheckReport:
+    findings: tuple[Finding, ...]
+    submodels: dict[str, FakeSubModelReport]
+
+
+@dataclass
+class FakeService:
+    """Answers from lists that a test may change; remembers what it was asked to do."""
+
+    listed: list[RunView] = field(default_factory=lambda: [mid_flight(), queued(), ended(), failed(), interrupted()])
+    held: list[FileView] = field(default_factory=lambda: list(library()))
+    findings: tuple[Finding, ...] = ()
+    drafts: dict[str, dict[str, object]] = field(default_factory=dict)
+    done: list[tuple[str, str, str | None]] = field(default_factory=list)
+    submitted: list[RunSpec] = field(default_factory=list)
+    supervisor_alive: bool = True
+
+    def start_supervisor(self) -> None:
+        pass
+
+    def files(self) -> tuple[FileView, ...]:
+        return tuple(self.held)
+
+    def import_file(self, filename: str, chunks: Iterable[bytes]) -> FileView:
+        content = b"".join(chunks)
+        if content == b"broken":
+            raise BadInput.of("Not a model", field=filename, message="This is no model.", remedy="Export it again.")
+        file = replace(library()[0], filename=filename, sha256=sha(filename), size_bytes=len(content))
+        self.held.append(file)
+        return file
+
+    def prepare_samples(self) -> RunSpec:
+        return demo_spec()
+
+    def check(self, spec: RunSpec) -> FakeCheckReport:
+        return FakeCheckReport(self.findings, {s.name: FakeSubModelReport(s.name) for s in spec.submodels})
+
+    def submit(self, spec: RunSpec) -> str:
+        if any(finding.severity == "error" for finding in self.findings):
+            raise BadInput(self.findings)
+        self.submitted.append(spec)
+        parts = tuple(submodel(at, s.name, 0, State.QUEUED) for at, s in enumerate(spec.submodels))
+        run_id = f"r-new-{len(self.submitted)}"
+        self.listed.insert(0, run(run_id, State.QUEUED, parts, name=spec.name, queue_position=2))
+        return run_id
+
+    def runs(self) -> tuple[RunView, ...]:
+        return tuple(self.listed)
+
+    def observe(self, run_id: str) -> RunView:
+        for view in self.listed:
+            if view.run_id == run_id:
+                return view
+        raise NotFound(f"There is no run '{run_id}'.")
+
+    def pause(self, run_id: str, submodel: str | None = None) -> None:
+        self._apply(Event.PAUSE, run_id, submodel)
+
+    def resume(self, run_id: str, submodel: str | None = None) -> None:
+        self._apply(Event.RESUME, run_id, submodel)
+
+    def stop(self, run_id: str, submodel: str | None = None) -> None:
+        self._apply(Event.STOP, run_id, submodel)
+
+    def trained(self) -> tuple[TrainedView, ...]:
+        return tuple(
+            TrainedView(run_id=view.run_id, run_name=view.name, submodel=s.name, filename=s.artifact,
+                        size_bytes=s.artifact_bytes or 0, state_sha256=s.state_sha256 or "",
+                        test_accuracy=s.test_accuracy, created_at_s=view.created_at_s)
+            for view in self.listed
+            for s in view.submodels
+            if s.artifact
+        )  # fmt: skip
+
+    def artifact(self, run_id: str, submodel: str) -> Path:
+        path = Path(tempfile.gettempdir()) / f"unifiednn-fake-{run_id}-{submodel}.zip"
+        path.write_bytes(b"PK\x05\x06" + bytes(18))  # an empty zip
+        return path
+
+    def document(self, run_id: str) -> dict[str, object]:
+        return {"run_id": run_id}
+
+    def graph_dot(self, run_id: str) -> str:
+        boxes = "".join(f'input -> "{name}"; "{name}" -> output;' for name in NAMES)
+        return f'digraph {{ rankdir=LR; bgcolor="transparent"; node [shape=box, style="rounded"]; {boxes} }}'
+
+    def save_draft(self, document: dict[str, object], draft_id: str | None = None) -> str:
+        draft_id = draft_id or f"d{len(self.drafts)}"
+        self.drafts[draft_id] = document
+        return draft_id
+
+    def draft(self, draft_id: str) -> dict[str, object]:
+        if draft_id not in self.drafts:
+            raise NotFound(f"There is no draft '{draft_id}'.")
+        return self.drafts[draft_id]
+
+    def delete_draft(self, draft_id: str) -> None:
+        del self.drafts[draft_id]
+
+    def policies(self) -> tuple[PolicyCard, ...]:
+        return describe()
+
+    def architectures(self) -> tuple[str, ...]:
+        return ("lenet", "mlp", "resnet", "transformer")
+
+    def _apply(self, event: Event, run_id: str, submodel: str | None) -> None:
+        view = self.observe(run_id)
+        thing = next((s for s in view.submodels if s.name == submodel), view)
+        state = next_state(submodel or view.name, thing.state, event)  # raises IllegalTransition as the real one does
+        self.done.append((event.value, run_id, submodel))
+        if submodel is None:
+            changed = replace(view, state=state)
+        else:
+            parts = tuple(replace(s, state=state) if s.name == submodel else s for s in view.submodels)
+            changed = replace(view, submodels=parts)
+        self.listed[self.listed.index(view)] = changed

@@ -1,0 +1,43 @@
+"""What a page shows, as a test reads it."""
+
+from html.parser import HTMLParser
+
+from streamlit.testing.v1 import AppTest
+
+
+def html_of(app: AppTest) -> str:
+    """Everything that the page wrote as HTML, without its style sheet."""
+    bodies = [element.proto.body for element in app.get("html")]
+    return "\n".join(body for body in bodies if not body.startswith("<style"))
+
+
+def text_of(app: AppTest) -> str:
+    """The words of that HTML."""
+    reader = _Words()
+    reader.feed(html_of(app))
+    return " ".join(reader.words)
+
+
+def tags_in(markup: str) -> set[str]:
+    """Names of the elements that a piece of HTML makes."""
+    reader = _Words()
+    reader.feed(markup)
+    return reader.tags
+
+
+def labels(app: AppTest) -> set[str]:
+    """Labels of all buttons."""
+    return {button.label for button in app.button}
+
+
+class _Words(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.words: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+
+    def handle_data(self, data):
+        self.words += data.split()

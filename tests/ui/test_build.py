@@ -1,0 +1,153 @@
+import json
+
+import pytest
+
+from tests.ui.fake_views import demo_spec
+from tests.ui.reading import labels, text_of
+from unifiednn_core.errors import Finding
+
+
+@pytest.fixture
+def drafted(service):
+    """Id of a draft that holds the demo."""
+    return service.save_draft(demo_spec().model_dump(mode="json", exclude_none=True))
+
+
+def names(service, draft_id):
+    return [submodel["name"] for submodel in service.drafts[draft_id]["submodels"]]
+
+
+def button_for(app, label):
+    return next(button for button in app.button if button.label == label)
+
+
+def test_an_empty_draft_cannot_be_started_and_says_why(open_page):
+    app = open_page("build")
+    assert app.button(key="start").disabled
+    assert "There is no sub-model to train." in text_of(app)
+    assert {"Add sub-model", "Try the demo"} <= labels(app)
+
+
+def test_opening_the_page_leaves_no_draft_behind(open_page, service):
+    open_page("build")
+    assert service.drafts == {}
+
+
+def test_a_sub_model_is_put_together_and_kept_in_the_draft(open_page, service):
+    app = open_page("build")
+    app.button(key="add").click().run()
+    pick = {box.label: box for box in app.selectbox}
+    pick["Model"].select_index(0).run()
+    pick = {box.label: box for box in app.selectbox}
+    pick["Training data"].select_index(0).run()
+    app.button(key="editor-save").click().run()
+    assert not app.exception
+    draft_id, document = next(iter(service.drafts.items()))
+    assert app.query_params["draft"] in (draft_id, [draft_id])
+    assert [submodel["name"] for submodel in document["submodels"]] == ["lenet"]
+    assert not app.button(key="start").disabled
+
+
+def test_a_sub_model_that_lacks_its_model_is_not_saved(open_page, service):
+    app = open_page("build")
+    app.button(key="add").click().run()
+    app.button(key="editor-save").click().run()
+    assert "submodels" in text_of(app) or "model" in text_of(app)
+    assert service.drafts == {}
+    assert "editor-save" in {button.key for button in app.button}
+
+
+def test_a_draft_opens_again_by_its_address(open_page, drafted):
+    words = text_of(open_page("build", draft=drafted))
+    assert {"lenet", "resnet", "transformer"} <= set(words.split())
+
+
+def test_an_unknown_draft_is_told_and_a_new_one_begun(open_page):
+    app = open_page("build", draft="gone")
+    assert "No such draft" in text_of(app)
+    assert app.button(key="start").disabled
+
+
+@pytest.mark.parametrize(
+    ("label", "order"),
+    [
+        ("Move up transformer", ["lenet", "transformer", "resnet"]),
+        ("Move down lenet", ["resnet", "lenet", "transformer"]),
+        ("Move to the top transformer", ["transformer", "lenet", "resnet"]),
+        ("Remove resnet", ["lenet", "transformer"]),
+    ],
+)
+def test_rows_move_and_go_as_their_buttons_say(label, order, open_page, service, drafted):
+    button_for(open_page("build", draft=drafted), label).click().run()
+    assert names(service, drafted) == order
+
+
+def test_a_priority_typed_into_a_row_is_kept(open_page, service, drafted):
+    app = open_page("build", draft=drafted)
+    box = next(box for box in app.number_input if box.label == "Priority of resnet")
+    box.set_value(9).run()
+    assert [submodel["priority"] for submodel in service.drafts[drafted]["submodels"]] == [0, 9, 2]
+
+
+def test_the_policy_and_its_parameters_are_kept(open_page, service, drafted):
+    app = open_page("build", draft=drafted)
+    app.segmented_control(key="policy-name").set_value("sjf").run()
+    next(box for box in app.selectbox if box.label == "By").set_value("epochs").run()
+    assert not app.exception
+    assert service.drafts[drafted]["policy"] == {"name": "sjf", "by": "epochs"}
+
+
+def test_a_check_shows_facts_and_findings(open_page, service, drafted):
+    service.findings = (
+        Finding(severity="warning", title="No test", field="submodels.lenet.test_data", message="None.", remedy="Add."),
+    )
+    app = open_page("build", draft=drafted)
+    app.button(key="check").click().run()
+    words = text_of(app)
+    assert "submodels.lenet.test_data" in words and "Add." in words
+    assert "1,437" in words
+
+
+def test_a_start_hands_in_the_spec_and_forgets_the_draft(open_page, service, drafted):
+    app = open_page("build", draft=drafted)
+    app.button(key="start").click().run()
+    assert [spec.name for spec in service.submitted] == ["demo"]
+    assert service.submitted[0].submodels == demo_spec().submodels
+    assert drafted not in service.drafts
+
+
+def test_a_refused_start_shows_the_findings_and_keeps_the_draft(open_page, service, drafted):
+    service.findings = (Finding(title="Bad", field="submodels.lenet.model", message="No weights.", remedy="Export."),)
+    app = open_page("build", draft=drafted)
+    app.button(key="start").click().run()
+    assert "No weights." in text_of(app)
+    assert drafted in service.drafts
+
+
+def test_hyperparameters_typed_as_json_fill_the_form(open_page, drafted):
+    app = open_page("build", draft=drafted)
+    button_for(app, "Edit lenet").click().run()
+    wanted = {"epochs": 7, "batch_size": 16, "optimizer": "adamw", "learning_rate": 0.5}
+    app.text_area[0].set_value(json.dumps(wanted)).run()
+    button_for(app, "Apply JSON").click().run()
+    assert not app.exception
+    assert next(box.value for box in app.number_input if box.label == "Epochs") == 7
+    assert next(box.value for box in app.selectbox if box.label == "Optimizer") == "adamw"
+
+
+def test_wrong_json_is_told_with_its_place(open_page, drafted):
+    app = open_page("build", draft=drafted)
+    button_for(app, "Edit lenet").click().run()
+    app.text_area[0].set_value('{"epochs": }').run()
+    button_for(app, "Apply JSON").click().run()
+    assert "line 1, column 12" in text_of(app)
+
+
+def test_editing_and_saving_unchanged_changes_nothing(open_page, service, drafted):
+    before = json.loads(json.dumps(service.drafts[drafted]))
+    app = open_page("build", draft=drafted)
+    button_for(app, "Edit resnet").click().run()
+    app.button(key="editor-save").click().run()
+    assert not app.exception
+    after = service.drafts[drafted]
+    assert demo_spec().model_validate(after) == demo_spec().model_validate(before)

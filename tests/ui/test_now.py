@@ -1,0 +1,56 @@
+from dataclasses import replace
+
+from tests.ui.fake_views import mid_flight
+from tests.ui.reading import html_of, labels, text_of
+
+
+def test_an_empty_installation_offers_the_demo_a_build_and_past_runs(open_page, service):
+    service.listed.clear()
+    app = open_page("now")
+    assert labels(app) == {"Try the demo", "Build a hybrid", "Open a past run"}
+    assert "There is no run yet." in text_of(app)
+
+
+def test_the_running_hybrid_shows_why_its_sub_model_trains(open_page):
+    words = text_of(open_page("now"))
+    assert "resnet has been in line longest; one epoch each." in words
+    assert "10 / 10 epochs" in words and "11 / 14 epochs" in words
+
+
+def test_queued_runs_show_their_position_and_ended_ones_their_state(open_page):
+    words = text_of(open_page("now"))
+    assert "position 1" in words
+    assert {"Completed", "Failed", "Interrupted"} <= set(words.split())
+
+
+def test_the_demo_is_submitted_and_its_run_opened(open_page, service):
+    service.listed.clear()
+    app = open_page("now")
+    app.button(key="demo-empty").click().run()
+    assert [spec.name for spec in service.submitted] == ["demo"]
+    assert app.query_params["run"] in ("r-new-1", ["r-new-1"])
+
+
+def test_a_pause_reaches_the_service(open_page, service):
+    app = open_page("now")
+    app.button(key="pause-r-live-").click().run()
+    assert service.done == [("pause", "r-live", None)]
+    assert "Pausing…" in text_of(app)
+
+
+def test_a_silent_worker_is_told(open_page, service):
+    service.listed[0] = replace(mid_flight(), heartbeat_age_s=25.0)
+    assert "No word from the worker for 25 s" in text_of(open_page("now"))
+
+
+def test_a_dead_supervisor_is_told(open_page, service):
+    service.supervisor_alive = False
+    assert "No run can start" in text_of(open_page("now"))
+
+
+def test_names_of_runs_cannot_become_markup(open_page, service):
+    service.listed[:] = [replace(run, name="<script>alert(1)</script> **bold** [x](y)") for run in service.listed]
+    app = open_page("now")
+    assert "<script" not in html_of(app)
+    for link in app.get("page_link"):
+        assert "\\*\\*bold\\*\\*" in link.proto.label and "\\[x\\]\\(y\\)" in link.proto.label

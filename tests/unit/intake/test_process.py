@@ -1,0 +1,119 @@
+"""The intake process as its callers see it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.intake import kit
+from unifiednn_core.errors import BadInput, IntakeFailed
+from unifiednn_core.home import Home
+from unifiednn_core.intake import client
+from unifiednn_core.spec import RunSpec, parse_run
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    kit.exported(folder, "cnn")
+    torch.save({"inputs": torch.randn(9, *kit.IMAGES), "targets": torch.arange(9) % 3}, folder / "data.pt")
+    torch.save(kit.network("cnn").state_dict(), folder / "weights.pt")
+    (folder / "garbage.pt2").write_bytes(os.urandom(500))
+    return folder
+
+
+def spec(**changes: Any) -> RunSpec:
+    submodel = {"name": "one", "model": "cnn.pt2", "train_data": "data.pt", "test_data": "data.pt"} | changes
+    return parse_run({"submodels": [submodel]})
+
+
+@pytest.mark.parametrize(
+    ("filename", "kind", "fact"),
+    [("cnn.pt2", "model", "operators"), ("data.pt", "data", "samples"), ("weights.pt", "weights", "tensors"),
+     ("garbage.pt2", "unknown", None)],
+)  # fmt: skip
+def test_a_file_is_recognised_by_its_bytes(filename: str, kind: str, fact: str | None, folder: Path) -> None:
+    report = client.inspect(folder / filename, "shown.bin")
+    assert report.kind == kind
+    assert report.size_bytes == (folder / filename).stat().st_size
+    assert bool(report.findings) == (kind == "unknown")
+    assert all(finding.field == "shown.bin" for finding in report.findings)
+    assert fact is None or fact in report.facts
+
+
+def test_admitting_puts_every_file_under_the_hash_of_its_content(folder: Path, home: Home) -> None:
+    report = client.admit(spec(), folder, home)
+    assert report.findings == ()
+    assert report.files.keys() == {"cnn.pt2", "data.pt"}
+    for written, file in report.files.items():
+        assert file.path == home.file(file.sha256)
+        assert file.path.read_bytes() == (folder / written).read_bytes()
+    kept = {path for path in home.files.rglob("*") if path.is_file()}
+    assert kept == {file.path for file in report.files.values()}
+    assert client.admit(spec(), folder, home) == report
+
+
+def test_nothing_is_admitted_where_there_is_an_error(folder: Path, home: Home) -> None:
+    report = client.admit(spec(model="garbage.pt2"), folder, home)
+    assert report.has_errors
+    assert not list(home.files.rglob("*"))
+
+
+def test_a_check_takes_nothing_in(folder: Path, home: Home) -> None:
+    assert client.check(spec(), folder, home).findings == ()
+    assert not list(home.files.rglob("*"))
+
+
+def test_a_process_that_takes_too_long_is_ended(folder: Path) -> None:
+    with pytest.raises(IntakeFailed, match="longer than"):
+        client.inspect(folder / "cnn.pt2", "cnn.pt2", patience_s=0.01)
+
+
+@pytest.mark.parametrize(("program", "words"), [("false", "ended with code 1"), ("echo", "no report")])
+def test_a_process_that_dies_or_babbles_is_an_error(
+    program: str, words: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client.sys, "executable", shutil.which(program))
+    with pytest.raises(IntakeFailed, match=words):
+        client.inspect(folder / "cnn.pt2", "cnn.pt2")
+
+
+def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no file"):
+        client.inspect(tmp_path / "absent", "absent")
+
+
+def test_stdout_is_one_json_document(folder: Path, home: Home) -> None:
+    command = [sys.executable, "-m", "unifiednn_core.intake", "check", f"--home={home.root}", f"--base={folder}"]
+    done = subprocess.run(command, cwd=ROOT, input=spec().to_json(), capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["submodels"]["one"]["steps_per_epoch"] == 1
+
+
+def test_the_callers_side_needs_no_torch() -> None:
+    script = "import sys, unifiednn_core.intake.client; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT).returncode == 0
+
+
+def test_limits_are_in_force_in_the_process() -> None:
+    script = """
+import resource
+from unifiednn_core.intake import process
+process.limit_resources()
+assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
+assert resource.getrlimit(resource.RLIMIT_CPU)[0] == process.CPU_LIMIT_S
+try:
+    open("large", "wb").write(bytes(4 * process.SCRATCH_BYTES))
+except OSError:
+    print("refused")
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd="/tmp", env={**os.environ, "PYTHONPATH": str(ROOT)},
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stdout == "refused\n"

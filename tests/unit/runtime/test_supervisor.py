@@ -1,0 +1,106 @@
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.unit.store.test_store import add_run
+from unifiednn_core.clock import SimulatedClock
+from unifiednn_core.home import Home
+from unifiednn_core.lifecycle import Event
+from unifiednn_core.runtime import liveness
+from unifiednn_core.runtime.supervisor import REGISTRATION_PATIENCE_S, Supervisor
+from unifiednn_core.store import Store
+from unifiednn_core.store.runs import WorkerIdentity
+
+
+class Launcher:
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.exit_codes: dict[str, int] = {}
+
+    def start(self, run_id: str, threads: int) -> None:
+        self.started.append(run_id)
+
+    def exit_code(self, run_id: str) -> int | None:
+        return self.exit_codes.get(run_id)
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock(1000.0)
+
+
+@pytest.fixture
+def store(home: Home, clock: SimulatedClock) -> Store:
+    return Store.open(home, clock)
+
+
+def state(store: Store, run_id: str) -> str:
+    return store.runs.get(run_id)[0].state
+
+
+def test_one_run_for_each_device_is_started(store: Store, clock: SimulatedClock) -> None:
+    launcher = Launcher()
+    add_run(store, "a", 1)
+    add_run(store, "b", 2)
+    add_run(store, "c", 3, device="cuda:0")
+    supervisor = Supervisor(store, launcher, clock)
+    supervisor.tick()
+    supervisor.tick()
+    assert sorted(launcher.started) == ["a", "c"]
+    store.runs.transition("a", None, Event.FAIL)
+    supervisor.tick()
+    assert launcher.started[-1] == "b"
+
+
+def test_a_worker_that_never_registers_is_given_up(store: Store, clock: SimulatedClock) -> None:
+    launcher = Launcher()
+    add_run(store, "quick", 1)
+    supervisor = Supervisor(store, launcher, clock)
+    supervisor.tick()
+    launcher.exit_codes["quick"] = 1
+    supervisor.tick()
+    assert state(store, "quick") == "interrupted"
+    assert "exit code 1" in (store.runs.get("quick")[0].cause or "")
+    add_run(store, "slow", 2)
+    supervisor.tick()
+    clock.advance(REGISTRATION_PATIENCE_S - 1)
+    supervisor.tick()
+    assert state(store, "slow") == "starting"
+    clock.advance(2)
+    supervisor.tick()
+    assert state(store, "slow") == "interrupted"
+
+
+def test_life_and_death_of_a_real_process_are_told_apart(store: Store, clock: SimulatedClock) -> None:
+    launcher = Launcher()
+    add_run(store, "r")
+    supervisor = Supervisor(store, launcher, clock)
+    supervisor.tick()
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    worker = WorkerIdentity(process.pid, psutil.Process(process.pid).create_time(), liveness.boot_id())
+    store.runs.register_worker("r", worker)
+    store.runs.transition("r", None, Event.BEGIN)
+    supervisor.tick()
+    assert state(store, "r") == "running"
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, but still a zombie
+    assert not liveness.alive(worker)
+    supervisor.tick()
+    assert state(store, "r") == "interrupted"
+    process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
+    assert not liveness.alive(worker)
+
+
+def test_a_reused_pid_or_another_boot_is_not_the_same_worker() -> None:
+    me = liveness.current()
+    assert liveness.alive(me)
+    assert not liveness.alive(WorkerIdentity(me.pid, me.started_at_s - 100, me.boot_id))
+    assert not liveness.alive(WorkerIdentity(me.pid, me.started_at_s, "another boot"))

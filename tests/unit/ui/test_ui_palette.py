@@ -1,0 +1,42 @@
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pages._ui import palette
+from pages._ui.palette import sign
+
+places = st.integers(0, 10_000)
+
+
+@given(st.lists(places, min_size=2, unique=True))
+def test_no_two_sub_models_share_a_letter(arrivals):
+    letters = [sign(arrival).letter for arrival in arrivals]
+    assert len(set(letters)) == len(letters)
+
+
+def test_letters_go_on_after_z_as_spreadsheets_do():
+    assert [sign(arrival).letter for arrival in (0, 25, 26, 51, 52, 701, 702)] == [
+        "A", "Z", "AA", "AZ", "BA", "ZZ", "AAA",
+    ]  # fmt: skip
+
+
+def test_colour_and_dash_tell_56_sub_models_apart():
+    looks = {(sign(arrival).colour, sign(arrival).dash) for arrival in range(56)}
+    assert len(looks) == 56
+
+
+@given(places)
+def test_the_letter_of_a_badge_is_readable_on_its_colour(arrival):
+    mark = sign(arrival)
+    assert palette.contrast(mark.colour, mark.ink) >= 4.5
+
+
+def test_neighbours_in_order_of_arrival_look_different_in_both_ways():
+    for one, other in itertools.pairwise(range(60)):
+        assert sign(one).colour != sign(other).colour
+        assert sign(one).dash != sign(other).dash
+
+
+def test_contrast_of_black_on_white_is_21():
+    assert round(palette.contrast("#000000", "#FFFFFF"), 6) == 21

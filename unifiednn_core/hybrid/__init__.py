@@ -1,0 +1,1 @@
+"""How are networks merged, and separated again?"""

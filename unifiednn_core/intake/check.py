@@ -1,0 +1,210 @@
+"""Holds a whole spec against its files: everything that can be known before training is found here."""
+
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from unifiednn_core.errors import BadInput, Finding
+from unifiednn_core.home import Home
+from unifiednn_core.intake import datasets, registry
+from unifiednn_core.intake.base import Definition
+from unifiednn_core.intake.datasets import Dataset
+from unifiednn_core.intake.dry_run import dry_run
+from unifiednn_core.intake.inspection import attempt, sha256_of
+from unifiednn_core.intake.report import CheckReport, ResolvedFile, SubModelReport
+from unifiednn_core.intake.trial import Trial
+from unifiednn_core.spec import RunSpec, SubModelSpec
+
+# Room for the weights in both formats, the zip of them, and one more copy while it is written.
+COPIES_ON_DISK = 4
+SPARE_BYTES = 64 * 1024**2
+_BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+def check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
+    """Read every file once and try every sub-model; paths are relative to `base`, `sha256:...` lies in `home`."""
+    files = _Files(base, home)
+    findings: list[Finding] = []
+    reports: dict[str, SubModelReport] = {}
+    for submodel in spec.submodels:
+        report, found = _check_submodel(submodel, files)
+        findings += found
+        if report is not None:
+            reports[submodel.name] = report
+    findings += _check_disk(home, reports)
+    return CheckReport(findings=tuple(findings), submodels=reports, files=files.resolved)
+
+
+@dataclass
+class _Files:
+    """Files of a spec; each data set is read once, however many sub-models name it."""
+
+    base: Path
+    home: Home
+    resolved: dict[str, ResolvedFile] = field(default_factory=dict)
+    _datasets: dict[str, tuple[Dataset | None, tuple[Finding, ...]]] = field(default_factory=dict)
+
+    def resolve(self, written: str) -> ResolvedFile:
+        """Find a file; raises `BadInput` where there is none."""
+        if written not in self.resolved:
+            by_content = _BY_CONTENT.fullmatch(written)
+            path = self.home.file(by_content.group(1)) if by_content else self.base / Path(written).expanduser()
+            try:
+                if not path.is_file():
+                    raise FileNotFoundError(2, "there is no such file")
+                self.resolved[written] = ResolvedFile(
+                    path=path, sha256=sha256_of(path), size_bytes=path.stat().st_size, filename=Path(written).name
+                )
+            except (OSError, ValueError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "the name is not a path"
+                raise BadInput.of(
+                    "File not found",
+                    field=written,
+                    message=f"'{written[:200]}' cannot be read: {reason}.",
+                    remedy=f"Paths are relative to {self.base}.",
+                ) from None
+        return self.resolved[written]
+
+    def definition(self, submodel: SubModelSpec) -> Definition:
+        """Read a model file; raises `BadInput` or `HostileFile`."""
+        file = self.resolve(submodel.model)
+        model_format = registry.sniff(file.path)
+        if model_format is None:
+            raise BadInput.of(
+                "Unknown format",
+                field=file.filename,
+                message="No format knows this model file; it may be damaged.",
+                remedy=f"Formats: {', '.join(known.name for known in registry.FORMATS)}.",
+            )
+        return model_format.read(file.path, submodel.architecture)
+
+    def dataset(self, written: str, place: str) -> tuple[Dataset | None, tuple[Finding, ...]]:
+        """Read a data set; mistakes become findings at `place`."""
+        file, findings = attempt(lambda: self.resolve(written), place)
+        if file is None:
+            return None, findings
+        if file.sha256 not in self._datasets:
+            self._datasets[file.sha256] = attempt(lambda: datasets.read_dataset(file.path), place)
+        dataset, findings = self._datasets[file.sha256]
+        return dataset, tuple(finding.model_copy(update={"field": place}) for finding in findings)
+
+
+def _check_submodel(submodel: SubModelSpec, files: _Files) -> tuple[SubModelReport | None, list[Finding]]:
+    place = f"submodels.{submodel.name}"
+    definition, wrong_model = attempt(lambda: files.definition(submodel), f"{place}.model")
+    train, wrong_train = files.dataset(submodel.train_data, f"{place}.train_data")
+    findings = [*wrong_model, *wrong_train]
+    test = None
+    if submodel.test_data is not None:
+        test, wrong_test = files.dataset(submodel.test_data, f"{place}.test_data")
+        findings += wrong_test
+    if definition is None or train is None or (test is None and submodel.test_data is not None):
+        return None, findings
+    steps_per_epoch = _steps_per_epoch(submodel, train.samples)
+    findings += _check_steps(submodel, train.samples, steps_per_epoch)
+    if not findings:
+        trial = Trial(submodel, definition, train, test)
+        findings += attempt(lambda: dry_run(trial), f"{place}.model")[1]
+    findings += _warnings(submodel)
+    report = SubModelReport(
+        name=submodel.name,
+        format=definition.format,
+        parameters=definition.parameters,
+        weights_bytes=definition.weights_bytes,
+        input_shape=definition.input_shape or tuple(train.inputs.shape[1:]),
+        samples=train.samples,
+        test_samples=None if test is None else test.samples,
+        classes=train.classes,
+        steps_per_epoch=steps_per_epoch,
+        operators=definition.operators,
+    )
+    return report, findings
+
+
+def _steps_per_epoch(submodel: SubModelSpec, samples: int) -> int:
+    size = submodel.hyperparameters.batch_size
+    return samples // size if submodel.hyperparameters.drop_last else -(-samples // size)
+
+
+def _check_steps(submodel: SubModelSpec, samples: int, steps_per_epoch: int) -> list[Finding]:
+    """Findings on the length of the training: no step at all, or more steps than a one-cycle schedule has."""
+    hyper, place = submodel.hyperparameters, f"submodels.{submodel.name}.hyperparameters"
+    if steps_per_epoch == 0:
+        message = f"The training data has {samples} samples, less than one batch of {hyper.batch_size}, and drop_last."
+        return [
+            Finding(
+                title="No step to train",
+                field=f"{place}.batch_size",
+                message=message,
+                remedy='Choose a smaller batch size, or set "drop_last" to false.',
+            )
+        ]
+    asked = hyper.lr_scheduler
+    if asked is None or asked.name != "one_cycle":
+        return []
+    total, needed = asked.args.get("total_steps"), hyper.epochs * (steps_per_epoch if asked.per == "step" else 1)
+    if isinstance(total, int) and total < needed:
+        return [
+            Finding(
+                title="LR scheduler too short",
+                field=f"{place}.lr_scheduler.args",
+                message=f"OneCycleLR ends with an error after total_steps = {total}; the training takes {needed}.",
+                remedy=f"Set total_steps to {needed}.",
+            )
+        ]
+    return []
+
+
+def _warnings(submodel: SubModelSpec) -> list[Finding]:
+    hyper, place = submodel.hyperparameters, f"submodels.{submodel.name}"
+    asked, warnings = hyper.lr_scheduler, []
+    if submodel.test_data is None:
+        warnings.append(
+            Finding(
+                severity="warning",
+                title="No test data",
+                field=f"{place}.test_data",
+                message="Without test data nothing tells how well the network does on samples it has not seen.",
+                remedy="Give test data.",
+            )
+        )
+    if asked is not None and asked.name == "one_cycle" and asked.per != "step":
+        warnings.append(
+            Finding(
+                severity="warning",
+                title="LR scheduler",
+                field=f"{place}.hyperparameters.lr_scheduler.per",
+                message="OneCycleLR is meant to be stepped after every batch, but is stepped once per epoch.",
+                remedy='Set "per" to "step".',
+            )
+        )
+    period = asked.args.get("T_max") if asked is not None and asked.name == "cosine" else None
+    if asked is not None and asked.per == "epoch" and isinstance(period, int) and period < hyper.epochs:
+        warnings.append(
+            Finding(
+                severity="warning",
+                title="LR scheduler",
+                field=f"{place}.hyperparameters.lr_scheduler.args",
+                message=f"With T_max = {period} the learning rate rises again before epoch {hyper.epochs}.",
+                remedy=f"Set T_max to {hyper.epochs}.",
+            )
+        )
+    return warnings
+
+
+def _check_disk(home: Home, reports: dict[str, SubModelReport]) -> list[Finding]:
+    needed_bytes = COPIES_ON_DISK * sum(report.weights_bytes for report in reports.values()) + SPARE_BYTES
+    existing = next(folder for folder in (home.root, *home.root.absolute().parents) if folder.exists())
+    free_bytes = shutil.disk_usage(existing).free
+    free_mib, needed_mib = free_bytes // 1024**2, needed_bytes // 1024**2
+    if free_bytes >= needed_bytes:
+        return []
+    return [
+        Finding(
+            title="Disk nearly full",
+            field="home",
+            message=f"{free_mib} MiB are free in {home.root}; the run needs {needed_mib} MiB.",
+            remedy="Make room, or set UNIFIEDNN_HOME to a larger disk.",
+        )
+    ]

@@ -1,0 +1,219 @@
+"""Trains one batch of a sub-model on the CPU and throws it away, so that mistakes are found before the queue."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from unifiednn_core.choices import CLASSIFICATION
+from unifiednn_core.errors import BadInput
+from unifiednn_core.intake.datasets import Dataset, to_model_input
+from unifiednn_core.intake.trial import Trial, check_input_shape, check_labels, check_values, dtype_name, found
+from unifiednn_core.spec import Hyperparameters
+from unifiednn_core.training_parts import build_criterion, build_lr_scheduler, build_optimizer
+
+IMAGE_SCALE = 1 / 255
+_OTHER_BATCH = 'Set "drop_last" to true, or choose another batch size.'
+_TORCH_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, ZeroDivisionError)
+
+
+def dry_run(trial: Trial) -> None:
+    """Run a training step, the last partial batch and an evaluation; the default RNG is left as it was.
+
+    Raises `BadInput` with the first thing that goes wrong.
+    """
+    with torch.random.fork_rng(devices=[]):
+        module = trial.definition.build()
+        criterion, optimizer = _parts(trial, module)
+        _check_batch_sizes(trial)
+        check_input_shape(trial, trial.train, "train_data")
+        loss = _loss(trial, module, criterion, trial.train, range(trial.batch_size), "train_data")
+        _step(trial, loss, optimizer)
+        _check_single_sample(trial, module)
+        _check_extreme_ids(trial, module, trial.train, "train_data")
+        if trial.test is not None:
+            check_input_shape(trial, trial.test, "test_data")
+            with torch.no_grad():
+                batch = range(min(trial.batch_size, trial.test.samples))
+                _loss(trial, module.eval(), criterion, trial.test, batch, "test_data")
+            _check_extreme_ids(trial, module, trial.test, "test_data")
+
+
+def _parts(trial: Trial, module: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:
+    hyper, field = trial.spec.hyperparameters, f"{trial.field}.hyperparameters"
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        message = "The network has no trainable weight."
+        raise found("Nothing to train", f"{trial.field}.model", message, "Give a network whose weights can be trained.")
+    with _values_of(f"{field}.criterion_args", hyper.criterion):
+        criterion = build_criterion(hyper)
+    with _values_of(f"{field}.optimizer_args", hyper.optimizer):
+        optimizer = build_optimizer(module.parameters(), hyper)
+    return criterion, optimizer
+
+
+def _step(trial: Trial, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    hyper, field = trial.spec.hyperparameters, f"{trial.field}.hyperparameters"
+    try:
+        loss.backward()  # type: ignore[no-untyped-call]
+    except _TORCH_ERRORS as error:
+        message = f"The gradient cannot be computed: {_first_line(error)}."
+        remedy = "Check that the output depends on weights that can be trained."
+        raise found("No gradient", f"{trial.field}.model", message, remedy) from None
+    asked = hyper.lr_scheduler
+    with _values_of(f"{field}.lr_scheduler.args", asked.name if asked else ""):
+        lr_scheduler = build_lr_scheduler(optimizer, hyper)
+    with _values_of(f"{field}.optimizer_args", hyper.optimizer):
+        optimizer.step()
+    if lr_scheduler is not None and asked is not None:
+        with _values_of(f"{field}.lr_scheduler.args", asked.name):
+            lr_scheduler.step()
+
+
+@contextmanager
+def _values_of(field: str, name: str) -> Iterator[None]:
+    """Turn torch's complaints about argument values into findings on `field`."""
+    try:
+        yield
+    except _TORCH_ERRORS as error:
+        raise _not_taken(field, name, error) from None
+
+
+def _loss(trial: Trial, module: nn.Module, criterion: nn.Module, data: Dataset, batch: range, entry: str) -> Tensor:
+    targets = data.targets[batch.start : batch.stop]
+    outputs = _outputs(trial, module, data, batch, entry)
+    if _criterion(trial) in CLASSIFICATION:
+        check_labels(trial, data, outputs, entry)
+    else:
+        check_values(trial, targets, outputs, entry)
+    try:
+        loss: Tensor = criterion(outputs, targets)
+    except _TORCH_ERRORS as error:
+        if _takes(build_criterion(_without_arguments(trial)), outputs, targets):
+            raise _not_taken(f"{trial.field}.hyperparameters.criterion_args", _criterion(trial), error) from None
+        message = (
+            f"{_criterion(trial)} does not take outputs {_shape(outputs)} with targets "
+            f"{_shape(targets)}: {_first_line(error)}."
+        )
+        remedy = "Choose another criterion, or store targets of the shape and type that it takes."
+        raise found("Outputs and targets", f"{trial.field}.{entry}", message, remedy) from None
+    return loss
+
+
+def _outputs(trial: Trial, module: nn.Module, data: Dataset, batch: range, entry: str) -> Tensor:
+    raw, spec = data.inputs[batch.start : batch.stop], trial.spec
+    inputs = to_model_input(raw, spec.scale, spec.mean, spec.std)
+    try:
+        outputs: Tensor = module(inputs)
+    except _TORCH_ERRORS as error:
+        if not inputs.is_floating_point() and _runs(module, inputs.float() * IMAGE_SCALE):
+            message = f"The inputs are {dtype_name(inputs)}, but the network computes with floating point numbers."
+            remedy = f'Set "scale", for images {IMAGE_SCALE:.17g} (1/255), or store the inputs as float32.'
+            raise found("Integer inputs", f"{trial.field}.scale", message, remedy) from None
+        if inputs.dtype is not torch.float32 and inputs.is_floating_point() and _runs(module, inputs.float()):
+            message = f"The inputs are {dtype_name(inputs)}, but the network computes with float32."
+            raise found("Type of data", f"{trial.field}.{entry}", message, "Store the inputs as float32.") from None
+        message = f"The network does not take a batch {_shape(inputs)}: {_first_line(error)}."
+        remedy = "Give data of the shape that the network takes, or the network that fits the data."
+        raise found("Inputs", f"{trial.field}.{entry}", message, remedy) from None
+    if not isinstance(outputs, Tensor) or outputs.dim() == 0 or len(outputs) != len(raw):
+        message = "The network must return one tensor with one row for each sample."
+        raise found("Output", f"{trial.field}.model", message, "Let forward return the scores alone.")
+    return outputs
+
+
+def _smallest_batch(samples: int, size: int, drop_last: bool) -> int:
+    """Samples in the last batch of an epoch."""
+    return size if drop_last else samples % size or size
+
+
+def _check_batch_sizes(trial: Trial) -> None:
+    """Hold the smallest batches, in training and in evaluation, against what the network takes."""
+    hyper, least = trial.spec.hyperparameters, trial.definition.min_batch
+    in_training = _smallest_batch(trial.train.samples, hyper.batch_size, hyper.drop_last)
+    in_testing = least if trial.test is None else _smallest_batch(trial.test.samples, hyper.batch_size, False)
+    if in_training < least:
+        message = f"The network takes at least {least} samples at once; the last batch of an epoch has {in_training}."
+        raise found("Batch too small", f"{trial.field}.hyperparameters.batch_size", message, _OTHER_BATCH)
+    if in_testing < least:
+        message = f"The network takes at least {least} samples at once; the last batch of a test has {in_testing}."
+        raise found("Batch too small", f"{trial.field}.test_data", message, "Choose another batch size.")
+
+
+def _check_single_sample(trial: Trial, module: nn.Module) -> None:
+    """Train on one sample where an epoch will.
+
+    Normalisation over the batch either refuses that or, in an exported graph, spoils its running statistics.
+    """
+    spec, hyper = trial.spec, trial.spec.hyperparameters
+    if _smallest_batch(trial.train.samples, hyper.batch_size, hyper.drop_last) > 1:
+        return
+    inputs = to_model_input(trial.train.inputs[:1], spec.scale, spec.mean, spec.std)
+    try:
+        module(inputs)
+        sound = not any(bool(buffer.isnan().any()) for buffer in module.buffers())
+        reason = "its running statistics are no numbers any more"
+    except _TORCH_ERRORS as error:
+        sound, reason = False, _first_line(error)
+    if not sound:
+        message = f"An epoch has a batch of one sample, which the network does not take: {reason}."
+        raise found("Batch of one", f"{trial.field}.hyperparameters.batch_size", message, _OTHER_BATCH)
+
+
+def _check_extreme_ids(trial: Trial, module: nn.Module, data: Dataset, entry: str) -> None:
+    """Try the samples with the smallest and the largest number where inputs stay integers.
+
+    They are ids of an embedding then; one that it does not have would end the process of everybody on a GPU.
+    """
+    spec = trial.spec
+    if data.inputs.is_floating_point() or (spec.scale, spec.mean, spec.std) != (None, None, None):
+        return
+    rows = data.inputs.flatten(1) if data.inputs.dim() > 1 else data.inputs.unsqueeze(1)
+    least, most = rows.amin(1), rows.amax(1)
+    extremes = data.inputs[torch.stack([least.argmin(), most.argmax()])]
+    try:
+        with torch.no_grad():
+            module.eval()(extremes)
+    except _TORCH_ERRORS as error:
+        message = f"The network does not take all numbers from {int(least.min())} to {int(most.max())} as input: "
+        remedy = "Number the inputs from 0, and let the network have an entry for each."
+        raise found(
+            "Inputs out of range", f"{trial.field}.{entry}", message + _first_line(error) + ".", remedy
+        ) from None
+
+
+def _criterion(trial: Trial) -> str:
+    return trial.spec.hyperparameters.criterion
+
+
+def _without_arguments(trial: Trial) -> Hyperparameters:
+    return trial.spec.hyperparameters.model_copy(update={"criterion_args": {}})
+
+
+def _takes(criterion: nn.Module, outputs: Tensor, targets: Tensor) -> bool:
+    try:
+        criterion(outputs, targets)
+    except _TORCH_ERRORS:
+        return False
+    return True
+
+
+def _runs(module: nn.Module, inputs: Tensor) -> bool:
+    try:
+        module(inputs)
+    except _TORCH_ERRORS:
+        return False
+    return True
+
+
+def _not_taken(field: str, name: str, error: Exception) -> BadInput:
+    message = f"{name} does not take these values: {_first_line(error)}."
+    return found(field.rpartition(".")[2].replace("_", " ").capitalize(), field, message, "Correct them.")
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"{list(tensor.shape)} of {dtype_name(tensor)}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:300]

@@ -1,0 +1,91 @@
+"""Files that hold nothing but named tensors: torch's zip of a pickle (`.pt`, `.pth`) and safetensors.
+
+Sizes that a file declares are held against the bytes that are there before anything is allocated.
+"""
+
+import pickle
+import zipfile
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from unifiednn_core.errors import BadInput, HostileFile
+
+MAX_HEADER_BYTES = 100_000_000
+_TORCHSCRIPT = "constants.pkl"
+
+
+def is_torch_file(path: Path) -> bool:
+    """Whether the file is what `torch.save` writes, and no TorchScript program."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.partition("/")[2] for name in archive.namelist()}
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return False
+    return "data.pkl" in names and _TORCHSCRIPT not in names
+
+
+def is_safetensors(path: Path) -> bool:
+    """Whether the file begins with the length of a JSON header that fits into it."""
+    with path.open("rb") as file:
+        head = file.read(9)
+    length = int.from_bytes(head[:8], "little")
+    return head[8:] == b"{" and 2 <= length <= min(MAX_HEADER_BYTES, path.stat().st_size - 8)
+
+
+def load_torch_file(path: Path) -> object:
+    """What `torch.save` wrote, read without running code; raises `BadInput` or `HostileFile`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            infos = archive.infolist()
+        _check_entries(infos, path.stat().st_size)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except HostileFile:
+        raise
+    except pickle.UnpicklingError:
+        raise BadInput.of(
+            "More than tensors",
+            field=path.name,
+            message="The file holds Python objects, which could run code; nothing of it was loaded.",
+            remedy="Save tensors alone: torch.save(network.state_dict(), path).",
+        ) from None
+    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        raise damaged(path) from None
+
+
+def _check_entries(infos: list[zipfile.ZipInfo], size_bytes: int) -> None:
+    if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
+        raise HostileFile("Entries of the file are compressed, which torch.save never does.")
+    if sum(info.file_size for info in infos) > size_bytes:
+        raise HostileFile("The file claims to hold more bytes than it has.")
+
+
+def load_safetensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a safetensors file; raises `BadInput` where it is damaged."""
+    try:
+        return load_file(path)
+    except (SafetensorError, ValueError, KeyError, RuntimeError):
+        raise damaged(path) from None
+
+
+def check_plain(name: str, tensor: Tensor) -> None:
+    """Refuse what is no ordinary tensor; raises `HostileFile`."""
+    if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided or tensor.is_quantized:
+        raise HostileFile(f"The entry '{name}' is no plain dense tensor.")
+    if tensor.device.type != "cpu" or tensor.is_complex():
+        raise HostileFile(f"The entry '{name}' is {tensor.dtype} on {tensor.device.type}, which is not supported.")
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise HostileFile(f"The entry '{name}' claims the shape {list(tensor.shape)}, but the file has fewer bytes.")
+
+
+def damaged(path: Path) -> BadInput:
+    """Finding for a file that is cut short or garbled."""
+    return BadInput.of(
+        "File damaged",
+        field=path.name,
+        message="The file cannot be read: it is cut short or damaged.",
+        remedy="Save it again, and copy it whole.",
+    )

@@ -1,0 +1,198 @@
+"""Rows of the store as the values that pages and command line show. Pure functions."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from unifiednn_core.errors import BadInput
+from unifiednn_core.lifecycle import ENDED, State
+from unifiednn_core.scheduling.registry import policy_named, policy_text
+from unifiednn_core.spec import PolicySpec
+from unifiednn_core.store.schema import EpochRow, FileRow, RunRow, StepRow, SubModelRow
+from unifiednn_core.store.telemetry import History
+from unifiednn_core.views import EventView, FileView, RunView, Series, Slice, SubModelView, TrainedView
+
+Rows = Sequence[tuple[RunRow, Sequence[SubModelRow]]]
+
+
+def run_view(
+    run: RunRow, submodels: Sequence[SubModelRow], now_s: float, all_runs: Rows, history: History | None = None
+) -> RunView:
+    """One run; curves and events only with a `history`, the place in the queue only with `all_runs`."""
+    policy = PolicySpec.model_validate(run.spec.get("policy", {}))
+    until_s = run.ended_at_s if run.ended_at_s is not None else now_s
+    return RunView(
+        run_id=run.id,
+        name=run.name,
+        state=State(run.state),
+        policy=policy.name,
+        policy_text=_policy_text(policy),
+        device=run.device,
+        threads=run.threads,
+        created_at_s=run.created_at_s,
+        started_at_s=run.started_at_s,
+        ended_at_s=run.ended_at_s,
+        cause=run.cause,
+        remedy=run.remedy,
+        now_reason=run.now_reason,
+        submodels=tuple(_submodel_view(run, row, now_s, history) for row in submodels),
+        memory_source=run.memory_source,
+        peak_memory_bytes=run.peak_memory_bytes,
+        heartbeat_age_s=None if run.heartbeat_at_s is None else max(0.0, now_s - run.heartbeat_at_s),
+        elapsed_s=None if run.started_at_s is None else max(0.0, until_s - run.started_at_s),
+        queue_position=_queue_position(run, all_runs),
+        memory=_series((row.at_s, row.size_bytes) for row in history.memory) if history else Series(),
+        schedule=_schedule(history) if history else (),
+        events=_events(history) if history else (),
+        spec=run.spec,
+    )
+
+
+def document(view: RunView, model_paths: Mapping[str, str | None]) -> dict[str, object]:
+    """The document of `unifiednn train --json`."""
+    return {
+        "run_id": view.run_id,
+        "status": view.state.value,
+        "policy": view.policy,
+        "device": view.device,
+        "profile": view.spec.get("profile", "exact"),
+        "threads": view.threads,
+        "makespan_s": view.elapsed_s,
+        "memory": {"peak_bytes": view.peak_memory_bytes, "source": view.memory_source},
+        "submodels": {
+            part.name: {
+                "status": part.state.value,
+                "epochs": part.epochs_done,
+                "steps": part.steps_done,
+                "wait_s": part.wait_s,
+                "service_s": part.service_s,
+                "turnaround_s": part.turnaround_s,
+                "train_loss": part.train_loss,
+                "train_accuracy": part.train_accuracy,
+                "test_loss": part.test_loss,
+                "test_accuracy": part.test_accuracy,
+                "peak_memory_bytes": part.peak_memory_bytes,
+                "model_path": model_paths.get(part.name),
+                "state_sha256": part.state_sha256,
+                "cause": part.cause,
+                "remedy": part.remedy,
+            }
+            for part in view.submodels
+        },
+        "schedule": [
+            {"submodel": s.submodel, "start_s": s.start_s, "end_s": s.end_s, "steps": s.steps, "reason": s.reason}
+            for s in view.schedule
+        ],
+    }
+
+
+def file_view(row: FileRow) -> FileView:
+    """One file of the library."""
+    return FileView(
+        sha256=row.sha256,
+        kind=row.kind,
+        filename=row.filename,
+        format=row.format,
+        size_bytes=row.size_bytes,
+        created_at_s=row.created_at_s,
+        facts=row.facts,
+    )
+
+
+def trained_view(run: RunRow, row: SubModelRow) -> TrainedView:
+    """One separated model."""
+    return TrainedView(
+        run_id=run.id,
+        run_name=run.name,
+        submodel=row.name,
+        filename=row.artifact or "",
+        size_bytes=row.artifact_bytes or 0,
+        state_sha256=row.state_sha256 or "",
+        test_accuracy=row.test_accuracy,
+        created_at_s=row.artifact_at_s or run.created_at_s,
+    )
+
+
+def stamp(utc_s: float) -> str:
+    """A moment as `20261121-143207`, in UTC."""
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(utc_s))
+
+
+def _policy_text(policy: PolicySpec) -> str:
+    try:
+        return policy_text(policy_named(policy.name, policy.parameters))
+    except BadInput:  # a run of an older version may name a policy that is gone
+        return policy.name
+
+
+def _queue_position(run: RunRow, all_runs: Rows) -> int | None:
+    if run.state != State.QUEUED.value or run.heartbeat_at_s is not None:
+        return None
+    ahead = [
+        other
+        for other, _ in all_runs
+        if other.state == State.QUEUED.value
+        and other.heartbeat_at_s is None
+        and other.device == run.device
+        and (other.created_at_s, other.id) < (run.created_at_s, run.id)
+    ]
+    return len(ahead) + 1
+
+
+def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History | None) -> SubModelView:
+    """Waiting is what is left of the time since submission after service and pauses."""
+    steps: Sequence[StepRow] = history.steps.get(row.name, ()) if history else ()
+    epochs: Sequence[EpochRow] = history.epochs.get(row.name, ()) if history else ()
+    ended = row.ended_at_s is not None
+    so_far_s = (row.ended_at_s if row.ended_at_s is not None else now_s) - run.created_at_s
+    # The engine reports service once, at the end; until then the slices tell.
+    slices = [s.end_s - s.start_s for s in history.slices if s.submodel == row.name] if history else []
+    service_s = row.service_s if ended else sum(slices)
+    return SubModelView(
+        name=row.name,
+        arrival=row.arrival,
+        state=State(row.state),
+        priority=row.priority,
+        model_format=row.model_format,
+        parameters=row.parameters,
+        epochs=row.epochs,
+        epochs_done=row.epochs_done,
+        steps_total=row.steps_total,
+        steps_done=row.steps_done,
+        holds_device=run.now_submodel == row.name and State(row.state) not in ENDED,
+        wait_s=max(0.0, so_far_s - service_s - row.paused_s),
+        service_s=service_s,
+        turnaround_s=so_far_s if ended else None,
+        train_loss=row.train_loss,
+        train_accuracy=row.train_accuracy,
+        test_loss=row.test_loss,
+        test_accuracy=row.test_accuracy,
+        peak_memory_bytes=row.peak_memory_bytes,
+        cause=row.cause,
+        remedy=row.remedy,
+        artifact=row.artifact,
+        artifact_bytes=row.artifact_bytes,
+        state_sha256=row.state_sha256,
+        loss=_series((step.epoch, step.loss) for step in steps),
+        accuracy=_series((step.epoch, step.accuracy) for step in steps),
+        test_loss_curve=_series((epoch.epoch, epoch.test_loss) for epoch in epochs),
+        test_accuracy_curve=_series((epoch.epoch, epoch.test_accuracy) for epoch in epochs),
+    )
+
+
+def _series(points: Iterable[tuple[float, float | None]]) -> Series:
+    known = [(float(x), float(y)) for x, y in points if y is not None]
+    return Series(tuple(x for x, _ in known), tuple(y for _, y in known))
+
+
+def _schedule(history: History) -> tuple[Slice, ...]:
+    return tuple(
+        Slice(submodel=s.submodel, start_s=s.start_s, end_s=s.end_s, steps=s.steps, reason=s.reason)
+        for s in history.slices
+    )
+
+
+def _events(history: History) -> tuple[EventView, ...]:
+    return tuple(
+        EventView(at_s=event.at_s, submodel=event.submodel, kind=event.kind, message=event.message)
+        for event in history.events
+    )

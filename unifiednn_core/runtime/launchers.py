@@ -1,0 +1,63 @@
+"""Launchers start a worker for a run. `LocalLauncher` starts a process on this machine."""
+
+import os
+import subprocess
+import sys
+from typing import Protocol
+
+from unifiednn_core.home import Home
+
+
+class Launcher(Protocol):
+    """Starts workers, and tells when one that it started has ended."""
+
+    def start(self, run_id: str, threads: int) -> None:
+        """Start the worker of a run."""
+        ...
+
+    def exit_code(self, run_id: str) -> int | None:
+        """How the worker ended; None while it lives, or where this launcher did not start it."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the workers; they go on."""
+        ...
+
+
+class LocalLauncher:
+    """Workers as processes of this machine. They outlive the process that starts them."""
+
+    def __init__(self, home: Home):
+        self._home = home
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, run_id: str, threads: int) -> None:
+        """Start the worker in a session of its own; what it prints goes to a file, never to a pipe that may fill."""
+        folder = self._home.run(run_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        environment = dict(
+            os.environ,
+            OMP_NUM_THREADS=str(threads),
+            CUBLAS_WORKSPACE_CONFIG=":4096:8",  # repeatable matrix products; must be set before CUDA starts
+        )
+        with (folder / "worker.log").open("ab") as log:
+            self._processes[run_id] = subprocess.Popen(
+                [sys.executable, "-m", "unifiednn_core.runtime.worker", str(self._home.root), run_id],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def exit_code(self, run_id: str) -> int | None:
+        """Exit code of a worker that was started here and has ended."""
+        process = self._processes.get(run_id)
+        return None if process is None else process.poll()
+
+    def close(self) -> None:
+        """Let go of the workers; they go on."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.returncode = 0  # it outlives us on purpose; without this, Popen warns of a forgotten child
+        self._processes.clear()

@@ -1,0 +1,164 @@
+"""Turns what the engine reports into rows of the store."""
+
+from collections.abc import Callable, Mapping
+from math import ceil
+
+import torch
+
+from unifiednn_core.clock import Clock
+from unifiednn_core.errors import IllegalTransition
+from unifiednn_core.lifecycle import Event
+from unifiednn_core.memory.samplers import MemorySample
+from unifiednn_core.store import Store
+from unifiednn_core.store.schema import EpochRow, EventRow, MemoryRow, SliceRow, StepRow
+from unifiednn_core.store.telemetry import Batch
+from unifiednn_core.training.events import Ended, EpochDone, Granted, Moved, Refused, Released, Report, Stepped
+
+# A curve of more points than this shows nothing that a screen can draw; longer trainings store means.
+MAX_STEP_ROWS = 2000
+
+
+class Recorder:
+    """Collects reports into a batch; `flush` writes it. Used by one thread alone."""
+
+    def __init__(self, store: Store, run_id: str, attempt: int, steps: Mapping[str, tuple[int, int]], clock: Clock):
+        """`steps` holds, for each sub-model, steps per epoch and in total."""
+        self._store, self._run_id, self._attempt, self._clock = store, run_id, attempt, clock
+        self._steps_per_epoch = {name: per_epoch for name, (per_epoch, _) in steps.items()}
+        self._stride = {name: max(1, ceil(total / MAX_STEP_ROWS)) for name, (_, total) in steps.items()}
+        self._window: dict[str, list[Stepped]] = {name: [] for name in steps}
+        self._peak: dict[str, int] = {}
+        self._run_peak = 0
+        self._holder: str | None = None
+        self._batch = Batch()
+
+    def record(self, report: Report) -> None:
+        """Take one report in."""
+        match report:
+            case Moved():
+                self._move(report)
+            case Stepped():
+                self._step(report)
+            case EpochDone():
+                self._epoch(report)
+            case Granted():
+                self._holder = report.submodel
+                self._batch.run |= {"now_submodel": report.submodel, "now_reason": report.reason}
+            case Released():
+                self._slice(report)
+            case Refused():
+                self.note(report.submodel, "refused", report.message)
+            case Ended():
+                self._columns(report.submodel).update(service_s=report.service_s, paused_s=report.paused_s)
+                if report.event is Event.FAIL:
+                    self.note(report.submodel, "error", f"{report.cause} {report.remedy}")
+
+    def memory(self, at_s: float, samples: list[MemorySample], source: str) -> None:
+        """Take in figures of one instant; those of `source` count for the peaks."""
+        for sample in samples:
+            row = MemoryRow(run_id=self._run_id, at_s=at_s, source=sample.source, size_bytes=sample.size_bytes)
+            self._batch.memory.append(row)
+            if sample.source == source:
+                self._run_peak = max(self._run_peak, sample.size_bytes)
+                self._batch.run |= {"memory_source": source, "peak_memory_bytes": self._run_peak}
+                if self._holder is not None:
+                    self._raise_peak(self._holder, sample.size_bytes)
+
+    def note(self, submodel: str | None, kind: str, message: str) -> None:
+        """Add a line to the history of the run."""
+        now_s = self._clock.utc_s()
+        self._batch.events.append(
+            EventRow(run_id=self._run_id, submodel=submodel, at_s=now_s, kind=kind, message=message)
+        )
+
+    def columns(self, submodel: str, **values: object) -> None:
+        """Set columns of a sub-model with the next flush."""
+        self._columns(submodel).update(values)
+
+    def flush(self, write: Callable[[str, Batch], None]) -> None:
+        """Write the batch; what could not be written is kept for the next time."""
+        for name, window in self._window.items():
+            if window:
+                self._columns(name)["steps_done"] = window[-1].step
+        write(self._run_id, self._batch)
+        self._batch = Batch()
+
+    def _move(self, report: Moved) -> None:
+        try:
+            self._store.runs.transition(self._run_id, report.submodel, report.event)
+        except IllegalTransition as error:  # a picture that is wrong for a moment costs less than a lost training
+            self.note(report.submodel, "defect", str(error))
+
+    def _step(self, report: Stepped) -> None:
+        window = self._window[report.submodel]
+        window.append(report)
+        if report.step % self._stride[report.submodel] == 0:
+            self._close_window(report.submodel)
+
+    def _close_window(self, name: str) -> None:
+        """Write the mean over the window; the one place that waits for the device, off the training path."""
+        window, self._window[name] = self._window[name], []
+        last = window[-1].step
+        correct = [report.correct for report in window if report.correct is not None]
+        labels = sum(report.labels for report in window)
+        self._batch.steps.append(
+            StepRow(
+                run_id=self._run_id,
+                submodel=name,
+                attempt=self._attempt,
+                step=last,
+                epoch=last / self._steps_per_epoch[name],
+                loss=torch.stack([report.loss for report in window]).double().mean().item(),
+                accuracy=torch.stack(correct).sum().item() / labels if correct else None,
+            )
+        )
+        self._columns(name)["steps_done"] = last
+
+    def _epoch(self, report: EpochDone) -> None:
+        figures = report.figures
+        self._batch.epochs.append(
+            EpochRow(
+                run_id=self._run_id,
+                submodel=report.submodel,
+                attempt=self._attempt,
+                epoch=figures.epoch,
+                step=figures.step,
+                learning_rate=figures.learning_rate,
+                train_loss=figures.train_loss,
+                train_accuracy=figures.train_accuracy,
+                test_loss=figures.test_loss,
+                test_accuracy=figures.test_accuracy,
+            )
+        )
+        self._columns(report.submodel).update(
+            epochs_done=figures.epoch,
+            steps_done=figures.step,
+            train_loss=figures.train_loss,
+            train_accuracy=figures.train_accuracy,
+            test_loss=figures.test_loss,
+            test_accuracy=figures.test_accuracy,
+        )
+
+    def _slice(self, report: Released) -> None:
+        self._holder = None
+        self._batch.run |= {"now_submodel": None, "now_reason": None}
+        self._batch.slices.append(
+            SliceRow(
+                run_id=self._run_id,
+                submodel=report.submodel,
+                start_s=report.start_s,
+                end_s=report.end_s,
+                steps=report.steps,
+                reason=report.reason,
+            )
+        )
+        if report.peak_bytes is not None:
+            self._raise_peak(report.submodel, report.peak_bytes)
+
+    def _raise_peak(self, submodel: str, size_bytes: int) -> None:
+        if size_bytes > self._peak.get(submodel, 0):
+            self._peak[submodel] = size_bytes
+            self._columns(submodel)["peak_memory_bytes"] = size_bytes
+
+    def _columns(self, submodel: str) -> dict[str, object]:
+        return self._batch.submodels.setdefault(submodel, {})

@@ -1,0 +1,295 @@
+"""The only door for pages and command line: check, submit, start, pause, stop, observe, download."""
+
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from unifiednn_core import presentation
+from unifiednn_core.architectures import registry as architectures
+from unifiednn_core.clock import Clock, RealClock
+from unifiednn_core.errors import BadInput, Finding, NotFound, SamplesFailed
+from unifiednn_core.home import Home
+from unifiednn_core.intake import client
+from unifiednn_core.intake.report import CheckReport, FileReport
+from unifiednn_core.lifecycle import Event, State
+from unifiednn_core.memory.samplers import gpu_count
+from unifiednn_core.runtime.launchers import Launcher, LocalLauncher
+from unifiednn_core.runtime.supervisor import Supervisor, default_threads
+from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
+from unifiednn_core.spec import RunSpec, load_run
+from unifiednn_core.store import Store
+from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.views import FileView, RunView, TrainedView
+
+SAMPLES = Path(__file__).parent.parent / "sample_models"
+SAMPLES_PATIENCE_S = 300
+
+
+class Service:
+    """Everything that a person can ask for. Safe to share between threads."""
+
+    def __init__(self, home: Home, store: Store, launcher: Launcher, clock: Clock):
+        self.home = home
+        self._store, self._clock = store, clock
+        self._supervisor = Supervisor(store, launcher, clock)
+
+    @classmethod
+    def open(cls, home: Home | None = None) -> "Service":
+        """Open a home (by default the one that the environment names)."""
+        home, clock = (home or Home.default()).create(), RealClock()
+        return cls(home, Store.open(home, clock), LocalLauncher(home), clock)
+
+    def start_supervisor(self) -> None:
+        """Begin to start queued runs and to notice dead workers; safe to call again."""
+        self._supervisor.start()
+
+    @property
+    def supervisor_alive(self) -> bool:
+        """Whether queued runs are being started."""
+        return self._supervisor.alive
+
+    def close(self) -> None:
+        """Stop watching and let go of the store. Training goes on."""
+        self._supervisor.stop()
+        self._store.close()
+
+    # -- what may be asked for
+
+    def policies(self) -> tuple[PolicyCard, ...]:
+        """All policies with their parameters."""
+        return describe()
+
+    def architectures(self) -> tuple[str, ...]:
+        """Networks that files of bare weights can name."""
+        return architectures.names()
+
+    def check(self, spec: RunSpec, base: Path | None = None) -> CheckReport:
+        """Look at everything that a spec names, in a process of its own; paths are relative to `base`."""
+        policy_findings = _policy_findings(spec)
+        report = client.check(spec, base or Path.cwd(), self.home)
+        return report.model_copy(update={"findings": (*policy_findings, *report.findings)})
+
+    def inspect(self, path: Path) -> FileReport:
+        """Say what a file is; it is opened in a process of its own."""
+        return client.inspect(path, path.name)
+
+    # -- files
+
+    def import_file(self, filename: str, chunks: Iterable[bytes]) -> FileView:
+        """Take an uploaded file into the library; raises `BadInput`, and then nothing of it is kept."""
+        waiting = self.home.quarantine / secrets.token_hex(8)
+        try:
+            with waiting.open("wb") as file:
+                file.writelines(chunks)
+            return self._take_in(waiting, Path(filename).name)
+        except OSError as error:
+            raise BadInput.of(
+                "File not stored",
+                field=filename,
+                message=f"The file could not be written: {error.strerror}.",
+                remedy=f"{shutil.disk_usage(self.home.root).free // 1024**2} MiB are free in the home folder.",
+            ) from None
+        finally:
+            waiting.unlink(missing_ok=True)
+
+    def files(self) -> tuple[FileView, ...]:
+        """Models and data sets of the library, the newest first."""
+        return tuple(presentation.file_view(row) for row in self._store.library.files())
+
+    def prepare_samples(self) -> RunSpec:
+        """Return the demo, ready to submit; its files are written where they are missing. Raises `SamplesFailed`."""
+        spec = load_run(SAMPLES / "demo.json")
+        named = {name for part in spec.submodels for name in (part.model, part.train_data, part.test_data) if name}
+        if not all((SAMPLES / name).is_file() for name in named):
+            _build_samples()
+        return _with_files(spec, {name: str(SAMPLES / name) for name in named})
+
+    # -- drafts
+
+    def save_draft(self, document: dict[str, object], draft_id: str | None = None) -> str:
+        """Keep a run that is still being put together; returns the draft's id."""
+        draft_id = draft_id or secrets.token_hex(4)
+        self._store.library.save_draft(draft_id, document)
+        return draft_id
+
+    def draft(self, draft_id: str) -> dict[str, object]:
+        """Document of a draft; raises `NotFound`."""
+        return self._store.library.draft(draft_id)
+
+    def delete_draft(self, draft_id: str) -> None:
+        """Forget a draft."""
+        self._store.library.delete_draft(draft_id)
+
+    # -- runs
+
+    def submit(self, spec: RunSpec, base: Path | None = None) -> str:
+        """Check a spec, keep its files, and queue it; returns the run's id. Raises `BadInput` with all findings."""
+        resolved, report = self._admit(spec, base or Path.cwd())
+        run_id = self._new_id()
+        threads = spec.threads or default_threads()
+        filenames = {view.sha256: view.filename for view in self.files()}
+        files = {f"sha256:{file.sha256}": filenames[file.sha256] for file in report.files.values()}
+        run = RunRow(
+            id=run_id,
+            name=spec.name,
+            state=State.QUEUED.value,
+            device=_slot(spec.device),
+            spec=resolved.model_dump(mode="json", exclude_none=True),
+            threads=threads,
+            created_at_s=self._clock.utc_s(),
+            environment={"files": files},
+        )
+        self._store.runs.add(run, [_submodel_row(run_id, place, spec, report) for place in range(len(spec.submodels))])
+        return run_id
+
+    def runs(self) -> tuple[RunView, ...]:
+        """All runs, the newest first, without curves."""
+        rows = self._store.runs.all()
+        return tuple(presentation.run_view(run, parts, self._clock.utc_s(), rows) for run, parts in rows)
+
+    def observe(self, run_id: str) -> RunView:
+        """One run with its curves, slices, memory and events; raises `NotFound`."""
+        run, parts = self._store.runs.get(run_id)
+        history = self._store.telemetry.history(run_id, run.memory_source)
+        waiting = self._store.runs.all() if run.state == State.QUEUED.value else []
+        return presentation.run_view(run, parts, self._clock.utc_s(), waiting, history)
+
+    def document(self, run_id: str) -> dict[str, object]:
+        """The document that `unifiednn train --json` prints; raises `NotFound`."""
+        return presentation.document(self.observe(run_id), self._model_paths(run_id))
+
+    def graph_dot(self, run_id: str) -> str:
+        """The hybrid graph as DOT text; empty until the worker has merged the networks."""
+        return self._store.runs.get(run_id)[0].graph
+
+    def pause(self, run_id: str, submodel: str | None = None) -> State:
+        """Pause a run or one sub-model at its next step boundary; raises `IllegalTransition`, `NotFound`."""
+        return self._store.commands.issue(run_id, submodel, Event.PAUSE)
+
+    def resume(self, run_id: str, submodel: str | None = None) -> State:
+        """Let a paused run or sub-model go on; raises `IllegalTransition`, `NotFound`."""
+        return self._store.commands.issue(run_id, submodel, Event.RESUME)
+
+    def stop(self, run_id: str, submodel: str | None = None) -> State:
+        """End a run or one sub-model and keep what was learnt; raises `IllegalTransition`, `NotFound`."""
+        return self._store.commands.issue(run_id, submodel, Event.STOP)
+
+    # -- trained models
+
+    def trained(self) -> tuple[TrainedView, ...]:
+        """Separated models that can be downloaded, the newest first."""
+        views = [
+            presentation.trained_view(run, part)
+            for run, parts in self._store.runs.all()
+            for part in parts
+            if part.artifact is not None
+        ]
+        return tuple(sorted(views, key=lambda view: view.created_at_s, reverse=True))
+
+    def artifact(self, run_id: str, submodel: str) -> Path:
+        """The zip of a separated model; raises `NotFound` where there is none yet."""
+        _, parts = self._store.runs.get(run_id)
+        names = {part.name: part.artifact for part in parts}
+        artifact = names.get(submodel)
+        if artifact is None:
+            raise NotFound(f"Run '{run_id}' has no separated model '{submodel}' yet. It appears when that one is done.")
+        return self.home.run(run_id) / "models" / artifact
+
+    # -- inside
+
+    def _admit(self, spec: RunSpec, base: Path) -> tuple[RunSpec, CheckReport]:
+        """Take the files of a spec into the library; returns the spec with files named by content."""
+        findings = _policy_findings(spec)
+        report = client.admit(spec, base, self.home)
+        errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
+        if errors:
+            raise BadInput(errors)
+        for written, file in report.files.items():
+            if file.report is not None and not written.startswith("sha256:"):
+                self._remember(file.report, file.filename)
+        return _with_files(spec, {name: f"sha256:{file.sha256}" for name, file in report.files.items()}), report
+
+    def _take_in(self, path: Path, filename: str) -> FileView:
+        report = client.inspect(path, filename)
+        errors = [finding for finding in report.findings if finding.severity == "error"]
+        if errors:
+            raise BadInput(errors)
+        place = self.home.file(report.sha256)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(place)
+        self._remember(report, filename)
+        return next(view for view in self.files() if view.sha256 == report.sha256)
+
+    def _remember(self, report: FileReport, filename: str) -> None:
+        self._store.library.add_file(
+            sha256=report.sha256,
+            kind=report.kind,
+            filename=filename,
+            format=report.format,
+            size_bytes=report.size_bytes,
+            facts=dict(report.facts),
+        )
+
+    def _new_id(self) -> str:
+        return f"{presentation.stamp(self._clock.utc_s())}-{secrets.token_hex(2)}"
+
+    def _model_paths(self, run_id: str) -> dict[str, str | None]:
+        return {part.name: part.model_path for part in self._store.runs.get(run_id)[1]}
+
+
+def _policy_findings(spec: RunSpec) -> tuple[Finding, ...]:
+    try:
+        policy_named(spec.policy.name, spec.policy.parameters)
+    except BadInput as error:
+        return error.findings
+    return ()
+
+
+def _build_samples() -> None:
+    command = [sys.executable, "-m", "sample_models.build"]
+    try:
+        subprocess.run(command, cwd=SAMPLES.parent, check=True, capture_output=True, timeout=SAMPLES_PATIENCE_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SamplesFailed(f"The sample models could not be written ({error}). Run: make samples") from error
+
+
+def _with_files(spec: RunSpec, references: Mapping[str, str]) -> RunSpec:
+    """Spec with its files named by `references`."""
+    submodels = [
+        submodel.model_copy(
+            update={
+                "model": references[submodel.model],
+                "train_data": references[submodel.train_data],
+                "test_data": None if submodel.test_data is None else references[submodel.test_data],
+            }
+        )
+        for submodel in spec.submodels
+    ]
+    return spec.model_copy(update={"submodels": tuple(submodels)})
+
+
+def _slot(device: str) -> str:
+    """Device that a run waits for, told without loading torch."""
+    if device == "auto":
+        return "cuda:0" if gpu_count() else "cpu"
+    return "cuda:0" if device == "cuda" else device
+
+
+def _submodel_row(run_id: str, place: int, spec: RunSpec, report: CheckReport) -> SubModelRow:
+    submodel = spec.submodels[place]
+    facts = report.submodels[submodel.name]
+    epochs = submodel.hyperparameters.epochs
+    return SubModelRow(
+        run_id=run_id,
+        name=submodel.name,
+        arrival=place,
+        state=State.QUEUED.value,
+        priority=submodel.priority,
+        model_format=facts.format,
+        parameters=facts.parameters,
+        epochs=epochs,
+        steps_total=facts.steps_per_epoch * epochs,
+    )

@@ -1,0 +1,35 @@
+"""Optimizer, criterion and LR scheduler of a sub-model: torch's own, with the arguments given and no others."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec import Hyperparameters
+
+
+def build_optimizer(parameters: Iterable[nn.Parameter], hyperparameters: Hyperparameters) -> Optimizer:
+    """Make the optimizer; raises what torch raises for values that it does not take."""
+    optimizer = getattr(torch.optim, OPTIMIZERS[hyperparameters.optimizer].torch_class)
+    built: Optimizer = optimizer(parameters, lr=hyperparameters.learning_rate, **hyperparameters.optimizer_args)
+    return built
+
+
+def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
+    """Make the criterion; raises what torch raises for values that it does not take."""
+    criterion = getattr(nn, CRITERIA[hyperparameters.criterion].torch_class)
+    built: nn.Module = criterion(**hyperparameters.criterion_args)
+    return built
+
+
+def build_lr_scheduler(optimizer: Optimizer, hyperparameters: Hyperparameters) -> LRScheduler | None:
+    """Make the LR scheduler, if there is to be one; raises what torch raises for values that it does not take."""
+    asked = hyperparameters.lr_scheduler
+    if asked is None:
+        return None
+    lr_scheduler = getattr(torch.optim.lr_scheduler, LR_SCHEDULERS[asked.name].torch_class)
+    built: LRScheduler = lr_scheduler(optimizer, **asked.args)
+    return built
