@@ -7,6 +7,7 @@ import streamlit as st
 
 from pages._ui import actions, drafts, frame, markup, policy_form, submodel_form, submodel_list, wording
 from unifiednn_core.errors import NotFound, UnifiedNNError
+from unifiednn_core.service import CheckReport
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.units import memory_text
 
@@ -157,7 +158,7 @@ def _check(spec: RunSpec | None) -> None:
         st.code(json.dumps(json.loads(spec.to_json()), indent=2), language="json", height=320)
 
 
-def _facts(report: Any) -> str:
+def _facts(report: CheckReport) -> str:
     heads = ("Sub-model", "Format", "Weights", "Size", "Input", "Training", "Test", "Classes", "Steps per epoch")
     rows = [
         (

@@ -24,6 +24,8 @@ from unifiednn_core.store import Store
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.views import FileView, RunView, TrainedView
 
+__all__ = ["CheckReport", "FileReport", "PolicyCard", "Service"]
+
 SAMPLES = Path(__file__).parent.parent / "sample_models"
 SAMPLES_PATIENCE_S = 300
 
@@ -203,7 +205,8 @@ class Service:
     def _admit(self, spec: RunSpec, base: Path) -> tuple[RunSpec, CheckReport]:
         """Take the files of a spec into the library; returns the spec with files named by content."""
         findings = _policy_findings(spec)
-        report = client.admit(spec, base, self.home)
+        read = client.check if findings else client.admit  # of a refused spec nothing is kept
+        report = read(spec, base, self.home)
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
         if errors:
             raise BadInput(errors)
