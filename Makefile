@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: app test lint check-types check-imports samples browser test-long gpu format clean
+.PHONY: app test lint check-types check-imports samples browser test-long format screenshots clean
 
 app: .venv/app.stamp samples
 	$(BIN)/unifiednn app
@@ -14,10 +14,7 @@ test: lint check-types check-imports samples browser
 	$(BIN)/pytest
 
 test-long: .venv/dev.stamp samples browser
-	$(BIN)/pytest -m "long or not gpu"
-
-gpu: .venv/dev.stamp samples
-	$(BIN)/pytest -m gpu
+	$(BIN)/pytest -m "not gpu"
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .
@@ -57,3 +54,6 @@ clean:
 .venv/dev.stamp: .venv/app.stamp
 	$(PIP) --editable '.[dev]'
 	@touch $@
+
+screenshots: samples browser
+	$(BIN)/python -m tests.browser.screenshots

@@ -144,9 +144,6 @@ def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History
     epochs: Sequence[EpochRow] = history.epochs.get(row.name, ()) if history else ()
     ended = row.ended_at_s is not None
     so_far_s = (row.ended_at_s if row.ended_at_s is not None else now_s) - run.created_at_s
-    # The engine reports service once, at the end; until then the slices tell.
-    slices = [s.end_s - s.start_s for s in history.slices if s.submodel == row.name] if history else []
-    service_s = row.service_s if ended else sum(slices)
     return SubModelView(
         name=row.name,
         arrival=row.arrival,
@@ -159,8 +156,8 @@ def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History
         steps_total=row.steps_total,
         steps_done=row.steps_done,
         holds_device=run.now_submodel == row.name and State(row.state) not in ENDED,
-        wait_s=max(0.0, so_far_s - service_s - row.paused_s),
-        service_s=service_s,
+        wait_s=max(0.0, so_far_s - row.service_s - row.paused_s),
+        service_s=row.service_s,
         turnaround_s=so_far_s if ended else None,
         train_loss=row.train_loss,
         train_accuracy=row.train_accuracy,

@@ -28,6 +28,7 @@ __all__ = ["CheckReport", "FileReport", "PolicyCard", "Service"]
 
 SAMPLES = Path(__file__).parent.parent / "sample_models"
 SAMPLES_PATIENCE_S = 300
+SHOWN_SLICES = 2000
 
 
 class Service:
@@ -153,15 +154,13 @@ class Service:
         return tuple(presentation.run_view(run, parts, self._clock.utc_s(), rows) for run, parts in rows)
 
     def observe(self, run_id: str) -> RunView:
-        """One run with its curves, slices, memory and events; raises `NotFound`."""
-        run, parts = self._store.runs.get(run_id)
-        history = self._store.telemetry.history(run_id, run.memory_source)
-        waiting = self._store.runs.all() if run.state == State.QUEUED.value else []
-        return presentation.run_view(run, parts, self._clock.utc_s(), waiting, history)
+        """One run with its curves, latest slices, memory and events; raises `NotFound`."""
+        return self._view(run_id, last_slices=SHOWN_SLICES)
 
     def document(self, run_id: str) -> dict[str, object]:
         """The document that `unifiednn train --json` prints; raises `NotFound`."""
-        return presentation.document(self.observe(run_id), self._model_paths(run_id))
+        paths = {part.name: part.model_path for part in self._store.runs.get(run_id)[1]}
+        return presentation.document(self._view(run_id, last_slices=None), paths)
 
     def graph_dot(self, run_id: str) -> str:
         """The hybrid graph as DOT text; empty until the worker has merged the networks."""
@@ -239,8 +238,11 @@ class Service:
     def _new_id(self) -> str:
         return f"{presentation.stamp(self._clock.utc_s())}-{secrets.token_hex(2)}"
 
-    def _model_paths(self, run_id: str) -> dict[str, str | None]:
-        return {part.name: part.model_path for part in self._store.runs.get(run_id)[1]}
+    def _view(self, run_id: str, last_slices: int | None) -> RunView:
+        run, parts = self._store.runs.get(run_id)
+        history = self._store.telemetry.history(run_id, run.memory_source, last_slices=last_slices)
+        waiting = self._store.runs.all() if run.state == State.QUEUED.value else []
+        return presentation.run_view(run, parts, self._clock.utc_s(), waiting, history)
 
 
 def _policy_findings(spec: RunSpec) -> tuple[Finding, ...]:

@@ -33,6 +33,8 @@ class LocalLauncher:
 
     def start(self, run_id: str, threads: int) -> None:
         """Start the worker in a session of its own; what it prints goes to a file, never to a pipe that may fill."""
+        for ended in self._processes.values():
+            ended.poll()  # leaves no zombies behind
         folder = self._home.run(run_id)
         folder.mkdir(parents=True, exist_ok=True)
         environment = dict(

@@ -14,8 +14,9 @@ from unifiednn_core.store.schema import EpochRow, EventRow, MemoryRow, SliceRow,
 from unifiednn_core.store.telemetry import Batch
 from unifiednn_core.training.events import Ended, EpochDone, Granted, Moved, Refused, Released, Report, Stepped
 
-# A curve of more points than this shows nothing that a screen can draw; longer trainings store means.
-MAX_STEP_ROWS = 2000
+# A page reads all curves of a run every second; longer trainings store means over several steps.
+STEP_ROWS_OF_RUN = 6000
+FEWEST_STEP_ROWS = 200
 
 
 class Recorder:
@@ -25,8 +26,10 @@ class Recorder:
         """`steps` holds, for each sub-model, steps per epoch and in total."""
         self._store, self._run_id, self._attempt, self._clock = store, run_id, attempt, clock
         self._steps_per_epoch = {name: per_epoch for name, (per_epoch, _) in steps.items()}
-        self._stride = {name: max(1, ceil(total / MAX_STEP_ROWS)) for name, (_, total) in steps.items()}
+        rows_each = max(FEWEST_STEP_ROWS, STEP_ROWS_OF_RUN // len(steps))
+        self._stride = {name: max(1, ceil(total / rows_each)) for name, (_, total) in steps.items()}
         self._window: dict[str, list[Stepped]] = {name: [] for name in steps}
+        self._service_s = dict.fromkeys(steps, 0.0)
         self._peak: dict[str, int] = {}
         self._run_peak = 0
         self._holder: str | None = None
@@ -49,7 +52,7 @@ class Recorder:
             case Refused():
                 self.note(report.submodel, "refused", report.message)
             case Ended():
-                self._columns(report.submodel).update(service_s=report.service_s, paused_s=report.paused_s)
+                self._columns(report.submodel)["paused_s"] = report.paused_s
                 if report.event is Event.FAIL:
                     self.note(report.submodel, "error", f"{report.cause} {report.remedy}")
 
@@ -152,6 +155,8 @@ class Recorder:
                 reason=report.reason,
             )
         )
+        self._service_s[report.submodel] += report.end_s - report.start_s
+        self._columns(report.submodel)["service_s"] = self._service_s[report.submodel]
         if report.peak_bytes is not None:
             self._raise_peak(report.submodel, report.peak_bytes)
 

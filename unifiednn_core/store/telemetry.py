@@ -71,8 +71,10 @@ class Telemetry:
                 EventRow(run_id=run_id, submodel=submodel, at_s=self._clock.utc_s(), kind=kind, message=message)
             )
 
-    def history(self, run_id: str, memory_source: str | None, last_events: int = 200) -> History:
-        """Everything recorded of a run, oldest first; of the events only the last ones."""
+    def history(
+        self, run_id: str, memory_source: str | None, *, last_events: int = 200, last_slices: int | None = None
+    ) -> History:
+        """Everything recorded of a run, oldest first; of events, and of slices where asked, only the last ones."""
         with self._database.read() as session:
             steps: dict[str, list[StepRow]] = {}
             for step in session.scalars(select(StepRow).where(StepRow.run_id == run_id).order_by(StepRow.step)):
@@ -82,10 +84,11 @@ class Telemetry:
                 epochs.setdefault(epoch.submodel, []).append(epoch)
             of_source = (MemoryRow.run_id == run_id) & (MemoryRow.source == (memory_source or ""))
             events = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc()).limit(last_events)
+            slices = select(SliceRow).where(SliceRow.run_id == run_id).order_by(SliceRow.id.desc()).limit(last_slices)
             return History(
                 steps=steps,
                 epochs=epochs,
-                slices=list(session.scalars(select(SliceRow).where(SliceRow.run_id == run_id).order_by(SliceRow.id))),
+                slices=list(reversed(list(session.scalars(slices)))),
                 memory=list(session.scalars(select(MemoryRow).where(of_source).order_by(MemoryRow.at_s))),
                 events=list(reversed(list(session.scalars(events)))),
             )

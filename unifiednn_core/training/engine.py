@@ -155,7 +155,6 @@ class Engine:
                 event,
                 host_copy(part.state_dict()) if keep else None,
                 tuple(job.submodel.figures),
-                service_s=job.service_s,
                 paused_s=job.paused_until(self._now_s()),
                 cause=cause,
                 remedy=remedy,

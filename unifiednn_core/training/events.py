@@ -87,7 +87,6 @@ class Ended:
     state_dict: Mapping[str, Tensor] | None
     """Host copy of its weights; None where it failed or never trained."""
     figures: tuple[EpochFigures, ...] = ()
-    service_s: float = 0.0
     paused_s: float = 0.0
     cause: str | None = None
     remedy: str | None = None

@@ -1,0 +1,126 @@
+"""What the command line shows: tables, findings and progress bars for people, JSON for programs."""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from unifiednn_core.errors import Finding
+from unifiednn_core.lifecycle import ENDED
+from unifiednn_core.service import FileReport, PolicyCard, Service
+from unifiednn_core.units import duration_text, memory_text, percent_text
+from unifiednn_core.views import RunView
+
+POLL_S = 0.25
+LONGEST_VALUE = 100
+
+out, err = Console(), Console(stderr=True)
+
+
+def follow(service: Service, run_id: str, quiet: bool) -> RunView:
+    """Wait until a run has ended, with one bar for each sub-model on a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn())
+    with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
+        bars: dict[str, TaskID] = {}
+        while True:
+            view = service.observe(run_id)
+            for part in view.submodels:
+                if part.name not in bars:
+                    bars[part.name] = progress.add_task(part.name, total=part.steps_total, figures="")
+                accuracy = "" if part.test_accuracy is None else f", test {percent_text(part.test_accuracy)}"
+                figures = f"{part.state}, epoch {part.epochs_done}/{part.epochs}{accuracy}"
+                progress.update(bars[part.name], completed=part.steps_done, figures=figures)
+            if view.state in ENDED:
+                return view
+            time.sleep(POLL_S)
+
+
+def print_json(document: object) -> None:
+    """Print the one document of `--json`."""
+    print(json.dumps(document, indent=2))  # noqa: T201  (nothing else goes to stdout)
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """Print findings to stderr: severity, field, message, remedy."""
+    for finding in findings:
+        style = "bold red" if finding.severity == "error" else "yellow"
+        text = f"{escape(finding.message)} {escape(finding.remedy)}".rstrip()
+        err.print(f"[{style}]{finding.severity}[/] [bold]{escape(finding.field)}[/]: {text}", soft_wrap=True)
+
+
+def print_result(view: RunView, service: Service) -> None:
+    """Print how a run went, one row for each sub-model."""
+    table = Table("sub-model", "status", "epochs", "test accuracy", "wait", "service", "turnaround", "model")
+    for part in view.submodels:
+        model = str(service.artifact(view.run_id, part.name)) if part.artifact else part.cause or "none"
+        table.add_row(
+            part.name,
+            part.state,
+            f"{part.epochs_done}/{part.epochs}",
+            percent_text(part.test_accuracy),
+            duration_text(part.wait_s),
+            duration_text(part.service_s),
+            duration_text(part.turnaround_s),
+            escape(model),
+        )
+    out.print(table)
+    memory = f"{memory_text(view.peak_memory_bytes)} ({view.memory_source or 'no source'})"
+    out.print(f"{view.run_id}: {view.state}, makespan {duration_text(view.elapsed_s)}, peak memory {memory}")
+    if view.cause:
+        out.print(escape(f"{view.cause} {view.remedy or ''}"))
+
+
+def print_file(report: FileReport) -> None:
+    """Print what a file is."""
+    table = Table(show_header=False, box=None)
+    table.add_row("kind", report.kind)
+    table.add_row("format", report.format or "unknown")
+    table.add_row("size", memory_text(report.size_bytes))
+    table.add_row("sha256", report.sha256)
+    for name, value in report.facts.items():
+        table.add_row(name.replace("_", " "), escape(_short(value)))
+    out.print(table)
+
+
+def print_policies(cards: Sequence[PolicyCard]) -> None:
+    """Print what each policy does and what can be set."""
+    table = Table("policy", "what it does", "parameters")
+    for card in cards:
+        parameters = "\n".join(f"{part.name} = {part.default} ({part.valid})" for part in card.parameters)
+        table.add_row(card.name, card.summary, escape(parameters) or "none")
+    out.print(table)
+
+
+def print_runs(views: Sequence[RunView]) -> None:
+    """Print a list of runs."""
+    if not views:
+        out.print("There are no runs yet. Start one with: unifiednn train sample_models/demo.json")
+        return
+    table = Table("run", "name", "status", "policy", "device", "progress", "elapsed")
+    for view in views:
+        progress, elapsed = f"{100 * view.progress:.0f} %", duration_text(view.elapsed_s)
+        table.add_row(view.run_id, escape(view.name), view.state, view.policy, view.device, progress, elapsed)
+    out.print(table)
+
+
+def run_summary(view: RunView) -> dict[str, object]:
+    """One run in the list of `runs --json`."""
+    return {
+        "run_id": view.run_id,
+        "name": view.name,
+        "status": view.state.value,
+        "policy": view.policy,
+        "device": view.device,
+        "progress": view.progress,
+        "created_at_s": view.created_at_s,
+        "elapsed_s": view.elapsed_s,
+    }
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
