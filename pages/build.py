@@ -1,15 +1,17 @@
 """Build: put a hybrid together, check it, start it. `?draft=ID` holds what was entered, so a refresh loses nothing."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from pages._ui import actions, drafts, frame, markup, policy_form, submodel_form, submodel_list, wording
 from unifiednn_core.errors import NotFound, UnifiedNNError
-from unifiednn_core.service import CheckReport
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.units import memory_text
+
+if TYPE_CHECKING:
+    from unifiednn_core.service import CheckReport
 
 _DRAFT, _EDITOR, _REPORT = "draft", "editor", "report"
 
@@ -158,7 +160,7 @@ def _check(spec: RunSpec | None) -> None:
         st.code(json.dumps(json.loads(spec.to_json()), indent=2), language="json", height=320)
 
 
-def _facts(report: CheckReport) -> str:
+def _facts(report: "CheckReport") -> str:
     heads = ("Sub-model", "Format", "Weights", "Size", "Input", "Training", "Test", "Classes", "Steps per epoch")
     rows = [
         (
