@@ -7,8 +7,8 @@ from unifiednn_core.errors import BadInput
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.scheduling.registry import policy_named, policy_text
 from unifiednn_core.spec import PolicySpec
-from unifiednn_core.store.schema import EpochRow, FileRow, RunRow, StepRow, SubModelRow
-from unifiednn_core.store.telemetry import History
+from unifiednn_core.store.schema import EpochRow, FileRow, RunRow, SubModelRow
+from unifiednn_core.store.telemetry import History, StepPoint
 from unifiednn_core.views import EventView, FileView, RunView, Series, Slice, SubModelView, TrainedView
 
 Rows = Sequence[tuple[RunRow, Sequence[SubModelRow]]]
@@ -40,7 +40,7 @@ def run_view(
         heartbeat_age_s=None if run.heartbeat_at_s is None else max(0.0, now_s - run.heartbeat_at_s),
         elapsed_s=None if run.started_at_s is None else max(0.0, until_s - run.started_at_s),
         queue_position=_queue_position(run, all_runs),
-        memory=_series((row.at_s, row.size_bytes) for row in history.memory) if history else Series(),
+        memory=_series(history.memory) if history else Series(),
         schedule=_schedule(history) if history else (),
         events=_events(history) if history else (),
         spec=run.spec,
@@ -140,7 +140,7 @@ def _queue_position(run: RunRow, all_runs: Rows) -> int | None:
 
 def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History | None) -> SubModelView:
     """Waiting is what is left of the time since submission after service and pauses."""
-    steps: Sequence[StepRow] = history.steps.get(row.name, ()) if history else ()
+    steps: Sequence[StepPoint] = history.steps.get(row.name, ()) if history else ()
     epochs: Sequence[EpochRow] = history.epochs.get(row.name, ()) if history else ()
     ended = row.ended_at_s is not None
     so_far_s = (row.ended_at_s if row.ended_at_s is not None else now_s) - run.created_at_s

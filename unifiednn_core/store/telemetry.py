@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
@@ -34,14 +34,25 @@ class Batch:
     """Columns of the run that changed."""
 
 
+class StepPoint(NamedTuple):
+    """One point of a curve over steps; `StepRow` says what the values are."""
+
+    submodel: str
+    step: int
+    epoch: float
+    loss: float | None
+    accuracy: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """All recorded rows of one run."""
 
-    steps: Mapping[str, Sequence[StepRow]]
+    steps: Mapping[str, Sequence[StepPoint]]
     epochs: Mapping[str, Sequence[EpochRow]]
     slices: Sequence[SliceRow]
-    memory: Sequence[MemoryRow]
+    memory: Sequence[tuple[float, int]]
+    """`at_s` and `size_bytes` of `MemoryRow`."""
     events: Sequence[EventRow]
 
 
@@ -76,19 +87,21 @@ class Telemetry:
     ) -> History:
         """Everything recorded of a run, oldest first; of events, and of slices where asked, only the last ones."""
         with self._database.read() as session:
-            steps: dict[str, list[StepRow]] = {}
-            for step in session.scalars(select(StepRow).where(StepRow.run_id == run_id).order_by(StepRow.step)):
-                steps.setdefault(step.submodel, []).append(step)
+            steps: dict[str, list[StepPoint]] = {}
+            columns = select(StepRow.submodel, StepRow.step, StepRow.epoch, StepRow.loss, StepRow.accuracy)
+            for row in session.execute(columns.where(StepRow.run_id == run_id).order_by(StepRow.step)):
+                steps.setdefault(row.submodel, []).append(StepPoint._make(row))
             epochs: dict[str, list[EpochRow]] = {}
             for epoch in session.scalars(select(EpochRow).where(EpochRow.run_id == run_id).order_by(EpochRow.epoch)):
                 epochs.setdefault(epoch.submodel, []).append(epoch)
             of_source = (MemoryRow.run_id == run_id) & (MemoryRow.source == (memory_source or ""))
+            memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
             events = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc()).limit(last_events)
             slices = select(SliceRow).where(SliceRow.run_id == run_id).order_by(SliceRow.id.desc()).limit(last_slices)
             return History(
                 steps=steps,
                 epochs=epochs,
                 slices=list(reversed(list(session.scalars(slices)))),
-                memory=list(session.scalars(select(MemoryRow).where(of_source).order_by(MemoryRow.at_s))),
+                memory=[(row.at_s, row.size_bytes) for row in session.execute(memory)],
                 events=list(reversed(list(session.scalars(events)))),
             )
