@@ -54,10 +54,8 @@ OPTIMIZERS: dict[str, Choice] = {
 }
 
 CRITERIA: dict[str, Choice] = {
-    "cross_entropy": Choice(
-        "CrossEntropyLoss", ("label_smoothing", "ignore_index"), help="Class scores against class numbers."
-    ),
-    "nll": Choice("NLLLoss", ("ignore_index",), help="Log-probabilities against class numbers."),
+    "cross_entropy": Choice("CrossEntropyLoss", ("label_smoothing",), help="Class scores against class numbers."),
+    "nll": Choice("NLLLoss", help="Log-probabilities against class numbers."),
     "mse": Choice("MSELoss", help="Mean squared error."),
     "l1": Choice("L1Loss", help="Mean absolute error."),
     "huber": Choice("HuberLoss", ("delta",), help="Squared near zero, absolute beyond delta."),

@@ -67,6 +67,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.STOPPING, E.HALT): S.STOPPED,
     (S.RUNNING, E.COMPLETE): S.COMPLETED,
     (S.PAUSING, E.COMPLETE): S.COMPLETED,
+    (S.QUEUED, E.COMPLETE): S.COMPLETED,  # a run was resumed while its last sub-model was being written
     (S.PAUSED, E.COMPLETE): S.COMPLETED,  # the last sub-model of a paused run was stopped
     (S.STOPPING, E.COMPLETE): S.COMPLETED,
     (S.QUEUED, E.FAIL): S.FAILED,
@@ -92,7 +93,8 @@ def next_state(what: str, state: State, event: Event, history: Sequence[str] = (
     try:
         return TRANSITIONS[state, event]
     except KeyError:
-        allowed = [e.value for s, e in TRANSITIONS if s is state]
+        possible = actions(state) if event in PERSON_EVENTS else {e for s, e in TRANSITIONS if s is state}
+        allowed = [e.value for e in Event if e in possible]
         raise IllegalTransition(what, state.value, event.value, allowed, history) from None
 
 

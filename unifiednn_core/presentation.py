@@ -1,5 +1,6 @@
 """Rows of the store as the values that pages and command line show. Pure functions."""
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -66,9 +67,9 @@ def document(view: RunView, model_paths: Mapping[str, str | None]) -> dict[str, 
                 "wait_s": part.wait_s,
                 "service_s": part.service_s,
                 "turnaround_s": part.turnaround_s,
-                "train_loss": part.train_loss,
+                "train_loss": _finite(part.train_loss),
                 "train_accuracy": part.train_accuracy,
-                "test_loss": part.test_loss,
+                "test_loss": _finite(part.test_loss),
                 "test_accuracy": part.test_accuracy,
                 "peak_memory_bytes": part.peak_memory_bytes,
                 "model_path": model_paths.get(part.name),
@@ -115,6 +116,11 @@ def trained_view(run: RunRow, row: SubModelRow) -> TrainedView:
 def stamp(utc_s: float) -> str:
     """A moment as `20261121-143207`, in UTC."""
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime(utc_s))
+
+
+def _finite(value: float | None) -> float | None:
+    """Value as JSON can hold it; a loss that is infinite or no number becomes null."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _policy_text(policy: PolicySpec) -> str:

@@ -5,6 +5,7 @@
 
 import difflib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -125,7 +126,7 @@ class SubModelSpec(_Part):
     """Factor for integer inputs, so that the resident copy can stay uint8 (1/255 for images)."""
     mean: float | None = None
     std: Annotated[float, Field(gt=0)] | None = None
-    priority: int = 0
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Lower goes first."""
     hyperparameters: Hyperparameters = Hyperparameters()
 
@@ -234,6 +235,11 @@ def _known(name: str, table: Mapping[str, Choice], what: str) -> str:
 def _arguments(args: dict[str, Any], choice: Choice | None) -> dict[str, Any]:
     if choice is None:  # the name is wrong already; that finding says so
         return args
+    endless = [name for name, value in args.items() if isinstance(value, float) and not math.isfinite(value)]
+    if endless:
+        raise PydanticCustomError(
+            "unknown_name", "The argument '{name}' is not finite. Give a number.", {"name": endless[0]}
+        )
     unknown = [name for name in args if name not in choice.arguments]
     missing = [name for name in choice.required if name not in args]
     valid = ", ".join(choice.arguments) or "none"

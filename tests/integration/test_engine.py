@@ -1,4 +1,5 @@
 import threading
+import weakref
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -221,6 +222,20 @@ def test_nothing_of_one_submodel_is_left_when_it_has_ended() -> None:
     assert session.hybrid.names == ()
     assert list(session.hybrid.parameters()) == []
     assert session.released == ["first", "second", "third"]
+
+
+def test_the_memory_of_who_failed_or_ended_is_free_while_the_others_train(capfd: pytest.CaptureFixture[str]) -> None:
+    def on_report(session: Session, report: Report) -> None:
+        if isinstance(report, Stepped) and report.submodel == "third":
+            alive.append([module() is not None for module in modules])
+
+    alive: list[list[bool]] = []
+    session = Session(THREE, FirstComeFirstServed(), on_report)
+    modules = [weakref.ref(session.hybrid.part(name).module) for name in ("first", "second")]
+    session.hybrid.part("second").module.register_forward_pre_hook(lambda *_: 1 / 0)
+    session.run()
+    assert session.ended["second"].event is Event.FAIL
+    assert alive[-1] == [False, False]
 
 
 def test_idle_submodels_hold_no_gradients() -> None:

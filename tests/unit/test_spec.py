@@ -36,6 +36,11 @@ def findings_of(document: object) -> list[Finding]:
         (minimal(epochs="many"), "submodels.a.hyperparameters.epochs", "many"),
         (minimal(learning_rat=1), "submodels.a.hyperparameters.learning_rat", "spelling"),
         (minimal(optimizer_args={"momentun": 1}), "submodels.a.hyperparameters.optimizer_args", "momentum"),
+        (
+            minimal(optimizer_args={"momentum": float("nan")}),
+            "submodels.a.hyperparameters.optimizer_args",
+            "not finite",
+        ),
         (minimal(techniques=["dropit"]), "submodels.a.hyperparameters.techniques", "No techniques exist"),
         (
             minimal(lr_scheduler={"name": "step"}),

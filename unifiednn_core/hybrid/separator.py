@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -63,10 +64,12 @@ def separate(
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as work:
             return _separate(name, definition, state_dict, spec, figures, Path(work), folder)
-    except OSError as error:
+    except (OSError, RuntimeError, SafetensorError) as error:  # a full disk has a name of its own in each library
+        if isinstance(error, SeparationFailed):
+            raise
         free_bytes = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.is_dir())).free
         raise SeparationFailed(
-            f"The trained model '{name}' could not be written to {folder}: {error.strerror or error}. "
+            f"The trained model '{name}' could not be written to {folder}: {_reason(error)}. "
             f"{free_bytes // 1024**2} MiB are free there; make room or correct the permissions."
         ) from error
 
@@ -96,6 +99,10 @@ def _separate(
     model_path = folder / delivery.files[0].name
     delivery.files[0].replace(model_path)
     return Separated(archive, archive.stat().st_size, model_path, digest)
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error).partition("\n")[0]
 
 
 def _verify(name: str, expected_sha256: str, read_back: Mapping[str, Tensor], filename: str) -> None:

@@ -1,5 +1,6 @@
 """Memory of the worker at one instant, each figure with its source. A figure that cannot be had is left out."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,13 +48,12 @@ class GpuSampler:
         if self._handle is None:
             return []
         found = []
-        try:
+        with suppress(pynvml.NVMLError):  # in some containers a card tells its own figure alone
             processes = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
             own = [process.usedGpuMemory for process in processes if process.pid == pid]
             found += [MemorySample(NVML_PROCESS, int(used)) for used in own if used is not None]
+        with suppress(pynvml.NVMLError):
             found.append(MemorySample(NVML_DEVICE, int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).used)))
-        except pynvml.NVMLError:
-            pass  # a card that answers one question and not the other still gives one figure
         return found
 
 

@@ -14,7 +14,7 @@ from unifiednn_core.lifecycle import Event
 from unifiednn_core.training.events import Ended
 
 # A full disk is often full only for a while: the weights wait in memory, and the file is tried again.
-TRIES = 12
+TRIES = 120
 RETRY_S = 5.0
 
 
@@ -65,6 +65,7 @@ class Deliveries:
 
     def _deliver(self, ended: Ended) -> None:
         try:
+            said = ""
             for left in reversed(range(TRIES)):
                 try:
                     separated = self._separate(ended)
@@ -73,7 +74,8 @@ class Deliveries:
                 except SeparationFailed as error:
                     if not left:
                         raise
-                    self._report(Postponed(ended.submodel, f"{error} Trying again in {RETRY_S:g} s."))
+                    if said != (said := str(error)):
+                        self._report(Postponed(ended.submodel, f"{error} It is tried again every {RETRY_S:g} s."))
                     time.sleep(RETRY_S)
         except SeparationFailed as error:
             remedy = "Make room in the home folder, then submit it again."

@@ -32,3 +32,5 @@ def alive(worker: WorkerIdentity) -> bool:
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+    except psutil.AccessDenied:  # it exists, that much is told
+        return True

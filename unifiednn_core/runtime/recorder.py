@@ -1,6 +1,7 @@
 """Turns what the engine reports into rows of the store."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from math import ceil
 
 import torch
@@ -10,7 +11,6 @@ from unifiednn_core.errors import IllegalTransition
 from unifiednn_core.lifecycle import Event
 from unifiednn_core.memory.samplers import MemorySample
 from unifiednn_core.store import Store
-from unifiednn_core.store.schema import EpochRow, EventRow, MemoryRow, SliceRow, StepRow
 from unifiednn_core.store.telemetry import Batch
 from unifiednn_core.training.events import Ended, EpochDone, Granted, Moved, Refused, Released, Report, Stepped
 
@@ -30,9 +30,13 @@ class Recorder:
         self._stride = {name: max(1, ceil(total / rows_each)) for name, (_, total) in steps.items()}
         self._window: dict[str, list[Stepped]] = {name: [] for name in steps}
         self._service_s = dict.fromkeys(steps, 0.0)
-        self._peak: dict[str, int] = {}
-        self._run_peak = 0
-        self._holder: str | None = None
+        self._peaks: dict[str, int] = {}
+        """Most memory seen, by sub-model."""
+        self._run_peaks: dict[str, int] = {}
+        """Most memory seen, by source."""
+        self._holding: Granted | None = None
+        self._samples: list[tuple[float, int]] = []
+        """Moments and bytes of the samples since the last slice ended."""
         self._batch = Batch()
 
     def record(self, report: Report) -> None:
@@ -45,44 +49,42 @@ class Recorder:
             case EpochDone():
                 self._epoch(report)
             case Granted():
-                self._holder = report.submodel
+                self._holding = report
                 self._batch.run |= {"now_submodel": report.submodel, "now_reason": report.reason}
             case Released():
                 self._slice(report)
             case Refused():
                 self.note(report.submodel, "refused", report.message)
             case Ended():
+                if self._window[report.submodel]:
+                    self._close_window(report.submodel)
                 self._columns(report.submodel)["paused_s"] = report.paused_s
                 if report.event is Event.FAIL:
                     self.note(report.submodel, "error", f"{report.cause} {report.remedy}")
 
     def memory(self, at_s: float, samples: list[MemorySample], source: str) -> None:
-        """Take in figures of one instant; those of `source` count for the peaks."""
+        """Take in figures of one instant (engine's clock); those of `source` count for the peaks."""
         for sample in samples:
-            row = MemoryRow(run_id=self._run_id, at_s=at_s, source=sample.source, size_bytes=sample.size_bytes)
-            self._batch.memory.append(row)
+            self._batch.memory.append({"at_s": at_s, "source": sample.source, "size_bytes": sample.size_bytes})
             if sample.source == source:
-                self._run_peak = max(self._run_peak, sample.size_bytes)
-                self._batch.run |= {"memory_source": source, "peak_memory_bytes": self._run_peak}
-                if self._holder is not None:
-                    self._raise_peak(self._holder, sample.size_bytes)
+                self._samples.append((at_s, sample.size_bytes))
+                peak = max(self._run_peaks.get(source, 0), sample.size_bytes)
+                self._run_peaks[source] = peak
+                self._batch.run |= {"memory_source": source, "peak_memory_bytes": peak}
 
     def note(self, submodel: str | None, kind: str, message: str) -> None:
         """Add a line to the history of the run."""
-        now_s = self._clock.utc_s()
-        self._batch.events.append(
-            EventRow(run_id=self._run_id, submodel=submodel, at_s=now_s, kind=kind, message=message)
-        )
+        self._batch.events.append({"submodel": submodel, "at_s": self._clock.utc_s(), "kind": kind, "message": message})
 
-    def columns(self, submodel: str, **values: object) -> None:
-        """Set columns of a sub-model with the next flush."""
-        self._columns(submodel).update(values)
-
-    def flush(self, write: Callable[[str, Batch], None]) -> None:
-        """Write the batch; what could not be written is kept for the next time."""
+    def flush(self, write: Callable[[str, Batch], None], now_s: float) -> None:
+        """Write the batch at `now_s` (engine's clock); what could not be written is kept for the next time."""
         for name, window in self._window.items():
             if window:
                 self._columns(name)["steps_done"] = window[-1].step
+        if self._holding is not None:  # a slice that lasts for hours is told while it lasts
+            name, start_s = self._holding.submodel, self._holding.start_s
+            self._columns(name)["service_s"] = self._service_s[name] + max(0.0, now_s - start_s)
+            self._raise_peak(name, start_s, now_s)
         write(self._run_id, self._batch)
         self._batch = Batch()
 
@@ -105,65 +107,46 @@ class Recorder:
         correct = [report.correct for report in window if report.correct is not None]
         labels = sum(report.labels for report in window)
         self._batch.steps.append(
-            StepRow(
-                run_id=self._run_id,
-                submodel=name,
-                attempt=self._attempt,
-                step=last,
-                epoch=last / self._steps_per_epoch[name],
-                loss=torch.stack([report.loss for report in window]).double().mean().item(),
-                accuracy=torch.stack(correct).sum().item() / labels if correct else None,
-            )
+            {
+                "submodel": name,
+                "attempt": self._attempt,
+                "step": last,
+                "epoch": last / self._steps_per_epoch[name],
+                "loss": torch.stack([report.loss for report in window]).double().mean().item(),
+                "accuracy": torch.stack(correct).sum().item() / labels if correct else None,
+            }
         )
         self._columns(name)["steps_done"] = last
 
     def _epoch(self, report: EpochDone) -> None:
-        figures = report.figures
-        self._batch.epochs.append(
-            EpochRow(
-                run_id=self._run_id,
-                submodel=report.submodel,
-                attempt=self._attempt,
-                epoch=figures.epoch,
-                step=figures.step,
-                learning_rate=figures.learning_rate,
-                train_loss=figures.train_loss,
-                train_accuracy=figures.train_accuracy,
-                test_loss=figures.test_loss,
-                test_accuracy=figures.test_accuracy,
-            )
-        )
+        figures = asdict(report.figures)
+        self._batch.epochs.append({"submodel": report.submodel, "attempt": self._attempt, **figures})
+        shown = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
         self._columns(report.submodel).update(
-            epochs_done=figures.epoch,
-            steps_done=figures.step,
-            train_loss=figures.train_loss,
-            train_accuracy=figures.train_accuracy,
-            test_loss=figures.test_loss,
-            test_accuracy=figures.test_accuracy,
+            epochs_done=report.figures.epoch,
+            steps_done=report.figures.step,
+            **{name: figures[name] for name in shown},
         )
 
     def _slice(self, report: Released) -> None:
-        self._holder = None
+        self._holding = None
         self._batch.run |= {"now_submodel": None, "now_reason": None}
-        self._batch.slices.append(
-            SliceRow(
-                run_id=self._run_id,
-                submodel=report.submodel,
-                start_s=report.start_s,
-                end_s=report.end_s,
-                steps=report.steps,
-                reason=report.reason,
-            )
-        )
+        row = asdict(report)
+        peak_bytes = row.pop("peak_bytes")
+        self._batch.slices.append(row)
         self._service_s[report.submodel] += report.end_s - report.start_s
         self._columns(report.submodel)["service_s"] = self._service_s[report.submodel]
-        if report.peak_bytes is not None:
-            self._raise_peak(report.submodel, report.peak_bytes)
+        self._raise_peak(report.submodel, report.start_s, report.end_s, peak_bytes)
+        self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > report.end_s]
 
-    def _raise_peak(self, submodel: str, size_bytes: int) -> None:
-        if size_bytes > self._peak.get(submodel, 0):
-            self._peak[submodel] = size_bytes
-            self._columns(submodel)["peak_memory_bytes"] = size_bytes
+    def _raise_peak(self, submodel: str, start_s: float, end_s: float, allocated_bytes: int | None = None) -> None:
+        """Peak of a stretch: what torch allocated where it counts, else the samples that fall into it."""
+        sampled = [size_bytes for at_s, size_bytes in self._samples if start_s <= at_s <= end_s]
+        seen = sampled if allocated_bytes is None else [allocated_bytes]
+        peak = max((*seen, self._peaks.get(submodel, 0)))
+        if peak > self._peaks.get(submodel, 0):
+            self._peaks[submodel] = peak
+            self._columns(submodel)["peak_memory_bytes"] = peak
 
     def _columns(self, submodel: str) -> dict[str, object]:
         return self._batch.submodels.setdefault(submodel, {})

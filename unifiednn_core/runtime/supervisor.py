@@ -59,7 +59,11 @@ class Supervisor:
             run_id = self._store.runs.claim_next(device)
             if run_id is not None:
                 run, _ = self._store.runs.get(run_id)
-                self._launcher.start(run_id, run.threads or 1)
+                try:
+                    self._launcher.start(run_id, run.threads or 1)
+                except OSError as error:  # no room for the log, no process to be had
+                    cause = f"The worker could not be started: {error.strerror or error}."
+                    self._store.runs.lose(run_id, cause, "Correct that on this machine, then submit it again.")
 
     def _watch(self) -> None:
         while not self._stop.wait(TICK_S):
@@ -84,4 +88,5 @@ class Supervisor:
 
 def default_threads() -> int:
     """All cores but one, which the dashboard and the telemetry need."""
-    return max(1, (os.cpu_count() or 1) - 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores - 1)

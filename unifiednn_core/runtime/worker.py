@@ -60,23 +60,25 @@ class Worker:
         folder = self._home.run(self._run_id) / "models"
         deliveries = Deliveries(folder, work.definitions, self._spec_of, self._inbox.put)
         self._watch(work, recorder, deliveries)
-        self._conclude()
 
     def _watch(self, work: Assembly, recorder: Recorder, deliveries: Deliveries) -> None:
         """Carry reports, orders and memory figures to and fro until every sub-model is delivered."""
         gpu = GpuSampler(work.device.index or 0) if work.device.type == "cuda" else None
-        engine, start_s, next_sample_s = work.engine.start(), self._clock.monotonic_s(), 0.0
-        while self._open:
-            if not engine.is_alive() and deliveries.idle and self._inbox.empty() and not self._unwritten:
+        thread, next_sample_s = work.engine.start(), 0.0
+        while True:
+            if self._open and not thread.is_alive() and deliveries.idle and self._inbox.empty() and not self._unwritten:
                 raise RuntimeError("The engine ended before its sub-models did; the worker's log says why.")
-            now_s = self._clock.monotonic_s() - start_s
+            now_s = work.engine.now_s()
             if now_s >= next_sample_s:
                 next_sample_s = now_s + MEMORY_PERIOD_S
                 recorder.memory(now_s, *_memory(gpu))
             try:
                 self._carry_orders(work)
                 self._write_down(recorder, deliveries)
-                recorder.flush(self._store.telemetry.write)
+                recorder.flush(self._store.telemetry.write, work.engine.now_s())
+                if not self._open:
+                    self._conclude()
+                    return
             except OperationalError:  # a full disk or a locked store: nothing is dropped, the next turn tries again
                 traceback.print_exc()
             time.sleep(TICK_S)
@@ -100,10 +102,20 @@ class Worker:
                 case Postponed() as postponed:
                     recorder.note(postponed.submodel, "warning", postponed.message)
                 case report:
-                    recorder.record(report)
+                    self._record(recorder, report)
                     if isinstance(report, Ended):
                         deliveries.hand_over(report)
             self._unwritten.popleft()
+
+    def _record(self, recorder: Recorder, report: Report) -> None:
+        """Take one report in; a figure that cannot be recorded is noted, and costs nobody the training."""
+        try:
+            recorder.record(report)
+        except OperationalError:
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            recorder.note(None, "defect", f"A report could not be recorded: {type(error).__name__}.")
 
     def _delivered(self, delivered: Delivered) -> None:
         """Only a file that was read back and verified makes a sub-model completed."""
@@ -172,13 +184,15 @@ def main() -> int:
     home, run_id = Home(Path(sys.argv[1])), sys.argv[2]
     threading.current_thread().name = "telemetry"
     store = Store.open(home)
-    store.runs.register_worker(run_id, liveness.current())
+    if not store.runs.register_worker(run_id, liveness.current()):
+        return 1  # it came up so late that the run was given up
     try:
         Worker(home, store, run_id).run()
     except Exception as error:
         traceback.print_exc()
         fail(store, run_id, error)
-        return 1
+        sys.stderr.flush()
+        os._exit(1)  # the engine's thread must not hold the device any longer
     return 0
 
 

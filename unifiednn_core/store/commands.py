@@ -50,8 +50,12 @@ class Commands:
     def settle_unclaimed(self) -> None:
         """Carry out what was asked of runs that no worker knows of yet: nothing has to be waited for."""
         asked = RunRow.state.in_([State.PAUSING.value, State.STOPPING.value])
+        unclaimed = select(RunRow).where(RunRow.heartbeat_at_s.is_(None), asked)
+        with self._database.read() as session:
+            if session.scalar(unclaimed.limit(1)) is None:  # the rule; no lock is taken for it
+                return
         with self._database.write() as session:
-            for run in session.scalars(select(RunRow).where(RunRow.heartbeat_at_s.is_(None), asked)):
+            for run in session.scalars(unclaimed):
                 if State(run.state) is State.PAUSING:
                     self._runs.transition_in(session, run.id, None, Event.HOLD)
                 else:

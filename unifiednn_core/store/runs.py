@@ -83,7 +83,7 @@ class Runs:
         row = _run(session, run_id) if submodel is None else _submodel(session, run_id, submodel)
         before = State(row.state)
         what = row.name if submodel is None else f"{run_id}: {submodel}"
-        state = next_state(what, before, event, self._history(session, run_id, submodel))
+        state = next_state(what, before, event, self._history(session, run_id, submodel, submodel or row.name))
         now_s = self._clock.utc_s()
         if state is not before:
             row.state = state.value
@@ -130,15 +130,19 @@ class Runs:
         with self._database.read() as session:
             return list(session.scalars(select(RunRow.device).where(*_WAITING).distinct()))
 
-    def register_worker(self, run_id: str, worker: WorkerIdentity) -> None:
-        """Record which process trains the run."""
-        self.update(
-            run_id,
-            worker_pid=worker.pid,
-            worker_started_at_s=worker.started_at_s,
-            worker_boot_id=worker.boot_id,
-            heartbeat_at_s=self._clock.utc_s(),
-        )
+    def register_worker(self, run_id: str, worker: WorkerIdentity) -> bool:
+        """Record which process trains the run; False where the run has ended and there is nothing to train."""
+        with self._database.write() as session:
+            run = _run(session, run_id)
+            if State(run.state) in ENDED:
+                return False
+            run.worker_pid, run.worker_started_at_s, run.worker_boot_id = (
+                worker.pid,
+                worker.started_at_s,
+                worker.boot_id,
+            )
+            run.heartbeat_at_s = self._clock.utc_s()
+            return True
 
     def held(self) -> list[RunRow]:
         """Runs that hold a device: a worker should be alive for each, or coming up."""
@@ -164,11 +168,13 @@ class Runs:
                 self.transition_in(session, run_id, row.name, event)
         self.transition_in(session, run_id, None, Event.HALT)
 
-    def _history(self, session: Session, run_id: str, submodel: str | None) -> list[str]:
+    def _history(self, session: Session, run_id: str, submodel: str | None, what: str) -> list[str]:
         of_this = (EventRow.run_id == run_id) & (EventRow.submodel.is_(None) if submodel is None
                                                   else EventRow.submodel == submodel)  # fmt: skip
         rows = select(EventRow.message).where(of_this, EventRow.kind == "state").order_by(EventRow.id.desc()).limit(5)
-        return [message.split(" is ", 1)[-1].split(".", 1)[0] for message in reversed(list(session.scalars(rows)))]
+        return [
+            message.removeprefix(f"{what} is ").split(".", 1)[0] for message in reversed(list(session.scalars(rows)))
+        ]
 
     def _note(self, session: Session, run_id: str, submodel: str | None, kind: str, message: str) -> None:
         session.add(EventRow(run_id=run_id, submodel=submodel, at_s=self._clock.utc_s(), kind=kind, message=message))

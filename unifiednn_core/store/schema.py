@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKeyConstraint, Index
+from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 SCHEMA_VERSION = 1
@@ -40,7 +40,7 @@ class RunRow(Base):
     now_submodel: Mapped[str | None]
     now_reason: Mapped[str | None]
     memory_source: Mapped[str | None]
-    peak_memory_bytes: Mapped[int | None]
+    peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     environment: Mapped[dict[str, Any]] = mapped_column(default=dict)
     graph: Mapped[str] = mapped_column(default="")
     # Liveness of the worker: a heartbeat alone cannot tell a dead process from a busy one, a PID alone is reused.
@@ -73,11 +73,11 @@ class SubModelRow(Base):
     train_accuracy: Mapped[float | None]
     test_loss: Mapped[float | None]
     test_accuracy: Mapped[float | None]
-    peak_memory_bytes: Mapped[int | None]
+    peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     cause: Mapped[str | None]
     remedy: Mapped[str | None]
     artifact: Mapped[str | None]
-    artifact_bytes: Mapped[int | None]
+    artifact_bytes: Mapped[int | None] = mapped_column(BigInteger)
     artifact_at_s: Mapped[float | None]
     model_path: Mapped[str | None]
     state_sha256: Mapped[str | None]
@@ -130,7 +130,7 @@ class EpochRow(Base):
     attempt: Mapped[int] = mapped_column(primary_key=True)
     epoch: Mapped[int] = mapped_column(primary_key=True)
     step: Mapped[int]
-    learning_rate: Mapped[float]
+    learning_rate: Mapped[float | None]
     train_loss: Mapped[float | None]
     train_accuracy: Mapped[float | None]
     test_loss: Mapped[float | None]
@@ -146,7 +146,7 @@ class MemoryRow(Base):
     run_id: Mapped[str]
     at_s: Mapped[float]
     source: Mapped[str]
-    size_bytes: Mapped[int]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
 
 
 class SliceRow(Base):
@@ -170,7 +170,7 @@ class FileRow(Base):
     kind: Mapped[str]
     filename: Mapped[str]
     format: Mapped[str]
-    size_bytes: Mapped[int]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
     created_at_s: Mapped[float]
     facts: Mapped[dict[str, Any]] = mapped_column(default=dict)
 

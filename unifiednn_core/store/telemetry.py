@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import insert, select
 
 from unifiednn_core.clock import Clock
 from unifiednn_core.store.database import Database
@@ -18,19 +18,21 @@ from unifiednn_core.store.schema import (
     SubModelRow,
 )
 
+Row = dict[str, Any]
+
 
 @dataclass(slots=True)
 class Batch:
-    """Everything since the last write."""
+    """Everything since the last write, as columns by name: plain values can be written again after a failure."""
 
-    steps: list[StepRow] = field(default_factory=list)
-    epochs: list[EpochRow] = field(default_factory=list)
-    slices: list[SliceRow] = field(default_factory=list)
-    memory: list[MemoryRow] = field(default_factory=list)
-    events: list[EventRow] = field(default_factory=list)
-    submodels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    steps: list[Row] = field(default_factory=list)
+    epochs: list[Row] = field(default_factory=list)
+    slices: list[Row] = field(default_factory=list)
+    memory: list[Row] = field(default_factory=list)
+    events: list[Row] = field(default_factory=list)
+    submodels: dict[str, Row] = field(default_factory=dict)
     """Columns of sub-models that changed, by name."""
-    run: dict[str, Any] = field(default_factory=dict)
+    run: Row = field(default_factory=dict)
     """Columns of the run that changed."""
 
 
@@ -65,7 +67,15 @@ class Telemetry:
     def write(self, run_id: str, batch: Batch) -> None:
         """Write a batch and the heartbeat in one transaction."""
         with self._database.write() as session:
-            session.add_all([*batch.steps, *batch.epochs, *batch.slices, *batch.memory, *batch.events])
+            for table, rows in (
+                (StepRow, batch.steps),
+                (EpochRow, batch.epochs),
+                (SliceRow, batch.slices),
+                (MemoryRow, batch.memory),
+                (EventRow, batch.events),
+            ):
+                if rows:
+                    session.execute(insert(table), [{"run_id": run_id, **row} for row in rows])
             run = session.get_one(RunRow, run_id)
             run.heartbeat_at_s = self._clock.utc_s()
             for name, value in batch.run.items():
@@ -74,13 +84,6 @@ class Telemetry:
                 row = session.get_one(SubModelRow, (run_id, submodel))
                 for name, value in columns.items():
                     setattr(row, name, value)
-
-    def note(self, run_id: str, submodel: str | None, kind: str, message: str) -> None:
-        """Add one line to the history."""
-        with self._database.write() as session:
-            session.add(
-                EventRow(run_id=run_id, submodel=submodel, at_s=self._clock.utc_s(), kind=kind, message=message)
-            )
 
     def history(
         self, run_id: str, memory_source: str | None, *, last_events: int = 200, last_slices: int | None = None

@@ -30,11 +30,3 @@ class ResidentData:
         self._users[sha256] -= 1
         if not self._users[sha256]:
             del self._users[sha256], self._held[sha256]
-
-    @property
-    def resident(self) -> dict[str, int]:
-        """Bytes of each data set that is held, by content hash."""
-        return {
-            sha256: sum(tensor.numel() * tensor.element_size() for tensor in (dataset.inputs, dataset.targets))
-            for sha256, dataset in self._held.items()
-        }

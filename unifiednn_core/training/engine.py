@@ -86,20 +86,29 @@ class Engine:
         self._orders.append(order)
         self._woken.set()
 
+    def now_s(self) -> float:
+        """Seconds since the engine was made; the clock of all its reports."""
+        return self._clock.monotonic_s() - self._started_s
+
     def run(self) -> None:
         """Train until every sub-model has ended."""
         devices.use_exact_profile(self._device, self._threads)
         with preserved(self._device):
-            while True:
-                self._obey()
-                if not self._jobs:
-                    break
-                runnable = [job for job in self._jobs.values() if job.state in (State.QUEUED, State.RUNNING)]
-                if self._held or not runnable:
-                    self._woken.wait()
-                    continue
-                job, decision = self._choose(runnable)
-                self._grant(job, decision)
+            while self._turn():
+                pass
+
+    def _turn(self) -> bool:
+        """Obey, decide, train for one quantum; False once every sub-model has ended.
+
+        Nothing of a sub-model outlives its turn in a variable here, so that its memory is free once it has ended.
+        """
+        self._obey()
+        runnable = [job for job in self._jobs.values() if job.state in (State.QUEUED, State.RUNNING)]
+        if self._jobs and (self._held or not runnable):
+            self._woken.wait()
+        elif self._jobs:
+            self._grant(*self._choose(runnable))
+        return bool(self._jobs)
 
     def _choose(self, runnable: list[Job]) -> tuple[Job, Decision]:
         """Ask the policy; a decision that cannot be enacted is refused, and the first in line goes instead."""
@@ -114,12 +123,12 @@ class Engine:
 
     def _grant(self, job: Job, decision: Decision) -> None:
         """Let one sub-model hold the device until its quantum is spent, it is done, or an order arrives."""
-        submodel, start_s, first_step = job.submodel, self._now_s(), job.submodel.steps_done
+        submodel, start_s, first_step = job.submodel, self.now_s(), job.submodel.steps_done
         if job.state is State.QUEUED:
             self._move(job, Event.BEGIN)
         devices.reset_peak(self._device)
         self._report(Granted(submodel.name, start_s, decision.reason))
-        failure: Exception | None = None
+        failure: tuple[str, str] | None = None
         try:
             with submodel.world():
                 meter = _Meter(decision.quantum, submodel, self._clock)
@@ -132,14 +141,14 @@ class Engine:
             devices.synchronize(self._device)
         except Exception as error:  # whatever one network raises ends that one alone
             traceback.print_exc()
-            failure = error
-        end_s = self._now_s()
+            failure = _cause(error), _remedy(error)
+        end_s = self.now_s()
         job.service_s += end_s - start_s
         job.in_line_since = self._next_tick()
         steps, peak_bytes = submodel.steps_done - first_step, devices.peak_allocated_bytes(self._device)
         self._report(Released(submodel.name, start_s, end_s, steps, decision.reason, peak_bytes))
         if failure is not None:
-            self._end(job, Event.FAIL, cause=_cause(failure), remedy=_remedy(failure))
+            self._end(job, Event.FAIL, *failure)
         elif submodel.finished:
             self._end(job, Event.COMPLETE)
 
@@ -148,14 +157,20 @@ class Engine:
         job.state = next_state(job.submodel.name, job.state, event)
         del self._jobs[job.submodel.name]
         part = self._hybrid.remove(job.submodel.name)
-        keep = event is not Event.FAIL and job.submodel.steps_done > 0
+        state_dict = None
+        if event is not Event.FAIL and job.submodel.steps_done:
+            try:
+                state_dict = host_copy(part.state_dict())
+            except Exception as error:  # a device that broke down takes one sub-model with it, not the engine
+                traceback.print_exc()
+                event, cause, remedy = Event.FAIL, _cause(error), _remedy(error)
         self._report(
             Ended(
                 job.submodel.name,
                 event,
-                host_copy(part.state_dict()) if keep else None,
+                state_dict,
                 tuple(job.submodel.figures),
-                paused_s=job.paused_until(self._now_s()),
+                paused_s=job.paused_until(self.now_s()),
                 cause=cause,
                 remedy=remedy,
             )
@@ -202,7 +217,7 @@ class Engine:
 
     def _stop_or_start_watch(self, job: Job) -> None:
         """Count the seconds in which a sub-model is paused, alone or with the run."""
-        paused, now_s = self._held or job.state is State.PAUSED, self._now_s()
+        paused, now_s = self._held or job.state is State.PAUSED, self.now_s()
         if paused and job.paused_since_s is None:
             job.paused_since_s = now_s
         elif not paused and job.paused_since_s is not None:
@@ -213,11 +228,8 @@ class Engine:
         self._report(Moved(job.submodel.name, event))
 
     def _view(self, runnable: list[Job]) -> View:
-        now_s = self._now_s()
+        now_s = self.now_s()
         return View(tuple(_job_view(job, now_s) for job in runnable), now_s)
-
-    def _now_s(self) -> float:
-        return self._clock.monotonic_s() - self._started_s
 
     def _next_tick(self) -> int:
         self._tick += 1

@@ -75,6 +75,8 @@ class SubModel:
         """Swap in this sub-model's RNG and device state; on the way out keep the RNG and drop the gradients."""
         if not self._placed:  # a sub-model that has not started holds no memory on the device
             self.part.module.to(self._device).train()
+            if self.part.optimizer.state and self._device.type != "cpu":  # Adagrad's is there at once; this moves it
+                self.part.optimizer.load_state_dict(self.part.optimizer.state_dict())
             self._placed = True
         self._rng.restore(self._device)
         try:
@@ -168,23 +170,24 @@ class _Tally:
     """Loss and right answers of the steps since the last reading, left on the device until somebody reads."""
 
     def __init__(self) -> None:
-        self._losses: list[Tensor] = []
-        self._corrects: list[Tensor] = []
+        self._loss: Tensor | None = None
+        self._correct: Tensor | None = None
         self._samples = self._labels = 0
 
     def add(self, loss: Tensor, samples: int, correct: Tensor | None, labels: int) -> None:
         """Count one batch of `samples` with its mean loss, and `correct` of `labels` answers."""
-        self._losses.append(loss * samples)
+        weighted = loss.double() * samples
+        self._loss = weighted if self._loss is None else self._loss + weighted
         self._samples += samples
         if correct is not None:
-            self._corrects.append(correct)
+            self._correct = correct if self._correct is None else self._correct + correct
             self._labels += labels
 
     def means(self) -> tuple[float | None, float | None]:
         """Mean loss over samples and accuracy since the last call; the host waits for the device here."""
-        loss = torch.stack(self._losses).double().sum().item() / self._samples if self._samples else None
-        accuracy = torch.stack(self._corrects).sum().item() / self._labels if self._labels else None
-        self._losses, self._corrects, self._samples, self._labels = [], [], 0, 0
+        loss = None if self._loss is None else self._loss.item() / self._samples
+        accuracy = None if self._correct is None else self._correct.item() / self._labels
+        self._loss, self._correct, self._samples, self._labels = None, None, 0, 0
         return loss, accuracy
 
 

@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.clock import SimulatedClock
@@ -12,7 +13,7 @@ from unifiednn_core.home import Home
 from unifiednn_core.lifecycle import Event, State
 from unifiednn_core.store import Store
 from unifiednn_core.store.runs import WorkerIdentity
-from unifiednn_core.store.schema import RunRow, StepRow, SubModelRow
+from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.store.telemetry import Batch
 
 
@@ -157,14 +158,41 @@ def test_a_dead_worker_interrupts_what_had_not_ended(store: Store) -> None:
 
 def test_a_batch_is_written_whole_or_not_at_all(store: Store) -> None:
     add_run(store, "r")
-    step = {"run_id": "r", "submodel": "a", "attempt": 1, "epoch": 0.1, "loss": 1.0, "accuracy": None}
-    store.telemetry.write("r", Batch(steps=[StepRow(step=1, **step)], submodels={"a": {"steps_done": 1}}))
-    doubled = Batch(steps=[StepRow(step=2, **step), StepRow(step=1, **step)], submodels={"a": {"steps_done": 2}})
+    step = {"submodel": "a", "attempt": 1, "epoch": 0.1, "loss": 1.0, "accuracy": None}
+    store.telemetry.write("r", Batch(steps=[{"step": 1, **step}], submodels={"a": {"steps_done": 1}}))
+    doubled = Batch(steps=[{"step": 2, **step}, {"step": 1, **step}], submodels={"a": {"steps_done": 2}})
     with pytest.raises(Exception, match="UNIQUE"):
         store.telemetry.write("r", doubled)
     history = store.telemetry.history("r", None)
     assert [row.step for row in history.steps["a"]] == [1]
     assert store.runs.get("r")[1][0].steps_done == 1
+
+
+def test_a_batch_whose_commit_failed_can_be_written_again(store: Store) -> None:
+    add_run(store, "r")
+    batch = Batch(
+        memory=[{"at_s": 0.0, "source": "x", "size_bytes": 1}],
+        events=[{"submodel": None, "at_s": 0.0, "kind": "warning", "message": "m"}],
+    )
+    failures = iter([True])
+
+    def fail_once(_: object) -> None:
+        if next(failures, False):
+            raise OperationalError("COMMIT", {}, sqlite3.OperationalError("database or disk is full"))
+
+    sqlalchemy_event.listen(store._database._engine, "commit", fail_once)
+    with pytest.raises(OperationalError):
+        store.telemetry.write("r", batch)
+    store.runs.transition("r", None, Event.CLAIM)  # writes an event of its own in between
+    store.telemetry.write("r", batch)
+    assert len(store.telemetry.history("r", "x").memory) == 1
+
+
+def test_the_history_is_told_whatever_a_run_is_called(store: Store) -> None:
+    add_run(store, "this is. demo")
+    with pytest.raises(IllegalTransition) as raised:
+        store.runs.transition("this is. demo", None, Event.HOLD)
+    assert raised.value.history == ("queued",)
 
 
 def test_readers_see_one_moment_while_others_write(store: Store, home: Home) -> None:
