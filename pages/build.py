@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts, frame, markup, policy_form, submodel_form, submodel_list, wording
+from pages._ui import actions, drafts, frame, hyper_form, markup, policy_form, submodel_form, submodel_list, wording
 from unifiednn_core.errors import NotFound, UnifiedNNError
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.units import memory_text
@@ -21,7 +21,10 @@ def main() -> None:
     frame.page("Build")
     draft = _load()
     spec, findings = drafts.spec_or_findings(draft)
-    _head(spec, findings[0].message if findings else "")
+    if _EDITOR in st.session_state:
+        _head(None, "Save or cancel the sub-model that is open.")
+    else:
+        _head(spec, findings[0].message if findings else "")
     left, right = st.columns([5, 3], gap="large")
     with left:
         changed = _submodels(draft)
@@ -81,7 +84,7 @@ def _head(spec: RunSpec | None, missing: str) -> None:
 def _submodels(draft: drafts.Document) -> drafts.Document:
     listed = drafts.submodels(draft)
     st.html(markup.section("Sub-models", "in order of arrival"))
-    changed, edit = submodel_list.draw(draft)
+    changed, edit = submodel_list.draw(draft, locked=_EDITOR in st.session_state)
     if edit is not None:
         _open_editor(edit)
     if not listed:
@@ -109,7 +112,7 @@ def _editor(draft: drafts.Document) -> drafts.Document:
             _close_editor()
             st.rerun()
         if save:
-            found = submodel_form.findings_of(entered, taken)
+            found = hyper_form.unapplied(f"sub{number}-hyper") or submodel_form.findings_of(entered, taken)
             if not found:
                 _close_editor()
                 return drafts.put(draft, at, entered)

@@ -23,7 +23,7 @@ def main() -> None:
         _trained(trained)
 
 
-def _files(files: Sequence[FileView], thing: str, suffixes: Sequence[str]) -> None:
+def _files(files: Sequence[FileView], thing: str, suffixes: tuple[str, ...]) -> None:
     key = thing.replace(" ", "-")
     taken_in = uploads.upload(f"Add a {thing} ({', '.join('.' + s for s in suffixes)})", suffixes, key=f"library-{key}")
     if taken_in is not None:

@@ -166,10 +166,11 @@ def main() -> NoReturn:
 @contextmanager
 def _service(as_json: bool = False) -> Iterator[Service]:
     """Open the service; what people did wrong becomes findings and exit code 2."""
-    service = Service.open()
+    service: Service | None = None
     try:
+        service = Service.open()
         yield service
-    except UnifiedNNError as error:
+    except (UnifiedNNError, OSError) as error:
         findings = error.findings if isinstance(error, BadInput) else (_as_finding(error),)
         if as_json:
             terminal.print_json({"status": "bad_input", "findings": [finding.model_dump() for finding in findings]})
@@ -177,10 +178,14 @@ def _service(as_json: bool = False) -> Iterator[Service]:
             terminal.print_findings(findings)
         raise typer.Exit(BAD_INPUT) from None
     finally:
-        service.close()
+        if service is not None:
+            service.close()
 
 
-def _as_finding(error: UnifiedNNError) -> Finding:
+def _as_finding(error: UnifiedNNError | OSError) -> Finding:
+    if isinstance(error, OSError):
+        where, message = str(error.filename or "file"), f"{error.strerror or error}."
+        return Finding(title="Not possible", field=where, message=message, remedy="Name a folder that can be written.")
     titles = {NotFound: "Not found", IllegalTransition: "Not possible now", IntakeFailed: "File not readable"}
     title = titles.get(type(error), "Not possible")
     return Finding(title=title, field=title.lower(), message=str(error), remedy="")

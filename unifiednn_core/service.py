@@ -4,24 +4,23 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from unifiednn_core import presentation
+from unifiednn_core import presentation, submission
 from unifiednn_core.architectures import registry as architectures
 from unifiednn_core.clock import Clock, RealClock
-from unifiednn_core.errors import BadInput, Finding, NotFound, SamplesFailed
+from unifiednn_core.errors import BadInput, NotFound, SamplesFailed
 from unifiednn_core.home import Home
 from unifiednn_core.intake import client
 from unifiednn_core.intake.report import CheckReport, FileReport
 from unifiednn_core.lifecycle import Event, State
-from unifiednn_core.memory.samplers import gpu_count
 from unifiednn_core.runtime.launchers import Launcher, LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor, default_threads
-from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
+from unifiednn_core.scheduling.registry import PolicyCard, describe
 from unifiednn_core.spec import RunSpec, load_run
 from unifiednn_core.store import Store
-from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.schema import RunRow
 from unifiednn_core.views import FileView, RunView, TrainedView
 
 __all__ = ["CheckReport", "FileReport", "PolicyCard", "Service"]
@@ -69,11 +68,14 @@ class Service:
         """Networks that files of bare weights can name."""
         return architectures.names()
 
+    def architecture_defaults(self, name: str) -> dict[str, object]:
+        """Arguments of an architecture with their defaults; raises `BadInput` for an unknown name."""
+        return {parameter.name: parameter.default for parameter in architectures.parameters_of(name)}
+
     def check(self, spec: RunSpec, base: Path | None = None) -> CheckReport:
         """Look at everything that a spec names, in a process of its own; paths are relative to `base`."""
-        policy_findings = _policy_findings(spec)
         report = client.check(spec, base or Path.cwd(), self.home)
-        return report.model_copy(update={"findings": (*policy_findings, *report.findings)})
+        return report.model_copy(update={"findings": (*submission.own_findings(spec), *report.findings)})
 
     def inspect(self, path: Path) -> FileReport:
         """Say what a file is; it is opened in a process of its own."""
@@ -81,13 +83,15 @@ class Service:
 
     # -- files
 
-    def import_file(self, filename: str, chunks: Iterable[bytes]) -> FileView:
-        """Take an uploaded file into the library; raises `BadInput`, and then nothing of it is kept."""
+    def import_file(
+        self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = ("model", "weights", "data")
+    ) -> FileView:
+        """Take an uploaded file of one of `kinds` into the library; raises `BadInput`, and then nothing is kept."""
         waiting = self.home.quarantine / secrets.token_hex(8)
         try:
             with waiting.open("wb") as file:
                 file.writelines(chunks)
-            return self._take_in(waiting, Path(filename).name)
+            return self._take_in(waiting, Path(filename).name, kinds)
         except OSError as error:
             raise BadInput.of(
                 "File not stored",
@@ -108,7 +112,7 @@ class Service:
         named = {name for part in spec.submodels for name in (part.model, part.train_data, part.test_data) if name}
         if not all((SAMPLES / name).is_file() for name in named):
             _build_samples()
-        return _with_files(spec, {name: str(SAMPLES / name) for name in named})
+        return submission.with_files(spec, {name: str(SAMPLES / name) for name in named})
 
     # -- drafts
 
@@ -139,13 +143,15 @@ class Service:
             id=run_id,
             name=spec.name,
             state=State.QUEUED.value,
-            device=_slot(spec.device),
+            device=submission.slot(spec.device),
             spec=resolved.model_dump(mode="json", exclude_none=True),
             threads=threads,
             created_at_s=self._clock.utc_s(),
             environment={"files": files},
         )
-        self._store.runs.add(run, [_submodel_row(run_id, place, spec, report) for place in range(len(spec.submodels))])
+        self._store.runs.add(
+            run, [submission.submodel_row(run_id, place, spec, report) for place in range(len(spec.submodels))]
+        )
         return run_id
 
     def runs(self) -> tuple[RunView, ...]:
@@ -203,7 +209,7 @@ class Service:
 
     def _admit(self, spec: RunSpec, base: Path) -> tuple[RunSpec, CheckReport]:
         """Take the files of a spec into the library; returns the spec with files named by content."""
-        findings = _policy_findings(spec)
+        findings = submission.own_findings(spec)
         read = client.check if findings else client.admit  # of a refused spec nothing is kept
         report = read(spec, base, self.home)
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
@@ -212,13 +218,22 @@ class Service:
         for written, file in report.files.items():
             if file.report is not None and not written.startswith("sha256:"):
                 self._remember(file.report, file.filename)
-        return _with_files(spec, {name: f"sha256:{file.sha256}" for name, file in report.files.items()}), report
+        return submission.with_files(
+            spec, {name: f"sha256:{file.sha256}" for name, file in report.files.items()}
+        ), report
 
-    def _take_in(self, path: Path, filename: str) -> FileView:
+    def _take_in(self, path: Path, filename: str, kinds: Sequence[str]) -> FileView:
         report = client.inspect(path, filename)
         errors = [finding for finding in report.findings if finding.severity == "error"]
         if errors:
             raise BadInput(errors)
+        if report.kind not in kinds:
+            raise BadInput.of(
+                "Another kind of file",
+                field=filename,
+                message=f"This file holds {report.kind}; {' or '.join(kinds)} is wanted here.",
+                remedy="Data sets hold exactly the entries 'inputs' and 'targets'.",
+            )
         place = self.home.file(report.sha256)
         place.parent.mkdir(parents=True, exist_ok=True)
         path.replace(place)
@@ -245,56 +260,9 @@ class Service:
         return presentation.run_view(run, parts, self._clock.utc_s(), waiting, history)
 
 
-def _policy_findings(spec: RunSpec) -> tuple[Finding, ...]:
-    try:
-        policy_named(spec.policy.name, spec.policy.parameters)
-    except BadInput as error:
-        return error.findings
-    return ()
-
-
 def _build_samples() -> None:
     command = [sys.executable, "-m", "sample_models.build"]
     try:
         subprocess.run(command, cwd=SAMPLES.parent, check=True, capture_output=True, timeout=SAMPLES_PATIENCE_S)
     except (OSError, subprocess.SubprocessError) as error:
         raise SamplesFailed(f"The sample models could not be written ({error}). Run: make samples") from error
-
-
-def _with_files(spec: RunSpec, references: Mapping[str, str]) -> RunSpec:
-    """Spec with its files named by `references`."""
-    submodels = [
-        submodel.model_copy(
-            update={
-                "model": references[submodel.model],
-                "train_data": references[submodel.train_data],
-                "test_data": None if submodel.test_data is None else references[submodel.test_data],
-            }
-        )
-        for submodel in spec.submodels
-    ]
-    return spec.model_copy(update={"submodels": tuple(submodels)})
-
-
-def _slot(device: str) -> str:
-    """Device that a run waits for, told without loading torch."""
-    if device == "auto":
-        return "cuda:0" if gpu_count() else "cpu"
-    return "cuda:0" if device == "cuda" else device
-
-
-def _submodel_row(run_id: str, place: int, spec: RunSpec, report: CheckReport) -> SubModelRow:
-    submodel = spec.submodels[place]
-    facts = report.submodels[submodel.name]
-    epochs = submodel.hyperparameters.epochs
-    return SubModelRow(
-        run_id=run_id,
-        name=submodel.name,
-        arrival=place,
-        state=State.QUEUED.value,
-        priority=submodel.priority,
-        model_format=facts.format,
-        parameters=facts.parameters,
-        epochs=epochs,
-        steps_total=facts.steps_per_epoch * epochs,
-    )

@@ -265,6 +265,8 @@ def _finding(detail: ErrorDetails, data: object) -> Finding:
     if detail["type"] in ("unknown_name", "duplicate_name"):  # our own messages end with the remedy
         message, _, remedy = message.rpartition(". ") if message.count(". ") else (message, "", remedy)
         message += "."
+    elif detail["type"] == "string_too_short":
+        message, remedy = "Nothing is given here.", "Choose or name one."
     elif detail["type"] == "missing":
         message, remedy = "This entry is missing.", "Add it."
     elif detail["type"] == "extra_forbidden":
@@ -292,6 +294,6 @@ def _field_path(location: Sequence[str | int], data: object) -> str:
             here = here[key]  # type: ignore[index]
         except (KeyError, IndexError, TypeError):
             here = None
-        named = isinstance(key, int) and isinstance(here, Mapping) and isinstance(here.get("name"), str)
-        parts.append(str(here["name"]) if named and isinstance(here, Mapping) else str(key))
+        name = here.get("name") if isinstance(key, int) and isinstance(here, Mapping) else None
+        parts.append(name if isinstance(name, str) and name else str(key))
     return ".".join(parts)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from unifiednn_core.errors import Finding
 from unifiednn_core.lifecycle import ENDED
@@ -17,6 +18,7 @@ from unifiednn_core.views import RunView
 
 POLL_S = 0.25
 LONGEST_VALUE = 100
+RUN_ID_LENGTH = 20
 
 out, err = Console(), Console(stderr=True)
 
@@ -54,9 +56,8 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 def print_result(view: RunView, service: Service) -> None:
     """Print how a run went, one row for each sub-model."""
-    table = Table("sub-model", "status", "epochs", "test accuracy", "wait", "service", "turnaround", "model")
+    table = Table("sub-model", "status", "epochs", "test accuracy", "wait", "service", "turnaround")
     for part in view.submodels:
-        model = str(service.artifact(view.run_id, part.name)) if part.artifact else part.cause or "none"
         table.add_row(
             part.name,
             part.state,
@@ -65,9 +66,11 @@ def print_result(view: RunView, service: Service) -> None:
             duration_text(part.wait_s),
             duration_text(part.service_s),
             duration_text(part.turnaround_s),
-            escape(model),
         )
     out.print(table)
+    for part in view.submodels:  # below the table, which a narrow terminal would cut them off in
+        model = str(service.artifact(view.run_id, part.name)) if part.artifact else f"{part.cause or 'no model'}"
+        out.print(f"{part.name}: {escape(model)}", soft_wrap=True)
     memory = f"{memory_text(view.peak_memory_bytes)} ({view.memory_source or 'no source'})"
     out.print(f"{view.run_id}: {view.state}, makespan {duration_text(view.elapsed_s)}, peak memory {memory}")
     if view.cause:
@@ -80,7 +83,7 @@ def print_file(report: FileReport) -> None:
     table.add_row("kind", report.kind)
     table.add_row("format", report.format or "unknown")
     table.add_row("size", memory_text(report.size_bytes))
-    table.add_row("sha256", report.sha256)
+    table.add_row("sha256", Text(report.sha256, overflow="fold"))
     for name, value in report.facts.items():
         table.add_row(name.replace("_", " "), escape(_short(value)))
     out.print(table)
@@ -100,7 +103,15 @@ def print_runs(views: Sequence[RunView]) -> None:
     if not views:
         out.print("There are no runs yet. Start one with: unifiednn train sample_models/demo.json")
         return
-    table = Table("run", "name", "status", "policy", "device", "progress", "elapsed")
+    table = Table(
+        Column("run", no_wrap=True, min_width=RUN_ID_LENGTH),
+        "name",
+        "status",
+        "policy",
+        "device",
+        "progress",
+        "elapsed",
+    )
     for view in views:
         progress, elapsed = f"{100 * view.progress:.0f} %", duration_text(view.elapsed_s)
         table.add_row(view.run_id, escape(view.name), view.state, view.policy, view.device, progress, elapsed)

@@ -8,7 +8,7 @@ import streamlit as st
 
 from pages._ui import actions, drafts
 from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Choice
-from unifiednn_core.errors import BadInput
+from unifiednn_core.errors import BadInput, Finding
 from unifiednn_core.spec import Hyperparameters, parse_hyperparameters, parse_json
 
 NO_SCHEDULER = "none"
@@ -31,10 +31,19 @@ def hyperparameters(values: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     return now
 
 
+def unapplied(key: str) -> tuple[Finding, ...]:
+    """A finding where JSON was typed and not applied: it would be lost."""
+    if not st.session_state.get(f"{key}-unapplied"):
+        return ()
+    message, remedy = "The JSON was changed but not applied.", "Press Apply JSON, or undo the change there."
+    return (Finding(title="JSON not applied", field="hyperparameters", message=message, remedy=remedy),)
+
+
 def _json(now: dict[str, Any], *, key: str) -> None:
     text = json.dumps(now, indent=2)
     # A key of the text itself: the area shows the form's values as soon as they change.
     typed = st.text_area("Hyper-parameters as JSON", text, height=260, key=f"{key}-text-{hash(text)}")
+    st.session_state[f"{key}-unapplied"] = typed != text
     if st.button("Apply JSON", key=f"{key}-apply", icon=":material/check:"):
         try:
             parsed = parse_hyperparameters(parse_json(typed, field="hyperparameters"))

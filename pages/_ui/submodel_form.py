@@ -63,7 +63,7 @@ def _pick(
     label: str,
     files: Sequence[FileView],
     chosen: str | None,
-    suffixes: Sequence[str],
+    suffixes: tuple[str, ...],
     *,
     key: str,
     optional: bool = False,
@@ -96,7 +96,13 @@ def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str,
     guess = next((name for name in names if name in filename.lower()), names[0])
     index = names.index(seed["name"] if seed.get("name") in names else guess)
     name = one.selectbox("Architecture of these weights", names, index=index, key=f"{key}-architecture")
-    args = two.text_input("Its arguments as JSON", json.dumps(seed.get("args", {})), key=f"{key}-architecture-args")
+    args = two.text_input(
+        "Its arguments as JSON",
+        json.dumps(seed.get("args", {})),
+        key=f"{key}-architecture-args",
+        help=f"Those that the weights were trained with; others keep their defaults: "
+        f"`{json.dumps(frame.service().architecture_defaults(name or names[0]))}`",
+    )
     parsed = drafts.argument(args) if args.strip() else {}
     return {"name": name or "", "args": parsed}
 

@@ -13,8 +13,11 @@ ICONS = (
 )
 
 
-def draw(draft: drafts.Document) -> tuple[drafts.Document, int | None]:
-    """Draw the rows; returns the draft as changed by them, and the place of a sub-model to be edited."""
+def draw(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document, int | None]:
+    """Draw the rows; returns the draft as changed by them, and the place of a sub-model to be edited.
+
+    `locked` keeps the rows as they are, while the editor of one is open.
+    """
     names = {drafts.reference(file): file.filename for file in frame.service().files()}
     changed, edit = dict(draft), None
     with st.container(key="rows-build"):
@@ -22,10 +25,10 @@ def draw(draft: drafts.Document) -> tuple[drafts.Document, int | None]:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-build-{at}"):
                 line = markup.faint(drafts.summary(submodel, names))
                 st.html(f'{markup.signed_name(at, submodel["name"])}<div class="u-small u-entry">{line}</div>')
-                priority = _priority(at, submodel)
+                priority = _priority(at, submodel, locked)
                 if priority != submodel.get("priority", 0):
                     changed = drafts.put(changed, at, {**submodel, "priority": priority})
-                pressed = _buttons(at, submodel["name"], len(drafts.submodels(draft)))
+                pressed = _buttons(at, submodel["name"], len(drafts.submodels(draft)), locked)
             if pressed == "edit":
                 edit = at
             elif pressed:
@@ -33,7 +36,7 @@ def draw(draft: drafts.Document) -> tuple[drafts.Document, int | None]:
     return changed, edit
 
 
-def _priority(at: int, submodel: drafts.Document) -> int:
+def _priority(at: int, submodel: drafts.Document, locked: bool) -> int:
     known = int(submodel.get("priority", 0))
     typed = st.number_input(
         f"Priority of {wording.plain(submodel['name'])}",
@@ -43,11 +46,12 @@ def _priority(at: int, submodel: drafts.Document) -> int:
         label_visibility="collapsed",
         width=104,
         help="Priority: lower goes first.",
+        disabled=locked,
     )
     return int(typed)
 
 
-def _buttons(at: int, name: str, count: int) -> str:
+def _buttons(at: int, name: str, count: int, locked: bool) -> str:
     pressed = ""
     off = {"up": at == 0, "top": at == 0, "down": at == count - 1}
     with st.container(horizontal=True, key=f"icons-build-{at}", width="content", wrap=False):
@@ -59,7 +63,7 @@ def _buttons(at: int, name: str, count: int) -> str:
                 icon=f":material/{icon}:",
                 type="tertiary",
                 help=label,
-                disabled=off.get(action, False),
+                disabled=locked or off.get(action, False),
             ):
                 pressed = action
     return pressed

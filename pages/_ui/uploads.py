@@ -1,6 +1,6 @@
 """Uploading a file into the library, with the findings where it is refused."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import streamlit as st
@@ -11,10 +11,11 @@ from unifiednn_core.views import FileView
 
 MODEL_SUFFIXES = ("pt2", "pt", "pth", "safetensors")
 DATA_SUFFIXES = ("pt", "safetensors", "npz")
+KINDS = {MODEL_SUFFIXES: ("model", "weights"), DATA_SUFFIXES: ("data",)}
 CHUNK_BYTES = 1024**2
 
 
-def upload(label: str, suffixes: Sequence[str], *, key: str) -> FileView | None:
+def upload(label: str, suffixes: tuple[str, ...], *, key: str) -> FileView | None:
     """Draw an uploader; returns the library's file once, in the run in which it was taken in.
 
     The widget is replaced after each file, because the server holds an upload in memory for as long as its
@@ -31,7 +32,7 @@ def upload(label: str, suffixes: Sequence[str], *, key: str) -> FileView | None:
     st.session_state[count_key] = count + 1
     try:
         with st.spinner("Reading the file…"):
-            file = frame.service().import_file(sent.name, _chunks(sent))
+            file = frame.service().import_file(sent.name, _chunks(sent), KINDS[suffixes])
     except UnifiedNNError as error:
         st.session_state[f"{key}-refusal"] = error
         st.rerun()

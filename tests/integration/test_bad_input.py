@@ -70,6 +70,10 @@ def unknown_policy(document: Document, folder: Path) -> None:
     document["policy"] = {"name": "luck"}
 
 
+def no_such_gpu(document: Document, folder: Path) -> None:
+    document["device"] = "cuda:7"
+
+
 def wrong_architecture(document: Document, folder: Path) -> None:
     document["submodels"][1]["architecture"]["args"]["width"] = 32
 
@@ -87,6 +91,7 @@ def wrong_architecture(document: Document, folder: Path) -> None:
         (negative_learning_rate, "submodels.lenet.hyperparameters.learning_rate", "greater than 0"),
         (same_name, "submodels.lenet.name", "own name"),
         (unknown_policy, "policy.name", "round_robin"),
+        (no_such_gpu, "device", "there is no cuda:7"),
         (wrong_architecture, "submodels.resnet.model", "compared with the architecture"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

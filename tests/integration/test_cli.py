@@ -108,6 +108,14 @@ def test_policies_are_listed(home: Home) -> None:
     assert all(card["name"] in shown for card in cards)
 
 
+def test_a_home_that_cannot_be_is_told_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    done = unifiednn(Home(tmp_path / "file" / "home"), "runs")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "Not a directory" in done.stderr
+
+
 def test_an_unknown_run_is_named(home: Home) -> None:
     done = unifiednn(home, "stop", "nothing")
     assert done.returncode == 2

@@ -1,7 +1,7 @@
 """A service that answers from invented runs and remembers what it was asked to do."""
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -64,7 +64,7 @@ class FakeService:
     def files(self) -> tuple[FileView, ...]:
         return tuple(self.held)
 
-    def import_file(self, filename: str, chunks: Iterable[bytes]) -> FileView:
+    def import_file(self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = ()) -> FileView:
         content = b"".join(chunks)
         if content == b"broken":
             raise BadInput.of("Not a model", field=filename, message="This is no model.", remedy="Export it again.")
@@ -142,6 +142,9 @@ class FakeService:
 
     def policies(self) -> tuple[PolicyCard, ...]:
         return describe()
+
+    def architecture_defaults(self, name: str) -> dict[str, object]:
+        return {"width": 64}
 
     def architectures(self) -> tuple[str, ...]:
         return ("lenet", "mlp", "resnet", "transformer")

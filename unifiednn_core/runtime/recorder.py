@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from math import ceil
+from math import ceil, isfinite
 
 import torch
 
@@ -121,6 +121,9 @@ class Recorder:
     def _epoch(self, report: EpochDone) -> None:
         figures = asdict(report.figures)
         self._batch.epochs.append({"submodel": report.submodel, "attempt": self._attempt, **figures})
+        if report.figures.train_loss is not None and not isfinite(report.figures.train_loss):
+            message = f"The loss of {report.submodel} is {report.figures.train_loss} in epoch {report.figures.epoch}."
+            self.note(report.submodel, "warning", f"{message} A smaller learning rate may help.")
         shown = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
         self._columns(report.submodel).update(
             epochs_done=report.figures.epoch,
