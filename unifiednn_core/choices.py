@@ -4,7 +4,13 @@ Forms, JSON validation and the trainer are all built from these tables. This roo
 tables against torch's signatures.
 """
 
+import difflib
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import PydanticCustomError
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +94,43 @@ LR_SCHEDULERS: dict[str, Choice] = {
         'Up and down once; use with "per": "step".',
     ),
 }
+
+
+def known(name: str, table: Mapping[str, Choice], what: str) -> str:
+    """Return the name; raises a validation error that lists the valid ones where the table lacks it."""
+    if name in table:
+        return name
+    close = difflib.get_close_matches(name.lower(), table, n=1)
+    guess = f" Did you mean '{close[0]}'?" if close else ""
+    raise PydanticCustomError(
+        "unknown_name",
+        "There is no {what} '{name}'.{guess} Choose one of: {valid}.",
+        {"what": what, "name": name, "guess": guess, "valid": ", ".join(table)},
+    )
+
+
+def checked_arguments(args: dict[str, Any], choice: Choice | None) -> dict[str, Any]:
+    """Return the arguments; raises a validation error for an unknown, missing or endless one."""
+    if choice is None:  # the name is wrong already; that finding says so
+        return args
+    endless = [name for name, value in args.items() if isinstance(value, float) and not math.isfinite(value)]
+    if endless:
+        raise PydanticCustomError(
+            "unknown_name", "The argument '{name}' is not finite. Give a number.", {"name": endless[0]}
+        )
+    unknown = [name for name in args if name not in choice.arguments]
+    missing = [name for name in choice.required if name not in args]
+    valid = ", ".join(choice.arguments) or "none"
+    if unknown:
+        raise PydanticCustomError(
+            "unknown_name",
+            "{torch_class} has no argument '{name}' here. Choose from: {valid}.",
+            {"torch_class": choice.torch_class, "name": unknown[0], "valid": valid},
+        )
+    if missing:
+        raise PydanticCustomError(
+            "unknown_name",
+            "{torch_class} needs the argument '{name}'. Add it.",
+            {"torch_class": choice.torch_class, "name": missing[0]},
+        )
+    return args

@@ -3,12 +3,10 @@
 `parse_run` is the way in: it turns every mistake into a finding that names the field and the remedy.
 """
 
-import difflib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -21,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Choice
+from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, checked_arguments, known
 from unifiednn_core.errors import BadInput, Finding
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
@@ -30,6 +28,9 @@ MAX_SPEC_BYTES = 4 * 1024**2
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+_AnyPart = TypeVar("_AnyPart", bound=_Part)
 
 
 class PolicySpec(BaseModel):
@@ -55,12 +56,12 @@ class LRSchedulerSpec(_Part):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        return _known(name, LR_SCHEDULERS, "LR scheduler")
+        return known(name, LR_SCHEDULERS, "LR scheduler")
 
     @field_validator("args")
     @classmethod
     def _arguments(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        return _arguments(args, LR_SCHEDULERS.get(info.data.get("name", "")))
+        return checked_arguments(args, LR_SCHEDULERS.get(info.data.get("name", "")))
 
 
 class Hyperparameters(_Part):
@@ -82,22 +83,22 @@ class Hyperparameters(_Part):
     @field_validator("optimizer")
     @classmethod
     def _optimizer(cls, name: str) -> str:
-        return _known(name, OPTIMIZERS, "optimizer")
+        return known(name, OPTIMIZERS, "optimizer")
 
     @field_validator("criterion")
     @classmethod
     def _criterion(cls, name: str) -> str:
-        return _known(name, CRITERIA, "criterion")
+        return known(name, CRITERIA, "criterion")
 
     @field_validator("optimizer_args")
     @classmethod
     def _optimizer_args(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        return _arguments(args, OPTIMIZERS.get(info.data.get("optimizer", "")))
+        return checked_arguments(args, OPTIMIZERS.get(info.data.get("optimizer", "")))
 
     @field_validator("criterion_args")
     @classmethod
     def _criterion_args(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        return _arguments(args, CRITERIA.get(info.data.get("criterion", "")))
+        return checked_arguments(args, CRITERIA.get(info.data.get("criterion", "")))
 
     @field_validator("techniques")
     @classmethod
@@ -105,6 +106,10 @@ class Hyperparameters(_Part):
         if names:
             raise PydanticCustomError("unknown_name", "No techniques exist yet. Leave the list empty.")
         return names
+
+    def steps_per_epoch(self, samples: int) -> int:
+        """Batches in one epoch of `samples`, with or without the last partial one."""
+        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
 
 
 class ArchitectureSpec(_Part):
@@ -172,18 +177,12 @@ class RunSpec(_Part):
 
 def parse_run(data: object) -> RunSpec:
     """Read a run from parsed JSON; raises `BadInput` with one finding for each mistake."""
-    try:
-        return RunSpec.model_validate(data)
-    except ValidationError as error:
-        raise BadInput([_finding(detail, data) for detail in error.errors()]) from None
+    return _parsed(RunSpec, data)
 
 
 def parse_hyperparameters(data: object) -> Hyperparameters:
     """Read a hyper-parameter file; raises `BadInput` with one finding for each mistake."""
-    try:
-        return Hyperparameters.model_validate(data)
-    except ValidationError as error:
-        raise BadInput([_finding(detail, data) for detail in error.errors()]) from None
+    return _parsed(Hyperparameters, data)
 
 
 def load_run(path: Path) -> RunSpec:
@@ -220,42 +219,11 @@ def parse_json(text: str, *, field: str) -> object:
         ) from None
 
 
-def _known(name: str, table: Mapping[str, Choice], what: str) -> str:
-    if name in table:
-        return name
-    close = difflib.get_close_matches(name.lower(), table, n=1)
-    guess = f" Did you mean '{close[0]}'?" if close else ""
-    raise PydanticCustomError(
-        "unknown_name",
-        "There is no {what} '{name}'.{guess} Choose one of: {valid}.",
-        {"what": what, "name": name, "guess": guess, "valid": ", ".join(table)},
-    )
-
-
-def _arguments(args: dict[str, Any], choice: Choice | None) -> dict[str, Any]:
-    if choice is None:  # the name is wrong already; that finding says so
-        return args
-    endless = [name for name, value in args.items() if isinstance(value, float) and not math.isfinite(value)]
-    if endless:
-        raise PydanticCustomError(
-            "unknown_name", "The argument '{name}' is not finite. Give a number.", {"name": endless[0]}
-        )
-    unknown = [name for name in args if name not in choice.arguments]
-    missing = [name for name in choice.required if name not in args]
-    valid = ", ".join(choice.arguments) or "none"
-    if unknown:
-        raise PydanticCustomError(
-            "unknown_name",
-            "{torch_class} has no argument '{name}' here. Choose from: {valid}.",
-            {"torch_class": choice.torch_class, "name": unknown[0], "valid": valid},
-        )
-    if missing:
-        raise PydanticCustomError(
-            "unknown_name",
-            "{torch_class} needs the argument '{name}'. Add it.",
-            {"torch_class": choice.torch_class, "name": missing[0]},
-        )
-    return args
+def _parsed(part: type[_AnyPart], data: object) -> _AnyPart:
+    try:
+        return part.model_validate(data)
+    except ValidationError as error:
+        raise BadInput([_finding(detail, data) for detail in error.errors()]) from None
 
 
 def _finding(detail: ErrorDetails, data: object) -> Finding:

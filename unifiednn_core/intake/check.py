@@ -101,7 +101,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files) -> tuple[SubModelRepo
         findings += wrong_test
     if definition is None or train is None or (test is None and submodel.test_data is not None):
         return None, findings
-    steps_per_epoch = _steps_per_epoch(submodel, train.samples)
+    steps_per_epoch = submodel.hyperparameters.steps_per_epoch(train.samples)
     findings += _check_steps(submodel, train.samples, steps_per_epoch)
     if not findings:
         trial = Trial(submodel, definition, train, test)
@@ -120,11 +120,6 @@ def _check_submodel(submodel: SubModelSpec, files: _Files) -> tuple[SubModelRepo
         operators=definition.operators,
     )
     return report, findings
-
-
-def _steps_per_epoch(submodel: SubModelSpec, samples: int) -> int:
-    size = submodel.hyperparameters.batch_size
-    return samples // size if submodel.hyperparameters.drop_last else -(-samples // size)
 
 
 def _check_steps(submodel: SubModelSpec, samples: int, steps_per_epoch: int) -> list[Finding]:

@@ -50,9 +50,7 @@ class SubModel:
         self._tally = _Tally()
         self.epochs_done = 0
         self.steps_done = 0
-        self.steps_per_epoch = steps_per_epoch(
-            len(train.targets), self._hyperparameters.batch_size, self._hyperparameters.drop_last
-        )
+        self.steps_per_epoch = part.hyperparameters.steps_per_epoch(len(train.targets))
         self.figures: list[EpochFigures] = []
 
     @property
@@ -189,8 +187,3 @@ class _Tally:
         accuracy = None if self._correct is None else self._correct.item() / self._labels
         self._loss, self._correct, self._samples, self._labels = None, None, 0, 0
         return loss, accuracy
-
-
-def steps_per_epoch(samples: int, batch_size: int, drop_last: bool) -> int:
-    """Batches in one epoch, with or without the last partial one."""
-    return samples // batch_size if drop_last else -(-samples // batch_size)

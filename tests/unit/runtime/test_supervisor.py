@@ -3,11 +3,9 @@ import subprocess
 import sys
 
 import psutil
-import pytest
 
 from tests.unit.store.test_store import add_run
 from unifiednn_core.clock import SimulatedClock
-from unifiednn_core.home import Home
 from unifiednn_core.lifecycle import Event
 from unifiednn_core.runtime import liveness
 from unifiednn_core.runtime.supervisor import REGISTRATION_PATIENCE_S, Supervisor
@@ -28,16 +26,6 @@ class Launcher:
 
     def close(self) -> None:
         raise NotImplementedError
-
-
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock(1000.0)
-
-
-@pytest.fixture
-def store(home: Home, clock: SimulatedClock) -> Store:
-    return Store.open(home, clock)
 
 
 def state(store: Store, run_id: str) -> str:

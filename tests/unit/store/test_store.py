@@ -36,16 +36,6 @@ def add_run(store: Store, run_id: str, created_at_s: float = 0.0, device: str = 
     store.runs.add(run, submodels)
 
 
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock(1000.0)
-
-
-@pytest.fixture
-def store(home: Home, clock: SimulatedClock) -> Store:
-    return Store.open(home, clock)
-
-
 def test_states_follow_the_table_and_leave_a_history(store: Store, clock: SimulatedClock) -> None:
     add_run(store, "r")
     store.runs.transition("r", None, Event.CLAIM)
