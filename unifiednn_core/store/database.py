@@ -1,5 +1,7 @@
 """Opening the database: SQLite in WAL mode by default, another database by URL."""
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +13,7 @@ from unifiednn_core.errors import WrongSchema
 from unifiednn_core.store.schema import SCHEMA_VERSION, Base, SchemaRow
 
 BUSY_TIMEOUT_S = 30
+WAL_RETRY_S = 0.02
 
 
 class Database:
@@ -52,13 +55,24 @@ class Database:
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # the begin event below decides how a transaction starts
-    for pragma in (
-        f"busy_timeout = {BUSY_TIMEOUT_S * 1000}",
-        "journal_mode = WAL",
-        "synchronous = FULL",  # an acknowledged command outlives a power cut
-        "foreign_keys = ON",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000}")
+    _use_wal(connection)
+    connection.execute("PRAGMA synchronous = FULL")  # an acknowledged command outlives a power cut
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _use_wal(connection: Any) -> None:
+    """Switch to WAL mode; where two processes make a new database at once, SQLite refuses one without waiting."""
+    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(WAL_RETRY_S)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -1,6 +1,7 @@
 import multiprocessing
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -224,3 +225,17 @@ def test_drafts_are_kept_replaced_and_forgotten(store: Store) -> None:
     store.library.delete_draft("d")
     with pytest.raises(NotFound):
         store.library.draft("d")
+
+
+def test_many_can_open_a_new_home_at_once(tmp_path: Path) -> None:
+    """SQLite does not wait for the other when two switch a new file to WAL mode; the store has to."""
+    for attempt in range(40):
+        url, together = f"sqlite:///{tmp_path}/{attempt}.db", threading.Barrier(8)
+
+        def open_it(url: str = url, together: threading.Barrier = together) -> None:
+            together.wait()
+            Store(url).close()
+
+        with ThreadPoolExecutor(8) as threads:
+            for opened in [threads.submit(open_it) for _ in range(8)]:
+                opened.result()
