@@ -2,6 +2,8 @@
 
 UnifiedNNError
 ├── BadInput           (ValueError)    carries findings: what was asked for cannot be done
+├── BadCheckpoint      (ValueError)    a checkpoint is damaged, of another model, or of a newer version
+├── Diverged           (ArithmeticError)  a loss is infinite or no number
 ├── NotFound           (LookupError)   a run, sub-model or file that the store does not know
 ├── IllegalTransition  (RuntimeError)  a state does not allow the event; carries the history
 ├── HostileFile        (ValueError)    an uploaded file asks for something no model needs
@@ -54,6 +56,21 @@ class BadInput(UnifiedNNError, ValueError):
     def of(cls, title: str, *, field: str, message: str, remedy: str) -> "BadInput":
         """One error finding, raised as an exception."""
         return cls([Finding(title=title, field=field, message=message, remedy=remedy)])
+
+
+class BadCheckpoint(UnifiedNNError, ValueError):
+    """A checkpoint cannot be used. The message says what is wrong with it and what still is possible."""
+
+
+class Diverged(UnifiedNNError, ArithmeticError):
+    """The loss of a sub-model is infinite or no number; what it learns from there is worth nothing."""
+
+    def __init__(self, submodel: str, step: int, loss: float):
+        self.submodel, self.step, self.loss = submodel, step, loss
+        super().__init__(f"The loss of {submodel} is {loss} at or before step {step}.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.submodel, self.step, self.loss)
 
 
 class NotFound(UnifiedNNError, LookupError):

@@ -39,6 +39,10 @@ class Home:
         """Folder of one run: its log and its separated models."""
         return self.root / "runs" / run_id
 
+    def checkpoints(self, run_id: str, submodel: str) -> Path:
+        """Folder of the checkpoints of one sub-model."""
+        return self.run(run_id) / "checkpoints" / submodel
+
     def create(self) -> "Home":
         """Make the folders; safe to call again."""
         for folder in (self.root, self.quarantine, self.files, self.root / "runs"):

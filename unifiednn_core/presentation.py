@@ -3,20 +3,28 @@
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
 
 from unifiednn_core.errors import BadInput
-from unifiednn_core.lifecycle import ENDED, State
+from unifiednn_core.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.scheduling.registry import policy_named, policy_text
-from unifiednn_core.spec import PolicySpec
+from unifiednn_core.spec import CheckpointSpec, PolicySpec
+from unifiednn_core.store.commands import Command, command_text
 from unifiednn_core.store.schema import EpochRow, FileRow, RunRow, SubModelRow
 from unifiednn_core.store.telemetry import History, StepPoint
-from unifiednn_core.views import EventView, FileView, RunView, Series, Slice, SubModelView, TrainedView
+from unifiednn_core.views import CommandView, EventView, FileView, RunView, Series, Slice, SubModelView, TrainedView
 
 Rows = Sequence[tuple[RunRow, Sequence[SubModelRow]]]
 
 
 def run_view(
-    run: RunRow, submodels: Sequence[SubModelRow], now_s: float, all_runs: Rows, history: History | None = None
+    run: RunRow,
+    submodels: Sequence[SubModelRow],
+    now_s: float,
+    all_runs: Rows,
+    history: History | None = None,
+    commands: Sequence[Command] = (),
 ) -> RunView:
     """One run; curves and events only with a `history`, the place in the queue only with `all_runs`."""
     policy = PolicySpec.model_validate(run.spec.get("policy", {}))
@@ -36,6 +44,14 @@ def run_view(
         remedy=run.remedy,
         now_reason=run.now_reason,
         submodels=tuple(_submodel_view(run, row, now_s, history) for row in submodels),
+        actions=actions(State(run.state)) - {Event.RETRY},  # it is asked of the sub-model that failed
+        attempt=run.attempt,
+        checkpoint_text=_period_text(CheckpointSpec.model_validate(run.spec.get("checkpoint", {}))),
+        recovery=run.spec.get("recovery", "auto"),
+        waiting_commands=tuple(
+            CommandView(submodel=command.submodel, text=command_text(command), issued_at_s=command.issued_at_s)
+            for command in commands
+        ),
         memory_source=run.memory_source,
         peak_memory_bytes=run.peak_memory_bytes,
         heartbeat_age_s=None if run.heartbeat_at_s is None else max(0.0, now_s - run.heartbeat_at_s),
@@ -149,7 +165,11 @@ def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History
     steps: Sequence[StepPoint] = history.steps.get(row.name, ()) if history else ()
     epochs: Sequence[EpochRow] = history.epochs.get(row.name, ()) if history else ()
     ended = row.ended_at_s is not None
-    so_far_s = (row.ended_at_s if row.ended_at_s is not None else now_s) - run.created_at_s
+    until_s = row.ended_at_s if row.ended_at_s is not None else now_s
+    so_far_s = until_s - run.created_at_s
+    paused_s = row.paused_s + (max(0.0, until_s - row.paused_since_s) if row.paused_since_s is not None else 0.0)
+    hyperparameters = _hyperparameters(run, row.name)
+    lost = _tails(history.lost_steps.get(row.name, ())) if history else []
     return SubModelView(
         name=row.name,
         arrival=row.arrival,
@@ -162,7 +182,7 @@ def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History
         steps_total=row.steps_total,
         steps_done=row.steps_done,
         holds_device=run.now_submodel == row.name and State(row.state) not in ENDED,
-        wait_s=max(0.0, so_far_s - row.service_s - row.paused_s),
+        wait_s=max(0.0, so_far_s - row.service_s - paused_s),
         service_s=row.service_s,
         turnaround_s=so_far_s if ended else None,
         train_loss=row.train_loss,
@@ -175,11 +195,38 @@ def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History
         artifact=row.artifact,
         artifact_bytes=row.artifact_bytes,
         state_sha256=row.state_sha256,
+        actions=submodel_actions(State(run.state), State(row.state)),
+        checkpoint_step=row.checkpoint_step,
+        checkpoint_bytes=row.checkpoint_bytes,
+        checkpoint_at_s=row.checkpoint_at_s,
+        learning_rate=hyperparameters.get("learning_rate"),
+        batch_size=hyperparameters.get("batch_size"),
+        batch_split=hyperparameters.get("batch_split", 1),
+        redone_steps=sum(step.steps for tail in lost for step in tail),
         loss=_series((step.epoch, step.loss) for step in steps),
         accuracy=_series((step.epoch, step.accuracy) for step in steps),
         test_loss_curve=_series((epoch.epoch, epoch.test_loss) for epoch in epochs),
         test_accuracy_curve=_series((epoch.epoch, epoch.test_accuracy) for epoch in epochs),
+        lost_loss=tuple(_series((step.epoch, step.loss) for step in tail) for tail in lost),
+        lost_accuracy=tuple(_series((step.epoch, step.accuracy) for step in tail) for tail in lost),
     )
+
+
+def _tails(lost: Sequence[StepPoint]) -> list[list[StepPoint]]:
+    """Void steps, one list for each attempt that had some."""
+    return [list(tail) for _, tail in groupby(lost, key=lambda step: step.attempt)]
+
+
+def _hyperparameters(run: RunRow, name: str) -> Mapping[str, Any]:
+    parts = {part["name"]: part for part in run.spec.get("submodels", ())}
+    found: Mapping[str, Any] = parts.get(name, {}).get("hyperparameters", {})
+    return found
+
+
+def _period_text(period: CheckpointSpec) -> str:
+    steps = None if period.every_steps is None else f"every {period.every_steps} steps"
+    seconds = None if period.every_s is None else f"every {period.every_s:g} s"
+    return " or ".join(text for text in (seconds, steps) if text)
 
 
 def _series(points: Iterable[tuple[float, float | None]]) -> Series:

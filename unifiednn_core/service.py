@@ -10,17 +10,20 @@ from pathlib import Path
 from unifiednn_core import presentation, submission
 from unifiednn_core.architectures import registry as architectures
 from unifiednn_core.clock import Clock, RealClock
+from unifiednn_core.control import Control
+from unifiednn_core.durable import copy_into
 from unifiednn_core.errors import BadInput, NotFound, SamplesFailed
 from unifiednn_core.home import Home
 from unifiednn_core.intake import client
 from unifiednn_core.intake.report import CheckReport, FileReport
-from unifiednn_core.lifecycle import Event, State
+from unifiednn_core.lifecycle import State
 from unifiednn_core.runtime.launchers import Launcher, LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor, default_threads
 from unifiednn_core.scheduling.registry import PolicyCard, describe
 from unifiednn_core.spec import RunSpec, load_run
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import RunRow
+from unifiednn_core.store.workers import FRUITLESS_ATTEMPTS
 from unifiednn_core.views import FileView, RunView, TrainedView
 
 __all__ = ["CheckReport", "FileReport", "PolicyCard", "Service"]
@@ -30,13 +33,20 @@ SAMPLES_PATIENCE_S = 300
 SHOWN_SLICES = 2000
 
 
-class Service:
+class Service(Control):
     """Everything that a person can ask for. Safe to share between threads."""
 
-    def __init__(self, home: Home, store: Store, launcher: Launcher, clock: Clock):
-        self.home = home
-        self._store, self._clock = store, clock
-        self._supervisor = Supervisor(store, launcher, clock)
+    def __init__(
+        self,
+        home: Home,
+        store: Store,
+        launcher: Launcher,
+        clock: Clock,
+        *,
+        fruitless_limit: int = FRUITLESS_ATTEMPTS,
+    ):
+        super().__init__(home, store, clock)
+        self._supervisor = Supervisor(store, launcher, clock, fruitless_limit=fruitless_limit)
 
     @classmethod
     def open(cls, home: Home | None = None) -> "Service":
@@ -72,11 +82,6 @@ class Service:
         """Arguments of an architecture with their defaults; raises `BadInput` for an unknown name."""
         return {parameter.name: parameter.default for parameter in architectures.parameters_of(name)}
 
-    def check(self, spec: RunSpec, base: Path | None = None) -> CheckReport:
-        """Look at everything that a spec names, in a process of its own; paths are relative to `base`."""
-        report = client.check(spec, base or Path.cwd(), self.home)
-        return report.model_copy(update={"findings": (*submission.own_findings(spec), *report.findings)})
-
     def inspect(self, path: Path) -> FileReport:
         """Say what a file is; it is opened in a process of its own."""
         return client.inspect(path, path.name)
@@ -84,7 +89,7 @@ class Service:
     # -- files
 
     def import_file(
-        self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = ("model", "weights", "data")
+        self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = ("model", "weights", "data", "checkpoint")
     ) -> FileView:
         """Take an uploaded file of one of `kinds` into the library; raises `BadInput`, and then nothing is kept."""
         waiting = self.home.quarantine / secrets.token_hex(8)
@@ -134,11 +139,9 @@ class Service:
 
     def submit(self, spec: RunSpec, base: Path | None = None) -> str:
         """Check a spec, keep its files, and queue it; returns the run's id. Raises `BadInput` with all findings."""
-        resolved, report = self._admit(spec, base or Path.cwd())
+        resolved, report, files = self._admit(spec, base or Path.cwd())
         run_id = self._new_id()
         threads = spec.threads or default_threads()
-        filenames = {view.sha256: view.filename for view in self.files()}
-        files = {f"sha256:{file.sha256}": filenames[file.sha256] for file in report.files.values()}
         run = RunRow(
             id=run_id,
             name=spec.name,
@@ -172,18 +175,6 @@ class Service:
         """The hybrid graph as DOT text; empty until the worker has merged the networks."""
         return self._store.runs.get(run_id)[0].graph
 
-    def pause(self, run_id: str, submodel: str | None = None) -> State:
-        """Pause a run or one sub-model at its next step boundary; raises `IllegalTransition`, `NotFound`."""
-        return self._store.commands.issue(run_id, submodel, Event.PAUSE)
-
-    def resume(self, run_id: str, submodel: str | None = None) -> State:
-        """Let a paused run or sub-model go on; raises `IllegalTransition`, `NotFound`."""
-        return self._store.commands.issue(run_id, submodel, Event.RESUME)
-
-    def stop(self, run_id: str, submodel: str | None = None) -> State:
-        """End a run or one sub-model and keep what was learnt; raises `IllegalTransition`, `NotFound`."""
-        return self._store.commands.issue(run_id, submodel, Event.STOP)
-
     # -- trained models
 
     def trained(self) -> tuple[TrainedView, ...]:
@@ -205,22 +196,11 @@ class Service:
             raise NotFound(f"Run '{run_id}' has no separated model '{submodel}' yet. It appears when that one is done.")
         return self.home.run(run_id) / "models" / artifact
 
-    # -- inside
+    def download(self, run_id: str, submodel: str, folder: Path) -> Path:
+        """Copy the zip of a separated model into a folder, whole or not at all; raises `NotFound`, `OSError`."""
+        return copy_into(self.artifact(run_id, submodel), folder)
 
-    def _admit(self, spec: RunSpec, base: Path) -> tuple[RunSpec, CheckReport]:
-        """Take the files of a spec into the library; returns the spec with files named by content."""
-        findings = submission.own_findings(spec)
-        read = client.check if findings else client.admit  # of a refused spec nothing is kept
-        report = read(spec, base, self.home)
-        errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
-        if errors:
-            raise BadInput(errors)
-        for written, file in report.files.items():
-            if file.report is not None and not written.startswith("sha256:"):
-                self._remember(file.report, file.filename)
-        return submission.with_files(
-            spec, {name: f"sha256:{file.sha256}" for name, file in report.files.items()}
-        ), report
+    # -- inside
 
     def _take_in(self, path: Path, filename: str, kinds: Sequence[str]) -> FileView:
         report = client.inspect(path, filename)
@@ -240,16 +220,6 @@ class Service:
         self._remember(report, filename)
         return next(view for view in self.files() if view.sha256 == report.sha256)
 
-    def _remember(self, report: FileReport, filename: str) -> None:
-        self._store.library.add_file(
-            sha256=report.sha256,
-            kind=report.kind,
-            filename=filename,
-            format=report.format,
-            size_bytes=report.size_bytes,
-            facts=dict(report.facts),
-        )
-
     def _new_id(self) -> str:
         return f"{presentation.stamp(self._clock.utc_s())}-{secrets.token_hex(2)}"
 
@@ -257,7 +227,8 @@ class Service:
         run, parts = self._store.runs.get(run_id)
         history = self._store.telemetry.history(run_id, run.memory_source, last_slices=last_slices)
         waiting = self._store.runs.all() if run.state == State.QUEUED.value else []
-        return presentation.run_view(run, parts, self._clock.utc_s(), waiting, history)
+        commands = self._store.commands.open(run_id)
+        return presentation.run_view(run, parts, self._clock.utc_s(), waiting, history, commands)
 
 
 def _build_samples() -> None:

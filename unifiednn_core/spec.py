@@ -78,6 +78,9 @@ class Hyperparameters(_Part):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """Seed of this sub-model; without one the run's seed is taken."""
     drop_last: bool = False
+    batch_split: Annotated[int, Field(ge=1, le=65_536)] = 1
+    """Parts in which a batch goes through the network, one after the other, for one optimizer step. More parts need
+    less memory. The gradient is that of the whole batch but for rounding; batch normalisation sees the parts."""
     techniques: list[str] = []
 
     @field_validator("optimizer")
@@ -119,6 +122,15 @@ class ArchitectureSpec(_Part):
     args: dict[str, Any] = {}
 
 
+class StartSpec(_Part):
+    """Where a training begins instead of at the weights of the model file."""
+
+    file: Annotated[str, Field(min_length=1)]
+    """A checkpoint, or with `take` = "weights" also a file of weights from elsewhere."""
+    take: Literal["everything", "weights"] = "everything"
+    """Go on exactly there, with optimizer, LR scheduler, RNG and data order; or start anew with the weights alone."""
+
+
 class SubModelSpec(_Part):
     """One submitted network, its data and how it is trained. Paths are relative to the spec file."""
 
@@ -133,7 +145,23 @@ class SubModelSpec(_Part):
     std: Annotated[float, Field(gt=0)] | None = None
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Lower goes first."""
+    start_from: StartSpec | None = None
     hyperparameters: Hyperparameters = Hyperparameters()
+
+
+class CheckpointSpec(_Part):
+    """How often progress is kept: after so many seconds or steps of the run, whichever comes first."""
+
+    every_s: Annotated[float, Field(gt=0)] | None = 30.0
+    every_steps: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _some_period(self) -> Self:
+        if self.every_s is None and self.every_steps is None:
+            raise PydanticCustomError(
+                "unknown_name", "Without a period nothing is kept. Give every_s, every_steps, or both.", {}
+            )
+        return self
 
 
 class RunSpec(_Part):
@@ -146,6 +174,11 @@ class RunSpec(_Part):
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads of one step; equal bits need equal threads. Without one: all cores but one."""
     policy: PolicySpec = PolicySpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    recovery: Literal["auto", "ask"] = "auto"
+    """Whether a run whose worker died goes on by itself, or waits until somebody resumes it."""
+    step_limit_s: Annotated[float, Field(gt=0)] = 600.0
+    """A step that takes longer is taken for endless: its sub-model fails, the others go on."""
     submodels: tuple[SubModelSpec, ...]
 
     @model_validator(mode="after")

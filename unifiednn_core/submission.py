@@ -7,7 +7,7 @@ from unifiednn_core.intake.report import CheckReport
 from unifiednn_core.lifecycle import State
 from unifiednn_core.memory.samplers import gpu_count
 from unifiednn_core.scheduling.registry import policy_named
-from unifiednn_core.spec import RunSpec
+from unifiednn_core.spec import RunSpec, StartSpec
 from unifiednn_core.store.schema import SubModelRow
 
 
@@ -33,11 +33,16 @@ def with_files(spec: RunSpec, references: Mapping[str, str]) -> RunSpec:
                 "model": references[submodel.model],
                 "train_data": references[submodel.train_data],
                 "test_data": None if submodel.test_data is None else references[submodel.test_data],
+                "start_from": _start_with_file(submodel.start_from, references),
             }
         )
         for submodel in spec.submodels
     ]
     return spec.model_copy(update={"submodels": tuple(submodels)})
+
+
+def _start_with_file(start: StartSpec | None, references: Mapping[str, str]) -> StartSpec | None:
+    return None if start is None else start.model_copy(update={"file": references[start.file]})
 
 
 def slot(device: str) -> str:

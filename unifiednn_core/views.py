@@ -4,7 +4,7 @@ durations seconds (`_s`), memory bytes.
 
 from dataclasses import dataclass, field
 
-from unifiednn_core.lifecycle import State
+from unifiednn_core.lifecycle import Event, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,26 @@ class SubModelView:
     """Name of the zip to download, once it is written and verified."""
     artifact_bytes: int | None = None
     state_sha256: str | None = None
+    actions: frozenset[Event] = frozenset()
+    """What a person can do to it now."""
+    checkpoint_step: int | None = None
+    """Step of the newest checkpoint; it can be downloaded."""
+    checkpoint_bytes: int | None = None
+    checkpoint_at_s: float | None = None
+    learning_rate: float | None = None
+    """As asked for; a schedule moves it from there."""
+    batch_size: int | None = None
+    batch_split: int = 1
+    redone_steps: int = 0
+    """Steps that were lost with a worker and trained once more; none of them counts twice anywhere."""
     # Curves over epochs trained (a fraction inside an epoch); filled by `observe`, empty in lists of runs.
     loss: Series = Series()
     test_loss_curve: Series = Series()
     accuracy: Series = Series()
     test_accuracy_curve: Series = Series()
+    lost_loss: tuple[Series, ...] = ()
+    """Curves of the steps that were lost, one for each attempt that ended so."""
+    lost_accuracy: tuple[Series, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +86,16 @@ class EventView:
     submodel: str | None
     kind: str
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandView:
+    """Something that was asked for and has not taken effect yet."""
+
+    submodel: str | None
+    text: str
+    """As people read it: "priority 3"."""
+    issued_at_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +118,15 @@ class RunView:
     now_reason: str | None
     """Why the sub-model that trains now was chosen."""
     submodels: tuple[SubModelView, ...]
+    actions: frozenset[Event] = frozenset()
+    """What a person can do to the run now."""
+    attempt: int = 0
+    """1 is the first worker, 2 the one after a first pause or death; 0 before there was one."""
+    checkpoint_text: str = ""
+    """How often progress is kept: "every 30 s"."""
+    recovery: str = "auto"
+    """Whether it goes on by itself after a death ("auto"), or waits for a person ("ask")."""
+    waiting_commands: tuple[CommandView, ...] = ()
     memory_source: str | None = None
     peak_memory_bytes: int | None = None
     heartbeat_age_s: float | None = None

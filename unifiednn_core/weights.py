@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,22 @@ from torch import Tensor
 def host_copy(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Independent contiguous copies of all tensors on the host, in the same order."""
     return {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in state_dict.items()}
+
+
+def host_tree(value: Any) -> Any:
+    """Copy of a tree of dicts, lists and tuples with independent contiguous host copies of all its tensors."""
+    match value:
+        case Tensor():
+            return value.detach().to("cpu", copy=True).contiguous()
+        case dict():
+            copied = value.copy()  # keeps what kind of dict it is
+            for key, entry in value.items():  # a Counter's update would add
+                copied[key] = host_tree(entry)
+            return copied
+        case list() | tuple():
+            return type(value)(host_tree(entry) for entry in value)
+        case _:
+            return value
 
 
 def state_sha256(state_dict: Mapping[str, Tensor]) -> str:

@@ -1,19 +1,21 @@
 """Small real networks and data, for tests that train."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from unifiednn_core.checkpoints.checkpoint import Checkpoint
 from unifiednn_core.hybrid.unifier import HybridModel, Submission, unify
 from unifiednn_core.intake.base import Definition, count_parameters, size_bytes
 from unifiednn_core.intake.datasets import Dataset
 from unifiednn_core.scheduling.base import Policy
-from unifiednn_core.spec import SubModelSpec
+from unifiednn_core.spec import CheckpointSpec, SubModelSpec
+from unifiednn_core.training.data import ResidentData
 from unifiednn_core.training.engine import Engine
-from unifiednn_core.training.events import Ended, Report, Stepped
+from unifiednn_core.training.events import Captured, Ended, Report, Stepped
 from unifiednn_core.training.submodel import SubModel
 from unifiednn_core.weights import state_sha256
 
@@ -46,7 +48,12 @@ class Recurrent(nn.Module):
         return scores
 
 
-NETWORKS: dict[str, Callable[[], nn.Module]] = {"mlp": mlp, "cnn": cnn, "lstm": Recurrent}
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "mlp": mlp,
+    "plain": lambda: mlp(dropout=0.0),
+    "cnn": cnn,
+    "lstm": Recurrent,
+}
 
 
 def dataset(samples: int = 37, seed: int = 0) -> Dataset:
@@ -90,40 +97,68 @@ class Session:
     """An engine over networks of this kit, with everything that it reported."""
 
     def __init__(
-        self, networks: Networks, policy: Policy, on_report: Callable[["Session", Report], None] | None = None
+        self,
+        networks: Networks,
+        policy: Policy,
+        on_report: Callable[["Session", Report], None] | None = None,
+        *,
+        checkpoint: CheckpointSpec | None = None,
+        restored: Mapping[str, Checkpoint] | None = None,
+        keeps: bool = True,
     ):
+        """`restored` are checkpoints to go on from; with `keeps` every capture counts as kept at once."""
+        self._keeps = keeps
         self.reports: list[Report] = []
-        self.released: list[str] = []
+        self.data = ResidentData(CPU)
         self._on_report = on_report
         self.hybrid: HybridModel = unify(
             Submission(spec.name, definition(network), spec.hyperparameters) for network, spec in networks
         )
         submodels = [self._submodel(spec) for _, spec in networks]
-        self.engine = Engine(self.hybrid, submodels, policy, device=CPU, report=self._take)
+        for submodel in submodels:
+            if submodel.name in (restored or {}):
+                submodel.restore((restored or {})[submodel.name])
+        self.engine = Engine(self.hybrid, submodels, policy, device=CPU, report=self._take, checkpoint=checkpoint)
 
     def run(self) -> "Session":
         self.engine.run()
         return self
+
+    def add(self, network: str, spec: SubModelSpec) -> SubModel:
+        """Merge one more, as an order to join does."""
+        self.hybrid.add(Submission(spec.name, definition(network), spec.hyperparameters))
+        return self._submodel(spec)
 
     def _submodel(self, spec: SubModelSpec) -> SubModel:
         return SubModel(
             self.hybrid.part(spec.name),
             spec,
             seed=spec.hyperparameters.seed or 0,
-            train=dataset(),
-            test=dataset(20, seed=1),
+            train=self.data.hold("train", dataset),
+            test=self.data.hold("test", lambda: dataset(20, seed=1)),
             device=CPU,
-            release=lambda: self.released.append(spec.name),
         )
 
     def _take(self, report: Report) -> None:
         self.reports.append(report)
+        if isinstance(report, Captured) and self._keeps:
+            self.engine.kept(report.checkpoint.submodel)
         if self._on_report is not None:
             self._on_report(self, report)
 
     @property
     def ended(self) -> dict[str, Ended]:
         return {report.submodel: report for report in self.reports if isinstance(report, Ended)}
+
+    @property
+    def steps(self) -> int:
+        """Steps of all sub-models."""
+        return sum(isinstance(report, Stepped) for report in self.reports)
+
+    @property
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """The last capture of each sub-model."""
+        return {r.checkpoint.submodel: r.checkpoint for r in self.reports if isinstance(r, Captured)}
 
     def hashes(self) -> dict[str, str | None]:
         return {

@@ -1,4 +1,3 @@
-import threading
 import weakref
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,25 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.integration.kit import NETWORKS, Networks, Session, submodel_spec, vanilla
+from tests.integration.three import ALONE, POLICIES, THREE, at_step
 from unifiednn_core.lifecycle import Event
 from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, Policy, Quantum, View
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.priority import Priority
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.sjf import ShortestJobFirst
-from unifiednn_core.training.engine import Order
-from unifiednn_core.training.events import EpochDone, Granted, Moved, Refused, Released, Report, Stepped
-
-POLICIES: tuple[Policy, ...] = (
-    FirstComeFirstServed(),
-    Priority(),
-    ShortestJobFirst(),
-    ShortestJobFirst(by="epochs"),
-    ShortestJobFirst(by="time"),
-    RoundRobin(),
-    RoundRobin(unit="steps", amount=3),
-    RoundRobin(unit="seconds", amount=0.001),
+from unifiednn_core.training.events import (
+    EpochDone,
+    Granted,
+    Refused,
+    Released,
+    Report,
+    Stepped,
 )
+from unifiednn_core.training.orders import Order
 
 hyperparameters = st.fixed_dictionaries(
     {
@@ -67,14 +63,6 @@ def test_training_in_a_hybrid_changes_not_one_bit(networks: Networks, policy: Po
         assert session.losses(spec.name) == expected_losses
 
 
-THREE: Networks = [
-    ("lstm", submodel_spec("first", priority=2, epochs=3)),
-    ("mlp", submodel_spec("second", priority=1)),
-    ("cnn", submodel_spec("third", priority=1, batch_size=16)),
-]
-ALONE = {spec.name: vanilla(network, spec)[0] for network, spec in THREE}
-
-
 @pytest.mark.parametrize(
     ("policy", "order"),
     [
@@ -99,61 +87,6 @@ def test_slices_cover_all_steps_and_never_overlap() -> None:
         assert sum(s.steps for s in slices if s.submodel == name) == len(session.losses(name))
     for before, after in pairwise(slices):
         assert before.start_s <= before.end_s <= after.start_s
-
-
-def at_step(name: str, step: int, *orders: Order) -> "Trigger":
-    return Trigger(name, step, orders)
-
-
-@dataclass(frozen=True)
-class Trigger:
-    name: str
-    step: int
-    orders: tuple[Order, ...]
-
-    def __call__(self, session: Session, report: Report) -> None:
-        if isinstance(report, Stepped) and (report.submodel, report.step) == (self.name, self.step):
-            for order in self.orders:
-                session.engine.post(order)
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_a_pause_in_the_middle_of_an_epoch_changes_nobodys_bits(policy: Policy) -> None:
-    pause = at_step("first", 2, Order(Event.PAUSE, "first"))
-
-    def on_report(session: Session, report: Report) -> None:
-        pause(session, report)
-        if len(session.ended) == 2 and not isinstance(report, Moved):
-            session.engine.post(Order(Event.RESUME, "first"))
-
-    session = Session(THREE, policy, on_report).run()
-    assert session.hashes() == ALONE
-    assert Moved("first", Event.HOLD) in session.reports
-    steps = [report.submodel for report in session.reports if isinstance(report, Stepped)]
-    held = session.reports.index(Moved("first", Event.HOLD))
-    between = [r for r in session.reports[held:] if isinstance(r, Stepped)]
-    others_left = sum(report.submodel != "first" for report in between)
-    assert all(report.submodel != "first" for report in between[:others_left])
-    assert steps.count("first") == 15
-
-
-def test_a_paused_run_trains_nobody_until_it_is_resumed() -> None:
-    def on_report(session: Session, report: Report) -> None:
-        at_step("first", 2, Order(Event.PAUSE))(session, report)
-        if report == Moved(None, Event.HOLD):
-            threading.Timer(0.05, session.engine.post, [Order(Event.RESUME)]).start()
-
-    session = Session(THREE, FirstComeFirstServed(), on_report).run()
-    held = session.reports.index(Moved(None, Event.HOLD))
-    assert session.reports[held + 1] == Moved(None, Event.BEGIN)
-    assert session.hashes() == ALONE
-    assert session.ended["third"].paused_s > 0.04
-
-
-def test_a_resume_of_what_is_not_paused_says_and_does_nothing() -> None:
-    session = Session(THREE, FirstComeFirstServed(), at_step("first", 2, Order(Event.RESUME))).run()
-    assert Moved(None, Event.BEGIN) not in session.reports
-    assert session.hashes() == ALONE
 
 
 def test_a_stopped_submodel_leaves_with_what_it_learnt_and_the_others_train_on() -> None:
@@ -221,7 +154,7 @@ def test_nothing_of_one_submodel_is_left_when_it_has_ended() -> None:
     session = Session(THREE, FirstComeFirstServed()).run()
     assert session.hybrid.names == ()
     assert list(session.hybrid.parameters()) == []
-    assert session.released == ["first", "second", "third"]
+    assert session.data.peek("train") is session.data.peek("test") is None
 
 
 def test_the_memory_of_who_failed_or_ended_is_free_while_the_others_train(capfd: pytest.CaptureFixture[str]) -> None:

@@ -166,8 +166,8 @@ def test_training_outlives_the_service_that_started_it(home: Home, samples: Path
 
 
 def test_a_killed_worker_is_noticed_and_named(service: Service, samples: Path, tmp_path: Path) -> None:
-    path = write_spec(samples, tmp_path, epochs={"lenet": 300, "resnet": 300, "transformer": 300})
-    run_id = service.submit(load_run(path))
+    epochs = {"lenet": 300, "resnet": 300, "transformer": 300}
+    run_id = service.submit(load_run(write_spec(samples, tmp_path, epochs=epochs, recovery="ask")))
     wait_until(lambda: service.observe(run_id).state is State.RUNNING)
     worker_pid = service._store.runs.get(run_id)[0].worker_pid
     assert worker_pid is not None

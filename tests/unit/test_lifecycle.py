@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unifiednn_core.errors import IllegalTransition
-from unifiednn_core.lifecycle import ENDED, PERSON_EVENTS, TRANSITIONS, Event, State, actions, next_state
+from unifiednn_core.lifecycle import (
+    ENDED,
+    PERSON_EVENTS,
+    TRANSITIONS,
+    Event,
+    State,
+    actions,
+    next_state,
+    submodel_actions,
+)
 
 
 @given(st.sampled_from(State), st.sampled_from(Event))
@@ -21,8 +30,9 @@ def test_a_pair_outside_the_table_is_an_error_that_names_what_is_possible(state:
         assert (state, Event(allowed)) in TRANSITIONS
 
 
-def test_an_ended_state_allows_nothing() -> None:
-    assert not {before for before, _ in TRANSITIONS} & ENDED
+def test_only_a_person_or_a_recovery_leads_out_of_an_end() -> None:
+    ways = {(before, event) for before, event in TRANSITIONS if before in ENDED}
+    assert ways == {(State.INTERRUPTED, Event.RESUME), (State.FAILED, Event.RETRY)}
 
 
 def test_every_state_but_the_first_can_be_reached() -> None:
@@ -40,16 +50,28 @@ def test_every_state_but_the_first_can_be_reached() -> None:
     ("state", "expected"),
     [
         (State.DRAFT, {Event.SUBMIT}),
-        (State.QUEUED, {Event.PAUSE, Event.STOP}),
-        (State.RUNNING, {Event.PAUSE, Event.STOP}),
-        (State.PAUSING, {Event.STOP}),
-        (State.PAUSED, {Event.RESUME, Event.STOP}),
+        (State.QUEUED, {Event.PAUSE, Event.STOP, Event.DISCARD}),
+        (State.RUNNING, {Event.PAUSE, Event.SAVE, Event.STOP, Event.DISCARD}),
+        (State.PAUSING, {Event.STOP, Event.DISCARD}),
+        (State.PAUSED, {Event.RESUME, Event.STOP, Event.DISCARD}),
         (State.STOPPING, set()),
+        (State.INTERRUPTED, {Event.RESUME}),
+        (State.FAILED, {Event.RETRY}),
         (State.COMPLETED, set()),
     ],
 )
 def test_people_are_offered_what_changes_something(state: State, expected: set[Event]) -> None:
     assert actions(state) == expected
+
+
+@given(st.sampled_from(State), st.sampled_from(State))
+def test_a_submodel_is_offered_no_more_than_its_run_can_do(run: State, submodel: State) -> None:
+    offered = submodel_actions(run, submodel)
+    assert offered <= actions(submodel)
+    if run in ENDED:
+        assert offered <= {Event.RETRY}
+    if run is not State.RUNNING:
+        assert Event.SAVE not in offered
 
 
 @given(st.sampled_from(State), st.lists(st.sampled_from(sorted(PERSON_EVENTS)), max_size=6))

@@ -6,7 +6,6 @@ are copied. Everything here runs beside the training, on host copies.
 
 import csv
 import json
-import os
 import shutil
 import tempfile
 import zipfile
@@ -18,6 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from unifiednn_core import failpoints
+from unifiednn_core.durable import sync_file, sync_folder
 from unifiednn_core.errors import SeparationFailed
 from unifiednn_core.intake.base import Definition
 from unifiednn_core.intake.registry import format_named, sniff
@@ -83,6 +84,7 @@ def _separate(
     work: Path,
     folder: Path,
 ) -> Separated:
+    failpoints.passing("separation.before_write")
     digest = state_sha256(state_dict)
     model_format = format_named(definition.format)
     delivery = model_format.write(definition, state_dict, work, name)
@@ -97,7 +99,10 @@ def _separate(
     _write_figures(work / "metrics.csv", figures)
     archive = _zip(work, folder / f"{name}.zip")
     model_path = folder / delivery.files[0].name
+    sync_file(delivery.files[0])
     delivery.files[0].replace(model_path)
+    failpoints.passing("separation.after_rename")
+    sync_folder(folder)
     return Separated(archive, archive.stat().st_size, model_path, digest)
 
 
@@ -126,7 +131,7 @@ def _zip(work: Path, archive: Path) -> Path:
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as file:  # weights do not compress
         for member in members:
             file.write(member, member.name)
-    with temporary.open("rb") as written:
-        os.fsync(written.fileno())
+    sync_file(temporary)
+    failpoints.passing("separation.before_rename")
     temporary.replace(archive)
     return archive

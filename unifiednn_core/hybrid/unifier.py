@@ -4,7 +4,7 @@ The hybrid model is the triple ⟨G, H, O⟩ of the paper: disjoint sub-graphs i
 hyper-parameters, optimizer, criterion and LR scheduler. No edge, gradient or parameter leads from one to another.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -43,6 +43,10 @@ class Part:
     def state_dict(self) -> dict[str, Tensor]:
         """Weights and buffers under the keys of the submitted network."""
         return dict(self.module[0].state_dict())
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Take weights and buffers over; raises `RuntimeError` where keys or shapes differ."""
+        self.module[0].load_state_dict(state_dict)
 
 
 class HybridModel(nn.Module):

@@ -13,6 +13,7 @@ from unifiednn_core.intake.datasets import Dataset
 from unifiednn_core.intake.dry_run import dry_run
 from unifiednn_core.intake.inspection import attempt, sha256_of
 from unifiednn_core.intake.report import CheckReport, ResolvedFile, SubModelReport
+from unifiednn_core.intake.start import check_start
 from unifiednn_core.intake.trial import Trial
 from unifiednn_core.spec import RunSpec, SubModelSpec
 
@@ -66,6 +67,10 @@ class _Files:
                 ) from None
         return self.resolved[written]
 
+    def start(self, submodel: SubModelSpec) -> ResolvedFile | None:
+        """Find the file that the training begins at, if one is named; raises `BadInput`."""
+        return None if submodel.start_from is None else self.resolve(submodel.start_from.file)
+
     def definition(self, submodel: SubModelSpec) -> Definition:
         """Read a model file; raises `BadInput` or `HostileFile`."""
         file = self.resolve(submodel.model)
@@ -94,18 +99,25 @@ def _check_submodel(submodel: SubModelSpec, files: _Files) -> tuple[SubModelRepo
     place = f"submodels.{submodel.name}"
     definition, wrong_model = attempt(lambda: files.definition(submodel), f"{place}.model")
     train, wrong_train = files.dataset(submodel.train_data, f"{place}.train_data")
+    start, wrong_start = attempt(lambda: files.start(submodel), f"{place}.start_from.file")
     findings = [*wrong_model, *wrong_train]
     test = None
     if submodel.test_data is not None:
         test, wrong_test = files.dataset(submodel.test_data, f"{place}.test_data")
         findings += wrong_test
     if definition is None or train is None or (test is None and submodel.test_data is not None):
-        return None, findings
+        return None, [*findings, *wrong_start]
     steps_per_epoch = submodel.hyperparameters.steps_per_epoch(train.samples)
     findings += _check_steps(submodel, train.samples, steps_per_epoch)
     if not findings:
         trial = Trial(submodel, definition, train, test)
         findings += attempt(lambda: dry_run(trial), f"{place}.model")[1]
+    findings += wrong_start
+    if start is not None:
+        misfits, unread = attempt(
+            lambda: check_start(submodel, definition, train.samples, start.path), f"{place}.start_from.file"
+        )
+        findings += [*(misfits or ()), *unread]
     findings += _warnings(submodel)
     report = SubModelReport(
         name=submodel.name,

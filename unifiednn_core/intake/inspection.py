@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from unifiednn_core.checkpoints.file import looks_like_one
 from unifiednn_core.errors import BadInput, Finding, HostileFile
 from unifiednn_core.intake import datasets, registry
 from unifiednn_core.intake.report import FileReport
+from unifiednn_core.intake.start import CHECKPOINT_FORMAT, checkpoint_facts
 from unifiednn_core.intake.state_dict import Safetensors, StateDict
 
 _log = logging.getLogger(__name__)
@@ -20,6 +22,10 @@ def inspect_file(path: Path, filename: str) -> FileReport:
     """Recognise a file by its bytes and read it; mistakes in it become findings on `filename`."""
     size_bytes = path.stat().st_size
     report = FileReport(kind="unknown", format="", sha256=sha256_of(path), size_bytes=size_bytes)
+    if looks_like_one(path):
+        facts, findings = attempt(lambda: checkpoint_facts(path), filename)
+        update = {"kind": "checkpoint", "format": CHECKPOINT_FORMAT, "facts": facts or {}, "findings": findings}
+        return report.model_copy(update=update)
     described, findings = attempt(lambda: _describe(path), filename)
     if described is None:
         return report.model_copy(update={"findings": findings})

@@ -16,9 +16,9 @@ class _Part(BaseModel):
 
 
 class FileReport(_Part):
-    """What one file is. `weights` are a model only together with an architecture."""
+    """What one file is. `weights` are a model only together with an architecture; a `checkpoint` may be damaged."""
 
-    kind: Literal["model", "weights", "data", "unknown"]
+    kind: Literal["model", "weights", "data", "checkpoint", "unknown"]
     format: str
     sha256: str
     size_bytes: int

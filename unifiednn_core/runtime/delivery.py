@@ -27,6 +27,7 @@ class Delivered:
     separated: Separated | None = None
     cause: str | None = None
     remedy: str | None = None
+    discarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,15 @@ class Deliveries:
     def hand_over(self, ended: Ended) -> None:
         """Deliver a sub-model; one that failed or never trained has nothing to write."""
         if ended.state_dict is None:
-            self._report(Delivered(ended.submodel, ended.event, cause=ended.cause, remedy=ended.remedy))
+            self._report(
+                Delivered(
+                    ended.submodel,
+                    ended.event,
+                    cause=ended.cause,
+                    remedy=ended.remedy,
+                    discarded=ended.discarded,
+                )
+            )
         else:
             self._under_way.append(self._thread.submit(self._deliver, ended))
 

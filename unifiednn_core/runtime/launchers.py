@@ -11,8 +11,8 @@ from unifiednn_core.home import Home
 class Launcher(Protocol):
     """Starts workers, and tells when one that it started has ended."""
 
-    def start(self, run_id: str, threads: int) -> None:
-        """Start the worker of a run."""
+    def start(self, run_id: str, threads: int) -> int | None:
+        """Start the worker of a run; returns its process id where it runs on this machine."""
         ...
 
     def exit_code(self, run_id: str) -> int | None:
@@ -31,7 +31,7 @@ class LocalLauncher:
         self._home = home
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, run_id: str, threads: int) -> None:
+    def start(self, run_id: str, threads: int) -> int:
         """Start the worker in a session of its own; what it prints goes to a file, never to a pipe that may fill."""
         for ended in self._processes.values():
             ended.poll()  # leaves no zombies behind
@@ -43,7 +43,7 @@ class LocalLauncher:
             CUBLAS_WORKSPACE_CONFIG=":4096:8",  # repeatable matrix products; must be set before CUDA starts
         )
         with (folder / "worker.log").open("ab") as log:
-            self._processes[run_id] = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "unifiednn_core.runtime.worker", str(self._home.root), run_id],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -51,6 +51,8 @@ class LocalLauncher:
                 env=environment,
                 start_new_session=True,
             )
+        self._processes[run_id] = process
+        return process.pid
 
     def exit_code(self, run_id: str) -> int | None:
         """Exit code of a worker that was started here and has ended."""

@@ -1,8 +1,8 @@
 """Turns what the engine reports into rows of the store."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from math import ceil, isfinite
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from math import ceil
 
 import torch
 
@@ -11,33 +11,67 @@ from unifiednn_core.errors import IllegalTransition
 from unifiednn_core.lifecycle import Event
 from unifiednn_core.memory.samplers import MemorySample
 from unifiednn_core.store import Store
+from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.store.telemetry import Batch
-from unifiednn_core.training.events import Ended, EpochDone, Granted, Moved, Refused, Released, Report, Stepped
+from unifiednn_core.training.events import (
+    Captured,
+    Ended,
+    EpochDone,
+    Granted,
+    Moved,
+    Obeyed,
+    Refused,
+    Released,
+    Report,
+    Stepped,
+)
 
 # A page reads all curves of a run every second; longer trainings store means over several steps.
 STEP_ROWS_OF_RUN = 6000
 FEWEST_STEP_ROWS = 200
 
 
+@dataclass(slots=True)
+class _Track:
+    """What is being gathered of one sub-model."""
+
+    attempt: int
+    steps_per_epoch: int
+    stride: int
+    service_s: float
+    peak_bytes: int = 0
+    window: list[Stepped] = field(default_factory=list)
+    """Steps since the last row."""
+
+
 class Recorder:
     """Collects reports into a batch; `flush` writes it. Used by one thread alone."""
 
-    def __init__(self, store: Store, run_id: str, attempt: int, steps: Mapping[str, tuple[int, int]], clock: Clock):
-        """`steps` holds, for each sub-model, steps per epoch and in total."""
-        self._store, self._run_id, self._attempt, self._clock = store, run_id, attempt, clock
-        self._steps_per_epoch = {name: per_epoch for name, (per_epoch, _) in steps.items()}
-        rows_each = max(FEWEST_STEP_ROWS, STEP_ROWS_OF_RUN // len(steps))
-        self._stride = {name: max(1, ceil(total / rows_each)) for name, (_, total) in steps.items()}
-        self._window: dict[str, list[Stepped]] = {name: [] for name in steps}
-        self._service_s = dict.fromkeys(steps, 0.0)
-        self._peaks: dict[str, int] = {}
-        """Most memory seen, by sub-model."""
+    def __init__(self, store: Store, run_id: str, clock: Clock):
+        self._store, self._run_id, self._clock = store, run_id, clock
+        self._tracks: dict[str, _Track] = {}
         self._run_peaks: dict[str, int] = {}
         """Most memory seen, by source."""
         self._holding: Granted | None = None
         self._samples: list[tuple[float, int]] = []
         """Moments and bytes of the samples since the last slice ended."""
         self._batch = Batch()
+
+    def admit(self, row: SubModelRow, attempt: int, *, steps_per_epoch: int, peers: int) -> None:
+        """Begin to record a sub-model, one of `peers` in the run, whose last figures stand in `row`."""
+        rows_each = max(FEWEST_STEP_ROWS, STEP_ROWS_OF_RUN // peers)
+        self._tracks[row.name] = _Track(
+            attempt=attempt,
+            steps_per_epoch=steps_per_epoch,
+            stride=max(1, ceil(row.steps_total / rows_each)),
+            service_s=row.service_s,
+            peak_bytes=row.peak_memory_bytes or 0,
+        )
+
+    def seen(self, source: str | None, peak_bytes: int | None) -> None:
+        """Take over the peak of the run's earlier attempts."""
+        if source is not None and peak_bytes is not None:
+            self._run_peaks[source] = peak_bytes
 
     def record(self, report: Report) -> None:
         """Take one report in."""
@@ -56,11 +90,13 @@ class Recorder:
             case Refused():
                 self.note(report.submodel, "refused", report.message)
             case Ended():
-                if self._window[report.submodel]:
-                    self._close_window(report.submodel)
-                self._columns(report.submodel)["paused_s"] = report.paused_s
+                self.close_window(report.submodel)
                 if report.event is Event.FAIL:
                     self.note(report.submodel, "error", f"{report.cause} {report.remedy}")
+            case Captured():
+                self.close_window(report.checkpoint.submodel)
+            case Obeyed():
+                pass
 
     def memory(self, at_s: float, samples: list[MemorySample], source: str) -> None:
         """Take in figures of one instant (engine's clock); those of `source` count for the peaks."""
@@ -78,12 +114,12 @@ class Recorder:
 
     def flush(self, write: Callable[[str, Batch], None], now_s: float) -> None:
         """Write the batch at `now_s` (engine's clock); what could not be written is kept for the next time."""
-        for name, window in self._window.items():
-            if window:
-                self._columns(name)["steps_done"] = window[-1].step
+        for name, track in self._tracks.items():
+            if track.window:
+                self._columns(name)["steps_done"] = track.window[-1].step
         if self._holding is not None:  # a slice that lasts for hours is told while it lasts
             name, start_s = self._holding.submodel, self._holding.start_s
-            self._columns(name)["service_s"] = self._service_s[name] + max(0.0, now_s - start_s)
+            self._columns(name)["service_s"] = self._tracks[name].service_s + max(0.0, now_s - start_s)
             self._raise_peak(name, start_s, now_s)
         write(self._run_id, self._batch)
         self._batch = Batch()
@@ -95,23 +131,27 @@ class Recorder:
             self.note(report.submodel, "defect", str(error))
 
     def _step(self, report: Stepped) -> None:
-        window = self._window[report.submodel]
-        window.append(report)
-        if report.step % self._stride[report.submodel] == 0:
-            self._close_window(report.submodel)
+        track = self._tracks[report.submodel]
+        track.window.append(report)
+        if report.step % track.stride == 0:
+            self.close_window(report.submodel)
 
-    def _close_window(self, name: str) -> None:
-        """Write the mean over the window; the one place that waits for the device, off the training path."""
-        window, self._window[name] = self._window[name], []
+    def close_window(self, name: str) -> None:
+        """Gather the mean over the window in a row; the one place that waits for the device, off the training path."""
+        track = self._tracks.get(name)
+        if track is None or not track.window:
+            return
+        window, track.window = track.window, []
         last = window[-1].step
         correct = [report.correct for report in window if report.correct is not None]
         labels = sum(report.labels for report in window)
         self._batch.steps.append(
             {
                 "submodel": name,
-                "attempt": self._attempt,
+                "attempt": track.attempt,
                 "step": last,
-                "epoch": last / self._steps_per_epoch[name],
+                "steps": len(window),
+                "epoch": last / track.steps_per_epoch,
                 "loss": torch.stack([report.loss for report in window]).double().mean().item(),
                 "accuracy": torch.stack(correct).sum().item() / labels if correct else None,
             }
@@ -120,10 +160,9 @@ class Recorder:
 
     def _epoch(self, report: EpochDone) -> None:
         figures = asdict(report.figures)
-        self._batch.epochs.append({"submodel": report.submodel, "attempt": self._attempt, **figures})
-        if report.figures.train_loss is not None and not isfinite(report.figures.train_loss):
-            message = f"The loss of {report.submodel} is {report.figures.train_loss} in epoch {report.figures.epoch}."
-            self.note(report.submodel, "warning", f"{message} A smaller learning rate may help.")
+        self._batch.epochs.append(
+            {"submodel": report.submodel, "attempt": self._tracks[report.submodel].attempt, **figures}
+        )
         shown = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
         self._columns(report.submodel).update(
             epochs_done=report.figures.epoch,
@@ -136,9 +175,10 @@ class Recorder:
         self._batch.run |= {"now_submodel": None, "now_reason": None}
         row = asdict(report)
         peak_bytes = row.pop("peak_bytes")
-        self._batch.slices.append(row)
-        self._service_s[report.submodel] += report.end_s - report.start_s
-        self._columns(report.submodel)["service_s"] = self._service_s[report.submodel]
+        track = self._tracks[report.submodel]
+        self._batch.slices.append(row | {"attempt": track.attempt})
+        track.service_s += report.end_s - report.start_s
+        self._columns(report.submodel)["service_s"] = track.service_s
         self._raise_peak(report.submodel, report.start_s, report.end_s, peak_bytes)
         self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > report.end_s]
 
@@ -146,9 +186,10 @@ class Recorder:
         """Peak of a stretch: what torch allocated where it counts, else the samples that fall into it."""
         sampled = [size_bytes for at_s, size_bytes in self._samples if start_s <= at_s <= end_s]
         seen = sampled if allocated_bytes is None else [allocated_bytes]
-        peak = max((*seen, self._peaks.get(submodel, 0)))
-        if peak > self._peaks.get(submodel, 0):
-            self._peaks[submodel] = peak
+        track = self._tracks[submodel]
+        peak = max((*seen, track.peak_bytes))
+        if peak > track.peak_bytes:
+            track.peak_bytes = peak
             self._columns(submodel)["peak_memory_bytes"] = peak
 
     def _columns(self, submodel: str) -> dict[str, object]:

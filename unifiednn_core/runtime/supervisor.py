@@ -1,4 +1,4 @@
-"""The background thread of a server: starts queued runs, one for each device, and notices workers that died.
+"""The background thread of a server: starts queued runs, one for each device, and reconciles the store with the living.
 
 Several supervisors may watch one store (a server and a command line, say): claims are atomic, and whoever sees a
 death first records it.
@@ -8,12 +8,14 @@ import logging
 import os
 import threading
 
+import psutil
+
 from unifiednn_core.clock import Clock
 from unifiednn_core.runtime.launchers import Launcher
-from unifiednn_core.runtime.liveness import alive
+from unifiednn_core.runtime.liveness import alive, identity
 from unifiednn_core.store import Store
-from unifiednn_core.store.runs import WorkerIdentity
 from unifiednn_core.store.schema import RunRow
+from unifiednn_core.store.workers import FRUITLESS_ATTEMPTS, WorkerIdentity
 
 TICK_S = 0.5
 REGISTRATION_PATIENCE_S = 120.0  # loading torch from a cold disk takes tens of seconds
@@ -24,8 +26,10 @@ _log = logging.getLogger(__name__)
 class Supervisor:
     """Watches a store. `start` begins the thread, `tick` is one look."""
 
-    def __init__(self, store: Store, launcher: Launcher, clock: Clock):
-        self._store, self._launcher, self._clock = store, launcher, clock
+    def __init__(self, store: Store, launcher: Launcher, clock: Clock, *, fruitless_limit: int = FRUITLESS_ATTEMPTS):
+        self._store, self._launcher, self._clock, self._fruitless_limit = store, launcher, clock, fruitless_limit
+        self._coming_up: dict[tuple[str, int], float] = {}
+        """When a claimed run was first seen without a worker, by a clock that nobody can set."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -49,21 +53,28 @@ class Supervisor:
         return self._thread is not None and self._thread.is_alive()
 
     def tick(self) -> None:
-        """Record the dead, settle what needs no worker, then start what can start."""
-        for run in self._store.runs.held():
+        """Record the dead, who are queued again where they recover by themselves; settle, then start what can start."""
+        for run in self._store.workers.held():
             cause = self._death_of(run)
             if cause is not None:
-                self._store.runs.lose(run.id, cause, "Submit it again; what was separated before can be downloaded.")
+                self._lose(run.id, cause, "Resume it: it goes on from its last checkpoints.")
         self._store.commands.settle_unclaimed()
-        for device in self._store.runs.waited_for():
-            run_id = self._store.runs.claim_next(device)
+        for device in self._store.workers.waited_for():
+            run_id = self._store.workers.claim_next(device)
             if run_id is not None:
                 run, _ = self._store.runs.get(run_id)
                 try:
-                    self._launcher.start(run_id, run.threads or 1)
+                    pid = self._launcher.start(run_id, run.threads or 1)
+                    if pid is not None:
+                        self._store.workers.launched(run_id, identity(pid))
+                except psutil.NoSuchProcess:  # it has ended already; its exit code says how
+                    continue
                 except OSError as error:  # no room for the log, no process to be had
                     cause = f"The worker could not be started: {error.strerror or error}."
-                    self._store.runs.lose(run_id, cause, "Correct that on this machine, then submit it again.")
+                    self._lose(run_id, cause, "Correct that on this machine, then resume it.")
+
+    def _lose(self, run_id: str, cause: str, remedy: str) -> None:
+        self._store.workers.lose(run_id, cause, remedy, fruitless_limit=self._fruitless_limit)
 
     def _watch(self) -> None:
         while not self._stop.wait(TICK_S):
@@ -81,7 +92,9 @@ class Supervisor:
         code = self._launcher.exit_code(run.id)
         if code is not None:
             return f"The worker ended with exit code {code} before it could register. {log}"
-        if self._clock.utc_s() - (run.heartbeat_at_s or run.created_at_s) > REGISTRATION_PATIENCE_S:
+        seen_at_s = self._coming_up.setdefault((run.id, run.attempt), self._clock.monotonic_s())
+        if self._clock.monotonic_s() - seen_at_s > REGISTRATION_PATIENCE_S:
+            del self._coming_up[run.id, run.attempt]
             return f"The worker did not register within {REGISTRATION_PATIENCE_S:.0f} s. {log}"
         return None
 

@@ -1,20 +1,23 @@
 """The worker: one process that trains one run on one device.
 
 The engine trains in a background thread. The main thread writes down what it reports, hands it the orders of people,
-and samples memory. A third thread separates what has ended. The store is all that they share with the outside.
+and samples memory. Two more put progress on disk and separate what has ended. The store is all that they share with
+the outside; whatever happens to this process, the next one goes on from there.
 """
 
 import os
-import queue
+import signal
 import sys
 import threading
 import time
 import traceback
-from collections import deque
+from functools import partial
 from pathlib import Path
 
+import torch
 from sqlalchemy.exc import OperationalError
 
+from unifiednn_core import failpoints
 from unifiednn_core.clock import Clock, RealClock
 from unifiednn_core.errors import UnifiedNNError
 from unifiednn_core.home import Home
@@ -22,141 +25,150 @@ from unifiednn_core.hybrid.graph import to_dot
 from unifiednn_core.lifecycle import ENDED, Event, State
 from unifiednn_core.memory.samplers import NVML_DEVICE, NVML_PROCESS, GpuSampler, MemorySample, process_memory
 from unifiednn_core.runtime import liveness
-from unifiednn_core.runtime.assembly import Assembly, assemble
-from unifiednn_core.runtime.delivery import Delivered, Deliveries, Postponed
-from unifiednn_core.runtime.recorder import Recorder
+from unifiednn_core.runtime.assembly import Workbench, in_line
+from unifiednn_core.runtime.ledger import Ledger
+from unifiednn_core.runtime.orders_of import joins, order_of
+from unifiednn_core.runtime.takeup import TakeUp
+from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.store import Store
-from unifiednn_core.training.device import environment
-from unifiednn_core.training.engine import Order
-from unifiednn_core.training.events import Ended, Report
+from unifiednn_core.store.commands import Command, Verb
+from unifiednn_core.training.device import environment, resolve
+from unifiednn_core.training.engine import Engine
+from unifiednn_core.training.orders import Leave
 
 TICK_S = 0.2
 MEMORY_PERIOD_S = 0.5
+FAREWELL_S = 20.0  # what a machine that shuts down leaves us, at most, to keep what was learnt
 
-_Message = Report | Delivered | Postponed
+DONE, FAILED, STUCK, TERMINATED = 0, 1, 3, 128 + signal.SIGTERM
 
 
 class Worker:
     """Everything between the store and the engine of one run."""
 
     def __init__(self, home: Home, store: Store, run_id: str, clock: Clock | None = None):
-        self._home, self._store, self._run_id, self._clock = home, store, run_id, clock or RealClock()
-        self._run, submodels = store.runs.get(run_id)
-        self._spec = RunSpec.model_validate(self._run.spec)
-        self._filenames: dict[str, str] = self._run.environment.get("files", {})
-        self._open = {row.name for row in submodels}
-        self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
-        self._unwritten: deque[_Message] = deque()
+        self._store, self._run_id, self._clock = store, run_id, clock or RealClock()
+        self._store.commands.adopt(run_id)
+        run, rows = store.runs.get(run_id)
+        spec, self._threads = RunSpec.model_validate(run.spec), run.threads or 1
+        torch.set_num_threads(self._threads)
+        bench = Workbench(home, run_id, resolve(spec.device))
+        self._bench, self._step_limit_s = bench, spec.step_limit_s
+        self._ledger = Ledger(store, run_id, bench, self._clock)
+        self._ledger.recorder.seen(run.memory_source, run.peak_memory_bytes)
+        self._take_up = TakeUp(store, run_id, bench, self._ledger)
+        self._clear_for_retries()
+        last_turns, alive = store.telemetry.last_turns(run_id), [row for row in rows if State(row.state) not in ENDED]
+        taken = self._take_up.all(run, alive, in_line([row.name for row in alive], last_turns))
+        self._engine = Engine(
+            bench.hybrid,
+            [submodel for submodel, _ in taken],
+            policy_named(spec.policy.name, spec.policy.parameters),
+            device=bench.device,
+            threads=self._threads,
+            report=self._ledger.report,
+            standings={submodel.name: standing for submodel, standing in taken},
+            checkpoint=spec.checkpoint,
+            elapsed_s=self._elapsed_s(run.started_at_s, max(last_turns.values(), default=0.0)),
+        )
+        self._ledger.attach(self._engine)
+        self._posted: set[int] = set()
+        self._terminated_at_s: float | None = None
 
-    def run(self) -> None:
-        """Load, train to the end, and write down how it went."""
-        threads = self._run.threads or 1
-        work = assemble(self._home, self._spec, self._filenames, threads, self._inbox.put)
-        recorder = Recorder(self._store, self._run_id, self._run.attempt, work.steps, self._clock)
-        record = dict(self._run.environment, **environment(work.device, threads))
-        self._store.runs.update(self._run_id, environment=record, graph=to_dot(work.hybrid))
+    def terminate(self) -> None:
+        """Keep everything and end soon; safe in a signal handler."""
+        self._terminated_at_s = time.monotonic()
+
+    def run(self) -> int:
+        """Train to the end and write down how it went; returns the exit code."""
+        run, _ = self._store.runs.get(self._run_id)
+        record = dict(run.environment, **environment(self._bench.device, self._threads))
+        self._store.runs.update(self._run_id, environment=record, graph=to_dot(self._bench.hybrid))
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
-        folder = self._home.run(self._run_id) / "models"
-        deliveries = Deliveries(folder, work.definitions, self._spec_of, self._inbox.put)
-        self._watch(work, recorder, deliveries)
-
-    def _watch(self, work: Assembly, recorder: Recorder, deliveries: Deliveries) -> None:
-        """Carry reports, orders and memory figures to and fro until every sub-model is delivered."""
-        gpu = GpuSampler(work.device.index or 0) if work.device.type == "cuda" else None
-        thread, next_sample_s = work.engine.start(), 0.0
+        gpu = GpuSampler(self._bench.device.index or 0) if self._bench.device.type == "cuda" else None
+        next_sample_s, leaving = 0.0, False
+        self._thread = self._engine.start()
         while True:
-            if self._open and not thread.is_alive() and deliveries.idle and self._inbox.empty() and not self._unwritten:
-                raise RuntimeError("The engine ended before its sub-models did; the worker's log says why.")
-            now_s = work.engine.now_s()
+            now_s = self._engine.now_s()
             if now_s >= next_sample_s:
                 next_sample_s = now_s + MEMORY_PERIOD_S
-                recorder.memory(now_s, *_memory(gpu))
+                self._ledger.recorder.memory(now_s, *_memory(gpu))
+            if self._terminated_at_s is not None and not leaving:
+                leaving = True
+                self._engine.post(Leave())
             try:
-                self._carry_orders(work)
-                self._write_down(recorder, deliveries)
-                recorder.flush(self._store.telemetry.write, work.engine.now_s())
-                if not self._open:
-                    self._conclude()
-                    return
+                if not leaving:
+                    self._carry_orders()
+                resting = not self._thread.is_alive()  # asked before its last reports are read
+                self._ledger.write_down()
+                code = self._outcome(resting=resting and self._ledger.idle, leaving=leaving)
+                if code is not None:
+                    return code
+                self._end_a_stuck_step()
             except OperationalError:  # a full disk or a locked store: nothing is dropped, the next turn tries again
                 traceback.print_exc()
             time.sleep(TICK_S)
 
-    def _carry_orders(self, work: Assembly) -> None:
-        commands = self._store.commands.open(self._run_id)
-        for command in commands:
-            work.engine.post(Order(command.event, command.submodel))
-        if commands:
-            self._store.commands.applied(command.id for command in commands)
+    def _outcome(self, *, resting: bool, leaving: bool) -> int | None:
+        """Exit code where there is nothing more to do here; `resting` is whether the engine and everything else is."""
+        if not self._ledger.open and resting and self._store.runs.conclude(self._run_id):
+            return DONE
+        pause = self._ledger.pause
+        if resting and pause is not None:
+            self._store.commands.carry_out(pause.id, pause.step)
+            return DONE
+        if leaving and (resting or time.monotonic() - (self._terminated_at_s or 0.0) > FAREWELL_S):
+            return TERMINATED
+        if resting and self._engine.has_orders:  # somebody joined when all others had just ended
+            self._thread = self._engine.start()
+        elif resting and self._ledger.open:
+            raise RuntimeError("The engine ended before its sub-models did; the worker's log says why.")
+        return None
 
-    def _write_down(self, recorder: Recorder, deliveries: Deliveries) -> None:
-        """Take all messages in; one that cannot be written stays first in line."""
-        while not self._inbox.empty():
-            self._unwritten.append(self._inbox.get())
-        while self._unwritten:
-            match self._unwritten[0]:
-                case Delivered() as delivered:
-                    self._delivered(delivered)
-                    self._open.discard(delivered.submodel)
-                case Postponed() as postponed:
-                    recorder.note(postponed.submodel, "warning", postponed.message)
-                case report:
-                    self._record(recorder, report)
-                    if isinstance(report, Ended):
-                        deliveries.hand_over(report)
-            self._unwritten.popleft()
+    def _carry_orders(self) -> None:
+        """Hand the engine what was asked for since; it answers each when it has taken effect."""
+        for command in self._store.commands.open(self._run_id):
+            if command.id in self._posted:
+                continue
+            if command.verb is Verb.RESUME and command.submodel is None:  # this very worker is what was asked for
+                self._store.commands.carry_out(command.id)
+            elif joins(command) is None:
+                self._engine.post(order_of(command))
+            else:
+                self._bring(command, joins(command) or "")
+            self._posted.add(command.id)
 
-    def _record(self, recorder: Recorder, report: Report) -> None:
-        """Take one report in; a figure that cannot be recorded is noted, and costs nobody the training."""
-        try:
-            recorder.record(report)
-        except OperationalError:
-            raise
-        except Exception as error:
-            traceback.print_exc()
-            recorder.note(None, "defect", f"A report could not be recorded: {type(error).__name__}.")
+    def _bring(self, command: Command, name: str) -> None:
+        """Read a sub-model here, so that the engine has only to merge it."""
+        if name in self._ledger.open:  # it was among those that this worker began with
+            self._store.commands.carry_out(command.id)
+            return
+        run, rows = self._store.runs.get(self._run_id)
+        if command.arguments.get("from_start"):
+            self._bench.shelf(name).clear()
+        read = self._take_up.read(run, next(row for row in rows if row.name == name), peers=len(rows))
+        if read is not None:
+            self._engine.post(order_of(command, partial(self._bench.add, read)))
 
-    def _delivered(self, delivered: Delivered) -> None:
-        """Only a file that was read back and verified makes a sub-model completed."""
-        separated = delivered.separated
-        if separated is not None:
-            self._store.runs.record_artifact(
-                self._run_id,
-                delivered.submodel,
-                artifact=separated.archive.name,
-                artifact_bytes=separated.size_bytes,
-                model_path=str(separated.model_path),
-                state_sha256=separated.state_sha256,
-            )
-        self._store.runs.transition(
-            self._run_id, delivered.submodel, delivered.event, cause=delivered.cause, remedy=delivered.remedy
-        )
+    def _clear_for_retries(self) -> None:
+        for command in self._store.commands.open(self._run_id):
+            if command.verb is Verb.RETRY and command.arguments.get("from_start"):
+                self._bench.shelf(command.submodel or "").clear()
 
-    def _conclude(self) -> None:
-        """End the run: failed where a sub-model failed, stopped where a person stopped it, else completed."""
-        run, submodels = self._store.runs.get(self._run_id)
-        failed = [row.name for row in submodels if State(row.state) is State.FAILED]
-        if failed:
-            cause = f"{', '.join(failed)} failed; what the others learnt is kept."
-            self._end_run(Event.FAIL, cause, "Open the failed sub-model: its own cause and remedy are there.")
-        elif State(run.state) is State.STOPPING:
-            self._end_run(Event.HALT)
-        else:
-            self._end_run(Event.COMPLETE)
+    def _elapsed_s(self, started_at_s: float | None, last_turn_end_s: float) -> float:
+        """Seconds since the run began; never before what was recorded of it, wherever the clock was set to."""
+        return 0.0 if started_at_s is None else max(self._clock.utc_s() - started_at_s, last_turn_end_s)
 
-    def _end_run(self, event: Event, cause: str | None = None, remedy: str | None = None) -> None:
-        self._store.runs.transition(self._run_id, None, event, cause=cause, remedy=remedy)
-
-    def _spec_of(self, name: str) -> dict[str, object]:
-        """What is written as `spec.json` beside a model: its part of the spec, files under their own names again."""
-        document = self._spec.model_dump(mode="json", exclude_none=True)
-        [submodel] = [part for part in document.pop("submodels") if part["name"] == name]
-        for key in ("model", "train_data", "test_data"):
-            if key in submodel:
-                submodel[key] = self._filenames.get(submodel[key], submodel[key])
-        submodel["hyperparameters"].setdefault("seed", self._spec.seed)
-        return {**document, "threads": self._run.threads, "submodels": [submodel]}
+    def _end_a_stuck_step(self) -> None:
+        """Nothing inside this process can end a step that never returns: its sub-model fails, and the process ends."""
+        name, seconds = self._engine.at_work or ("", 0.0)
+        if seconds > self._step_limit_s:
+            cause = f"A step of {name} took longer than {self._step_limit_s:g} s."
+            remedy = "It may be endless. Correct the model, or allow longer steps in the spec (step_limit_s)."
+            self._store.workers.quarantine(self._run_id, name, cause, remedy)
+            sys.stderr.flush()
+            os._exit(STUCK)
 
 
 def _memory(gpu: GpuSampler | None) -> tuple[list[MemorySample], str]:
@@ -171,7 +183,7 @@ def _memory(gpu: GpuSampler | None) -> tuple[list[MemorySample], str]:
 def fail(store: Store, run_id: str, error: Exception) -> None:
     """Record that a run cannot be trained at all."""
     cause = str(error) if isinstance(error, UnifiedNNError) else f"{type(error).__name__}: {error}"
-    remedy = f"The log runs/{run_id}/worker.log in the home folder has the whole trace. Correct it and submit it again."
+    remedy = f"The log runs/{run_id}/worker.log in the home folder has the whole trace. Correct it, then retry."
     _, submodels = store.runs.get(run_id)
     for row in submodels:
         if State(row.state) not in ENDED:
@@ -179,22 +191,33 @@ def fail(store: Store, run_id: str, error: Exception) -> None:
     store.runs.transition(run_id, None, Event.FAIL, cause=cause, remedy=remedy)
 
 
-def main() -> int:
-    """Train the run named on the command line: `python -m unifiednn_core.runtime.worker HOME RUN_ID`."""
-    home, run_id = Home(Path(sys.argv[1])), sys.argv[2]
+def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
+    """Be the worker of a run, in the main thread of a process that does nothing else; returns its exit code."""
     threading.current_thread().name = "telemetry"
-    store = Store.open(home)
-    if not store.runs.register_worker(run_id, liveness.current()):
-        return 1  # it came up so late that the run was given up
+    store = Store.open(home, clock)
+    if store.workers.register(run_id, liveness.current()) is None:
+        return FAILED  # it came up so late that the run was given up
     try:
-        Worker(home, store, run_id).run()
+        worker = Worker(home, store, run_id, clock)
+        signal.signal(signal.SIGTERM, lambda *_: worker.terminate())
+        return worker.run()
+    except OperationalError:  # a store that cannot be written now is no fault of the run: the next worker goes on
+        traceback.print_exc()
+        return FAILED
     except Exception as error:
         traceback.print_exc()
         fail(store, run_id, error)
-        sys.stderr.flush()
-        os._exit(1)  # the engine's thread must not hold the device any longer
-    return 0
+        return FAILED
+
+
+def main() -> None:
+    """Train the run named on the command line: `python -m unifiednn_core.runtime.worker HOME RUN_ID`."""
+    failpoints.arm_from_environment()
+    code = train(Home(Path(sys.argv[1])), sys.argv[2])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # no thread of ours must hold the device any longer
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,6 +7,7 @@ from unifiednn_core.store.database import Database
 from unifiednn_core.store.library import Library
 from unifiednn_core.store.runs import Runs
 from unifiednn_core.store.telemetry import Telemetry
+from unifiednn_core.store.workers import Workers
 
 
 class Store:
@@ -16,6 +17,7 @@ class Store:
         clock = clock or RealClock()
         self._database = Database(database_url)
         self.runs = Runs(self._database, clock)
+        self.workers = Workers(self._database, self.runs, clock)
         self.commands = Commands(self._database, self.runs, clock)
         self.telemetry = Telemetry(self._database, clock)
         self.library = Library(self._database, clock)

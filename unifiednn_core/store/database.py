@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, create_engine, event, select
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from unifiednn_core import failpoints
 from unifiednn_core.errors import WrongSchema
 from unifiednn_core.store.schema import SCHEMA_VERSION, Base, SchemaRow
 
@@ -45,8 +47,13 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """One transaction that holds the write lock from its start; commits at the end, or leaves no trace."""
-        with Session(self._writing, expire_on_commit=False) as session, session.begin():
-            yield session
+        try:
+            with Session(self._writing, expire_on_commit=False) as session, session.begin():
+                yield session
+                failpoints.passing("store.before_commit")
+        except sqlite3.OperationalError as error:  # an armed fault speaks as the driver does
+            raise OperationalError("COMMIT", None, error) from error
+        failpoints.passing("store.after_commit")
 
     def close(self) -> None:
         """Give the connections back."""

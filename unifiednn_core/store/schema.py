@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Base(DeclarativeBase):
@@ -30,7 +30,10 @@ class RunRow(Base):
     state: Mapped[str] = mapped_column(index=True)
     device: Mapped[str]
     spec: Mapped[dict[str, Any]]
-    attempt: Mapped[int] = mapped_column(default=1)
+    attempt: Mapped[int] = mapped_column(default=0)
+    """Workers that took it up."""
+    fruitless_attempts: Mapped[int] = mapped_column(default=0)
+    """Workers in a row that died before they kept anything new."""
     threads: Mapped[int | None]
     cause: Mapped[str | None]
     remedy: Mapped[str | None]
@@ -60,6 +63,7 @@ class SubModelRow(Base):
     arrival: Mapped[int]
     state: Mapped[str]
     priority: Mapped[int]
+    attempt: Mapped[int] = mapped_column(default=0)
     model_format: Mapped[str]
     parameters: Mapped[int]
     epochs: Mapped[int]
@@ -68,6 +72,8 @@ class SubModelRow(Base):
     steps_done: Mapped[int] = mapped_column(default=0)
     service_s: Mapped[float] = mapped_column(default=0.0)
     paused_s: Mapped[float] = mapped_column(default=0.0)
+    paused_since_s: Mapped[float | None]
+    """UTC moment since which it, or its run, is paused."""
     ended_at_s: Mapped[float | None]
     train_loss: Mapped[float | None]
     train_accuracy: Mapped[float | None]
@@ -76,6 +82,11 @@ class SubModelRow(Base):
     peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     cause: Mapped[str | None]
     remedy: Mapped[str | None]
+    checkpoint: Mapped[str | None]
+    """Name of the newest checkpoint's file."""
+    checkpoint_step: Mapped[int | None]
+    checkpoint_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    checkpoint_at_s: Mapped[float | None]
     artifact: Mapped[str | None]
     artifact_bytes: Mapped[int | None] = mapped_column(BigInteger)
     artifact_at_s: Mapped[float | None]
@@ -84,7 +95,7 @@ class SubModelRow(Base):
 
 
 class CommandRow(Base):
-    """Something a person asked of a running worker; acknowledged once this row is committed."""
+    """Something a person asked for; acknowledged once this row is committed, applied once `applied_at_s` is set."""
 
     __tablename__ = "commands"
     __table_args__ = (Index("commands_open", "run_id", "applied_at_s"),)
@@ -92,8 +103,11 @@ class CommandRow(Base):
     run_id: Mapped[str]
     submodel: Mapped[str | None]
     verb: Mapped[str]
+    arguments: Mapped[dict[str, Any]] = mapped_column(default=dict)
     issued_at_s: Mapped[float]
     applied_at_s: Mapped[float | None]
+    outcome: Mapped[str | None]
+    """What came of it, as people read it."""
 
 
 class EventRow(Base):
@@ -108,14 +122,26 @@ class EventRow(Base):
     message: Mapped[str]
 
 
+class AttemptRow(Base):
+    """One uninterrupted stretch of work on one sub-model. What its earlier attempts did after `from_step` is void."""
+
+    __tablename__ = "attempts"
+    run_id: Mapped[str] = mapped_column(primary_key=True)
+    submodel: Mapped[str] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    from_step: Mapped[int]
+    at_s: Mapped[float]
+
+
 class StepRow(Base):
-    """Loss of one step, or the mean over the steps since the row before."""
+    """Loss of one step, or the mean over the `steps` steps that end with `step`."""
 
     __tablename__ = "step_metrics"
     run_id: Mapped[str] = mapped_column(primary_key=True)
     submodel: Mapped[str] = mapped_column(primary_key=True)
     attempt: Mapped[int] = mapped_column(primary_key=True)
     step: Mapped[int] = mapped_column(primary_key=True)
+    steps: Mapped[int]
     epoch: Mapped[float]
     loss: Mapped[float | None]
     accuracy: Mapped[float | None]
@@ -156,6 +182,7 @@ class SliceRow(Base):
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     run_id: Mapped[str] = mapped_column(index=True)
     submodel: Mapped[str]
+    attempt: Mapped[int]
     start_s: Mapped[float]
     end_s: Mapped[float]
     steps: Mapped[int]

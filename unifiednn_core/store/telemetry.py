@@ -1,14 +1,17 @@
 """What a worker reports while it trains: metrics, slices, memory, progress. Written in batches, read by pages."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
+from sqlalchemy.orm import Session
 
 from unifiednn_core.clock import Clock
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.schema import (
+    AttemptRow,
     EpochRow,
     EventRow,
     MemoryRow,
@@ -40,7 +43,9 @@ class StepPoint(NamedTuple):
     """One point of a curve over steps; `StepRow` says what the values are."""
 
     submodel: str
+    attempt: int
     step: int
+    steps: int
     epoch: float
     loss: float | None
     accuracy: float | None
@@ -48,9 +53,11 @@ class StepPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All recorded rows of one run."""
+    """All recorded rows of one run. What a later attempt did once more is void: it counts nowhere."""
 
     steps: Mapping[str, Sequence[StepPoint]]
+    lost_steps: Mapping[str, Sequence[StepPoint]]
+    """Void steps, attempt by attempt."""
     epochs: Mapping[str, Sequence[EpochRow]]
     slices: Sequence[SliceRow]
     memory: Sequence[tuple[float, int]]
@@ -77,7 +84,8 @@ class Telemetry:
                 if rows:
                     session.execute(insert(table), [{"run_id": run_id, **row} for row in rows])
             run = session.get_one(RunRow, run_id)
-            run.heartbeat_at_s = self._clock.utc_s()
+            if run.worker_pid is not None:  # a run that was just paused has none any more
+                run.heartbeat_at_s = self._clock.utc_s()
             for name, value in batch.run.items():
                 setattr(run, name, value)
             for submodel, columns in batch.submodels.items():
@@ -90,21 +98,43 @@ class Telemetry:
     ) -> History:
         """Everything recorded of a run, oldest first; of events, and of slices where asked, only the last ones."""
         with self._database.read() as session:
+            void_after = _void_after(session, run_id)
             steps: dict[str, list[StepPoint]] = {}
-            columns = select(StepRow.submodel, StepRow.step, StepRow.epoch, StepRow.loss, StepRow.accuracy)
-            for row in session.execute(columns.where(StepRow.run_id == run_id).order_by(StepRow.step)):
-                steps.setdefault(row.submodel, []).append(StepPoint._make(row))
+            lost: dict[str, list[StepPoint]] = {}
+            columns = select(*(getattr(StepRow, name) for name in StepPoint._fields))
+            for row in session.execute(columns.where(StepRow.run_id == run_id).order_by(StepRow.attempt, StepRow.step)):
+                kept = row.step <= void_after.get((row.submodel, row.attempt), math.inf)
+                (steps if kept else lost).setdefault(row.submodel, []).append(StepPoint._make(row))
             epochs: dict[str, list[EpochRow]] = {}
             for epoch in session.scalars(select(EpochRow).where(EpochRow.run_id == run_id).order_by(EpochRow.epoch)):
-                epochs.setdefault(epoch.submodel, []).append(epoch)
+                if epoch.step <= void_after.get((epoch.submodel, epoch.attempt), math.inf):
+                    epochs.setdefault(epoch.submodel, []).append(epoch)
             of_source = (MemoryRow.run_id == run_id) & (MemoryRow.source == (memory_source or ""))
             memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
             events = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc()).limit(last_events)
             slices = select(SliceRow).where(SliceRow.run_id == run_id).order_by(SliceRow.id.desc()).limit(last_slices)
             return History(
                 steps=steps,
+                lost_steps=lost,
                 epochs=epochs,
                 slices=list(reversed(list(session.scalars(slices)))),
                 memory=[(row.at_s, row.size_bytes) for row in session.execute(memory)],
                 events=list(reversed(list(session.scalars(events)))),
             )
+
+    def last_turns(self, run_id: str) -> dict[str, float]:
+        """When each sub-model last gave the device back, in seconds since the start of the run."""
+        with self._database.read() as session:
+            ends = select(SliceRow.submodel, func.max(SliceRow.end_s)).where(SliceRow.run_id == run_id)
+            return dict(row.tuple() for row in session.execute(ends.group_by(SliceRow.submodel)))
+
+
+def _void_after(session: Session, run_id: str) -> dict[tuple[str, int], float]:
+    """Last step that counts of each attempt on each sub-model; a later attempt went on from there."""
+    rows = session.scalars(select(AttemptRow).where(AttemptRow.run_id == run_id).order_by(AttemptRow.attempt.desc()))
+    void_after: dict[tuple[str, int], float] = {}
+    lowest: dict[str, float] = {}
+    for row in rows:
+        void_after[row.submodel, row.attempt] = lowest.get(row.submodel, math.inf)
+        lowest[row.submodel] = min(row.from_step, lowest.get(row.submodel, math.inf))
+    return void_after

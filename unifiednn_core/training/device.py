@@ -47,6 +47,12 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def free_cached(device: torch.device) -> None:
+    """Give memory that torch holds in reserve back to the device, for other processes and sub-models."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def reset_peak(device: torch.device) -> None:
     """Start a new count of the most that torch allocates on the device."""
     if device.type == "cuda":

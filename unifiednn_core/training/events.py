@@ -3,12 +3,13 @@
 Where they fall in the loop:
 
     while somebody has not ended:
-        obey orders ................................. Moved (pause, hold, resume, stop, halt)
         ask the policy .............................. Granted (or Refused)
         steps of one sub-model ...................... Moved(begin) at its first, Stepped after each
             at the end of each epoch, evaluate ...... EpochDone
+            between two steps, obey orders .......... Moved, Obeyed
+            between two steps, now and then ......... Captured, for each sub-model that has moved on
         quantum is over ............................. Released
-        at its last step ............................ Ended, with a host copy of its weights
+        at its last step ............................ Ended, with a host copy of its state
 """
 
 from collections.abc import Mapping
@@ -16,16 +17,33 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from unifiednn_core.checkpoints.checkpoint import Checkpoint
 from unifiednn_core.hybrid.separator import EpochFigures
 from unifiednn_core.lifecycle import Event
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A sub-model, or with `submodel=None` the run, went along the transition table."""
+    """A sub-model went along the transition table by itself."""
 
-    submodel: str | None
+    submodel: str
     event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Obeyed:
+    """The order of this id has taken effect after `step` steps of the run; or could not, and `declined` says why."""
+
+    id: int
+    step: int
+    declined: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """State of a sub-model between two steps; whoever has kept it says so by `Engine.kept`."""
+
+    checkpoint: Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +102,18 @@ class Ended:
 
     submodel: str
     event: Event
-    state_dict: Mapping[str, Tensor] | None
-    """Host copy of its weights; None where it failed or never trained."""
+    checkpoint: Checkpoint | None
+    """Its last state; None where it failed, was discarded or never trained."""
     figures: tuple[EpochFigures, ...] = ()
-    paused_s: float = 0.0
     cause: str | None = None
     remedy: str | None = None
+    discarded: bool = False
+    """Whether a person wants nothing of it to be kept."""
+
+    @property
+    def state_dict(self) -> Mapping[str, Tensor] | None:
+        """Host copy of its weights under the submitted network's own keys."""
+        return None if self.checkpoint is None else self.checkpoint.state["model"]
 
 
-Report = Moved | Granted | Refused | Stepped | EpochDone | Released | Ended
+Report = Moved | Obeyed | Captured | Granted | Refused | Stepped | EpochDone | Released | Ended

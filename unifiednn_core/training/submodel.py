@@ -4,7 +4,8 @@ The recipe (anyone can write the plain loop that gives the same bits): RNG state
 generator `torch.Generator().manual_seed(seed)`; each epoch `torch.randperm(n, generator=...)` on the CPU; batches are
 consecutive slices of it, the last partial one kept unless `drop_last`; a step is `zero_grad(set_to_none=True)`,
 forward, criterion, backward, `optimizer.step()`; the LR scheduler steps once per epoch unless the spec says per step;
-evaluation runs after each epoch in `eval()` without grad, in file order.
+evaluation runs after each epoch in `eval()` without grad, in file order. With `batch_split` = k > 1 a step goes through
+`batch.chunk(k)` one after the other, each part's loss times its share of the samples.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,13 +14,21 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from unifiednn_core.checkpoints.checkpoint import Checkpoint
 from unifiednn_core.choices import CLASSIFICATION
+from unifiednn_core.errors import BadCheckpoint, Diverged
 from unifiednn_core.hybrid.separator import EpochFigures
 from unifiednn_core.hybrid.unifier import Part
 from unifiednn_core.intake.datasets import Dataset, to_model_input
 from unifiednn_core.spec import SubModelSpec
+from unifiednn_core.training import device as devices
+from unifiednn_core.training import optimizer_state
+from unifiednn_core.training.data import HOST, Lease
 from unifiednn_core.training.events import Stepped
+from unifiednn_core.training.progress import Progress
+from unifiednn_core.training.recipe import recipe, score_of
 from unifiednn_core.training.rng import RngState
+from unifiednn_core.weights import host_tree
 
 
 class SubModel:
@@ -31,27 +40,19 @@ class SubModel:
         spec: SubModelSpec,
         *,
         seed: int,
-        train: Dataset,
-        test: Dataset | None,
+        train: Lease,
+        test: Lease | None,
         device: torch.device,
-        release: Callable[[], object] = lambda: None,
     ):
-        self.part, self.spec, self.release = part, spec, release
-        """`release` lets go of the data sets, once this sub-model has ended."""
+        self.part, self.spec = part, spec
+        self.epochs = part.hyperparameters.epochs
+        self.steps_per_epoch = part.hyperparameters.steps_per_epoch(train.samples)
         self._train, self._test, self._device = train, test, device
-        self._placed = False
-        self._hyperparameters = part.hyperparameters
+        self._seed, self._hyperparameters = seed, part.hyperparameters
         self._scores_classes = part.hyperparameters.criterion in CLASSIFICATION
+        self._progress = Progress(torch.Generator().manual_seed(seed))
         self._rng = RngState.of_seed(seed, device)
-        self._generator = torch.Generator().manual_seed(seed)
-        self._order: Tensor | None = None
-        """Permutation of the current epoch, int64 [samples], on the device; None between epochs."""
-        self._cursor = 0
-        self._tally = _Tally()
-        self.epochs_done = 0
-        self.steps_done = 0
-        self.steps_per_epoch = part.hyperparameters.steps_per_epoch(len(train.targets))
-        self.figures: list[EpochFigures] = []
+        self._placed = self._in_world = False
 
     @property
     def name(self) -> str:
@@ -59,97 +60,209 @@ class SubModel:
         return self.part.name
 
     @property
+    def epochs_done(self) -> int:
+        """Whole epochs done."""
+        return self._progress.epochs_done
+
+    @property
+    def epochs_begun(self) -> int:
+        """Epochs done, and the one that it is in."""
+        return self.epochs_done + (self._progress.order is not None)
+
+    @property
+    def steps_done(self) -> int:
+        """Steps done."""
+        return self._progress.steps_done
+
+    @property
     def steps_total(self) -> int:
         """Steps of the whole training."""
-        return self.steps_per_epoch * self._hyperparameters.epochs
+        return self.steps_per_epoch * self.epochs
 
     @property
     def finished(self) -> bool:
         """Whether all epochs are trained."""
-        return self.epochs_done >= self._hyperparameters.epochs
+        return self.epochs_done >= self.epochs
+
+    @property
+    def figures(self) -> tuple[EpochFigures, ...]:
+        """Figures of the finished epochs."""
+        return tuple(self._progress.figures)
 
     @contextmanager
     def world(self) -> Iterator[None]:
         """Swap in this sub-model's RNG and device state; on the way out keep the RNG and drop the gradients."""
-        if not self._placed:  # a sub-model that has not started holds no memory on the device
-            self.part.module.to(self._device).train()
-            if self.part.optimizer.state and self._device.type != "cpu":  # Adagrad's is there at once; this moves it
-                self.part.optimizer.load_state_dict(self.part.optimizer.state_dict())
+        if not self._placed:  # a sub-model that has not started, or is paused, holds no memory on the device
+            self._move(self._device)
             self._placed = True
         self._rng.restore(self._device)
+        self._in_world = True
         try:
             yield
         finally:
+            self._in_world = False
             self._rng = RngState.current(self._device)
             self.part.optimizer.zero_grad(set_to_none=True)
 
     def step(self) -> Stepped:
-        """Train on the next batch. Must be called inside `world`."""
-        if self._order is None:
-            order = torch.randperm(len(self._train.targets), generator=self._generator)
-            self._order, self._cursor = order.to(self._device), 0
-        batch = self._order[self._cursor : self._cursor + self._hyperparameters.batch_size]
-        inputs, targets = self._take(self._train, batch)
+        """Train on the next batch, inside `world`.
 
-        optimizer = self.part.optimizer
+        Raises `Diverged` where the loss is no number: at once on a CPU; elsewhere, where reading a loss makes the host
+        wait, at the end of the epoch or at the next checkpoint.
+        """
+        data, optimizer = self._train.use(), self.part.optimizer
+        batch = self._progress.next_batch(self._train.samples, self._hyperparameters.batch_size, self._device)
         optimizer.zero_grad(set_to_none=True)
-        outputs = self.part.module(inputs)
-        loss = self.part.criterion(outputs, targets)
-        loss.backward()
+        if self._hyperparameters.batch_split == 1:
+            loss, correct, labels = self._learn(data, batch, share=None)
+        else:
+            losses, rights, labels = [], [], 0
+            for piece in batch.chunk(self._hyperparameters.batch_split):
+                loss, correct, count = self._learn(data, piece, share=len(piece) / len(batch))
+                losses.append(loss)
+                rights += [] if correct is None else [correct]
+                labels += count
+            loss, correct = torch.stack(losses).sum(), torch.stack(rights).sum() if rights else None
+        if self._device.type == "cpu" and not torch.isfinite(loss):
+            raise Diverged(self.name, self.steps_done + 1, loss.item())
         optimizer.step()
         if self.part.lr_scheduler is not None and self._lr_per_step:
             self.part.lr_scheduler.step()
-
-        self._cursor += len(batch)
-        self.steps_done += 1
-        loss, correct = loss.detach(), self._correct(outputs, targets)
-        self._tally.add(loss, len(targets), correct, targets.numel())
-        return Stepped(self.name, self.steps_done, loss, correct, targets.numel())
+        self._progress.steps_done += 1
+        self._progress.tally.add(loss, len(batch), correct, labels)
+        return Stepped(self.name, self.steps_done, loss, correct, labels)
 
     @property
     def at_epoch_end(self) -> bool:
         """Whether the step just done was the last of its epoch."""
-        return self._order is not None and self.steps_done % self.steps_per_epoch == 0
+        return self._progress.order is not None and self.steps_done % self.steps_per_epoch == 0
 
-    def end_epoch(self) -> EpochFigures:
-        """Step the LR scheduler, evaluate, and close the epoch. Must be called inside `world`."""
+    def end_epoch(self, beat: Callable[[], object] = lambda: None) -> EpochFigures:
+        """Step the LR scheduler, evaluate, and close the epoch, inside `world`; `beat` is called after each test batch.
+
+        Raises `Diverged` where a loss of the epoch was no number.
+        """
+        progress = self._progress
         learning_rate = float(self.part.optimizer.param_groups[0]["lr"])
         if self.part.lr_scheduler is not None and not self._lr_per_step:
             self.part.lr_scheduler.step()
-        train_loss, train_accuracy = self._tally.means()
-        test_loss, test_accuracy = self._evaluate() if self._test is not None else (None, None)
-        self._order = None
-        self.epochs_done += 1
+        self._require_finite()
+        train_loss, train_accuracy = progress.tally.means()
+        test_loss, test_accuracy = self._evaluate(beat) if self._test is not None else (None, None)
+        progress.order = None
+        progress.epochs_done += 1
         figures = EpochFigures(
-            epoch=self.epochs_done,
-            step=self.steps_done,
+            epoch=progress.epochs_done,
+            step=progress.steps_done,
             learning_rate=learning_rate,
             train_loss=train_loss,
             train_accuracy=train_accuracy,
             test_loss=test_loss,
             test_accuracy=test_accuracy,
         )
-        self.figures.append(figures)
+        progress.figures.append(figures)
         return figures
 
+    # -- kept, put back, put aside
+
+    def capture(self) -> Checkpoint:
+        """Copy the whole state to the host, between two steps; raises `Diverged` where a loss was no number."""
+        self._require_finite()
+        rng = RngState.current(self._device) if self._in_world else self._rng
+        lr_scheduler = self.part.lr_scheduler
+        return Checkpoint(
+            submodel=self.name,
+            step=self.steps_done,
+            epoch=self.epochs_done,
+            score=score_of(self.figures),
+            recipe=recipe(self._hyperparameters, self._seed, self._train.samples, self._device),
+            state={
+                "model": host_tree(self.part.state_dict()),
+                "optimizer": optimizer_state.packed(self.part.optimizer),
+                "lr_scheduler": None if lr_scheduler is None else host_tree(lr_scheduler.state_dict()),
+                "rng": {"cpu": rng.cpu, "cuda": rng.cuda},
+                "data": self._progress.data_state(),
+                "metrics": self._progress.metrics_state(),
+            },
+        )
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on where `checkpoint` was taken; raises `BadCheckpoint` where it does not fit.
+
+        Another learning rate than the checkpoint's scales everything that it is computed from.
+        """
+        state = checkpoint.state
+        try:
+            self.part.load_state_dict(state["model"])
+            optimizer_state.unpack(self.part.optimizer, state["optimizer"])
+            if self.part.lr_scheduler is not None and state["lr_scheduler"] is not None:
+                self.part.lr_scheduler.load_state_dict(host_tree(state["lr_scheduler"]))
+            self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
+        except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+            if isinstance(error, BadCheckpoint):
+                raise
+            raise BadCheckpoint(f"The checkpoint does not fit the sub-model '{self.name}': {error}") from error
+        cuda = state["rng"]["cuda"]
+        if self._device.type == "cuda" and cuda is None:  # taken on a CPU; there is no such stream to go on with
+            cuda = RngState.of_seed(self._seed, self._device).cuda
+        self._rng = RngState(state["rng"]["cpu"], cuda if self._device.type == "cuda" else None)
+        factor = self._hyperparameters.learning_rate / checkpoint.recipe["learning_rate"]
+        if factor != 1.0:
+            optimizer_state.scale_learning_rates(self.part.optimizer, self.part.lr_scheduler, factor)
+
+    def park(self) -> None:
+        """Give the device's memory back until the next `world`."""
+        if self._placed:
+            self._move(HOST)
+            self._placed = False
+            self._train.park()
+            if self._test is not None:
+                self._test.park()
+            devices.free_cached(self._device)
+
+    def release(self) -> None:
+        """Let go of the data sets, for good."""
+        self._train.release()
+        if self._test is not None:
+            self._test.release()
+
+    # -- inside
+
+    def _move(self, device: torch.device) -> None:
+        self.part.module.to(device).train()
+        optimizer_state.follow_parameters(self.part.optimizer)
+        self._progress.move(device)
+
+    def _learn(self, data: Dataset, batch: Tensor, *, share: float | None) -> tuple[Tensor, Tensor | None, int]:
+        """Forward and backward; loss (times `share`), right answers and labels of `batch` (indices, int64)."""
+        inputs = self._scaled(data.inputs.index_select(0, batch))
+        targets = data.targets.index_select(0, batch)
+        outputs = self.part.module(inputs)
+        loss = self.part.criterion(outputs, targets)
+        loss = loss if share is None else loss * share
+        loss.backward()
+        return loss.detach(), self._correct(outputs, targets), targets.numel()
+
     @torch.no_grad()
-    def _evaluate(self) -> tuple[float | None, float | None]:
+    def _evaluate(self, beat: Callable[[], object]) -> tuple[float | None, float | None]:
         """Mean loss and accuracy over the test set."""
-        test = self._test
-        if test is None:
+        if self._test is None:
             return None, None
+        test, tally = self._test.use(), self._progress.tally
         module, size = self.part.module.eval(), self._hyperparameters.batch_size
         for start in range(0, len(test.targets), size):
             inputs = self._scaled(test.inputs[start : start + size])
             targets = test.targets[start : start + size]
             outputs = module(inputs)
             loss, correct = self.part.criterion(outputs, targets), self._correct(outputs, targets)
-            self._tally.add(loss, len(targets), correct, targets.numel())
+            tally.add(loss, len(targets), correct, targets.numel())
+            beat()
         module.train()
-        return self._tally.means()
+        return tally.means()
 
-    def _take(self, dataset: Dataset, index: Tensor) -> tuple[Tensor, Tensor]:
-        return self._scaled(dataset.inputs.index_select(0, index)), dataset.targets.index_select(0, index)
+    def _require_finite(self) -> None:
+        if not self._progress.tally.is_finite():
+            raise Diverged(self.name, self.steps_done, float("nan"))
 
     def _scaled(self, inputs: Tensor) -> Tensor:
         return to_model_input(inputs, self.spec.scale, self.spec.mean, self.spec.std)
@@ -162,28 +275,3 @@ class SubModel:
     def _lr_per_step(self) -> bool:
         lr_scheduler = self._hyperparameters.lr_scheduler
         return lr_scheduler is not None and lr_scheduler.per == "step"
-
-
-class _Tally:
-    """Loss and right answers of the steps since the last reading, left on the device until somebody reads."""
-
-    def __init__(self) -> None:
-        self._loss: Tensor | None = None
-        self._correct: Tensor | None = None
-        self._samples = self._labels = 0
-
-    def add(self, loss: Tensor, samples: int, correct: Tensor | None, labels: int) -> None:
-        """Count one batch of `samples` with its mean loss, and `correct` of `labels` answers."""
-        weighted = loss.double() * samples
-        self._loss = weighted if self._loss is None else self._loss + weighted
-        self._samples += samples
-        if correct is not None:
-            self._correct = correct if self._correct is None else self._correct + correct
-            self._labels += labels
-
-    def means(self) -> tuple[float | None, float | None]:
-        """Mean loss over samples and accuracy since the last call; the host waits for the device here."""
-        loss = None if self._loss is None else self._loss.item() / self._samples
-        accuracy = None if self._correct is None else self._correct.item() / self._labels
-        self._loss, self._correct, self._samples, self._labels = None, None, 0, 0
-        return loss, accuracy

@@ -21,7 +21,11 @@ def store(home: Home) -> Store:
 
 
 def recorder(store: Store, steps_total: int = 10) -> Recorder:
-    return Recorder(store, "r", 1, {"a": (5, steps_total), "b": (5, 10)}, SimulatedClock(1.0))
+    record = Recorder(store, "r", SimulatedClock(1.0))
+    for row in store.runs.get("r")[1]:
+        row.steps_total = steps_total if row.name == "a" else 10
+        record.admit(row, 1, steps_per_epoch=5, peers=2)
+    return record
 
 
 def stepped(step: int, loss: float) -> Stepped:

@@ -2,15 +2,13 @@ import os
 import subprocess
 import sys
 
-import psutil
-
 from tests.unit.store.test_store import add_run
 from unifiednn_core.clock import SimulatedClock
 from unifiednn_core.lifecycle import Event
 from unifiednn_core.runtime import liveness
 from unifiednn_core.runtime.supervisor import REGISTRATION_PATIENCE_S, Supervisor
 from unifiednn_core.store import Store
-from unifiednn_core.store.runs import WorkerIdentity
+from unifiednn_core.store.workers import WorkerIdentity
 
 
 class Launcher:
@@ -18,8 +16,9 @@ class Launcher:
         self.started: list[str] = []
         self.exit_codes: dict[str, int] = {}
 
-    def start(self, run_id: str, threads: int) -> None:
+    def start(self, run_id: str, threads: int) -> int | None:
         self.started.append(run_id)
+        return None
 
     def exit_code(self, run_id: str) -> int | None:
         return self.exit_codes.get(run_id)
@@ -48,14 +47,15 @@ def test_one_run_for_each_device_is_started(store: Store, clock: SimulatedClock)
 
 def test_a_worker_that_never_registers_is_given_up(store: Store, clock: SimulatedClock) -> None:
     launcher = Launcher()
-    add_run(store, "quick", 1)
+    add_run(store, "quick", 1, recovery="ask")
     supervisor = Supervisor(store, launcher, clock)
     supervisor.tick()
     launcher.exit_codes["quick"] = 1
     supervisor.tick()
     assert state(store, "quick") == "interrupted"
     assert "exit code 1" in (store.runs.get("quick")[0].cause or "")
-    add_run(store, "slow", 2)
+    add_run(store, "slow", 2, recovery="ask")
+    supervisor.tick()
     supervisor.tick()
     clock.advance(REGISTRATION_PATIENCE_S - 1)
     supervisor.tick()
@@ -67,12 +67,12 @@ def test_a_worker_that_never_registers_is_given_up(store: Store, clock: Simulate
 
 def test_life_and_death_of_a_real_process_are_told_apart(store: Store, clock: SimulatedClock) -> None:
     launcher = Launcher()
-    add_run(store, "r")
+    add_run(store, "r", recovery="ask")
     supervisor = Supervisor(store, launcher, clock)
     supervisor.tick()
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    worker = WorkerIdentity(process.pid, psutil.Process(process.pid).create_time(), liveness.boot_id())
-    store.runs.register_worker("r", worker)
+    worker = liveness.identity(process.pid)
+    assert store.workers.register("r", worker) == 1
     store.runs.transition("r", None, Event.BEGIN)
     supervisor.tick()
     assert state(store, "r") == "running"

@@ -1,4 +1,3 @@
-import multiprocessing
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,15 +10,16 @@ from sqlalchemy.exc import OperationalError
 from unifiednn_core.clock import SimulatedClock
 from unifiednn_core.errors import IllegalTransition, NotFound, WrongSchema
 from unifiednn_core.home import Home
-from unifiednn_core.lifecycle import Event, State
+from unifiednn_core.lifecycle import Event
 from unifiednn_core.store import Store
-from unifiednn_core.store.runs import WorkerIdentity
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.store.telemetry import Batch
 
 
-def add_run(store: Store, run_id: str, created_at_s: float = 0.0, device: str = "cpu") -> None:
-    run = RunRow(id=run_id, name=run_id, state="queued", device=device, spec={}, threads=1, created_at_s=created_at_s)
+def add_run(store: Store, run_id: str, created_at_s: float = 0.0, device: str = "cpu", recovery: str = "auto") -> None:
+    parts = [{"name": name, "priority": 0, "hyperparameters": {"epochs": 1}} for name in ("a", "b")]
+    spec = {"recovery": recovery, "policy": {"name": "fcfs"}, "submodels": parts}
+    run = RunRow(id=run_id, name=run_id, state="queued", device=device, spec=spec, threads=1, created_at_s=created_at_s)
     submodels = [
         SubModelRow(
             run_id=run_id,
@@ -51,18 +51,6 @@ def test_states_follow_the_table_and_leave_a_history(store: Store, clock: Simula
     assert raised.value.history == ("queued", "starting", "running", "completed")
 
 
-def test_an_order_and_the_state_that_shows_it_are_one_transaction(store: Store) -> None:
-    add_run(store, "r")
-    store.runs.transition("r", "a", Event.BEGIN)
-    assert store.commands.issue("r", "a", Event.PAUSE) is State.PAUSING
-    with pytest.raises(IllegalTransition):
-        store.commands.issue("r", "a", Event.RESUME)
-    [command] = store.commands.open("r")
-    assert (command.submodel, command.event) == ("a", Event.PAUSE)
-    store.commands.applied([command.id])
-    assert store.commands.open("r") == []
-
-
 def test_what_the_store_does_not_know_is_named(store: Store) -> None:
     add_run(store, "r")
     with pytest.raises(NotFound, match="no run 'x'"):
@@ -71,85 +59,9 @@ def test_what_the_store_does_not_know_is_named(store: Store) -> None:
         store.runs.transition("r", "x", Event.BEGIN)
 
 
-def test_a_device_takes_one_run_at_a_time_in_order_of_arrival(store: Store) -> None:
-    add_run(store, "second", created_at_s=2)
-    add_run(store, "first", created_at_s=1)
-    add_run(store, "elsewhere", created_at_s=0, device="cuda:0")
-    assert store.runs.claim_next("cpu") == "first"
-    assert store.runs.claim_next("cpu") is None
-    assert store.runs.claim_next("cuda:0") == "elsewhere"
-    for event in (Event.BEGIN, Event.COMPLETE):
-        store.runs.transition("first", None, event)
-    assert store.runs.claim_next("cpu") == "second"
-
-
-def test_a_resumed_run_keeps_its_device(store: Store) -> None:
-    add_run(store, "a", created_at_s=1)
-    add_run(store, "b", created_at_s=2)
-    assert store.runs.claim_next("cpu") == "a"
-    store.runs.register_worker("a", WorkerIdentity(1, 1.0, "boot"))
-    for event in (Event.BEGIN, Event.PAUSE, Event.HOLD, Event.RESUME):
-        store.runs.transition("a", None, event)
-    assert store.runs.claim_next("cpu") is None
-
-
-def test_a_run_that_waits_for_its_device_can_be_paused_and_stopped_without_a_worker(store: Store) -> None:
-    add_run(store, "r")
-    store.commands.issue("r", None, Event.PAUSE)
-    store.commands.settle_unclaimed()
-    assert store.runs.get("r")[0].state == "paused"
-    assert store.runs.claim_next("cpu") is None
-    add_run(store, "other", created_at_s=5)
-    assert store.runs.claim_next("cpu") == "other", "a run that was paused in the queue holds no device"
-    store.runs.transition("other", None, Event.FAIL)
-    store.commands.issue("r", None, Event.RESUME)
-    assert store.runs.claim_next("cpu") == "r"
-    assert [command.event for command in store.commands.open("r")] == [Event.RESUME]
-
-    add_run(store, "s", created_at_s=6)
-    store.commands.issue("s", "a", Event.STOP)
-    store.commands.issue("s", None, Event.STOP)
-    store.commands.settle_unclaimed()
-    run, parts = store.runs.get("s")
-    assert [run.state, *(part.state for part in parts)] == ["stopped"] * 3
-
-
-def _claim(root: str, start: threading.Event, won: "multiprocessing.Queue[str | None]") -> None:
-    store = Store.open(Home(Path(root)))
-    start.wait()
-    won.put(store.runs.claim_next("cpu"))
-
-
-def test_of_many_supervisors_one_gets_the_run(home: Home) -> None:
-    add_run(Store.open(home), "only")
-    context = multiprocessing.get_context("spawn")
-    start, won = context.Event(), context.Queue()
-    processes = [context.Process(target=_claim, args=(str(home.root), start, won)) for _ in range(4)]
-    for process in processes:
-        process.start()
-    start.set()
-    results = [won.get(timeout=60) for _ in processes]
-    for process in processes:
-        process.join()
-    assert sorted(results, key=str) == [None, None, None, "only"]
-
-
-def test_a_dead_worker_interrupts_what_had_not_ended(store: Store) -> None:
-    add_run(store, "r")
-    store.runs.claim_next("cpu")
-    store.runs.transition("r", None, Event.BEGIN)
-    store.runs.transition("r", "a", Event.BEGIN)
-    store.runs.transition("r", "a", Event.COMPLETE)
-    store.runs.lose("r", "It died.", "Again.")
-    store.runs.lose("r", "It died.", "Again.")  # a second supervisor saw it, too
-    run, (a, b) = store.runs.get("r")
-    assert (run.state, a.state, b.state) == ("interrupted", "completed", "interrupted")
-    assert b.cause == "It died."
-
-
 def test_a_batch_is_written_whole_or_not_at_all(store: Store) -> None:
     add_run(store, "r")
-    step = {"submodel": "a", "attempt": 1, "epoch": 0.1, "loss": 1.0, "accuracy": None}
+    step = {"submodel": "a", "attempt": 1, "steps": 1, "epoch": 0.1, "loss": 1.0, "accuracy": None}
     store.telemetry.write("r", Batch(steps=[{"step": 1, **step}], submodels={"a": {"steps_done": 1}}))
     doubled = Batch(steps=[{"step": 2, **step}, {"step": 1, **step}], submodels={"a": {"steps_done": 2}})
     with pytest.raises(Exception, match="UNIQUE"):
@@ -177,6 +89,35 @@ def test_a_batch_whose_commit_failed_can_be_written_again(store: Store) -> None:
     store.runs.transition("r", None, Event.CLAIM)  # writes an event of its own in between
     store.telemetry.write("r", batch)
     assert len(store.telemetry.history("r", "x").memory) == 1
+
+
+def test_what_a_later_attempt_did_again_counts_nowhere(store: Store) -> None:
+    add_run(store, "r")
+    columns = {"steps_done": 0, "epochs_done": 0}
+
+    def trained(attempt: int, steps: range) -> None:
+        rows = [
+            {"submodel": "a", "attempt": attempt, "step": s, "steps": 1, "epoch": s / 10, "loss": attempt + s / 100,
+             "accuracy": None}
+            for s in steps
+        ]  # fmt: skip
+        store.telemetry.write("r", Batch(steps=rows, submodels={"a": {"steps_done": steps[-1]}}))
+
+    assert store.workers.begin("r", {"a": columns}) == {"a": 1}
+    trained(1, range(1, 8))
+    assert store.workers.begin("r", {"a": {**columns, "steps_done": 5}}) == {"a": 2}
+    trained(2, range(6, 9))
+    assert store.workers.begin("r", {"a": {**columns, "steps_done": 4}}) == {"a": 3}
+    trained(3, range(5, 11))
+    history = store.telemetry.history("r", None)
+    assert [(point.step, point.attempt) for point in history.steps["a"]] == [
+        *((step, 1) for step in range(1, 5)),
+        *((step, 3) for step in range(5, 11)),
+    ]
+    assert [(point.step, point.attempt) for point in history.lost_steps["a"]] == [
+        *((step, 1) for step in range(5, 8)),
+        *((step, 2) for step in range(6, 9)),
+    ]
 
 
 def test_the_history_is_told_whatever_a_run_is_called(store: Store) -> None:

@@ -1,0 +1,157 @@
+import pytest
+
+from tests.unit.store.test_store import add_run
+from tests.unit.store.test_workers import ME, states, take_up
+from unifiednn_core.errors import IllegalTransition
+from unifiednn_core.lifecycle import Event, State
+from unifiednn_core.store import Store
+from unifiednn_core.store.commands import Verb, command_text
+from unifiednn_core.store.schema import SubModelRow
+
+
+@pytest.fixture
+def running(store: Store) -> Store:
+    """A store in which a worker trains run "r"."""
+    add_run(store, "r")
+    take_up(store, "r")
+    for name in ("a", "b"):
+        store.runs.transition("r", name, Event.BEGIN)
+    return store
+
+
+def applied(store: Store, run_id: str = "r") -> list[str]:
+    return [event.message for event in store.telemetry.history(run_id, None).events if event.kind == "applied"]
+
+
+def test_an_order_and_the_state_that_shows_it_are_one_transaction(running: Store) -> None:
+    assert running.commands.issue("r", "a", Verb.PAUSE) is State.PAUSING
+    with pytest.raises(IllegalTransition):
+        running.commands.issue("r", "a", Verb.RESUME)
+    [command] = running.commands.open("r")
+    assert (command.submodel, command.verb) == ("a", Verb.PAUSE)
+
+
+def test_a_command_takes_effect_once_however_often_it_is_carried_out(running: Store) -> None:
+    running.commands.issue("r", "a", Verb.PRIORITY, {"priority": 7})
+    [command] = running.commands.open("r")
+    assert running.runs.get("r")[1][0].priority == 0, "nothing changes before the engine has obeyed"
+    for _ in range(3):
+        running.commands.carry_out(command.id, 12)
+    run, (a, _) = running.runs.get("r")
+    assert (a.priority, run.spec["submodels"][0]["priority"]) == (7, 7)
+    assert applied(running) == ["Priority 7 for a, at step 12."]
+    assert running.commands.open("r") == []
+
+
+def test_edits_change_rows_and_spec_alike(running: Store) -> None:
+    running.commands.issue("r", "a", Verb.EPOCHS, {"epochs": 3})
+    running.commands.issue("r", None, Verb.ORDER, {"names": ["b", "a"]})
+    running.commands.issue("r", None, Verb.POLICY, {"policy": {"name": "sjf"}})
+    for command in running.commands.open("r"):
+        running.commands.carry_out(command.id)
+    run, rows = running.runs.get("r")
+    assert [row.name for row in rows] == ["b", "a"] == [part["name"] for part in run.spec["submodels"]]
+    assert (rows[1].epochs, rows[1].steps_total) == (3, 30)
+    assert run.spec["submodels"][1]["hyperparameters"]["epochs"] == 3
+    assert run.spec["policy"] == {"name": "sjf"}
+
+
+def test_a_pause_asked_of_a_worker_that_died_is_shown_again(running: Store) -> None:
+    running.commands.issue("r", None, Verb.PAUSE)
+    running.workers.lose("r", "It died.", "Again.")
+    assert states(running, "r") == ["queued"] * 3
+    assert running.workers.claim_next("cpu") == "r"
+    running.workers.register("r", ME)
+    running.commands.adopt("r")
+    assert states(running, "r")[0] == "pausing"
+    [command] = running.commands.open("r")
+    running.commands.carry_out(command.id)
+    assert states(running, "r") == ["paused", "queued", "queued"]
+
+
+@pytest.mark.parametrize("target", [None, "a"])
+def test_a_pause_is_not_lost_with_the_worker_that_was_to_reach_it(running: Store, target: str | None) -> None:
+    running.commands.issue("r", target, Verb.PAUSE)
+    running.workers.lose("r", "It died.", "Again.")
+    running.commands.settle_unclaimed()
+    assert states(running, "r") == (
+        ["paused", "queued", "queued"] if target is None else ["queued", "paused", "queued"]
+    )
+    assert running.commands.open("r") == []
+
+
+def test_a_stop_is_answered_by_the_end_itself(running: Store) -> None:
+    running.commands.issue("r", None, Verb.STOP)
+    assert states(running, "r") == ["stopping"] * 3
+    for name in ("a", "b"):
+        running.runs.transition("r", name, Event.HALT)
+    assert len(running.commands.open("r")) == 1
+    assert running.runs.conclude("r")
+    assert running.commands.open("r") == []
+    assert applied(running) == ["stop: done."]
+
+
+def test_what_comes_too_late_is_said(running: Store) -> None:
+    running.commands.issue("r", "a", Verb.PAUSE)
+    running.runs.transition("r", "a", Event.COMPLETE)
+    assert applied(running) == ["pause: came too late: a is completed."]
+    with pytest.raises(IllegalTransition):
+        running.commands.issue("r", "a", Verb.PRIORITY, {"priority": 1})
+
+
+def test_a_failed_submodel_is_tried_again_with_what_was_changed_even_after_the_end(running: Store) -> None:
+    running.runs.transition("r", "a", Event.FAIL, cause="It broke.", remedy="Mend it.")
+    running.runs.transition("r", "b", Event.COMPLETE)
+    assert running.runs.conclude("r")
+    assert states(running, "r") == ["failed", "failed", "completed"]
+    assert running.commands.issue("r", "a", Verb.RETRY, {"hyperparameters": {"batch_split": 2}}) is State.QUEUED
+    run, (a, _) = running.runs.get("r")
+    assert states(running, "r") == ["queued", "queued", "completed"]
+    assert (a.cause, a.ended_at_s, run.ended_at_s) == (None, None, None)
+    assert run.spec["submodels"][0]["hyperparameters"] == {"epochs": 1, "batch_split": 2}
+    assert running.workers.claim_next("cpu") == "r"
+
+
+def test_one_more_submodel_is_there_from_the_acknowledgement_on(running: Store) -> None:
+    row = SubModelRow(
+        run_id="r", name="c", arrival=0, state="queued", priority=0, model_format="pt2", parameters=1, epochs=1,
+        steps_total=5,
+    )  # fmt: skip
+    arguments = {"submodel": {"name": "c", "hyperparameters": {}}, "files": {"sha256:1": "c.pt2"}}
+    running.commands.issue("r", None, Verb.ADD, arguments, row=row)
+    run, rows = running.runs.get("r")
+    assert [(row.name, row.arrival) for row in rows] == [("a", 0), ("b", 1), ("c", 2)]
+    assert run.environment["files"] == {"sha256:1": "c.pt2"}
+    assert not running.runs.conclude("r")
+    assert command_text(running.commands.open("r")[0]) == "add c"
+
+
+def test_a_run_that_waits_for_its_device_can_be_changed_paused_and_stopped_without_a_worker(store: Store) -> None:
+    add_run(store, "r")
+    store.commands.issue("r", "b", Verb.PRIORITY, {"priority": -1})
+    store.commands.issue("r", "a", Verb.PAUSE)
+    store.commands.issue("r", None, Verb.PAUSE)
+    store.commands.settle_unclaimed()
+    assert states(store, "r") == ["paused", "paused", "queued"]
+    assert store.runs.get("r")[1][1].priority == -1
+    assert store.workers.claim_next("cpu") is None
+    store.commands.issue("r", None, Verb.RESUME)
+    assert store.workers.claim_next("cpu") == "r"
+
+    add_run(store, "s", created_at_s=6)
+    store.commands.issue("s", "a", Verb.STOP)
+    store.commands.issue("s", None, Verb.STOP)
+    store.commands.settle_unclaimed()
+    assert states(store, "s") == ["stopped"] * 3
+    assert store.commands.open("s") == []
+
+
+def test_a_run_that_was_paused_is_stopped_by_a_worker_that_writes_out_what_was_learnt(running: Store) -> None:
+    running.commands.issue("r", None, Verb.PAUSE)
+    running.commands.carry_out(running.commands.open("r")[0].id)
+    running.commands.issue("r", None, Verb.STOP)
+    running.commands.settle_unclaimed()
+    assert states(running, "r") == ["stopping"] * 3
+    assert running.workers.claim_next("cpu") == "r"
+    assert running.workers.register("r", ME) == 2
+    assert states(running, "r") == ["stopping"] * 3

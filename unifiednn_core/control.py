@@ -1,0 +1,191 @@
+"""What can be asked of runs that exist, and how files are taken in for them. The service is the door to it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from unifiednn_core import submission
+from unifiednn_core.clock import Clock
+from unifiednn_core.errors import BadInput, Finding, NotFound
+from unifiednn_core.home import Home
+from unifiednn_core.intake import client
+from unifiednn_core.intake.report import CheckReport, FileReport
+from unifiednn_core.lifecycle import State
+from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.spec import Hyperparameters, PolicySpec, RunSpec, SubModelSpec, parse_hyperparameters, parse_run
+from unifiednn_core.store import Store
+from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.schema import SubModelRow
+
+# Arguments of LR schedulers that are learning rates themselves.
+_LEARNING_RATE_ARGUMENTS = ("max_lr", "eta_min")
+
+
+class Control:
+    """Orders to runs. Each is acknowledged when its call returns, and then survives whatever happens.
+
+    All raise `NotFound` for what there is not, and `IllegalTransition` where the state does not allow it.
+    """
+
+    def __init__(self, home: Home, store: Store, clock: Clock):
+        self.home = home
+        self._store, self._clock = store, clock
+
+    def pause(self, run_id: str, submodel: str | None = None) -> State:
+        """Pause a run or one sub-model at its next step boundary; its device memory is freed."""
+        return self._store.commands.issue(run_id, submodel, Verb.PAUSE)
+
+    def resume(self, run_id: str, submodel: str | None = None) -> State:
+        """Let a paused run or sub-model, or an interrupted run, go on where it was."""
+        return self._store.commands.issue(run_id, submodel, Verb.RESUME)
+
+    def save(self, run_id: str, submodel: str | None = None) -> State:
+        """Write a checkpoint of a run's sub-models, or of one, now."""
+        return self._store.commands.issue(run_id, submodel, Verb.SAVE)
+
+    def stop(self, run_id: str, submodel: str | None = None) -> State:
+        """End a run or one sub-model and keep what was learnt."""
+        return self._store.commands.issue(run_id, submodel, Verb.STOP)
+
+    def discard(self, run_id: str, submodel: str | None = None) -> State:
+        """End a run or one sub-model and keep nothing of it: no model, no checkpoint."""
+        return self._store.commands.issue(run_id, submodel, Verb.DISCARD)
+
+    def retry(
+        self,
+        run_id: str,
+        submodel: str,
+        *,
+        learning_rate: float | None = None,
+        batch_split: int | None = None,
+        from_start: bool = False,
+    ) -> State:
+        """Try a failed sub-model again, from its last checkpoint or its start, with what is given changed.
+
+        Another learning rate scales those that its LR scheduler is given, too. Raises `BadInput` for a wrong value.
+        """
+        now = self._hyperparameters(run_id, submodel)
+        changed: dict[str, Any] = {}
+        if batch_split is not None:
+            changed["batch_split"] = batch_split
+        if learning_rate is not None:
+            changed["learning_rate"] = learning_rate
+            if now.lr_scheduler is not None:
+                factor = learning_rate / now.learning_rate
+                args = now.lr_scheduler.args
+                scaled = {name: args[name] * factor for name in _LEARNING_RATE_ARGUMENTS if name in args}
+                changed["lr_scheduler"] = {**now.lr_scheduler.model_dump(mode="json"), "args": args | scaled}
+        parse_hyperparameters(now.model_dump(mode="json") | changed)
+        return self._store.commands.issue(
+            run_id, submodel, Verb.RETRY, {"hyperparameters": changed, "from_start": from_start}
+        )
+
+    def set_priority(self, run_id: str, submodel: str, priority: int) -> State:
+        """Change the priority of a sub-model; raises `BadInput` for a wrong value."""
+        part = self._spec_of(run_id, submodel).model_dump(mode="json", exclude_none=True)
+        parse_run({"submodels": [part | {"priority": priority}]})
+        return self._store.commands.issue(run_id, submodel, Verb.PRIORITY, {"priority": priority})
+
+    def set_epochs(self, run_id: str, submodel: str, epochs: int) -> State:
+        """Change for how many epochs a sub-model trains; raises `BadInput` where it has begun more than that."""
+        hyperparameters = self._hyperparameters(run_id, submodel)
+        parse_hyperparameters(hyperparameters.model_dump(mode="json") | {"epochs": epochs})
+        row = next(row for row in self._store.runs.get(run_id)[1] if row.name == submodel)
+        begun = -(-row.steps_done // (row.steps_total // row.epochs))
+        schedule = hyperparameters.lr_scheduler
+        longest = schedule.args.get("total_steps") if schedule is not None and schedule.name == "one_cycle" else None
+        needed = epochs * (row.steps_total // row.epochs if schedule is not None and schedule.per == "step" else 1)
+        if epochs < begun:
+            raise _wrong("Epochs", "epochs", f"{submodel} is in epoch {begun} already.", f"Give {begun} or more.")
+        if isinstance(longest, int) and needed > longest:
+            message = f"OneCycleLR ends with an error after total_steps = {longest}; {epochs} epochs take {needed}."
+            raise _wrong("Epochs", "epochs", message, "Give fewer epochs, or start a new run from its checkpoint.")
+        return self._store.commands.issue(run_id, submodel, Verb.EPOCHS, {"epochs": epochs})
+
+    def reorder(self, run_id: str, names: Sequence[str]) -> State:
+        """Put the sub-models of a run into another order; raises `BadInput` where one is missing or unknown."""
+        known = [row.name for row in self._store.runs.get(run_id)[1]]
+        if sorted(names) != sorted(known):
+            raise _wrong("Order", "names", f"The order has to name each of {', '.join(known)} once.", "Name them all.")
+        return self._store.commands.issue(run_id, None, Verb.ORDER, {"names": list(names)})
+
+    def set_policy(self, run_id: str, policy: PolicySpec) -> State:
+        """Let another policy decide from the next step on; raises `BadInput` for an unknown one."""
+        policy_named(policy.name, policy.parameters)
+        return self._store.commands.issue(run_id, None, Verb.POLICY, {"policy": policy.model_dump(mode="json")})
+
+    def add_submodel(self, run_id: str, submodel: SubModelSpec, base: Path | None = None) -> State:
+        """Let one more network join a run, where the policy admits it; raises `BadInput` with all findings."""
+        run, rows = self._store.runs.get(run_id)
+        if submodel.name.lower() in {row.name.lower() for row in rows}:
+            message = f"Two sub-models would be called '{submodel.name}'."
+            raise _wrong("Name", f"submodels.{submodel.name}.name", message, "Give each its own name.")
+        settings = {key: value for key, value in run.spec.items() if key not in ("submodels", "policy")}
+        alone = RunSpec.model_validate({**settings, "submodels": [submodel.model_dump(mode="json")]})
+        resolved, report, files = self._admit(alone, base or Path.cwd())
+        row = submission.submodel_row(run_id, 0, alone, report)
+        part = resolved.submodels[0].model_dump(mode="json", exclude_none=True)
+        return self._store.commands.issue(run_id, None, Verb.ADD, {"submodel": part, "files": files}, row=row)
+
+    def checkpoint(self, run_id: str, submodel: str) -> Path:
+        """The newest checkpoint of a sub-model, one file; raises `NotFound` where there is none."""
+        self._row(run_id, submodel)
+        kept = sorted(self.home.checkpoints(run_id, submodel).glob("step-*.safetensors"))
+        if not kept:
+            raise NotFound(f"Sub-model '{submodel}' of run '{run_id}' has no checkpoint yet.")
+        return kept[-1]
+
+    def check(self, spec: RunSpec, base: Path | None = None) -> CheckReport:
+        """Look at everything that a spec names, in a process of its own; paths are relative to `base`."""
+        report = client.check(spec, base or Path.cwd(), self.home)
+        return report.model_copy(update={"findings": (*submission.own_findings(spec), *report.findings)})
+
+    # -- inside
+
+    def _admit(self, spec: RunSpec, base: Path) -> tuple[RunSpec, CheckReport, dict[str, str]]:
+        """Take the files of a spec into the library.
+
+        Returns the spec with files named by content, what was found, and the names under which they were handed in.
+        """
+        findings = submission.own_findings(spec)
+        read = client.check if findings else client.admit  # of a refused spec nothing is kept
+        report = read(spec, base, self.home)
+        errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
+        if errors:
+            raise BadInput(errors)
+        for written, file in report.files.items():
+            if file.report is not None and not written.startswith("sha256:"):
+                self._remember(file.report, file.filename)
+        references = {name: f"sha256:{file.sha256}" for name, file in report.files.items()}
+        known = {row.sha256: row.filename for row in self._store.library.files()}
+        filenames = {f"sha256:{file.sha256}": known[file.sha256] for file in report.files.values()}
+        return submission.with_files(spec, references), report, filenames
+
+    def _remember(self, report: FileReport, filename: str) -> None:
+        self._store.library.add_file(
+            sha256=report.sha256,
+            kind=report.kind,
+            filename=filename,
+            format=report.format,
+            size_bytes=report.size_bytes,
+            facts=dict(report.facts),
+        )
+
+    def _row(self, run_id: str, submodel: str) -> SubModelRow:
+        _, rows = self._store.runs.get(run_id)
+        row = {row.name: row for row in rows}.get(submodel)
+        if row is None:
+            raise NotFound(f"Run '{run_id}' has no sub-model '{submodel}'. It has: {', '.join(r.name for r in rows)}.")
+        return row
+
+    def _spec_of(self, run_id: str, submodel: str) -> SubModelSpec:
+        self._row(run_id, submodel)
+        spec = RunSpec.model_validate(self._store.runs.get(run_id)[0].spec)
+        return next(part for part in spec.submodels if part.name == submodel)
+
+    def _hyperparameters(self, run_id: str, submodel: str) -> Hyperparameters:
+        return self._spec_of(run_id, submodel).hyperparameters
+
+
+def _wrong(title: str, field: str, message: str, remedy: str) -> BadInput:
+    return BadInput([Finding(title=title, field=field, message=message, remedy=remedy)])

@@ -1,0 +1,73 @@
+"""Takes sub-models up where they were: reads their files and checkpoints, and opens their attempts in the store."""
+
+import traceback
+from dataclasses import dataclass
+
+from sqlalchemy.exc import OperationalError
+
+from unifiednn_core.lifecycle import Event, State
+from unifiednn_core.runtime.assembly import Ingredients, Workbench
+from unifiednn_core.runtime.ledger import Ledger
+from unifiednn_core.spec import RunSpec
+from unifiednn_core.store import Store
+from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.training.job import Standing, cause_of, remedy_of
+from unifiednn_core.training.rng import preserved
+from unifiednn_core.training.submodel import SubModel
+
+
+@dataclass(frozen=True, slots=True)
+class TakeUp:
+    """Brings sub-models from the store to the bench. One that cannot be read or put together fails alone."""
+
+    store: Store
+    run_id: str
+    bench: Workbench
+    ledger: Ledger
+
+    def all(self, run: RunRow, rows: list[SubModelRow], in_line: list[str]) -> list[tuple[SubModel, Standing]]:
+        """Sub-models that are ready to train, in order of `rows`; `in_line` names them as they wait."""
+        taken: list[tuple[SubModel, Standing]] = []
+        for row in rows:
+            read = self.read(run, row, peers=len(rows))
+            if read is None:
+                continue
+            try:
+                with preserved(self.bench.device):
+                    submodel = self.bench.add(read)
+            except Exception as error:
+                self._fail(row, error)
+                continue
+            standing = Standing(
+                in_line_since=in_line.index(row.name),
+                state=State.PAUSED if row.state == State.PAUSED.value else State.QUEUED,
+                service_s=row.service_s,
+                paused_s=row.paused_s,
+                captured_step=read.kept_step,
+            )
+            taken.append((submodel, standing))
+        return taken
+
+    def read(self, run: RunRow, row: SubModelRow, *, peers: int) -> Ingredients | None:
+        """Read one sub-model of `peers` and open its attempt; None, and it has failed, where that is not possible."""
+        spec = RunSpec.model_validate(run.spec)
+        part = next(part for part in spec.submodels if part.name == row.name)
+        try:
+            read = self.bench.read(spec, part, run.environment.get("files", {}))
+        except OperationalError:
+            raise
+        except Exception as error:
+            self._fail(row, error)
+            return None
+        attempts = self.store.workers.begin(self.run_id, {row.name: read.columns})
+        steps_per_epoch = row.steps_total // row.epochs
+        self.ledger.recorder.admit(row, attempts[row.name], steps_per_epoch=steps_per_epoch, peers=peers)
+        for note in read.notes:
+            self.ledger.recorder.note(row.name, "warning", note)
+        self.ledger.open.add(row.name)
+        return read
+
+    def _fail(self, row: SubModelRow, error: Exception) -> None:
+        traceback.print_exception(error)
+        self.ledger.open.discard(row.name)
+        self.store.runs.transition(self.run_id, row.name, Event.FAIL, cause=cause_of(error), remedy=remedy_of(error))

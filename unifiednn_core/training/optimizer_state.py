@@ -1,0 +1,68 @@
+"""The state of optimizers and LR schedulers as values: taken, put back, moved between host and device, bit for bit.
+
+torch's own `Optimizer.load_state_dict` casts floating state to the parameter's type and moves it to the parameter's
+device; NAdam's `mu_product`, float32 on the host, would come back as something else. So state is put back as it was.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from unifiednn_core.errors import BadCheckpoint
+from unifiednn_core.weights import host_tree
+
+# Counters that torch keeps on the host (torch/optim, with neither `capturable` nor `fused`).
+_ON_HOST = frozenset({"step", "mu_product"})
+# What a change of the learning rate scales: every entry of a parameter group that is one.
+_LEARNING_RATES = ("lr", "initial_lr", "max_lr", "min_lr")
+
+
+def packed(optimizer: Optimizer) -> dict[str, Any]:
+    """Host copy of `optimizer.state_dict()`."""
+    copied: dict[str, Any] = host_tree(optimizer.state_dict())
+    return copied
+
+
+def unpack(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Put state back that `packed` took; raises `BadCheckpoint` where it is another optimizer's."""
+    groups, saved = optimizer.param_groups, state["param_groups"]
+    sizes, saved_sizes = [len(group["params"]) for group in groups], [len(group["params"]) for group in saved]
+    if sizes != saved_sizes:
+        raise BadCheckpoint(
+            f"The optimizer of the checkpoint has {sum(saved_sizes)} parameters, this one has {sum(sizes)}. "
+            "Only its weights can be taken over."
+        )
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    for group, saved_group in zip(groups, saved, strict=True):
+        group.update({key: value for key, value in host_tree(saved_group).items() if key != "params"})
+    optimizer.state.clear()
+    for index, entries in state["state"].items():
+        optimizer.state[parameters[index]] = _on(entries, parameters[index])
+
+
+def follow_parameters(optimizer: Optimizer) -> None:
+    """Move the state to where the parameters now are."""
+    for parameter, entries in optimizer.state.items():
+        entries.update(_on(entries, parameter))
+
+
+def scale_learning_rates(optimizer: Optimizer, lr_scheduler: LRScheduler | None, factor: float) -> None:
+    """Multiply the learning rate and everything that it is computed from."""
+    for group in optimizer.param_groups:
+        group.update({key: group[key] * factor for key in _LEARNING_RATES if key in group})
+    if lr_scheduler is not None:
+        lr_scheduler.base_lrs = [rate * factor for rate in lr_scheduler.base_lrs]
+        lr_scheduler._last_lr = [rate * factor for rate in lr_scheduler._last_lr]
+
+
+def _on(entries: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
+    def placed(name: str, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return value.to(torch.device("cpu") if name in _ON_HOST else parameter.device)
+
+    return {name: placed(name, value) for name, value in entries.items()}

@@ -1,0 +1,115 @@
+"""How far a sub-model is: its data order, its cursor in it, and the sums that become the figures of the epoch."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unifiednn_core.hybrid.separator import EpochFigures
+from unifiednn_core.weights import host_tree
+
+
+class Tally:
+    """Loss and right answers of the steps since the last reading, left on the device until somebody reads."""
+
+    def __init__(self) -> None:
+        self._loss: Tensor | None = None
+        self._correct: Tensor | None = None
+        self._samples = self._labels = 0
+
+    def add(self, loss: Tensor, samples: int, correct: Tensor | None, labels: int) -> None:
+        """Count one batch of `samples` with its mean loss, and `correct` of `labels` answers."""
+        weighted = loss.double() * samples
+        self._loss = weighted if self._loss is None else self._loss + weighted
+        self._samples += samples
+        if correct is not None:
+            self._correct = correct if self._correct is None else self._correct + correct
+            self._labels += labels
+
+    def is_finite(self) -> bool:
+        """Whether all losses were numbers; the host waits for the device here."""
+        return self._loss is None or bool(torch.isfinite(self._loss))
+
+    def means(self) -> tuple[float | None, float | None]:
+        """Mean loss over samples and accuracy since the last call; the host waits for the device here."""
+        loss = None if self._loss is None else self._loss.item() / self._samples
+        accuracy = None if self._correct is None else self._correct.item() / self._labels
+        self._loss, self._correct, self._samples, self._labels = None, None, 0, 0
+        return loss, accuracy
+
+    def move(self, device: torch.device) -> None:
+        """Take the sums to a device."""
+        self._loss = None if self._loss is None else self._loss.to(device)
+        self._correct = None if self._correct is None else self._correct.to(device)
+
+    def state(self) -> dict[str, Any]:
+        """Host copy of the sums."""
+        sums = {"loss": self._loss, "correct": self._correct, "samples": self._samples, "labels": self._labels}
+        copied: dict[str, Any] = host_tree(sums)
+        return copied
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any]) -> "Tally":
+        """Sums that `state` gave, on the host."""
+        tally, sums = cls(), host_tree(state)
+        tally._loss, tally._correct = sums["loss"], sums["correct"]
+        tally._samples, tally._labels = sums["samples"], sums["labels"]
+        return tally
+
+
+@dataclass(slots=True)
+class Progress:
+    """What changes from step to step, beside weights, optimizer and RNG."""
+
+    generator: torch.Generator
+    """Of the data order."""
+    order: Tensor | None = None
+    """Permutation of the current epoch, int64 [samples]; None between epochs."""
+    cursor: int = 0
+    """Samples of `order` that were used."""
+    epochs_done: int = 0
+    steps_done: int = 0
+    figures: list[EpochFigures] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+
+    def next_batch(self, samples: int, size: int, device: torch.device) -> Tensor:
+        """Indices of the next batch, int64 [size] or fewer; an epoch begins with a permutation drawn on the CPU."""
+        if self.order is None:
+            self.order, self.cursor = torch.randperm(samples, generator=self.generator).to(device), 0
+        batch = self.order[self.cursor : self.cursor + size]
+        self.cursor += len(batch)
+        return batch
+
+    def move(self, device: torch.device) -> None:
+        """Take everything to a device that steps read there."""
+        self.order = None if self.order is None else self.order.to(device)
+        self.tally.move(device)
+
+    def data_state(self) -> dict[str, Any]:
+        """Host copy of generator, order and cursor."""
+        return {
+            "generator": self.generator.get_state(),
+            "order": host_tree(self.order),
+            "cursor": self.cursor,
+        }
+
+    def metrics_state(self) -> dict[str, Any]:
+        """Finished epochs and the sums of the current one."""
+        return {"figures": [asdict(row) for row in self.figures], "tally": self.tally.state()}
+
+    @classmethod
+    def of_state(cls, step: int, epoch: int, data: Mapping[str, Any], metrics: Mapping[str, Any]) -> "Progress":
+        """Progress that `data_state` and `metrics_state` gave, on the host."""
+        generator = torch.Generator()
+        generator.set_state(data["generator"])
+        return cls(
+            generator=generator,
+            order=host_tree(data["order"]),
+            cursor=data["cursor"],
+            epochs_done=epoch,
+            steps_done=step,
+            figures=[EpochFigures(**row) for row in metrics["figures"]],
+            tally=Tally.of_state(metrics["tally"]),
+        )
