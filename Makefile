@@ -11,7 +11,7 @@ app: .venv/app.stamp samples
 	$(BIN)/unifiednn app
 
 test: lint check-types check-imports samples browser
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 test-long: .venv/dev.stamp samples browser
 	$(BIN)/pytest -m "not gpu"

@@ -162,7 +162,7 @@ def checkpoint(run_id: RunId, submodel: SubModelName, to: Folder = Path()) -> No
         for left in reversed(range(COPY_TRIES)):
             source = service.checkpoint(run_id, submodel)
             try:
-                _print_path(_copied(source, to, f"{submodel}-{source.name}"))
+                _print_path(_copied(source, to, f"{run_id}-{submodel}-step-{_step(source)}.safetensors"))
                 return
             except FileNotFoundError:  # newer ones took its place while it was being looked for
                 if not left:
@@ -238,3 +238,7 @@ def _copied(source: Path, folder: Path, name: str) -> Path:
 
 def _print_path(path: Path) -> None:
     terminal.out.print(str(path), soft_wrap=True, markup=False, highlight=False)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.stem.removeprefix("step-"))

@@ -43,6 +43,10 @@ class Home:
         """Folder of the checkpoints of one sub-model."""
         return self.run(run_id) / "checkpoints" / submodel
 
+    def at_work(self, run_id: str) -> Path:
+        """File in which a worker marks what it is doing."""
+        return self.run(run_id) / "at_work"
+
     def create(self) -> "Home":
         """Make the folders; safe to call again."""
         for folder in (self.root, self.quarantine, self.files, self.root / "runs"):

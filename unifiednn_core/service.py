@@ -23,7 +23,7 @@ from unifiednn_core.scheduling.registry import PolicyCard, describe
 from unifiednn_core.spec import RunSpec, load_run
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import RunRow
-from unifiednn_core.store.workers import FRUITLESS_ATTEMPTS
+from unifiednn_core.store.workers import DEATHS_LIMIT
 from unifiednn_core.views import FileView, RunView, TrainedView
 
 __all__ = ["CheckReport", "FileReport", "PolicyCard", "Service"]
@@ -43,10 +43,10 @@ class Service(Control):
         launcher: Launcher,
         clock: Clock,
         *,
-        fruitless_limit: int = FRUITLESS_ATTEMPTS,
+        deaths_limit: int = DEATHS_LIMIT,
     ):
         super().__init__(home, store, clock)
-        self._supervisor = Supervisor(store, launcher, clock, fruitless_limit=fruitless_limit)
+        self._supervisor = Supervisor(store, launcher, clock, deaths_limit=deaths_limit)
 
     @classmethod
     def open(cls, home: Home | None = None) -> "Service":

@@ -4,7 +4,6 @@
 """
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -17,12 +16,14 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
 from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, checked_arguments, known
-from unifiednn_core.errors import BadInput, Finding
+from unifiednn_core.errors import BadInput
+from unifiednn_core.spec_findings import finding_of
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+DEFAULT_CHECKPOINT_PERIOD_S = 30.0
 MAX_SPEC_BYTES = 4 * 1024**2
 
 
@@ -152,12 +153,18 @@ class SubModelSpec(_Part):
 class CheckpointSpec(_Part):
     """How often progress is kept: after so many seconds or steps of the run, whichever comes first."""
 
-    every_s: Annotated[float, Field(gt=0)] | None = 30.0
+    every_s: Annotated[float, Field(gt=0)] | None = None
     every_steps: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default(cls, data: Any) -> Any:
+        """Nothing said is every 30 s."""
+        return {"every_s": DEFAULT_CHECKPOINT_PERIOD_S} if data == {} else data
 
     @model_validator(mode="after")
     def _some_period(self) -> Self:
-        if self.every_s is None and self.every_steps is None:
+        if self.every_s is None and self.every_steps is None:  # both were set to null
             raise PydanticCustomError(
                 "unknown_name", "Without a period nothing is kept. Give every_s, every_steps, or both.", {}
             )
@@ -256,45 +263,4 @@ def _parsed(part: type[_AnyPart], data: object) -> _AnyPart:
     try:
         return part.model_validate(data)
     except ValidationError as error:
-        raise BadInput([_finding(detail, data) for detail in error.errors()]) from None
-
-
-def _finding(detail: ErrorDetails, data: object) -> Finding:
-    context = detail.get("ctx", {})
-    field = str(context.get("field") or _field_path(detail["loc"], data) or "spec")
-    message, remedy = detail["msg"], "Correct this entry."
-    if detail["type"] in ("unknown_name", "duplicate_name"):  # our own messages end with the remedy
-        message, _, remedy = message.rpartition(". ") if message.count(". ") else (message, "", remedy)
-        message += "."
-    elif detail["type"] == "string_too_short":
-        message, remedy = "Nothing is given here.", "Choose or name one."
-    elif detail["type"] == "missing":
-        message, remedy = "This entry is missing.", "Add it."
-    elif detail["type"] == "extra_forbidden":
-        message, remedy = "There is no entry of this name.", "Remove it, or correct its spelling."
-    elif detail["type"] == "string_pattern_mismatch" and field.endswith("name"):
-        message = f"'{detail['input']}' cannot be a name."
-        remedy = "Use 1 to 64 letters, digits, '-' and '_', beginning with a letter or digit."
-    else:
-        message = f"{message}; it is {_short(detail['input'])}."
-    return Finding(title=field.rpartition(".")[2].replace("_", " ").capitalize(), field=field, message=message,
-                   remedy=remedy)  # fmt: skip
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _field_path(location: Sequence[str | int], data: object) -> str:
-    """Path with sub-models by name where they have one: `submodels.lenet.priority`."""
-    parts: list[str] = []
-    here = data
-    for key in location:
-        try:
-            here = here[key]  # type: ignore[index]
-        except (KeyError, IndexError, TypeError):
-            here = None
-        name = here.get("name") if isinstance(key, int) and isinstance(here, Mapping) else None
-        parts.append(name if isinstance(name, str) and name else str(key))
-    return ".".join(parts)
+        raise BadInput([finding_of(detail, data) for detail in error.errors()]) from None

@@ -6,6 +6,7 @@ import sys
 from typing import Protocol
 
 from unifiednn_core.home import Home
+from unifiednn_core.runtime.at_work import last_mark
 
 
 class Launcher(Protocol):
@@ -17,6 +18,10 @@ class Launcher(Protocol):
 
     def exit_code(self, run_id: str) -> int | None:
         """How the worker ended; None while it lives, or where this launcher did not start it."""
+        ...
+
+    def last_mark(self, run_id: str) -> str | None:
+        """What the last worker of a run was doing, as `NAME:DOING`; None where that is not known."""
         ...
 
     def close(self) -> None:
@@ -58,6 +63,10 @@ class LocalLauncher:
         """Exit code of a worker that was started here and has ended."""
         process = self._processes.get(run_id)
         return None if process is None else process.poll()
+
+    def last_mark(self, run_id: str) -> str | None:
+        """What the last worker of a run was doing; each leaves a mark in the run's folder."""
+        return last_mark(self._home.at_work(run_id))
 
     def close(self) -> None:
         """Let go of the workers; they go on."""

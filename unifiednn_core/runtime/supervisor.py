@@ -12,10 +12,10 @@ import psutil
 
 from unifiednn_core.clock import Clock
 from unifiednn_core.runtime.launchers import Launcher
-from unifiednn_core.runtime.liveness import alive, identity
+from unifiednn_core.runtime.liveness import alive, current, identity
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import RunRow
-from unifiednn_core.store.workers import FRUITLESS_ATTEMPTS, WorkerIdentity
+from unifiednn_core.store.workers import DEATHS_LIMIT, WorkerIdentity
 
 TICK_S = 0.5
 REGISTRATION_PATIENCE_S = 120.0  # loading torch from a cold disk takes tens of seconds
@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 class Supervisor:
     """Watches a store. `start` begins the thread, `tick` is one look."""
 
-    def __init__(self, store: Store, launcher: Launcher, clock: Clock, *, fruitless_limit: int = FRUITLESS_ATTEMPTS):
-        self._store, self._launcher, self._clock, self._fruitless_limit = store, launcher, clock, fruitless_limit
+    def __init__(self, store: Store, launcher: Launcher, clock: Clock, *, deaths_limit: int = DEATHS_LIMIT):
+        self._store, self._launcher, self._clock, self._deaths_limit = store, launcher, clock, deaths_limit
         self._coming_up: dict[tuple[str, int], float] = {}
         """When a claimed run was first seen without a worker, by a clock that nobody can set."""
         self._stop = threading.Event()
@@ -60,7 +60,7 @@ class Supervisor:
                 self._lose(run.id, cause, "Resume it: it goes on from its last checkpoints.")
         self._store.commands.settle_unclaimed()
         for device in self._store.workers.waited_for():
-            run_id = self._store.workers.claim_next(device)
+            run_id = self._store.workers.claim_next(device, current())
             if run_id is not None:
                 run, _ = self._store.runs.get(run_id)
                 try:
@@ -74,7 +74,8 @@ class Supervisor:
                     self._lose(run_id, cause, "Correct that on this machine, then resume it.")
 
     def _lose(self, run_id: str, cause: str, remedy: str) -> None:
-        self._store.workers.lose(run_id, cause, remedy, fruitless_limit=self._fruitless_limit)
+        died_at = self._launcher.last_mark(run_id)
+        self._store.workers.lose(run_id, cause, remedy, died_at=died_at, deaths_limit=self._deaths_limit)
 
     def _watch(self) -> None:
         while not self._stop.wait(TICK_S):
@@ -92,6 +93,8 @@ class Supervisor:
         code = self._launcher.exit_code(run.id)
         if code is not None:
             return f"The worker ended with exit code {code} before it could register. {log}"
+        if run.claimer is not None and not alive(WorkerIdentity(**run.claimer)):
+            return "The process that was starting its worker died."
         seen_at_s = self._coming_up.setdefault((run.id, run.attempt), self._clock.monotonic_s())
         if self._clock.monotonic_s() - seen_at_s > REGISTRATION_PATIENCE_S:
             del self._coming_up[run.id, run.attempt]

@@ -7,6 +7,7 @@ from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.lifecycle import Event, State
 from unifiednn_core.runtime.assembly import Ingredients, Workbench
+from unifiednn_core.runtime.at_work import AtWork
 from unifiednn_core.runtime.ledger import Ledger
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.store import Store
@@ -24,11 +25,13 @@ class TakeUp:
     run_id: str
     bench: Workbench
     ledger: Ledger
+    at_work: AtWork
 
     def all(self, run: RunRow, rows: list[SubModelRow], in_line: list[str]) -> list[tuple[SubModel, Standing]]:
         """Sub-models that are ready to train, in order of `rows`; `in_line` names them as they wait."""
         taken: list[tuple[SubModel, Standing]] = []
         for row in rows:
+            self.at_work.mark(row.name, "loading")
             read = self.read(run, row, peers=len(rows))
             if read is None:
                 continue
@@ -46,6 +49,7 @@ class TakeUp:
                 captured_step=read.kept_step,
             )
             taken.append((submodel, standing))
+        self.at_work.clear()
         return taken
 
     def read(self, run: RunRow, row: SubModelRow, *, peers: int) -> Ingredients | None:

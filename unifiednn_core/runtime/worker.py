@@ -26,6 +26,7 @@ from unifiednn_core.lifecycle import ENDED, Event, State
 from unifiednn_core.memory.samplers import NVML_DEVICE, NVML_PROCESS, GpuSampler, MemorySample, process_memory
 from unifiednn_core.runtime import liveness
 from unifiednn_core.runtime.assembly import Workbench, in_line
+from unifiednn_core.runtime.at_work import AtWork
 from unifiednn_core.runtime.ledger import Ledger
 from unifiednn_core.runtime.orders_of import joins, order_of
 from unifiednn_core.runtime.takeup import TakeUp
@@ -55,9 +56,10 @@ class Worker:
         torch.set_num_threads(self._threads)
         bench = Workbench(home, run_id, resolve(spec.device))
         self._bench, self._step_limit_s = bench, spec.step_limit_s
+        self._at_work = AtWork(home.at_work(run_id))
         self._ledger = Ledger(store, run_id, bench, self._clock)
         self._ledger.recorder.seen(run.memory_source, run.peak_memory_bytes)
-        self._take_up = TakeUp(store, run_id, bench, self._ledger)
+        self._take_up = TakeUp(store, run_id, bench, self._ledger, self._at_work)
         self._clear_for_retries()
         last_turns, alive = store.telemetry.last_turns(run_id), [row for row in rows if State(row.state) not in ENDED]
         taken = self._take_up.all(run, alive, in_line([row.name for row in alive], last_turns))
@@ -70,6 +72,7 @@ class Worker:
             report=self._ledger.report,
             standings={submodel.name: standing for submodel, standing in taken},
             checkpoint=spec.checkpoint,
+            mark=self._at_work.mark,
             elapsed_s=self._elapsed_s(run.started_at_s, max(last_turns.values(), default=0.0)),
         )
         self._ledger.attach(self._engine)

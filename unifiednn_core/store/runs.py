@@ -91,7 +91,7 @@ class Runs:
         self._record(run_id, submodel, {**columns, "artifact_at_s": self._clock.utc_s()})
 
     def record_checkpoint(self, run_id: str, submodel: str, *, name: str, step: int, size_bytes: int) -> None:
-        """Record the newest checkpoint of a sub-model: its worker has not worked in vain."""
+        """Record the newest checkpoint of a sub-model."""
         columns = {"checkpoint": name, "checkpoint_step": step, "checkpoint_bytes": size_bytes}
         self._record(run_id, submodel, {**columns, "checkpoint_at_s": self._clock.utc_s()})
 
@@ -189,7 +189,6 @@ class Runs:
             row = submodel_of(session, run_id, submodel)
             for name, value in columns.items():
                 setattr(row, name, value)
-            run_of(session, run_id).fruitless_attempts = 0
 
     def _history(self, session: Session, run_id: str, submodel: str | None, what: str) -> list[str]:
         of_this = (EventRow.run_id == run_id) & (EventRow.submodel.is_(None) if submodel is None
@@ -224,5 +223,5 @@ def submodels_of(run_id: str) -> Any:
 
 def release_worker(run: RunRow) -> None:
     """Nobody works on the run any more, and it holds no device."""
-    run.now_submodel = run.now_reason = None
+    run.now_submodel = run.now_reason = run.claimer = None
     run.heartbeat_at_s = run.worker_pid = run.worker_started_at_s = run.worker_boot_id = None

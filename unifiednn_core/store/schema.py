@@ -32,8 +32,10 @@ class RunRow(Base):
     spec: Mapped[dict[str, Any]]
     attempt: Mapped[int] = mapped_column(default=0)
     """Workers that took it up."""
-    fruitless_attempts: Mapped[int] = mapped_column(default=0)
-    """Workers in a row that died before they kept anything new."""
+    died_at: Mapped[str | None]
+    """What the last worker that died was doing, as `NAME:DOING`."""
+    deaths_there: Mapped[int] = mapped_column(default=0)
+    """Workers in a row that died at the very same."""
     threads: Mapped[int | None]
     cause: Mapped[str | None]
     remedy: Mapped[str | None]
@@ -51,6 +53,8 @@ class RunRow(Base):
     worker_started_at_s: Mapped[float | None]
     worker_boot_id: Mapped[str | None]
     heartbeat_at_s: Mapped[float | None]
+    claimer: Mapped[dict[str, Any] | None]
+    """Who is starting a worker: columns of `WorkerIdentity`, until the worker is known."""
 
 
 class SubModelRow(Base):

@@ -1,7 +1,7 @@
 """Who works on what: runs are claimed for a device, workers register, and are lost."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import or_, select
@@ -13,8 +13,9 @@ from unifiednn_core.store.database import Database
 from unifiednn_core.store.runs import Runs, release_worker, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import AttemptRow, RunRow
 
-# Workers in a row that died with the same sub-model at work, and nothing new kept, before it is taken for the culprit.
-FRUITLESS_ATTEMPTS = 3
+# Workers in a row that died at the very same step of the same sub-model before it is taken for the culprit. Somebody
+# who kills workers from outside hardly meets the same step so often.
+DEATHS_LIMIT = 5
 
 # A claim sets the first heartbeat; until then no worker knows of a run.
 _CLAIMED = (RunRow.heartbeat_at_s.is_not(None), RunRow.state.not_in([state.value for state in ENDED]))
@@ -37,8 +38,11 @@ class Workers:
     def __init__(self, database: Database, runs: Runs, clock: Clock):
         self._database, self._runs, self._clock = database, runs, clock
 
-    def claim_next(self, device: str) -> str | None:
-        """Take the oldest waiting run for `device`, if no other run holds it; atomic between all supervisors."""
+    def claim_next(self, device: str, claimer: WorkerIdentity | None = None) -> str | None:
+        """Take the oldest waiting run for `device`, if no other run holds it; atomic between all supervisors.
+
+        `claimer` is the process that is going to start its worker: should it die before, the run is taken back.
+        """
         with self._database.write() as session:
             on_device = RunRow.device == device
             if session.scalar(select(RunRow.id).where(on_device, *_CLAIMED).limit(1)) is not None:
@@ -49,6 +53,7 @@ class Workers:
                 return None
             self._runs.transition_in(session, run.id, None, Event.CLAIM)
             run.heartbeat_at_s = self._clock.utc_s()
+            run.claimer = None if claimer is None else asdict(claimer)
             return run.id
 
     def waited_for(self) -> list[str]:
@@ -108,20 +113,23 @@ class Workers:
         with self._database.read() as session:
             return list(session.scalars(select(RunRow).where(*_CLAIMED)))
 
-    def lose(self, run_id: str, cause: str, remedy: str, *, fruitless_limit: int = FRUITLESS_ATTEMPTS) -> None:
+    def lose(
+        self, run_id: str, cause: str, remedy: str, *, died_at: str | None = None, deaths_limit: int = DEATHS_LIMIT
+    ) -> None:
         """Record that the worker of a run died; the run is queued again where it recovers by itself.
 
-        Where `fruitless_limit` workers in a row died before anything new was kept, the sub-model that held the device
-        is taken for the culprit and fails; where none held it, the run waits for a person.
+        `died_at` is what it was doing, as `NAME:DOING`. Where `deaths_limit` workers in a row died at the very same,
+        the sub-model of that name is taken for the culprit and fails; without a name the run waits for a person.
         """
         with self._database.write() as session:
             run = run_of(session, run_id)
             if State(run.state) in ENDED or run.heartbeat_at_s is None:
                 return
-            run.fruitless_attempts += 1
-            hopeless, culprit = run.fruitless_attempts >= fruitless_limit, run.now_submodel
-            if hopeless and culprit is not None:
-                self._blame(session, run, culprit, cause)
+            run.deaths_there = run.deaths_there + 1 if run.died_at == died_at else 1
+            run.died_at = died_at
+            hopeless = run.deaths_there >= deaths_limit
+            if hopeless and died_at is not None:
+                self._blame(session, run, died_at, cause)
                 hopeless = False
             self._runs.transition_in(session, run_id, None, Event.LOSE, cause=cause, remedy=remedy)
             for row in session.scalars(submodels_of(run_id)):
@@ -129,7 +137,7 @@ class Workers:
                     self._runs.transition_in(session, run_id, row.name, Event.LOSE)
             release_worker(run)
             if hopeless:
-                run.fruitless_attempts = 0
+                run.deaths_there = 0
             elif run.spec.get("recovery", "auto") == "auto":
                 self._runs.note(session, run_id, None, "recovery", f"{cause} It goes on from its last checkpoints.")
                 self._runs.transition_in(session, run_id, None, Event.RESUME)
@@ -138,14 +146,14 @@ class Workers:
         """Take one sub-model out of its run before the worker, which cannot end it, ends itself."""
         with self._database.write() as session:
             self._runs.transition_in(session, run_id, submodel, Event.FAIL, cause=cause, remedy=remedy)
-            run_of(session, run_id).fruitless_attempts = 0
 
-    def _blame(self, session: Session, run: RunRow, submodel: str, cause: str) -> None:
+    def _blame(self, session: Session, run: RunRow, died_at: str, cause: str) -> None:
+        submodel, _, doing = died_at.partition(":")
+        found = f"{run.deaths_there} workers in a row died at {doing} of {submodel}. Last: {cause}"
+        remedy = "It may need more memory than there is: retry it with a larger batch split. The others go on."
         if State(submodel_of(session, run.id, submodel).state) not in ENDED:
-            found = f"{run.fruitless_attempts} workers in a row died while {submodel} held the device. Last: {cause}"
-            remedy = "It may need more memory than there is: retry it with a larger batch split. The others go on."
             self._runs.transition_in(session, run.id, submodel, Event.FAIL, cause=found, remedy=remedy)
-        run.fruitless_attempts = 0
+        run.died_at, run.deaths_there = None, 0
 
 
 def _set_worker(run: RunRow, worker: WorkerIdentity) -> None:

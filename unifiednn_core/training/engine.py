@@ -43,12 +43,14 @@ class Engine:
         standings: Mapping[str, Standing] | None = None,
         checkpoint: CheckpointSpec | None = None,
         elapsed_s: float = 0.0,
+        mark: Callable[[str, str], object] = lambda name, doing: None,
     ):
         """`submodels` come in order of arrival; `standings` says where those stand that were trained before,
         `elapsed_s` how long ago their run began. Without `checkpoint` nothing is captured unless somebody asks.
+        `mark` is told before each step whose it is, and which.
         """
         self._hybrid, self._policy, self._device, self._threads = hybrid, policy, device, threads
-        self._report, self._clock = report, clock or RealClock()
+        self._report, self._mark, self._clock = report, mark, clock or RealClock()
         self._started_s = self._clock.monotonic_s() - elapsed_s
         self._roster = Roster(submodels, standings or {}, self.now_s())
         self._orders: deque[AnyOrder] = deque()
@@ -168,6 +170,7 @@ class Engine:
         self._settle(job, failure)
 
     def _step(self, submodel: SubModel) -> None:
+        self._mark(submodel.name, f"step {submodel.steps_done + 1}")
         self._beat(submodel.name)
         self._report(submodel.step())
         self._steps += 1

@@ -23,6 +23,9 @@ class Launcher:
     def exit_code(self, run_id: str) -> int | None:
         return self.exit_codes.get(run_id)
 
+    def last_mark(self, run_id: str) -> str | None:
+        return None
+
     def close(self) -> None:
         raise NotImplementedError
 

@@ -9,7 +9,7 @@ from unifiednn_core.clock import SimulatedClock
 from unifiednn_core.home import Home
 from unifiednn_core.lifecycle import Event
 from unifiednn_core.store import Store
-from unifiednn_core.store.workers import FRUITLESS_ATTEMPTS, WorkerIdentity
+from unifiednn_core.store.workers import DEATHS_LIMIT, WorkerIdentity
 
 ME = WorkerIdentity(1, 1.0, "boot")
 
@@ -116,33 +116,31 @@ def test_what_was_paused_is_still_paused_after_a_death(store: Store) -> None:
     assert states(store, "r") == ["queued", "paused", "queued"]
 
 
-def die(store: Store, run_id: str, at_work: str | None) -> None:
+def die(store: Store, run_id: str, died_at: str | None) -> None:
     take_up(store, run_id)
-    store.runs.update(run_id, now_submodel=at_work)
-    store.workers.lose(run_id, "It died.", "Again.")
+    store.workers.lose(run_id, "It died.", "Again.", died_at=died_at)
 
 
-def test_who_takes_the_worker_down_again_and_again_fails_alone(store: Store) -> None:
+def test_who_takes_the_worker_down_at_the_same_step_again_and_again_fails_alone(store: Store) -> None:
     add_run(store, "r")
-    for _ in range(FRUITLESS_ATTEMPTS):
+    for _ in range(DEATHS_LIMIT):
         assert states(store, "r") == ["queued"] * 3
-        die(store, "r", at_work="b")
+        die(store, "r", "b:step 7")
     assert states(store, "r") == ["queued", "queued", "failed"]
-    assert "held the device" in (store.runs.get("r")[1][1].cause or "")
+    assert "died at step 7 of b" in (store.runs.get("r")[1][1].cause or "")
 
 
-def test_a_new_checkpoint_shows_that_it_goes_forward(store: Store) -> None:
+def test_who_is_only_there_when_somebody_kills_the_worker_is_not_blamed(store: Store) -> None:
     add_run(store, "r")
-    for step in range(1, 3 * FRUITLESS_ATTEMPTS):
-        die(store, "r", at_work="b")
-        store.runs.record_checkpoint("r", "b", name="c", step=step, size_bytes=1)
+    for step in range(3 * DEATHS_LIMIT):
+        die(store, "r", f"b:step {step // (DEATHS_LIMIT - 1)}")
     assert states(store, "r") == ["queued"] * 3
 
 
 def test_deaths_before_anybody_trains_end_in_a_question_not_in_a_loop(store: Store) -> None:
     add_run(store, "r")
-    for _ in range(FRUITLESS_ATTEMPTS):
-        die(store, "r", at_work=None)
+    for _ in range(DEATHS_LIMIT):
+        die(store, "r", None)
     assert states(store, "r") == ["interrupted"] * 3
 
 
