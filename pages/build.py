@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts, frame, hyper_form, markup, policy_form, submodel_form, submodel_list, wording
+from pages._ui import actions, drafts, frame, markup, policy_form, submodel_form, submodel_list, wording
 from unifiednn_core.errors import NotFound, UnifiedNNError
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.units import memory_text
@@ -88,7 +88,7 @@ def _submodels(draft: drafts.Document) -> drafts.Document:
     if edit is not None:
         _open_editor(edit)
     if not listed:
-        st.html(f'<div class="u-faint u-small">{markup.text("Add the first network, or try the demo.")}</div>')
+        st.html(markup.small("Add the first network, or try the demo."))
     if _EDITOR not in st.session_state:
         if st.button("Add sub-model", key="add", icon=":material/add:", type="secondary" if listed else "primary"):
             _open_editor(None)
@@ -112,11 +112,12 @@ def _editor(draft: drafts.Document) -> drafts.Document:
             _close_editor()
             st.rerun()
         if save:
-            found = hyper_form.unapplied(f"sub{number}-hyper") or submodel_form.findings_of(entered, taken)
+            found = submodel_form.findings_of(entered, taken, key=f"sub{number}")
             if not found:
                 _close_editor()
                 return drafts.put(draft, at, entered)
-            st.html(markup.findings(found))
+            submodel_form.tell(found, key=f"sub{number}")
+            st.rerun()
     return draft
 
 

@@ -14,11 +14,14 @@ def main() -> None:
     frame.page("Library")
     files, trained = frame.service().files(), frame.service().trained()
     st.html(markup.title("Library", markup.note("Every file is kept once, by its content.")))
-    models, data, done = st.tabs(["Models", "Data", "Trained models"], key="library-tabs")
+    tabs = st.tabs(["Models", "Data", "Checkpoints", "Trained models"], key="library-tabs")
+    models, data, checkpoints, done = tabs
     with models:
-        _files([file for file in files if file.kind != "data"], "model", uploads.MODEL_SUFFIXES)
+        _files([file for file in files if file.kind in ("model", "weights")], "model", uploads.MODEL_SUFFIXES)
     with data:
         _files([file for file in files if file.kind == "data"], "data set", uploads.DATA_SUFFIXES)
+    with checkpoints:
+        _files([file for file in files if file.kind == "checkpoint"], "checkpoint", uploads.CHECKPOINT_SUFFIXES)
     with done:
         _trained(trained)
 
@@ -29,7 +32,9 @@ def _files(files: Sequence[FileView], thing: str, suffixes: tuple[str, ...]) -> 
     if taken_in is not None:
         st.rerun()
     if not files:
-        st.html(markup.empty(f"No {thing} yet", f"Add a {thing} above, or try the demo: it brings its own."))
+        st.html(markup.empty(f"No {thing} yet", wording.EMPTY_LIBRARY[thing]))
+        if thing == "checkpoint":
+            return
         with st.container(horizontal=True, horizontal_alignment="center"):
             actions.demo_button(f"demo-{key}", primary=False)
         return
@@ -52,8 +57,14 @@ def _files(files: Sequence[FileView], thing: str, suffixes: tuple[str, ...]) -> 
 def facts(file: FileView) -> str:
     """What is known of a file, on one line of HTML."""
     known, parts = file.facts, []
-    if isinstance(weights := known.get("parameters"), int):
+    if isinstance(weights := known.get("parameters", known.get("elements")), int):
         parts.append(f"{weights:,} weights")
+    if isinstance(submodel := known.get("submodel"), str):
+        parts.append(f"of {markup.text(submodel)}")
+    if isinstance(step := known.get("step"), int):
+        parts.append(f"step {step:,}")
+    if isinstance(optimizer := known.get("optimizer"), str):
+        parts.append(markup.text(optimizer))
     if isinstance(samples := known.get("samples"), int):
         parts.append(wording.count_text(samples, "sample"))
     if isinstance(shape := known.get("input_shape"), list | tuple) and shape:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, run_rows, submodels, wording
+from pages._ui import actions, frame, markup, run_rows, stop_dialog, submodels, wording
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.units import duration_text, percent_text
 from unifiednn_core.views import RunView
@@ -16,7 +16,7 @@ LIVE_PERIOD_S, IDLE_PERIOD_S = 1.0, 5.0
 def main() -> None:
     """Draw the page; it looks again every second while something trains, every five otherwise."""
     frame.page("Now")
-    actions.stop_dialog()
+    stop_dialog.draw()
     live = _any_live(frame.service().runs())
     st.fragment(run_every=LIVE_PERIOD_S if live else IDLE_PERIOD_S)(draw)(live)
 
@@ -35,7 +35,7 @@ def draw(live: bool) -> None:
         return
     _head(active, queued)
     if not active:
-        st.html(f'<div class="u-faint u-small">{markup.text(wording.NOTHING_RUNS)}</div>')
+        st.html(markup.small(wording.NOTHING_RUNS))
     for run in active:
         _active_card(run)
     if queued:
@@ -77,7 +77,7 @@ def _active_card(run: RunView) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             beside = f"{markup.state_badge(run.state)}{markup.note(run.policy_text)}"
             st.html(f'<div class="u-line"><b style="font-size:1.1rem">{markup.text(run.name)}</b>{beside}</div>')
-            actions.state_buttons(run.run_id, run.name, run.state)
+            actions.state_buttons(run.run_id, run.name, run.actions)
             if st.button("Open", key=f"open-{run.run_id}", type="primary", icon=":material/monitoring:"):
                 actions.open_run(run.run_id)
         if run.heartbeat_age_s is not None and run.heartbeat_age_s > wording.STALE_AFTER_S:

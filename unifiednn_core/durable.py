@@ -1,6 +1,7 @@
 """Files that outlive a power cut."""
 
 import os
+import secrets
 import shutil
 from pathlib import Path
 
@@ -17,10 +18,11 @@ def sync_folder(folder: Path) -> None:
     _sync(folder)
 
 
-def copy_into(source: Path, folder: Path) -> Path:
-    """Copy a file into a folder under its own name; there it is whole or not at all. Raises `OSError`."""
+def copy_into(source: Path, folder: Path, name: str | None = None) -> Path:
+    """Copy a file into a folder, by default under its own name; there it is whole or not at all. Raises `OSError`."""
     failpoints.passing("download.before_copy")
-    target, temporary = folder / source.name, folder / f".{source.name}.part"
+    target = folder / (name or source.name)
+    temporary = folder / f".{target.name}.{secrets.token_hex(4)}.part"
     try:
         shutil.copyfile(source, temporary)
         sync_file(temporary)

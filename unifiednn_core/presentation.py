@@ -46,6 +46,7 @@ def run_view(
         submodels=tuple(_submodel_view(run, row, now_s, history) for row in submodels),
         actions=actions(State(run.state)) - {Event.RETRY},  # it is asked of the sub-model that failed
         attempt=run.attempt,
+        recoveries=run.recoveries,
         checkpoint_text=_period_text(CheckpointSpec.model_validate(run.spec.get("checkpoint", {}))),
         recovery=run.spec.get("recovery", "auto"),
         waiting_commands=tuple(
@@ -173,6 +174,7 @@ def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History
     return SubModelView(
         name=row.name,
         arrival=row.arrival,
+        number=row.number,
         state=State(row.state),
         priority=row.priority,
         model_format=row.model_format,

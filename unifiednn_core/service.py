@@ -200,6 +200,16 @@ class Service(Control):
         """Copy the zip of a separated model into a folder, whole or not at all; raises `NotFound`, `OSError`."""
         return copy_into(self.artifact(run_id, submodel), folder)
 
+    def download_checkpoint(self, run_id: str, submodel: str, folder: Path) -> Path:
+        """Copy the newest checkpoint of a sub-model into a folder, whole or not at all; raises `NotFound`, `OSError`."""
+        while True:
+            newest = self.checkpoint(run_id, submodel)
+            try:
+                return copy_into(newest, folder, f"{run_id}-{submodel}-{newest.name}")
+            except FileNotFoundError:
+                if newest.exists():  # it is the folder that is not there
+                    raise  # else a newer one took its place while it was being copied
+
     # -- inside
 
     def _take_in(self, path: Path, filename: str, kinds: Sequence[str]) -> FileView:

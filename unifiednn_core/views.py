@@ -32,6 +32,9 @@ class SubModelView:
 
     name: str
     arrival: int
+    """Place in line, from 0; a person can change it."""
+    number: int
+    """Place in which it came; its colour and sign go by it."""
     state: State
     priority: int
     model_format: str
@@ -67,7 +70,7 @@ class SubModelView:
     batch_size: int | None = None
     batch_split: int = 1
     redone_steps: int = 0
-    """Steps that were lost with a worker and trained once more; none of them counts twice anywhere."""
+    """Steps that are void, because they were lost with a worker or a retry began before them; none counts anywhere."""
     # Curves over epochs trained (a fraction inside an epoch); filled by `observe`, empty in lists of runs.
     loss: Series = Series()
     test_loss_curve: Series = Series()
@@ -94,7 +97,7 @@ class CommandView:
 
     submodel: str | None
     text: str
-    """As people read it: "priority 3"."""
+    """As people read it: "priority 3 for lenet"."""
     issued_at_s: float
 
 
@@ -122,6 +125,8 @@ class RunView:
     """What a person can do to the run now."""
     attempt: int = 0
     """1 is the first worker, 2 the one after a first pause or death; 0 before there was one."""
+    recoveries: int = 0
+    """How often it went on by itself after its worker had died."""
     checkpoint_text: str = ""
     """How often progress is kept: "every 30 s"."""
     recovery: str = "auto"

@@ -1,16 +1,17 @@
-"""What a person does to runs: pause, resume, stop (asked once more), try the demo, submit."""
+"""What a person does to runs: pause, resume, save, stop (asked once more), retry, try the demo, submit."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Set
 
 import streamlit as st
 
-from pages._ui import frame, markup, wording
+from pages._ui import dialogs, frame, markup, wording
 from unifiednn_core.errors import BadInput, UnifiedNNError
-from unifiednn_core.lifecycle import Event, State, actions
+from unifiednn_core.lifecycle import Event
 from unifiednn_core.spec import RunSpec
 
 RUN_PAGE, BUILD_PAGE, LIBRARY_PAGE, NOW_PAGE = "pages/run.py", "pages/build.py", "pages/library.py", "pages/now.py"
-_STOPPING = "stop_asked_for"  # (run id, run name, sub-model or None) while the dialog is open
+# Discarding stands behind "Stop", and retries beside the cause of the failure.
+BUTTONS = (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP)
 
 
 def show_error(error: UnifiedNNError) -> None:
@@ -22,17 +23,23 @@ def show_error(error: UnifiedNNError) -> None:
 
 
 def state_buttons(
-    run_id: str, run_name: str, state: State, submodel: str | None = None, *, icons: bool = False
+    run_id: str,
+    run_name: str,
+    allowed: Set[Event],
+    submodel: str | None = None,
+    *,
+    icons: bool = False,
+    primary: bool = False,
 ) -> None:
-    """Buttons that this state allows, in fixed order. Called in a fragment or in a page.
+    """Buttons for what is allowed, in fixed order. Called in a fragment or in a page.
 
     `icons` draws them small, for a container that hides their words (its key begins with "icons-").
     A stop opens the dialog of `stop_dialog`; everything else is done at once, and the screen redrawn.
     """
-    allowed = actions(state)
-    for event, (verb, icon) in wording.VERBS.items():
+    for event in BUTTONS:
         if event not in allowed:
             continue
+        verb, icon = wording.VERBS[event]
         label = f"{verb} {wording.plain(submodel or run_name)}" if icons else verb
         key = f"{event}-{run_id}-{submodel or ''}"
         if not st.button(
@@ -40,41 +47,35 @@ def state_buttons(
             icon=f":material/{icon}:",
             key=key,
             help=label if icons else None,
-            type="tertiary" if icons else "secondary",
+            type="tertiary" if icons else "primary" if primary else "secondary",
         ):
             continue
         if event is Event.STOP:
-            st.session_state[_STOPPING] = (run_id, run_name, submodel)
+            dialogs.ask("stop", run_id, submodel)
         else:
-            _carry_out(event, run_id, submodel)
+            carry_out(event, run_id, submodel)
         st.rerun()
 
 
-def stop_dialog() -> None:
-    """Open the question whether to stop, if it was asked for. Call it once, in the body of the page.
+def carry_out(event: Event, run_id: str, submodel: str | None) -> None:
+    """Ask the service for it; a refusal is shown by `show_refusals`."""
+    service = frame.service()
+    calls = {
+        Event.PAUSE: service.pause,
+        Event.RESUME: service.resume,
+        Event.SAVE: service.save,
+        Event.STOP: service.stop,
+        Event.DISCARD: service.discard,
+    }
+    attempt(lambda: calls[event](run_id, submodel))
 
-    It stands outside the ticking fragment because a tick would close a dialog of its own.
-    """
-    wanted = st.session_state.get(_STOPPING)
-    if wanted is None:
-        return
-    run_id, run_name, submodel = wanted
-    what = submodel or run_name
-    survives = wording.STOP_SUBMODEL if submodel else wording.STOP_RUN
 
-    @st.dialog("Stop training?", on_dismiss=_forget_stop)
-    def ask() -> None:
-        st.html(f"<p>{markup.bold(what)}: {markup.text(survives)}</p>")
-        with st.container(horizontal=True, horizontal_alignment="right"):
-            if st.button("Keep training", key="stop-no"):
-                _forget_stop()
-                st.rerun()
-            if st.button("Stop and keep results", key="stop-yes", type="primary", icon=":material/stop:"):
-                _forget_stop()
-                _carry_out(Event.STOP, run_id, submodel)
-                st.rerun()
-
-    ask()
+def attempt(call: Callable[[], object]) -> None:
+    """Make a call of the service; a refusal, because the state moved on since the drawing, is shown afterwards."""
+    try:
+        call()
+    except UnifiedNNError as error:
+        st.session_state["refusals"] = [*st.session_state.get("refusals", ()), str(error)]
 
 
 def demo_button(key: str, *, primary: bool) -> None:
@@ -116,20 +117,3 @@ def show_refusals() -> None:
     """Show what the last action was refused for, once."""
     for message in st.session_state.pop("refusals", ()):
         st.toast(wording.plain(message), icon=":material/info:")
-
-
-def _carry_out(event: Event, run_id: str, submodel: str | None) -> None:
-    service = frame.service()
-    calls = {Event.PAUSE: service.pause, Event.RESUME: service.resume, Event.STOP: service.stop}
-    try:
-        calls[event](run_id, submodel)
-    except UnifiedNNError as error:  # the state moved on between the drawing of the button and the click
-        _refuse([str(error)])
-
-
-def _refuse(messages: Iterable[str]) -> None:
-    st.session_state["refusals"] = [*st.session_state.get("refusals", ()), *messages]
-
-
-def _forget_stop() -> None:
-    st.session_state.pop(_STOPPING, None)

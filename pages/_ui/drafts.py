@@ -2,15 +2,16 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pages._ui.wording import count_text
 from unifiednn_core.errors import BadInput, Finding
-from unifiednn_core.spec import RunSpec, parse_run
+from unifiednn_core.spec import RunSpec, SubModelSpec, parse_run
 from unifiednn_core.views import FileView
 
 Document = dict[str, Any]
+ENTRIES = frozenset(SubModelSpec.model_fields)
 
 
 def new() -> Document:
@@ -55,6 +56,16 @@ def spec_or_findings(document: Mapping[str, Any]) -> tuple[RunSpec | None, tuple
         return None, error.findings
 
 
+def findings_by_entry(found: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """Findings about one sub-model by the entry of it that they are about; "" where they name none."""
+    by_entry: dict[str, list[Finding]] = {}
+    for finding in found:
+        path = finding.field.split(".")
+        entry = path[2] if path[0] == "submodels" and len(path) > 2 else path[0] if path[0] in ENTRIES else ""
+        by_entry.setdefault(entry, []).append(finding)
+    return by_entry
+
+
 def free_name(filename: str, taken: Sequence[str]) -> str:
     """Name for a sub-model after its file: allowed characters only, `-2` and so on where it is taken."""
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", filename.rsplit(".", 1)[0]).strip("-_")[:56] or "model"
@@ -69,11 +80,13 @@ def reference(file: FileView) -> str:
 
 
 def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str]) -> str:
-    """One line about a sub-model: files, optimizer, epochs and batch size. `filenames` maps references to names."""
+    """One line about a sub-model: files, start and main settings. `filenames` maps references to names."""
     hyper = submodel.get("hyperparameters", {})
     model, train = (_short(submodel.get(key) or "nothing yet", filenames) for key in ("model", "train_data"))
+    start = submodel.get("start_from") or {}
+    begins = f" · from {_short(start['file'], filenames)}" if start.get("file") else ""
     return (
-        f"{model} on {train} · {hyper.get('optimizer', 'sgd')} at {hyper.get('learning_rate', 0.01):g} · "
+        f"{model} on {train}{begins} · {hyper.get('optimizer', 'sgd')} at {hyper.get('learning_rate', 0.01):g} · "
         f"{count_text(hyper.get('epochs', 1), 'epoch')} of batches of {hyper.get('batch_size', 32)}"
     )
 

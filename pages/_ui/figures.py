@@ -31,6 +31,7 @@ def curves(view: RunView, quantity: Quantity) -> Figure:
     traces: list[Figure] = []
     for submodel in view.submodels:
         train, test = _series(submodel, quantity)
+        traces += [_lost(submodel, series, number_format) for series in _lost_series(submodel, quantity) if series.x]
         if train.x:
             traces.append(_curve(submodel, train, number_format, test=False))
         if test.x:
@@ -65,7 +66,7 @@ def memory(view: RunView) -> Figure:
 def schedule(view: RunView) -> Figure:
     """Who held the device and when: one lane for each sub-model, one bar for each turn."""
     turns = merge(view.schedule)
-    lanes = [f"{sign(submodel.arrival).letter}  {escape(submodel.name)}" for submodel in view.submodels]
+    lanes = [f"{sign(submodel.number).letter}  {escape(submodel.name)}" for submodel in view.submodels]
     traces = [
         _lane(submodel, lane, [turn for turn in turns if turn.submodel == submodel.name])
         for submodel, lane in zip(view.submodels, lanes, strict=True)
@@ -91,7 +92,7 @@ def _series(submodel: SubModelView, quantity: Quantity) -> tuple[Series, Series]
 
 
 def _curve(submodel: SubModelView, series: Series, number_format: str, *, test: bool) -> Figure:
-    mark = sign(submodel.arrival)
+    mark = sign(submodel.number)
     x, y = thin(series.x, series.y)
     return {
         "type": "scatter",
@@ -108,6 +109,20 @@ def _curve(submodel: SubModelView, series: Series, number_format: str, *, test: 
     }
 
 
+def _lost_series(submodel: SubModelView, quantity: Quantity) -> tuple[Series, ...]:
+    return submodel.lost_loss if quantity == "loss" else submodel.lost_accuracy
+
+
+def _lost(submodel: SubModelView, series: Series, number_format: str) -> Figure:
+    curve = _curve(submodel, series, number_format, test=False)
+    return curve | {
+        "name": f"{curve['name']}: lost, trained again",
+        "showlegend": False,
+        "opacity": 0.45,
+        "line": curve["line"] | {"width": 1},
+    }
+
+
 def _lane(submodel: SubModelView, lane: str, turns: list[Turn]) -> Figure:
     return {
         "type": "bar",
@@ -116,7 +131,7 @@ def _lane(submodel: SubModelView, lane: str, turns: list[Turn]) -> Figure:
         "y": [lane] * len(turns),
         "base": pack([turn.start_s for turn in turns]),
         "x": pack([turn.end_s - turn.start_s for turn in turns]),
-        "marker": {"color": sign(submodel.arrival).colour, "line": {"width": 0}},
+        "marker": {"color": sign(submodel.number).colour, "line": {"width": 0}},
         "customdata": [_turn_text(turn) for turn in turns],
         "hovertemplate": "%{customdata}<extra></extra>",
     }

@@ -48,3 +48,8 @@ def clock(at_s: float | None = None) -> str:
 def ago(at_s: float | None) -> str:
     """Moment (UTC seconds) as `12 min ago`, or as a date in the viewer's time zone."""
     return wording.ago_text(at_s, time.time(), st.context.timezone)
+
+
+def age(at_s: float | None) -> str:
+    """Moment (UTC seconds) as `12 s ago`, for what changes by the second."""
+    return wording.age_text(at_s, time.time(), st.context.timezone)

@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts
+from pages._ui import actions, drafts, wording
 from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Choice
 from unifiednn_core.errors import BadInput, Finding
 from unifiednn_core.spec import Hyperparameters, parse_hyperparameters, parse_json
@@ -77,7 +77,18 @@ def _form(seeds: Mapping[str, Any], *, key: str) -> dict[str, Any]:
         known = seeds.get(f"{entry}_args", {}) if seeds.get(entry, chosen) == chosen else {}
         values |= {entry: chosen, f"{entry}_args": _arguments(table[chosen], known, f"{key}-{entry}-{chosen}")}
     values["lr_scheduler"] = _lr_scheduler(lr_scheduler, scheduler, f"{key}-lr")
-    values["drop_last"] = st.checkbox(
+    one, two = st.columns([1, 3], vertical_alignment="bottom")
+    values["batch_split"] = int(
+        one.number_input(
+            "Batch split",
+            1,
+            65_536,
+            seeds.get("batch_split", base.batch_split),
+            key=f"{key}-split",
+            help=wording.BATCH_SPLIT_HELP,
+        )
+    )
+    values["drop_last"] = two.checkbox(
         "Leave out the last, smaller batch of each epoch", bool(seeds.get("drop_last", False)), key=f"{key}-drop"
     )
     return {name: value for name, value in values.items() if value is not None and value != {}}

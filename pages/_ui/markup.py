@@ -108,6 +108,11 @@ def notice(colour: wording.Colour, symbol: str, heading: str, message: str, reme
     )
 
 
+def quiet(symbol: str, text: str) -> str:
+    """One secondary line that is good to know: nothing has to be done."""
+    return f'<div class="u-quiet" role="status">{icon(symbol)}<span>{escape(text)}</span></div>'
+
+
 def findings(found: Iterable[Finding]) -> str:
     """Findings as notices, errors first."""
     ordered = sorted(found, key=lambda finding: finding.severity != "error")
@@ -142,6 +147,11 @@ def bold(words: str) -> str:
 def faint(words: str) -> str:
     """Text as HTML, secondary."""
     return f'<span class="u-faint">{escape(words)}</span>'
+
+
+def small(words: str) -> str:
+    """Paragraph of secondary words, set small."""
+    return f'<div class="u-small u-faint">{escape(words)}</div>'
 
 
 def brief(state: State, policy: str, submodels: int, figure: str, moment: str) -> str:

@@ -1,11 +1,11 @@
-"""The settings of a draft: name, policy with its parameters, device, seed and threads."""
+"""The settings of a draft: name, policy with its parameters, device, seed, threads and recovery."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
 
-from pages._ui import drafts, frame, markup, wording
+from pages._ui import drafts, frame, markup, recovery_form, wording
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -14,7 +14,7 @@ def settings(draft: Mapping[str, Any]) -> drafts.Document:
     """Draw the settings seeded with the draft; returns the entries that they now hold."""
     st.html(markup.section("Run"))
     name = st.text_input("Name of the run", draft.get("name", ""), max_chars=100, key="run-name")
-    policy = _policy(draft.get("policy") or {})
+    chosen = policy(draft.get("policy") or {}, key="policy")
     one, two, three = st.columns(3)
     known = str(draft.get("device", "auto"))
     devices = [*DEVICES, *([] if known in DEVICES else [known])]
@@ -31,13 +31,14 @@ def settings(draft: Mapping[str, Any]) -> drafts.Document:
         placeholder="auto",
         help="CPU threads of one step. Equal bits need equal threads.",
     )
-    entries: dict[str, Any] = {"name": name, "policy": policy, "device": device, "seed": int(seed)}
+    entries: dict[str, Any] = {"name": name, "policy": chosen, "device": device, "seed": int(seed)}
     if threads is not None or "threads" in draft:
         entries["threads"] = None if threads is None else int(threads)
-    return entries
+    return entries | recovery_form.settings(draft)
 
 
-def _policy(seed: Mapping[str, Any]) -> dict[str, Any]:
+def policy(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:
+    """Draw the choice of a policy with its parameters, seeded with one; returns the one that it now says."""
     cards = {card.name: card for card in frame.service().policies()}
     known = seed.get("name") if seed.get("name") in cards else next(iter(cards))
     chosen = st.segmented_control(
@@ -46,21 +47,21 @@ def _policy(seed: Mapping[str, Any]) -> dict[str, Any]:
         default=known,
         required=True,
         format_func=wording.policy_title,
-        key="policy-name",
+        key=f"{key}-name",
     )
     card = cards[chosen or str(known)]
-    st.html(f'<div class="u-small u-faint">{markup.text(card.summary)}</div>')
+    st.html(markup.small(card.summary))
     values: dict[str, Any] = {"name": card.name}
     for column, parameter in zip(st.columns(max(2, len(card.parameters))), card.parameters, strict=False):
         value = seed.get(parameter.name, parameter.default) if card.name == seed.get("name") else parameter.default
-        key, label = f"policy-{card.name}-{parameter.name}", parameter.name.replace("_", " ").capitalize()
+        field, label = f"{key}-{card.name}-{parameter.name}", parameter.name.replace("_", " ").capitalize()
         if parameter.choices:
             options = list(parameter.choices)
             index = options.index(value) if value in options else 0
-            typed: object = column.selectbox(label, options, index=index, key=key)
+            typed: object = column.selectbox(label, options, index=index, key=field)
         else:
             typed = drafts.argument(
-                column.text_input(label, drafts.argument_text(value), key=key, help=parameter.valid)
+                column.text_input(label, drafts.argument_text(value), key=field, help=parameter.valid)
             )
         if typed != parameter.default:
             values[parameter.name] = typed

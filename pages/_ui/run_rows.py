@@ -24,7 +24,7 @@ def draw_rows(runs: Iterable[RunView], *, key: str) -> None:
                     with st.container(
                         horizontal=True, key=f"icons-{key}-{run.run_id}", width=ACTIONS_WIDTH_PX, wrap=False
                     ):
-                        actions.state_buttons(run.run_id, run.name, run.state, icons=True)
+                        actions.state_buttons(run.run_id, run.name, run.actions, icons=True)
                 else:
                     st.space(ACTIONS_WIDTH_PX)  # so that the columns of all lists align
 

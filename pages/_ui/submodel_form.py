@@ -1,4 +1,4 @@
-"""The editor of one sub-model: files, input scaling, hyper-parameters."""
+"""The editor of one sub-model: files, start, input scaling, hyper-parameters, with each finding at its field."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,11 +6,10 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import drafts, frame, hyper_form, markup, uploads
+from pages._ui import drafts, frame, hyper_form, markup, start_form, uploads
+from pages._ui.file_pick import pick
 from unifiednn_core.errors import Finding
-from unifiednn_core.views import FileView
 
-NO_TEST_DATA = ""
 SCALING_HELP = (
     "Inputs become (inputs * scale - mean) / std. Leave empty what is not needed; "
     f"8-bit images usually need the scale 1/255 = {1 / 255:.6f}."
@@ -19,18 +18,27 @@ SCALING_HELP = (
 
 def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) -> dict[str, Any]:
     """Draw the editor seeded with `submodel` and return what it now says; `taken` are the other names."""
+    found = drafts.findings_by_entry(st.session_state.get(f"{key}-found", ()))
+
+    def said(*entries: str) -> None:
+        here = [finding for entry in entries for finding in found.pop(entry, [])]
+        if here:
+            st.html(markup.findings(here))
+
     files = frame.service().files()
     models = [file for file in files if file.kind in ("model", "weights")]
     data = [file for file in files if file.kind == "data"]
     left, middle, right = st.columns(3)
     with left:
-        model = _pick("Model", models, submodel.get("model"), uploads.MODEL_SUFFIXES, key=f"{key}-model")
+        model = pick("Model", models, submodel.get("model"), uploads.MODEL_SUFFIXES, key=f"{key}-model")
+        said("model")
     with middle:
-        train = _pick("Training data", data, submodel.get("train_data"), uploads.DATA_SUFFIXES, key=f"{key}-train")
+        train = pick("Training data", data, submodel.get("train_data"), uploads.DATA_SUFFIXES, key=f"{key}-train")
+        said("train_data")
     with right:
-        test = _pick(
-            "Test data", data, submodel.get("test_data"), uploads.DATA_SUFFIXES, key=f"{key}-test", optional=True
-        )
+        known = submodel.get("test_data")
+        test = pick("Test data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-test", nothing="none")
+        said("test_data")
     values: dict[str, Any] = {"model": model, "train_data": train, "test_data": test or None}
     chosen = next((file for file in models if drafts.reference(file) == model), None)
     name = submodel.get("name") or (drafts.free_name(chosen.filename, taken) if chosen else "")
@@ -46,48 +54,29 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
             help="Lower goes first, under the policy Priority.",
         )
     )
+    said("name", "priority")
     if chosen is not None and chosen.kind == "weights":
         values["architecture"] = _architecture(submodel.get("architecture") or {}, chosen.filename, key)
+        said("architecture")
+    values["start_from"] = start_form.start_from(submodel.get("start_from") or {}, files, key=f"{key}-start")
+    said("start_from")
     values |= _scaling(submodel, key)
+    said("scale", "mean", "std")
     values["hyperparameters"] = hyper_form.hyperparameters(submodel.get("hyperparameters", {}), key=f"{key}-hyper")
+    said("hyperparameters", *list(found))  # and what belongs to no field
     return {entry: value for entry, value in values.items() if value is not None}
 
 
-def findings_of(submodel: Mapping[str, Any], taken: Sequence[str]) -> tuple[Finding, ...]:
-    """What is wrong with a sub-model on its own, and whether its name is taken."""
+def tell(found: Sequence[Finding], *, key: str) -> None:
+    """Let the form of this key show findings from now on, each at its field."""
+    st.session_state[f"{key}-found"] = tuple(found)
+
+
+def findings_of(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) -> tuple[Finding, ...]:
+    """What is wrong with a sub-model on its own: JSON that was not applied, its entries, a name that is taken."""
     others = [{"name": name, "model": "-", "train_data": "-"} for name in taken]
-    return drafts.spec_or_findings({"submodels": [*others, dict(submodel)]})[1]
-
-
-def _pick(
-    label: str,
-    files: Sequence[FileView],
-    chosen: str | None,
-    suffixes: tuple[str, ...],
-    *,
-    key: str,
-    optional: bool = False,
-) -> str:
-    wanted = st.session_state.get(f"{key}-uploaded", chosen)
-    names = {drafts.reference(file): file.filename for file in files}
-    options = ([NO_TEST_DATA] if optional else []) + list(names)
-    if chosen and chosen not in options:  # a path of a spec that was loaded, or a file that is gone
-        options.append(chosen)
-    index = options.index(wanted) if wanted in options else (0 if optional else None)
-    picked = st.selectbox(
-        label,
-        options,
-        index=index,
-        format_func=lambda ref: names.get(ref, ref or "none"),
-        key=f"{key}-pick-{wanted}",
-        placeholder="choose from the library",
-    )
-    with st.popover("Upload", icon=":material/upload:", type="tertiary", key=f"{key}-popover"):
-        file = uploads.upload(f"{label}: {', '.join(f'.{s}' for s in suffixes)}", suffixes, key=f"{key}-upload")
-    if file is not None:
-        st.session_state[f"{key}-uploaded"] = drafts.reference(file)
-        st.rerun()
-    return picked or ""
+    unapplied = hyper_form.unapplied(f"{key}-hyper")
+    return unapplied or drafts.spec_or_findings({"submodels": [*others, dict(submodel)]})[1]
 
 
 def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str, Any]:
@@ -109,7 +98,7 @@ def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str,
 
 def _scaling(submodel: Mapping[str, Any], key: str) -> dict[str, Any]:
     with st.expander("Input scaling", icon=":material/tune:", expanded=submodel.get("scale") is not None):
-        st.html(f'<div class="u-small u-faint">{markup.text(SCALING_HELP)}</div>')
+        st.html(markup.small(SCALING_HELP))
         columns = st.columns(3)
         values = {}
         for column, entry in zip(columns, ("scale", "mean", "std"), strict=True):

@@ -2,18 +2,28 @@
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, wording
+from pages._ui import actions, frame, markup, quarantine, wording
 from pages._ui.palette import sign
-from unifiednn_core import lifecycle
 from unifiednn_core.units import duration_text, memory_text
 from unifiednn_core.views import RunView, SubModelView
 
-HEADS = ("Sub-model", "State", "Epoch", "Loss", "Test accuracy", "Service", "Wait", "Turnaround", "Peak memory")
-ACTIONS_WIDTH_PX = 108
+HEADS = (
+    "Sub-model",
+    "State",
+    "Epoch",
+    "Loss",
+    "Test accuracy",
+    "Service",
+    "Wait",
+    "Turnaround",
+    "Peak memory",
+    "Checkpoint",
+)
+ACTIONS_WIDTH_PX = 132
 
 
 def draw_table(view: RunView) -> None:
-    """Draw one row for each sub-model, with the buttons that its state allows and its download."""
+    """Draw one row for each sub-model, with the buttons that its state allows and its downloads."""
     with st.container(key="rows-submodels"):
         with st.container(horizontal=True, key="row-head"):
             st.html(_head())
@@ -22,19 +32,19 @@ def draw_table(view: RunView) -> None:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-submodel-{submodel.name}"):
                 st.html(row(submodel))
                 _actions(view, submodel)
-            if submodel.cause:
-                heading = f"{submodel.name}: {wording.STATES[submodel.state].label}"
-                st.html(markup.notice("red", "error", heading, submodel.cause, submodel.remedy or ""))
+            quarantine.panel(view.run_id, submodel)
 
 
 def _actions(view: RunView, submodel: SubModelView) -> None:
-    if not submodel.artifact and not lifecycle.actions(submodel.state):
+    if not (submodel.artifact or submodel.checkpoint_step is not None or submodel.actions & set(actions.BUTTONS)):
         st.space(ACTIONS_WIDTH_PX)  # so that the columns of all rows align
         return
     with st.container(horizontal=True, key=f"icons-submodel-{submodel.name}", width=ACTIONS_WIDTH_PX, wrap=False):
-        actions.state_buttons(view.run_id, view.name, submodel.state, submodel.name, icons=True)
+        actions.state_buttons(view.run_id, view.name, submodel.actions, submodel.name, icons=True)
         if submodel.artifact:
             download_button(view.run_id, submodel.name, submodel.artifact, submodel.artifact_bytes)
+        if submodel.checkpoint_step is not None:
+            _checkpoint_button(view.run_id, submodel, submodel.checkpoint_step)
 
 
 def download_button(run_id: str, submodel: str, artifact: str, size_bytes: int | None) -> None:
@@ -53,10 +63,25 @@ def download_button(run_id: str, submodel: str, artifact: str, size_bytes: int |
     )
 
 
+def _checkpoint_button(run_id: str, submodel: SubModelView, step: int) -> None:
+    name = submodel.name
+    st.download_button(
+        f"Download checkpoint of {wording.plain(name)}",
+        data=lambda: frame.service().checkpoint(run_id, name).open("rb"),
+        file_name=f"{run_id}-{name}-step-{step}.safetensors",
+        mime="application/octet-stream",
+        on_click="ignore",
+        key=f"checkpoint-{run_id}-{name}",
+        type="tertiary",
+        icon=":material/bookmark:",
+        help=f"Download the newest checkpoint, step {step:,}, {memory_text(submodel.checkpoint_bytes)}",
+    )
+
+
 def row(submodel: SubModelView) -> str:
     """One row of the table."""
     epochs = f"{submodel.epochs_done:,} / {submodel.epochs:,}"
-    progress = markup.bar(_progress(submodel), f"Progress of {submodel.name}", sign(submodel.arrival).colour)
+    progress = markup.bar(_progress(submodel), f"Progress of {submodel.name}", sign(submodel.number).colour)
     cells = (
         f'<span class="u-nowrap">{epochs}</span>{progress}',
         wording.loss_text(submodel.train_loss),
@@ -65,8 +90,9 @@ def row(submodel: SubModelView) -> str:
         duration_text(submodel.wait_s),
         "-" if submodel.turnaround_s is None else duration_text(submodel.turnaround_s),
         "-" if submodel.peak_memory_bytes is None else memory_text(submodel.peak_memory_bytes),
+        _checkpoint(submodel),
     )
-    first = f"<span>{markup.signed_name(submodel.arrival, submodel.name)}</span>"
+    first = f"<span>{markup.signed_name(submodel.number, submodel.name)}</span>"
     state = f"<span>{markup.state_badge(submodel.state)}</span>"
     rest = "".join(
         f'<span data-label="{head}"{"" if head == "Epoch" else " class=u-num"}>{cell}</span>'
@@ -82,9 +108,9 @@ def mini(submodel: SubModelView) -> str:
         f'<span class="u-num u-optional">loss {wording.loss_text(submodel.train_loss)}</span>'
         f'<span class="u-num u-optional">test {wording.accuracy_text(submodel.test_accuracy)}</span>'
     )
-    colour = sign(submodel.arrival).colour
+    colour = sign(submodel.number).colour
     progress = markup.bar(_progress(submodel), f"Progress of {submodel.name}", colour)
-    name = markup.signed_name(submodel.arrival, submodel.name)
+    name = markup.signed_name(submodel.number, submodel.name)
     return f'<div class="u-mini">{name}<span>{markup.state_badge(submodel.state)}</span>{progress}{figures}</div>'
 
 
@@ -105,7 +131,7 @@ def values(view: RunView) -> str:
     )
     rows = [
         (
-            markup.signed_name(s.arrival, s.name),
+            markup.signed_name(s.number, s.name),
             markup.state_badge(s.state),
             f"{s.epochs_done:,} / {s.epochs:,}",
             f"{s.steps_done:,} / {s.steps_total:,}",
@@ -127,6 +153,13 @@ def _head() -> str:
         f"<span{' class=u-num' if at > 2 else ''}>{markup.text(head)}</span>" for at, head in enumerate(HEADS)
     )
     return f'<div class="u-row u-head" aria-hidden="true">{cells}</div>'
+
+
+def _checkpoint(submodel: SubModelView) -> str:
+    if submodel.checkpoint_step is None:
+        return "-"
+    age = markup.text(frame.age(submodel.checkpoint_at_s))
+    return f'step {submodel.checkpoint_step:,}<span class="u-under">{age}</span>'
 
 
 def _progress(submodel: SubModelView) -> float:

@@ -11,7 +11,14 @@ from unifiednn_core.views import FileView
 
 MODEL_SUFFIXES = ("pt2", "pt", "pth", "safetensors")
 DATA_SUFFIXES = ("pt", "safetensors", "npz")
-KINDS = {MODEL_SUFFIXES: ("model", "weights"), DATA_SUFFIXES: ("data",)}
+START_SUFFIXES = ("safetensors", "pt", "pth")
+CHECKPOINT_SUFFIXES = ("safetensors",)
+KINDS = {
+    MODEL_SUFFIXES: ("model", "weights"),
+    DATA_SUFFIXES: ("data",),
+    START_SUFFIXES: ("checkpoint", "weights"),
+    CHECKPOINT_SUFFIXES: ("checkpoint",),
+}
 CHUNK_BYTES = 1024**2
 
 

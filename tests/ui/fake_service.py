@@ -1,6 +1,7 @@
 """A service that answers from invented runs and remembers what it was asked to do."""
 
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,10 +21,10 @@ from tests.ui.fake_views import (
     submodel,
 )
 from unifiednn_core.errors import BadInput, Finding, NotFound
-from unifiednn_core.lifecycle import Event, State, next_state
-from unifiednn_core.scheduling.registry import PolicyCard, describe
-from unifiednn_core.spec import RunSpec
-from unifiednn_core.views import FileView, RunView, TrainedView
+from unifiednn_core.lifecycle import Event, State, actions, next_state, submodel_actions
+from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
+from unifiednn_core.spec import PolicySpec, RunSpec, SubModelSpec
+from unifiednn_core.views import CommandView, FileView, RunView, TrainedView
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class FakeService:
     held: list[FileView] = field(default_factory=lambda: list(library()))
     findings: tuple[Finding, ...] = ()
     drafts: dict[str, dict[str, object]] = field(default_factory=dict)
-    done: list[tuple[str, str, str | None]] = field(default_factory=list)
+    done: list[tuple[object, ...]] = field(default_factory=list)
     submitted: list[RunSpec] = field(default_factory=list)
     supervisor_alive: bool = True
 
@@ -68,7 +69,8 @@ class FakeService:
         content = b"".join(chunks)
         if content == b"broken":
             raise BadInput.of("Not a model", field=filename, message="This is no model.", remedy="Export it again.")
-        file = replace(library()[0], filename=filename, sha256=sha(filename), size_bytes=len(content))
+        kind = "checkpoint" if "checkpoint" in kinds else kinds[0]
+        file = replace(library()[0], filename=filename, kind=kind, sha256=sha(filename), size_bytes=len(content))
         self.held.append(file)
         return file
 
@@ -88,12 +90,12 @@ class FakeService:
         return run_id
 
     def runs(self) -> tuple[RunView, ...]:
-        return tuple(self.listed)
+        return tuple(map(with_actions, self.listed))
 
     def observe(self, run_id: str) -> RunView:
         for view in self.listed:
             if view.run_id == run_id:
-                return view
+                return with_actions(view)
         raise NotFound(f"There is no run '{run_id}'.")
 
     def pause(self, run_id: str, submodel: str | None = None) -> None:
@@ -104,6 +106,47 @@ class FakeService:
 
     def stop(self, run_id: str, submodel: str | None = None) -> None:
         self._apply(Event.STOP, run_id, submodel)
+
+    def discard(self, run_id: str, submodel: str | None = None) -> None:
+        self._apply(Event.DISCARD, run_id, submodel)
+
+    def save(self, run_id: str, submodel: str | None = None) -> None:
+        self._apply(Event.SAVE, run_id, submodel)
+
+    def retry(
+        self,
+        run_id: str,
+        submodel: str,
+        *,
+        learning_rate: float | None = None,
+        batch_split: int | None = None,
+        from_start: bool = False,
+    ) -> None:
+        changes = {"learning_rate": learning_rate, "batch_split": batch_split, "from_start": from_start}
+        self._apply(Event.RETRY, run_id, submodel, {key: value for key, value in changes.items() if value})
+
+    def set_priority(self, run_id: str, submodel: str, priority: int) -> None:
+        self._ask(run_id, submodel, "priority", priority)
+
+    def set_epochs(self, run_id: str, submodel: str, epochs: int) -> None:
+        self._ask(run_id, submodel, "epochs", epochs)
+
+    def reorder(self, run_id: str, names: Sequence[str]) -> None:
+        self._ask(run_id, None, "order", list(names))
+
+    def set_policy(self, run_id: str, policy: PolicySpec) -> None:
+        policy_named(policy.name, policy.parameters)  # raises BadInput as the real one does
+        self._ask(run_id, None, "policy", policy.model_dump())
+
+    def add_submodel(self, run_id: str, submodel: SubModelSpec, base: Path | None = None) -> None:
+        if any(finding.severity == "error" for finding in self.findings):
+            raise BadInput(self.findings)
+        self._ask(run_id, None, "add", submodel)
+
+    def checkpoint(self, run_id: str, submodel: str) -> Path:
+        path = Path(tempfile.gettempdir()) / f"unifiednn-fake-{run_id}-{submodel}.safetensors"
+        path.write_bytes(bytes(8))
+        return path
 
     def trained(self) -> tuple[TrainedView, ...]:
         return tuple(
@@ -149,14 +192,30 @@ class FakeService:
     def architectures(self) -> tuple[str, ...]:
         return ("lenet", "mlp", "resnet", "transformer")
 
-    def _apply(self, event: Event, run_id: str, submodel: str | None) -> None:
+    def _apply(self, event: Event, run_id: str, submodel: str | None, *details: object) -> None:
         view = self.observe(run_id)
         thing = next((s for s in view.submodels if s.name == submodel), view)
         state = next_state(submodel or view.name, thing.state, event)  # raises IllegalTransition as the real one does
-        self.done.append((event.value, run_id, submodel))
+        self.done.append((event.value, run_id, submodel, *details))
         if submodel is None:
             changed = replace(view, state=state)
         else:
             parts = tuple(replace(s, state=state) if s.name == submodel else s for s in view.submodels)
             changed = replace(view, submodels=parts)
-        self.listed[self.listed.index(view)] = changed
+        self._put(changed)
+
+    def _ask(self, run_id: str, submodel: str | None, what: str, value: object) -> None:
+        view = self.observe(run_id)
+        self.done.append((what, run_id, submodel, value))
+        command = CommandView(submodel=submodel, text=f"{what} {value}", issued_at_s=time.time())
+        self._put(replace(view, waiting_commands=(*view.waiting_commands, command)))
+
+    def _put(self, changed: RunView) -> None:
+        places = [place for place, view in enumerate(self.listed) if view.run_id == changed.run_id]
+        self.listed[places[0]] = changed
+
+
+def with_actions(view: RunView) -> RunView:
+    """What can be done, after the states that the view has now."""
+    parts = tuple(replace(s, actions=submodel_actions(view.state, s.state)) for s in view.submodels)
+    return replace(view, actions=actions(view.state), submodels=parts)

@@ -52,6 +52,7 @@ def submodel(at: int, name: str, epochs_done: float, state: State, *, holds_devi
     return SubModelView(
         name=name,
         arrival=at,
+        number=at,
         state=state,
         priority=at,
         model_format="safetensors" if name == "resnet" else "exported",
@@ -72,6 +73,11 @@ def submodel(at: int, name: str, epochs_done: float, state: State, *, holds_devi
         artifact=f"{name}.zip" if done else None,
         artifact_bytes=412_000 if done else None,
         state_sha256=sha(name) if done else None,
+        checkpoint_step=int(STEPS_PER_EPOCH * epochs_done) - 5 if epochs_done else None,
+        checkpoint_bytes=118_000 if epochs_done else None,
+        checkpoint_at_s=START_S if epochs_done else None,
+        learning_rate=0.003,
+        batch_size=64,
         loss=loss,
         test_loss_curve=test_loss,
         accuracy=accuracy,
@@ -94,13 +100,15 @@ def run(run_id: str, state: State, submodels: tuple[SubModelView, ...], **change
     )
     elapsed_s = len(turns) * EPOCH_S
     seconds = tuple(float(second) for second in range(int(elapsed_s)))
-    kinds = (("submitted", "Handed in."), ("began", "Worker began on cpu."), ("separated", "lenet.zip is verified."))
+    kinds = (("state", "demo is queued."), ("command", "Asked for: save."), ("applied", "Save, at step 7."))
     view = RunView(
         run_id=run_id,
         name="demo",
         state=state,
         policy="round_robin",
         policy_text="Round robin, 1 epoch each",
+        attempt=1 if rounds else 0,
+        checkpoint_text="every 30 s",
         device="cpu",
         threads=1,
         created_at_s=START_S,
@@ -142,6 +150,43 @@ def queued() -> RunView:
     )  # fmt: skip
 
 
+def recovered() -> RunView:
+    """Twice a worker died; the curves of what was lost are kept beside those that count."""
+    parts = (
+        submodel(0, "lenet", 7.2, State.RUNNING, holds_device=True),
+        replace(submodel(1, "resnet", 6, State.QUEUED), redone_steps=25),
+        replace(submodel(2, "transformer", 6, State.QUEUED), redone_steps=12),
+    )
+    lost = curve(6.9, 2.3, 0.12, wobble=0.11, points_per_epoch=STEPS_PER_EPOCH)
+    tail = Series(lost.x[-25:], lost.y[-25:])
+    parts = (parts[0], replace(parts[1], lost_loss=(tail,), lost_accuracy=(Series((5.0, 6.0), (0.8, 0.84)),)), parts[2])
+    died = "The worker process died. It goes on from its last checkpoints."
+    events = (
+        EventView(at_s=START_S, submodel=None, kind="state", message="recovered is queued."),
+        EventView(at_s=START_S + 9, submodel=None, kind="recovery", message=died),
+        EventView(at_s=START_S + 9, submodel="resnet", kind="recovery", message="resnet goes on at step 115; 25 steps"),
+        EventView(at_s=START_S + 20, submodel=None, kind="recovery", message=died),
+    )
+    return run("r-recovered", State.RUNNING, parts, name="recovered", attempt=3, recoveries=2, events=events)
+
+
+def quarantined() -> RunView:
+    """One sub-model ran out of memory and one diverged; the third trains on."""
+    hungry = replace(
+        submodel(0, "lenet", 3, State.FAILED),
+        cause="OutOfMemoryError: CUDA out of memory. Tried to allocate 2.10 GiB.",
+        remedy="Retry it with a larger batch split: the same batches go through in parts that need less memory.",
+    )
+    diverged = replace(
+        submodel(1, "resnet", 2, State.FAILED),
+        cause="The loss of resnet is nan at step 46.",
+        remedy="Retry it with a smaller learning rate; it goes on from its last checkpoint, which is before that.",
+        checkpoint_step=None,
+    )
+    parts = (hungry, diverged, submodel(2, "transformer", 5, State.RUNNING, holds_device=True))
+    return run("r-quarantine", State.RUNNING, parts, name="quarantine", now_reason="transformer is the only one left.")
+
+
 def ended() -> RunView:
     parts = tuple(submodel(at, name, EPOCHS[name], State.COMPLETED) for at, name in enumerate(NAMES))
     return run("r-done", State.COMPLETED, parts, ended_at_s=START_S + 90, heartbeat_age_s=None)
@@ -176,6 +221,12 @@ def library() -> tuple[FileView, ...]:
         ("transformer.pt2", "model", "exported", {"parameters": 68_490, "input_shape": [1, 8, 8]}),
         ("digits_train.pt", "data", "pt", pixels | {"samples": 1_437}),
         ("digits_test.pt", "data", "pt", pixels | {"samples": 360}),
+        (
+            "lenet-step-115.safetensors",
+            "checkpoint",
+            "unifiednn-checkpoint",
+            {"submodel": "lenet", "step": 115, "epoch": 5, "elements": 9_326, "optimizer": "adam"},
+        ),
     )
     return tuple(
         FileView(sha256=sha(name.split(".")[0]), kind=kind, filename=name, format=form, size_bytes=92_000,

@@ -3,6 +3,7 @@
 from html.parser import HTMLParser
 
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Button
 
 
 def html_of(app: AppTest) -> str:
@@ -28,6 +29,18 @@ def tags_in(markup: str) -> set[str]:
 def labels(app: AppTest) -> set[str]:
     """Labels of all buttons."""
     return {button.label for button in app.button}
+
+
+def button(app: AppTest, label: str) -> Button:
+    """The first button of this label."""
+    return next(button for button in app.button if button.label == label)
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    """Click the first button of this label; fails where the page raised anything."""
+    button(app, label).click().run()
+    assert not app.exception, [error.value for error in app.exception]
+    return app
 
 
 class _Words(HTMLParser):

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from tests.ui.fake_views import demo_spec
-from tests.ui.reading import labels, text_of
+from tests.ui.reading import button, labels, press, text_of
 from unifiednn_core.errors import Finding
 
 
@@ -15,10 +15,6 @@ def drafted(service):
 
 def names(service, draft_id):
     return [submodel["name"] for submodel in service.drafts[draft_id]["submodels"]]
-
-
-def button_for(app, label):
-    return next(button for button in app.button if button.label == label)
 
 
 def test_an_empty_draft_cannot_be_started_and_says_why(open_page):
@@ -78,7 +74,7 @@ def test_an_unknown_draft_is_told_and_a_new_one_begun(open_page):
     ],
 )
 def test_rows_move_and_go_as_their_buttons_say(label, order, open_page, service, drafted):
-    button_for(open_page("build", draft=drafted), label).click().run()
+    button(open_page("build", draft=drafted), label).click().run()
     assert names(service, drafted) == order
 
 
@@ -126,10 +122,10 @@ def test_a_refused_start_shows_the_findings_and_keeps_the_draft(open_page, servi
 
 def test_hyperparameters_typed_as_json_fill_the_form(open_page, drafted):
     app = open_page("build", draft=drafted)
-    button_for(app, "Edit lenet").click().run()
+    button(app, "Edit lenet").click().run()
     wanted = {"epochs": 7, "batch_size": 16, "optimizer": "adamw", "learning_rate": 0.5}
     app.text_area[0].set_value(json.dumps(wanted)).run()
-    button_for(app, "Apply JSON").click().run()
+    button(app, "Apply JSON").click().run()
     assert not app.exception
     assert next(box.value for box in app.number_input if box.label == "Epochs") == 7
     assert next(box.value for box in app.selectbox if box.label == "Optimizer") == "adamw"
@@ -137,17 +133,110 @@ def test_hyperparameters_typed_as_json_fill_the_form(open_page, drafted):
 
 def test_wrong_json_is_told_with_its_place(open_page, drafted):
     app = open_page("build", draft=drafted)
-    button_for(app, "Edit lenet").click().run()
+    button(app, "Edit lenet").click().run()
     app.text_area[0].set_value('{"epochs": }').run()
-    button_for(app, "Apply JSON").click().run()
+    button(app, "Apply JSON").click().run()
     assert "line 1, column 12" in text_of(app)
 
 
 def test_editing_and_saving_unchanged_changes_nothing(open_page, service, drafted):
     before = json.loads(json.dumps(service.drafts[drafted]))
     app = open_page("build", draft=drafted)
-    button_for(app, "Edit resnet").click().run()
+    button(app, "Edit resnet").click().run()
     app.button(key="editor-save").click().run()
     assert not app.exception
     after = service.drafts[drafted]
     assert demo_spec().model_validate(after) == demo_spec().model_validate(before)
+
+
+def test_the_recovery_settings_stay_out_of_the_draft_until_they_are_changed(open_page, service, drafted):
+    before = json.loads(json.dumps(service.drafts[drafted]))
+    press(open_page("build", draft=drafted), "Move down lenet")
+    assert {**service.drafts[drafted], "submodels": []} == {
+        **before, "submodels": [], "checkpoint": before["checkpoint"], "recovery": before["recovery"],
+    }  # fmt: skip
+    app = open_page("build")
+    app.text_input(key="run-name").set_value("mine").run()
+    [document] = [document for document in service.drafts.values() if document["name"] == "mine"]
+    assert not {"checkpoint", "recovery", "step_limit_s"} & set(document)
+
+
+def test_how_progress_is_kept_and_what_follows_a_crash_reach_the_spec(open_page, service, drafted):
+    app = open_page("build", draft=drafted)
+    app.number_input(key="run-every-s").set_value(5).run()
+    app.number_input(key="run-every-steps").set_value(200).run()
+    app.segmented_control(key="run-after-crash").set_value("ask").run()
+    app.number_input(key="run-step-limit").set_value(45).run()
+    app.button(key="start").click().run()
+    [spec] = service.submitted
+    assert (spec.checkpoint.every_s, spec.checkpoint.every_steps) == (5, 200)
+    assert (spec.recovery, spec.step_limit_s) == ("ask", 45)
+
+
+def test_without_any_period_the_run_cannot_be_started_and_says_why(open_page, service, drafted):
+    service.drafts[drafted]["checkpoint"] = {"every_s": None}
+    app = open_page("build", draft=drafted)
+    assert app.button(key="start").disabled
+    assert "Without a period nothing is kept." in text_of(app)
+    app.number_input(key="run-every-steps").set_value(10).run()
+    assert not app.button(key="start").disabled
+    assert service.drafts[drafted]["checkpoint"] == {"every_s": None, "every_steps": 10}
+
+
+def starting_from(open_page, drafted, option):
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    next(box for box in app.selectbox if box.label == "Checkpoint or weights").select(option).run()
+    assert not app.exception
+    return app
+
+
+@pytest.mark.parametrize("take", ["everything", "weights"])
+def test_a_sub_model_starts_from_a_checkpoint_of_the_library(take, open_page, service, drafted):
+    app = starting_from(open_page, drafted, "lenet-step-115.safetensors")
+    choice = next(radio for radio in app.radio if radio.label == "What is taken")
+    assert choice.value == "everything" and choice.options == ["Everything", "Only the weights"]
+    choice.set_value(take).run()
+    press(app, "Save sub-model")
+    checkpoint = service.held[-1]
+    assert checkpoint.kind == "checkpoint"
+    start = service.drafts[drafted]["submodels"][0]["start_from"]
+    assert start == {"file": f"sha256:{checkpoint.sha256}", "take": take}
+    assert "from lenet-step-115.safetensors" in text_of(app)
+
+
+def test_of_a_weights_file_only_the_weights_can_be_taken(open_page, service, drafted):
+    app = starting_from(open_page, drafted, "resnet.safetensors")
+    assert next(radio for radio in app.radio if radio.label == "What is taken").options == ["Only the weights"]
+    press(app, "Save sub-model")
+    assert service.drafts[drafted]["submodels"][0]["start_from"]["take"] == "weights"
+
+
+def test_a_start_can_be_taken_back(open_page, service, drafted):
+    press(starting_from(open_page, drafted, "resnet.safetensors"), "Save sub-model")
+    press(starting_from(open_page, drafted, "the model file itself"), "Save sub-model")
+    assert "start_from" not in service.drafts[drafted]["submodels"][0]
+
+
+def test_a_checkpoint_that_is_uploaded_in_the_form_is_chosen(open_page, service, drafted):
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    uploader = next(uploader for uploader in app.file_uploader if uploader.label.startswith("Checkpoint"))
+    uploader.set_value(("own.safetensors", b"content", "application/octet-stream")).run()
+    assert not app.exception
+    assert next(box.value for box in app.selectbox if box.label == "Checkpoint or weights") is not None
+    press(app, "Save sub-model")
+    assert service.drafts[drafted]["submodels"][0]["start_from"]["file"] == f"sha256:{service.held[-1].sha256}"
+
+
+def test_a_batch_split_reaches_the_spec(open_page, service, drafted):
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    next(box for box in app.number_input if box.label == "Batch split").set_value(4).run()
+    press(app, "Save sub-model")
+    assert service.drafts[drafted]["submodels"][0]["hyperparameters"]["batch_split"] == 4
+
+
+def test_a_wrong_entry_is_told_at_its_field(open_page, drafted):
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    next(box for box in app.text_input if box.label == "Name").set_value("no name").run()
+    press(app, "Save sub-model")
+    words = text_of(app)
+    assert words.index("cannot be a name") < words.index("Inputs become")

@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ALLOWED = {"service", "views", "spec", "choices", "lifecycle", "errors", "units"}
+ALLOWED = {"service", "views", "spec", "choices", "spec_findings", "lifecycle", "errors", "units"}
 
 IMPORT_ALL = """
 import importlib, pathlib, sys

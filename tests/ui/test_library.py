@@ -23,7 +23,7 @@ def test_an_empty_library_says_how_to_fill_it(open_page, service):
     service.held.clear()
     service.listed.clear()
     words = text_of(open_page("library"))
-    for sentence in ("No model yet", "No data set yet", "No trained model yet"):
+    for sentence in ("No model yet", "No data set yet", "No checkpoint yet", "No trained model yet"):
         assert sentence in words
 
 
@@ -45,3 +45,14 @@ def test_names_of_files_cannot_become_markup(open_page, service):
     service.held[:] = [replace(file, filename="<svg onload=alert(1)>.pt2", format="<b>") for file in service.held]
     shown = html_of(open_page("library"))
     assert "<svg" not in shown and "&lt;svg" in shown
+
+
+def test_checkpoints_are_listed_and_can_be_added(open_page, service):
+    app = open_page("library")
+    assert (
+        "lenet-step-115.safetensors checkpoint unifiednn-checkpoint 9,326 weights · of lenet · step 115 · adam"
+        in text_of(app)
+    )
+    upload(app, "library-checkpoint-0", "own-step-7.safetensors", b"content")
+    assert service.held[-1].kind == "checkpoint"
+    assert "own-step-7.safetensors" in text_of(app)

@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 
 import pytest
@@ -6,7 +7,8 @@ from pages._ui import submodels, wording
 from tests.ui.fake_views import mid_flight, run, submodel
 from tests.ui.reading import html_of, labels, text_of
 from unifiednn_core.errors import IllegalTransition
-from unifiednn_core.lifecycle import Event, State, actions
+from unifiednn_core.lifecycle import Event, State
+from unifiednn_core.views import EventView
 
 CHARTS = {"chart-loss", "chart-accuracy", "chart-schedule", "chart-memory"}
 
@@ -46,13 +48,20 @@ def test_an_unknown_run_is_told_and_the_known_ones_listed(open_page, service):
 
 
 @pytest.mark.parametrize("state", State)
-def test_the_buttons_are_those_that_the_state_allows(state, open_page, service):
+def test_the_buttons_are_those_that_the_view_allows(state, open_page, service):
     service.listed[:] = [run("r-any", state, (submodel(0, "lenet", 2, state),))]
+    view = service.observe("r-any")
     shown = labels(open_page("run", run="r-any"))
-    for event in (Event.PAUSE, Event.RESUME, Event.STOP):
+    for event in (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP):
         verb = wording.VERBS[event][0]
-        assert (verb in shown) == (event in actions(state))
-        assert (f"{verb} lenet" in shown) == (event in actions(state))
+        assert (verb in shown) == (event in view.actions)
+        assert (f"{verb} lenet" in shown) == (event in view.submodels[0].actions)
+
+
+@pytest.mark.parametrize(("key", "submodel"), [("save-r-live-", None), ("save-r-live-resnet", "resnet")])
+def test_a_checkpoint_can_be_asked_for(key, submodel, open_page, service):
+    open_page("run", run="r-live").button(key=key).click().run()
+    assert service.done == [("save", "r-live", submodel)]
 
 
 @pytest.mark.parametrize("state", [State.PAUSING, State.STOPPING])
@@ -89,24 +98,6 @@ def test_a_run_without_a_step_draws_no_empty_charts(open_page):
     assert wording.NO_CURVES in text_of(app)
 
 
-def test_a_stop_is_carried_out_only_after_the_question(open_page, service):
-    app = open_page("run", run="r-live")
-    app.button(key="stop-r-live-resnet").click().run()
-    assert service.done == []
-    assert "the other sub-models go on" in text_of(app)
-    app.button(key="stop-yes").click().run()
-    assert service.done == [("stop", "r-live", "resnet")]
-    assert "stop-yes" not in {button.key for button in app.button}
-
-
-def test_a_stop_can_be_thought_better_of(open_page, service):
-    app = open_page("run", run="r-live")
-    app.button(key="stop-r-live-").click().run()
-    app.button(key="stop-no").click().run()
-    assert service.done == []
-    assert "stop-no" not in {button.key for button in app.button}
-
-
 def test_a_state_that_moved_on_is_told_and_nothing_breaks(open_page, service, monkeypatch):
     def pause(run_id, submodel):
         raise IllegalTransition("second", "completed", "pause", [])
@@ -118,9 +109,29 @@ def test_a_state_that_moved_on_is_told_and_nothing_breaks(open_page, service, mo
     assert any("does not allow" in toast.value for toast in app.toast)
 
 
-def test_only_finished_sub_models_can_be_downloaded(open_page):
+def test_finished_models_and_newest_checkpoints_can_be_downloaded(open_page, service):
     app = open_page("run", run="r-live")
-    assert [button.label for button in app.get("download_button")] == ["Download lenet"]
+    offered = [button.label for button in app.get("download_button")]
+    assert [label for label in offered if "checkpoint" not in label] == ["Download lenet"]
+    assert [label for label in offered if "checkpoint" in label] == [
+        f"Download checkpoint of {submodel.name}" for submodel in mid_flight().submodels
+    ]
+
+
+def test_the_table_tells_step_and_age_of_the_newest_checkpoint(open_page, service):
+    first, *others = mid_flight().submodels
+    first = replace(first, checkpoint_step=1_234, checkpoint_at_s=time.time() - 3600 * 2)
+    service.listed[0] = replace(mid_flight(), submodels=(first, *others))
+    assert "step 1,234 2 h ago" in text_of(open_page("run", run="r-live"))
+
+
+def test_events_are_told_in_words(open_page, service):
+    kinds = ("command", "applied", "checkpoint", "recovery", "something_new")
+    events = tuple(EventView(at_s=0.0, submodel=None, kind=kind, message="-") for kind in kinds)
+    service.listed[0] = replace(mid_flight(), events=events)
+    shown = html_of(open_page("run", run="r-live"))
+    for label in ("Command", "Took effect", "Checkpoint", "Recovery", "Something new"):
+        assert f"<td>{label}</td>" in shown
 
 
 def test_sub_models_names_and_causes_cannot_become_markup():

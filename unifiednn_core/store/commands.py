@@ -36,8 +36,8 @@ class Verb(StrEnum):
 
 
 EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.ORDER, Verb.POLICY, Verb.ADD})
-# What only a worker can do, because it has to do with weights.
-_NEEDS_WORKER = frozenset({Verb.SAVE, Verb.STOP, Verb.DISCARD})
+# What only a worker can do, because it has to do with weights or checkpoints.
+_NEEDS_WORKER = frozenset({Verb.SAVE, Verb.STOP, Verb.DISCARD, Verb.RETRY})
 _OPEN = CommandRow.applied_at_s.is_(None)
 
 

@@ -174,7 +174,7 @@ class Runs:
             done = command.verb in (Event.STOP.value, Event.DISCARD.value) and state is State.STOPPED
             command.applied_at_s = self._clock.utc_s()
             command.outcome = "done" if done else f"came too late: {row.name} is {state.value}"
-            self.note(session, run_id, submodel, "applied", f"{command.verb}: {command.outcome}.")
+            self.note(session, run_id, submodel, "applied", f"{command.verb.capitalize()}: {command.outcome}.")
 
     def _keep_pause(self, row: SubModelRow, *, paused: bool) -> None:
         """Count the seconds in which a sub-model is paused, alone or with its run."""

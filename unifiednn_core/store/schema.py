@@ -34,6 +34,8 @@ class RunRow(Base):
     """Workers that took it up."""
     died_at: Mapped[str | None]
     """What the last worker that died was doing, as `NAME:DOING`."""
+    recoveries: Mapped[int] = mapped_column(default=0)
+    """How often it went on by itself after a death."""
     deaths_there: Mapped[int] = mapped_column(default=0)
     """Workers in a row that died at the very same."""
     threads: Mapped[int | None]
@@ -65,6 +67,9 @@ class SubModelRow(Base):
     run_id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True)
     arrival: Mapped[int]
+    """Place in line, from 0; a person can change it."""
+    number: Mapped[int] = mapped_column(default=lambda context: context.get_current_parameters()["arrival"])
+    """Place in which it came; its colour and sign go by it, and never change."""
     state: Mapped[str]
     priority: Mapped[int]
     attempt: Mapped[int] = mapped_column(default=0)

@@ -139,6 +139,7 @@ class Workers:
             if hopeless:
                 run.deaths_there = 0
             elif run.spec.get("recovery", "auto") == "auto":
+                run.recoveries += 1
                 self._runs.note(session, run_id, None, "recovery", f"{cause} It goes on from its last checkpoints.")
                 self._runs.transition_in(session, run_id, None, Event.RESUME)
 

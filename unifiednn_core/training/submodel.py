@@ -149,7 +149,7 @@ class SubModel:
         self._require_finite()
         train_loss, train_accuracy = progress.tally.means()
         test_loss, test_accuracy = self._evaluate(beat) if self._test is not None else (None, None)
-        progress.order = None
+        progress.order, progress.cursor = None, 0
         progress.epochs_done += 1
         figures = EpochFigures(
             epoch=progress.epochs_done,

@@ -88,13 +88,13 @@ def test_a_stop_is_answered_by_the_end_itself(running: Store) -> None:
     assert len(running.commands.open("r")) == 1
     assert running.runs.conclude("r")
     assert running.commands.open("r") == []
-    assert applied(running) == ["stop: done."]
+    assert applied(running) == ["Stop: done."]
 
 
 def test_what_comes_too_late_is_said(running: Store) -> None:
     running.commands.issue("r", "a", Verb.PAUSE)
     running.runs.transition("r", "a", Event.COMPLETE)
-    assert applied(running) == ["pause: came too late: a is completed."]
+    assert applied(running) == ["Pause: came too late: a is completed."]
     with pytest.raises(IllegalTransition):
         running.commands.issue("r", "a", Verb.PRIORITY, {"priority": 1})
 

@@ -1,9 +1,11 @@
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pages._ui import drafts
+from unifiednn_core.errors import Finding
 from unifiednn_core.spec import NAME_PATTERN
 
 counts = st.integers(1, 6)
@@ -36,6 +38,28 @@ def test_a_removal_takes_one_and_put_brings_one(count, at):
     assert names(drafts.put(before, None, {"name": "new"})) == [*names(before), "new"]
     if at < count:
         assert names(drafts.put(before, at, {"name": "new"}))[at] == "new"
+
+
+@pytest.mark.parametrize(
+    ("field", "entry"),
+    [
+        ("submodels.lenet.model", "model"),
+        ("submodels.0.hyperparameters.learning_rate", "hyperparameters"),
+        ("start_from.file", "start_from"),
+        ("hyperparameters", "hyperparameters"),
+        ("submodels", ""),
+        ("lenet.pt2", ""),
+        ("device", ""),
+    ],
+)
+def test_a_finding_is_sorted_by_the_entry_that_it_is_about(field, entry):
+    finding = Finding(title="-", field=field, message="-", remedy="-")
+    assert drafts.findings_by_entry([finding]) == {entry: [finding]}
+
+
+def test_the_summary_names_the_start():
+    submodel = {"model": "m.pt2", "train_data": "d.pt", "start_from": {"file": "sha256:1", "take": "weights"}}
+    assert drafts.summary(submodel, {"sha256:1": "c.safetensors"}).startswith("m.pt2 on d.pt · from c.safetensors · ")
 
 
 def test_an_empty_draft_says_what_it_lacks_and_a_full_one_is_a_spec():

@@ -51,13 +51,28 @@ def test_a_run_without_data_makes_empty_figures():
 def test_every_sub_model_has_a_train_and_a_test_curve_in_its_own_sign():
     traces = figures.curves(VIEW, "loss")["data"]
     for submodel in VIEW.submodels:
-        mark = sign(submodel.arrival)
+        mark = sign(submodel.number)
         train, test = (trace for trace in traces if trace["legendgroup"] == submodel.name)
         assert train["line"] == {"color": mark.colour, "dash": mark.dash, "width": 2}
         assert test["line"]["color"] == mark.colour and test["line"]["width"] < 2 and test["opacity"] < 1
         assert (train["showlegend"], test["showlegend"]) == (True, False)
         assert train["name"].startswith(mark.letter)
         assert unpack(train["y"])[-1] == np.float32(submodel.train_loss)
+
+
+def test_what_was_lost_is_drawn_faint_and_named_in_the_hover_alone():
+    lost = Series((1.0, 2.0), (0.9, 0.8))
+    first, *others = VIEW.submodels
+    view = replace(VIEW, submodels=(replace(first, lost_loss=(lost, Series(), lost), lost_accuracy=(lost,)), *others))
+    for quantity, count in (("loss", 2), ("accuracy", 1)):
+        kept = figures.curves(VIEW, quantity)["data"]
+        traces = [trace for trace in figures.curves(view, quantity)["data"] if trace not in kept]
+        assert len(traces) == count
+        for trace in traces:
+            assert trace["name"].endswith("lenet: lost, trained again") and trace["showlegend"] is False
+            assert trace["line"] == {"color": sign(0).colour, "dash": sign(0).dash, "width": 1}
+            assert trace["opacity"] < 0.5
+            assert unpack(trace["y"]).tolist() == [np.float32(0.9), np.float32(0.8)]
 
 
 def test_memory_is_drawn_in_mib_with_its_source_in_the_title():
@@ -71,7 +86,7 @@ def test_the_schedule_has_a_lane_for_each_sub_model_in_order_of_arrival_from_the
     figure = figures.schedule(VIEW)
     assert figure["layout"]["yaxis"]["categoryarray"] == ["C  transformer", "B  resnet", "A  lenet"]
     for submodel, trace in zip(VIEW.submodels, figure["data"], strict=True):
-        assert trace["marker"]["color"] == sign(submodel.arrival).colour
+        assert trace["marker"]["color"] == sign(submodel.number).colour
         held_s = sum(s.end_s - s.start_s for s in VIEW.schedule if s.submodel == submodel.name)
         assert unpack(trace["x"]).sum() == pytest.approx(held_s)
         assert all(submodel.name in text and "steps" in text for text in trace["customdata"])

@@ -58,3 +58,45 @@ def test_ages_are_told_in_minutes_then_hours_then_as_a_date():
 def test_moments_are_told_in_the_viewers_time_zone_or_in_utc():
     assert wording.clock_text(0, "Asia/Tokyo") == "09:00:00"
     assert wording.clock_text(0, None) == wording.clock_text(0, "No/Such_Zone") == "00:00:00"
+
+
+def test_ages_of_what_changes_by_the_second_are_told_in_seconds():
+    now_s = 1_700_000_000.0
+    ages_s = (-2, 0, 3.4, 59.4, 60, 7200)
+    assert [wording.age_text(now_s - age_s, now_s) for age_s in ages_s] == [
+        "0 s ago", "0 s ago", "3 s ago", "59 s ago", "1 min ago", "2 h ago",
+    ]  # fmt: skip
+    assert wording.age_text(None, now_s) == "-"
+
+
+@pytest.mark.parametrize(
+    ("recoveries", "redone", "sentence"),
+    [
+        (0, 0, ""),
+        (1, 0, "Recovered once; no step had to be trained again."),
+        (1, 1, "Recovered once; 1 lost step trained again, none counts twice."),
+        (2, 1_037, "Recovered 2 times; 1,037 lost steps trained again, none counts twice."),
+        (0, 5, "Went on from the last checkpoints; 5 lost steps trained again, none counts twice."),
+    ],
+)
+def test_a_recovery_is_told_with_what_it_cost(recoveries, redone, sentence):
+    assert wording.recovered_text(recoveries, redone) == sentence
+
+
+def test_a_batch_split_is_told_with_the_parts_before_and_after():
+    texts = wording.retry_texts(4, 0.01)
+    assert "8 parts instead of 4" in texts["split"][1]
+    assert "0.001 instead of 0.01" in texts["rate"][1]
+    assert set(wording.retry_texts(1, None)) == {"split", "plain"}
+
+
+def test_every_event_kind_has_a_label_of_its_own():
+    labels = [wording.event_kind(kind) for kind in wording.EVENT_KINDS]
+    assert len(set(labels)) == len(labels)
+    assert wording.event_kind("new_kind") == "New kind"
+
+
+@pytest.mark.parametrize("text", ["priority 3", "priority 3 for lenet"])
+def test_what_is_awaited_names_its_sub_model_once(text):
+    sentence = wording.waiting_text(text, "lenet", "3 s ago", State.RUNNING)
+    assert sentence.count("lenet") == 1 and sentence.endswith("asked 3 s ago, takes effect at the next step")

@@ -1,0 +1,76 @@
+"""What stands behind the tabs of a run: events, values, graph, spec."""
+
+import json
+
+import streamlit as st
+
+from pages._ui import frame, markup, submodels, wording
+from unifiednn_core.views import RunView
+
+TABS = ("Events", "Values", "Graph", "Spec and command")
+SHOWN_EVENTS = 200
+
+
+def draw(view: RunView) -> None:
+    """Draw the tabs."""
+    # Only the open tab is drawn, so that a tick costs nothing for the others.
+    events, values, graph, spec = st.tabs(TABS, key="details", on_change="rerun")
+    if events.open:
+        with events:
+            _events(view)
+    if values.open:
+        values.html(submodels.values(view))
+    if graph.open:
+        with graph:
+            _graph(view)
+    if spec.open:
+        with spec:
+            st.markdown("Save the spec as `spec.json`, then train it in a terminal:")
+            st.code("unifiednn train spec.json", language="bash")
+            _spec(view)
+
+
+def _graph(view: RunView) -> None:
+    dot = frame.service().graph_dot(view.run_id)
+    if dot:
+        st.graphviz_chart(dot, width="content", alt="The hybrid model as a graph, one box for each stretch of layers")
+    else:
+        st.html(markup.small(wording.NO_GRAPH))
+
+
+def _events(view: RunView) -> None:
+    rows = [
+        (
+            markup.faint(frame.clock(event.at_s)),
+            markup.text(event.submodel or "run"),
+            markup.text(wording.event_kind(event.kind)),
+            markup.text(event.message),
+        )
+        for event in reversed(view.events[-SHOWN_EVENTS:])
+    ]
+    table = markup.table(f"Newest first, at most {SHOWN_EVENTS}", ("Time", "Of", "Event", "Message"), rows)
+    st.html(f'<div class="u-log">{table}</div>')
+
+
+def _spec(view: RunView) -> None:
+    text = json.dumps(view.spec, indent=2)
+    with st.container(horizontal=True):
+        st.download_button(
+            "Download spec",
+            text,
+            file_name=f"{view.run_id}-spec.json",
+            mime="application/json",
+            on_click="ignore",
+            icon=":material/download:",
+            key="download-spec",
+        )
+        st.download_button(
+            "Download results as JSON",
+            data=lambda: json.dumps(frame.service().document(view.run_id), indent=2),
+            file_name=f"{view.run_id}.json",
+            mime="application/json",
+            on_click="ignore",
+            icon=":material/download:",
+            key="download-document",
+        )
+    st.code(text, language="json", height=420)

@@ -1,0 +1,139 @@
+"""Changing a run that lives: order, priorities, epochs, policy, one more sub-model."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.ui.fake_views import ended, mid_flight, run, submodel
+from tests.ui.reading import button, labels, press, text_of
+from unifiednn_core.errors import Finding
+from unifiednn_core.lifecycle import State
+from unifiednn_core.spec import parse_run
+
+
+def adjusting(open_page):
+    return press(open_page("run", run="r-live"), "Adjust")
+
+
+def box(app, label):
+    return next(box for box in app.number_input if box.label == label)
+
+
+def test_only_what_still_trains_can_be_adjusted(open_page):
+    app = adjusting(open_page)
+    boxes = {box.label for box in app.number_input}
+    assert {"Priority of resnet", "Priority of transformer", "Epochs of transformer"} <= boxes
+    assert "Priority of lenet" not in boxes, "it is completed"
+
+
+@pytest.mark.parametrize("state", [State.COMPLETED, State.STOPPED, State.FAILED, State.STOPPING])
+def test_a_run_that_ends_or_has_ended_is_not_adjusted(state, open_page, service):
+    service.listed[:] = [run("r-any", state, (submodel(0, "lenet", 2, state),))]
+    assert not {"Adjust", "Add a sub-model"} & labels(open_page("run", run="r-any"))
+
+
+def test_nothing_can_be_applied_before_something_was_changed(open_page):
+    app = adjusting(open_page)
+    for label in ("Apply order", "Apply priorities", "Apply epochs", "Apply policy"):
+        assert button(app, label).disabled
+
+
+def test_priorities_are_applied_by_their_own_button_and_shown_as_waiting(open_page, service):
+    app = adjusting(open_page)
+    box(app, "Priority of transformer").set_value(-3).run()
+    box(app, "Epochs of resnet").set_value(30).run()
+    press(app, "Apply priorities")
+    assert service.done == [("priority", "r-live", "transformer", -3)]
+    assert "priority -3 of transformer: asked 0 s ago, takes effect at the next step" in text_of(app)
+    assert box(app, "Epochs of resnet").value == 30, "what was typed beside it is kept"
+
+
+def test_epochs_are_applied_by_their_own_button(open_page, service):
+    app = adjusting(open_page)
+    box(app, "Epochs of resnet").set_value(30).run()
+    press(app, "Apply epochs")
+    assert service.done == [("epochs", "r-live", "resnet", 30)]
+
+
+def test_the_order_moves_by_its_arrows_and_ended_ones_keep_their_place(open_page, service):
+    app = adjusting(open_page)
+    assert button(app, "Move up resnet").disabled and button(app, "Move down transformer").disabled
+    press(app, "Move up transformer")
+    assert service.done == []
+    press(app, "Apply order")
+    assert service.done == [("order", "r-live", None, ["lenet", "transformer", "resnet"])]
+
+
+def test_the_policy_is_applied_with_its_parameters(open_page, service):
+    app = adjusting(open_page)
+    control = next(control for control in app.segmented_control if control.label.startswith("Policy"))
+    control.set_value("sjf").run()
+    next(box for box in app.selectbox if box.label == "By").set_value("epochs").run()
+    press(app, "Apply policy")
+    assert service.done == [("policy", "r-live", None, {"name": "sjf", "by": "epochs"})]
+
+
+def test_a_parameter_that_the_policy_refuses_is_told_in_the_dialog(open_page, service):
+    app = adjusting(open_page)
+    next(box for box in app.text_input if box.label == "Amount").set_value("-1").run()
+    press(app, "Apply policy")
+    assert not app.exception and service.done == []
+    assert "policy.amount" in text_of(app)
+
+
+def test_a_run_that_ended_meanwhile_leaves_nothing_to_adjust(open_page, service):
+    app = adjusting(open_page)
+    service.listed[:] = [replace(ended(), run_id="r-live")]
+    app.run()
+    assert not app.exception
+    assert "there is nothing left to adjust" in text_of(app)
+
+
+def adding(open_page, model="lenet.pt2"):
+    app = press(open_page("run", run="r-live"), "Add a sub-model")
+    if model:
+        for label, option in (("Model", model), ("Training data", "digits_train.pt")):
+            picked = next(box for box in app.selectbox if box.label == label)
+            picked.select(option).run()
+    return app
+
+
+def test_a_sub_model_is_added_to_a_run_that_lives(open_page, service):
+    app = adding(open_page)
+    press(app, "Add to the run")
+    assert not app.exception
+    [(what, run_id, _, spec)] = service.done
+    assert (what, run_id) == ("add", "r-live")
+    assert spec.name == "lenet-2", "the name lenet is taken"
+    assert parse_run({"submodels": [spec.model_dump(mode="json", exclude_none=True)]}).submodels == (spec,)
+    assert "Add to the run" not in labels(app)
+
+
+def test_what_is_missing_is_said_at_its_field_and_nothing_is_asked_for(open_page, service):
+    app = adding(open_page, model="")
+    press(app, "Add to the run")
+    words = text_of(app)
+    assert service.done == []
+    assert "Nothing is given here." in words and words.index("(submodels.3.model)") < words.index("Inputs become")
+
+
+def test_a_finding_of_the_service_is_said_at_its_field_and_the_form_stays_filled(open_page, service):
+    service.findings = (
+        Finding(title="Shape", field="submodels.lenet-2.train_data", message="Other shape.", remedy="Choose another."),
+        Finding(title="Disk", field="home", message="The disk is full.", remedy="Free some."),
+    )
+    app = adding(open_page)
+    press(app, "Add to the run")
+    words = text_of(app)
+    assert words.index("Other shape.") < words.index("Inputs become") < words.index("The disk is full.")
+    assert next(box.value for box in app.text_input if box.label == "Name") == "lenet-2"
+    service.findings = ()
+    press(app, "Add to the run")
+    assert [asked[0] for asked in service.done] == ["add"]
+
+
+def test_a_dialog_is_closed_by_cancel(open_page, service):
+    app = adding(open_page, model="")
+    press(app, "Cancel")
+    assert "Add to the run" not in labels(app)
+    assert service.done == [] and service.listed[0].submodels == mid_flight().submodels

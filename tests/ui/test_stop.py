@@ -1,0 +1,88 @@
+"""Stop and keep, or discard after typing the name."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.ui.fake_views import mid_flight
+from tests.ui.reading import text_of
+from unifiednn_core.errors import IllegalTransition
+
+
+def keys(app):
+    return {button.key for button in app.button}
+
+
+def asked(open_page, submodel=""):
+    app = open_page("run", run="r-live")
+    return app.button(key=f"stop-r-live-{submodel}").click().run()
+
+
+@pytest.mark.parametrize("page", ["run", "now"])
+def test_a_stop_is_carried_out_only_after_the_question(page, open_page, service):
+    app = open_page(page, run="r-live")
+    app.button(key="stop-r-live-").click().run()
+    assert service.done == []
+    app.button(key="stop-yes").click().run()
+    assert service.done == [("stop", "r-live", None)]
+    assert "stop-yes" not in keys(app)
+
+
+def test_the_question_says_that_the_others_go_on(open_page, service):
+    app = asked(open_page, "resnet")
+    assert "the other sub-models go on" in text_of(app)
+    app.button(key="stop-yes").click().run()
+    assert service.done == [("stop", "r-live", "resnet")]
+
+
+def test_a_stop_can_be_thought_better_of(open_page, service):
+    app = asked(open_page)
+    app.button(key="stop-no").click().run()
+    assert service.done == [] and "stop-no" not in keys(app)
+
+
+@pytest.mark.parametrize(("submodel", "name"), [("", "demo"), ("resnet", "resnet")])
+def test_a_discard_needs_the_name_and_says_what_is_lost(submodel, name, open_page, service):
+    app = asked(open_page, submodel)
+    app.button(key="stop-discard").click().run()
+    assert "no model file and no checkpoint" in text_of(app)
+    assert app.button(key="discard-yes").disabled
+    for typed in ("", name.upper(), name[:-1], f"{name} "):
+        app.text_input[0].set_value(typed).run()
+        assert app.button(key="discard-yes").disabled, typed
+    app.text_input[0].set_value(name).run()
+    assert service.done == []
+    app.button(key="discard-yes").click().run()
+    assert service.done == [("discard", "r-live", submodel or None)]
+    assert "discard-yes" not in keys(app)
+
+
+def test_a_name_that_was_typed_once_does_not_count_for_the_next_discard(open_page, service):
+    app = asked(open_page)
+    app.button(key="stop-discard").click().run()
+    app.text_input[0].set_value("demo").run()
+    app.button(key="discard-no").click().run()
+    app.button(key="stop-r-live-").click().run()
+    app.button(key="stop-discard").click().run()
+    assert app.button(key="discard-yes").disabled and service.done == []
+
+
+def test_a_run_named_like_markdown_can_be_discarded(open_page, service):
+    service.listed[0] = replace(mid_flight(), name="*a* [b](c)")
+    app = asked(open_page)
+    app.button(key="stop-discard").click().run()
+    assert "\\*a\\*" in app.text_input[0].label
+    app.text_input[0].set_value("*a* [b](c)").run()
+    assert not app.button(key="discard-yes").disabled
+
+
+def test_a_discard_that_came_too_late_is_told(open_page, service, monkeypatch):
+    def discard(run_id, submodel):
+        raise IllegalTransition("demo", "completed", "discard", [])
+
+    monkeypatch.setattr(service, "discard", discard)
+    app = asked(open_page)
+    app.button(key="stop-discard").click().run()
+    app.text_input[0].set_value("demo").run()
+    app.button(key="discard-yes").click().run()
+    assert not app.exception and any("does not allow" in toast.value for toast in app.toast)
