@@ -201,7 +201,7 @@ class Service(Control):
         return copy_into(self.artifact(run_id, submodel), folder)
 
     def download_checkpoint(self, run_id: str, submodel: str, folder: Path) -> Path:
-        """Copy the newest checkpoint of a sub-model into a folder, whole or not at all; raises `NotFound`, `OSError`."""
+        """Copy a sub-model's newest checkpoint into a folder, whole or not at all; raises `NotFound`, `OSError`."""
         while True:
             newest = self.checkpoint(run_id, submodel)
             try:

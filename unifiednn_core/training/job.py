@@ -97,7 +97,7 @@ def cause_of(error: Exception) -> str:
 def remedy_of(error: Exception) -> str:
     """What a person can do about it."""
     if isinstance(error, Diverged):
-        return "Retry it with a smaller learning rate; it goes on from its last checkpoint before that, or else from its start."
+        return "Retry it with a smaller learning rate; it goes on from the last checkpoint before that, if there is one."
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return "Retry it with a larger batch split: the same batches go through in parts that need less memory."
     return "The worker's log in the run folder has the whole trace. Correct the model or its data, or retry it."

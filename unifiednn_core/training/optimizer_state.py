@@ -41,7 +41,7 @@ def unpack(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
         group.update({key: value for key, value in host_tree(saved_group).items() if key != "params"})
     optimizer.state.clear()
     for index, entries in state["state"].items():
-        optimizer.state[parameters[index]] = _on(entries, parameters[index])
+        optimizer.state[parameters[index]] = _on(host_tree(entries), parameters[index])
 
 
 def follow_parameters(optimizer: Optimizer) -> None:
