@@ -3,6 +3,7 @@
 import contextlib
 import math
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from unifiednn_core.checkpoints import file
@@ -33,14 +34,17 @@ class Shelf:
                 superfluous.unlink()
         return path
 
-    def latest(self) -> tuple[Checkpoint | None, tuple[str, ...]]:
+    def latest(
+        self, tell: Callable[[Sequence[str]], object] = lambda sentences: None
+    ) -> tuple[Checkpoint | None, tuple[str, ...]]:
         """The newest checkpoint that is whole, and a sentence for each newer one that is not.
 
-        A damaged one is set aside under another name, so that it is not tried again; what an interrupted write left
-        behind is removed.
+        A damaged one is set aside under another name, so that it is not tried again, but only after `tell` has taken
+        these sentences: nobody would find it a second time. What an interrupted write left behind is removed.
         """
         self._remove_leftovers()
         refused: list[tuple[int, str]] = []
+        damaged: list[Path] = []
         found = None
         for path in self.paths():
             try:
@@ -48,13 +52,18 @@ class Shelf:
                 break
             except BadCheckpoint as error:
                 refused.append((_step_of(path), f"is damaged ({str(error).rstrip('.')})"))
-                with contextlib.suppress(OSError):
-                    path.replace(path.with_name(f"{path.name}{DAMAGED_SUFFIX}"))
+                damaged.append(path)
             except OSError as error:  # it may be readable again later
                 refused.append((_step_of(path), f"cannot be read ({error.strerror or error})"))
         end = "there is no earlier one" if found is None else f"the one at step {found.step} is used"
         name = self.folder.name
-        return found, tuple(f"The checkpoint of {name} at step {step} {reason}; {end}." for step, reason in refused)
+        said = tuple(f"The checkpoint of {name} at step {step} {reason}; {end}." for step, reason in refused)
+        if said:
+            tell(said)
+        for path in damaged:
+            with contextlib.suppress(OSError):
+                path.replace(path.with_name(f"{path.name}{DAMAGED_SUFFIX}"))
+        return found, said
 
     def paths(self) -> list[Path]:
         """Checkpoints by their names, the newest first; nobody has verified them."""

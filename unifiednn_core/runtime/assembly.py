@@ -1,6 +1,6 @@
 """From a spec and its files to sub-models that are ready to train: definition, hybrid, resident data, progress."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,8 +37,6 @@ class Ingredients:
     """Where it goes on: its own last checkpoint, or the one that it starts from."""
     weights: Mapping[str, torch.Tensor] | None
     """Weights that it starts from."""
-    notes: tuple[str, ...] = ()
-    """What the operator should know of its checkpoints."""
     kept_step: int = 0
     """Step of its own newest checkpoint."""
 
@@ -70,18 +68,27 @@ class Workbench:
         """The checkpoints of a sub-model."""
         return Shelf(self.home.checkpoints(self.run_id, name))
 
-    def read(self, spec: RunSpec, submodel: SubModelSpec, filenames: Mapping[str, str]) -> Ingredients:
-        """Read the files of a sub-model, by content; raises `BadInput` or `BadCheckpoint`. Safe in any thread."""
+    def read(
+        self,
+        spec: RunSpec,
+        submodel: SubModelSpec,
+        filenames: Mapping[str, str],
+        tell: Callable[[Sequence[str]], object],
+    ) -> Ingredients:
+        """Read the files of a sub-model, by content; raises `BadInput` or `BadCheckpoint`. Safe in any thread.
+
+        `tell` takes what the operator should know of its checkpoints.
+        """
         definition = _definition(self.home, submodel, filenames)
         names = [name for name in (submodel.train_data, submodel.test_data) if name is not None]
         data = {name: self.data.peek(name) or read_dataset(stored(self.home, name)) for name in dict.fromkeys(names)}
-        own, notes = self.shelf(submodel.name).latest()
+        own, _ = self.shelf(submodel.name).latest(tell)
         progress, weights = own, None
         if own is None and submodel.start_from is not None:
             begun = initial_state(stored(self.home, submodel.start_from.file), submodel.start_from.take)
             progress, weights = (begun, None) if isinstance(begun, Checkpoint) else (None, begun)
         seed, kept_step = spec.seed_of(submodel), 0 if own is None else own.step
-        return Ingredients(submodel, seed, definition, data, progress, weights, notes, kept_step)
+        return Ingredients(submodel, seed, definition, data, progress, weights, kept_step)
 
     def add(self, read: Ingredients) -> SubModel:
         """Merge a sub-model into the hybrid and put it where it was; raises `BadCheckpoint`, and then nothing stays.

@@ -2,6 +2,7 @@
 
 import traceback
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy.exc import OperationalError
 
@@ -57,7 +58,8 @@ class TakeUp:
         spec = RunSpec.model_validate(run.spec)
         part = next(part for part in spec.submodels if part.name == row.name)
         try:
-            read = self.bench.read(spec, part, run.environment.get("files", {}))
+            tell = partial(self.store.runs.warn, self.run_id, row.name)
+            read = self.bench.read(spec, part, run.environment.get("files", {}), tell)
         except OperationalError:
             raise
         except Exception as error:
@@ -66,8 +68,6 @@ class TakeUp:
         attempts = self.store.workers.begin(self.run_id, {row.name: read.columns})
         steps_per_epoch = row.steps_total // row.epochs
         self.ledger.recorder.admit(row, attempts[row.name], steps_per_epoch=steps_per_epoch, peers=peers)
-        for note in read.notes:
-            self.ledger.recorder.note(row.name, "warning", note)
         self.ledger.open.add(row.name)
         return read
 

@@ -127,6 +127,12 @@ class Runs:
                     self.transition_in(session, run_id, row.name, event)
         self.transition_in(session, run_id, None, Event.HALT)
 
+    def warn(self, run_id: str, submodel: str, sentences: Sequence[str]) -> None:
+        """Add warnings to the history of a sub-model."""
+        with self._database.write() as session:
+            for sentence in sentences:
+                self.note(session, run_id, submodel, "warning", sentence)
+
     def note(self, session: Session, run_id: str, submodel: str | None, kind: str, message: str) -> None:
         """Add a line to the history of a run, inside the caller's transaction."""
         session.add(EventRow(run_id=run_id, submodel=submodel, at_s=self._clock.utc_s(), kind=kind, message=message))

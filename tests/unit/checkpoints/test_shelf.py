@@ -118,6 +118,25 @@ def test_a_damaged_one_is_passed_over_and_said(shelf: Shelf) -> None:
     assert shelf.latest()[1] == ()
 
 
+def test_a_damaged_one_stays_where_it_is_until_somebody_has_been_told(shelf: Shelf) -> None:
+    for step in (80, 120):
+        shelf.put(checkpoint(step))
+    newest = shelf.newest_path()
+    assert newest is not None
+    damage(newest)
+
+    def unable(_: object) -> None:
+        raise RuntimeError("the store is locked")
+
+    with pytest.raises(RuntimeError):
+        shelf.latest(unable)
+    assert shelf.newest_path() == newest
+    told: list[str] = []
+    found, said = shelf.latest(told.extend)
+    assert found is not None and found.step == 80
+    assert (tuple(told), shelf.latest()[1]) == (said, ())
+
+
 def test_when_all_are_damaged_there_is_none(shelf: Shelf) -> None:
     for step in (80, 120):
         damage(shelf.put(checkpoint(step)))
