@@ -73,7 +73,7 @@ class Control:
             if now.lr_scheduler is not None:
                 factor = learning_rate / now.learning_rate
                 args = now.lr_scheduler.args
-                scaled = {name: args[name] * factor for name in _LEARNING_RATE_ARGUMENTS if name in args}
+                scaled = {name: _times(args[name], factor) for name in _LEARNING_RATE_ARGUMENTS if name in args}
                 changed["lr_scheduler"] = {**now.lr_scheduler.model_dump(mode="json"), "args": args | scaled}
         parse_hyperparameters(now.model_dump(mode="json") | changed)
         return self._store.commands.issue(
@@ -189,3 +189,8 @@ class Control:
 
 def _wrong(title: str, field: str, message: str, remedy: str) -> BadInput:
     return BadInput([Finding(title=title, field=field, message=message, remedy=remedy)])
+
+
+def _times(rate: Any, factor: float) -> Any:
+    """A learning rate, or one for each parameter group, times `factor`."""
+    return [_times(one, factor) for one in rate] if isinstance(rate, list) else rate * factor

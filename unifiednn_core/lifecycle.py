@@ -77,7 +77,8 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.QUEUED, E.COMPLETE): S.COMPLETED,  # a run was resumed while its last sub-model was being written
     (S.PAUSED, E.COMPLETE): S.COMPLETED,  # the last sub-model of a paused run was stopped
     (S.STOPPING, E.COMPLETE): S.COMPLETED,
-    **{(state, event): S.STOPPING for state in ALIVE for event in (E.STOP, E.DISCARD)},  # asked twice is asked once
+    **{(state, E.STOP): S.STOPPING for state in ALIVE},  # asked twice is asked once
+    **{(state, E.DISCARD): S.STOPPING for state in ALIVE if state is not S.STOPPING},  # what is being kept is kept
     **{(state, E.FAIL): S.FAILED for state in ALIVE},
     **{(state, E.LOSE): S.INTERRUPTED for state in ALIVE},
     (S.PAUSED, E.LOSE): S.PAUSED,  # it was kept before it was paused

@@ -14,6 +14,7 @@ class Checkpoint:
     `state` holds the parts below as trees of dicts, lists, tuples, tensors and plain values:
 
     - `model`: the submitted network's own `state_dict()`
+    - `buffers`: those of its buffers that its `state_dict()` leaves out
     - `optimizer`: `state_dict()` of the optimizer
     - `lr_scheduler`: `state_dict()` of the LR scheduler, or None
     - `rng`: `cpu` (uint8 [5056]) and `cuda` (uint8 [16], or None), states of the default generators

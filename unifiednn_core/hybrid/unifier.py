@@ -44,6 +44,11 @@ class Part:
         """Weights and buffers under the keys of the submitted network."""
         return dict(self.module[0].state_dict())
 
+    def transient_buffers(self) -> dict[str, Tensor]:
+        """Buffers that no `state_dict` holds; a network may still change them from step to step."""
+        kept = self.state_dict().keys()
+        return {name: buffer for name, buffer in self.module[0].named_buffers() if name not in kept}
+
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
         """Take weights and buffers over; raises `RuntimeError` where keys or shapes differ."""
         self.module[0].load_state_dict(state_dict)

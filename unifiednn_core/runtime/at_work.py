@@ -3,6 +3,7 @@
 It lies in memory that is mapped to a file, so that setting it before every step costs a microsecond and no disk.
 """
 
+import contextlib
 import mmap
 from pathlib import Path
 
@@ -10,13 +11,16 @@ SIZE_BYTES = 256
 
 
 class AtWork:
-    """The mark of one worker."""
+    """The mark of one worker. Where there is no room for it, it goes without."""
 
     def __init__(self, path: Path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w+b") as file:
-            file.truncate(SIZE_BYTES)
-            self._memory = mmap.mmap(file.fileno(), SIZE_BYTES)
+        self._memory: mmap.mmap | bytearray = bytearray(SIZE_BYTES)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("w+b") as file:
+                file.write(bytes(SIZE_BYTES))  # a mapped page without room on the disk would kill who writes to it
+                file.flush()
+                self._memory = mmap.mmap(file.fileno(), SIZE_BYTES)
 
     def mark(self, submodel: str, doing: str) -> None:
         """Say what is being done with a sub-model: "step 120"."""

@@ -1,5 +1,6 @@
 """Separates what has ended, in a thread of its own, while the others train on."""
 
+import shutil
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -49,6 +50,8 @@ class Deliveries:
         report: Callable[[Delivered | Postponed], object],
     ):
         self._folder, self._definitions, self._spec_of, self._report = folder, definitions, spec_of, report
+        for leftover in folder.glob(".*"):  # of a separation that was killed
+            shutil.rmtree(leftover, ignore_errors=True)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="separator")
         self._under_way: list[Future[None]] = []
 

@@ -28,10 +28,14 @@ class Keeper:
         self,
         shelf_of: Callable[[str], Shelf],
         record: Callable[[Checkpoint, Shelf], object],
+        settled: Callable[[str], object],
         complain: Callable[[str, str], object],
     ):
-        """`record` is called after each checkpoint on disk, `complain` (sub-model, message) where one is not."""
-        self._shelf_of, self._record, self._complain = shelf_of, record, complain
+        """`record` is called after each checkpoint on disk, `complain` (sub-model, message) where one is not, and
+        `settled` (sub-model) when one is off the list, either way.
+        """
+        self._shelf_of, self._record, self._settled, self._complain = shelf_of, record, settled, complain
+        self._unwanted: set[str] = set()
         self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
         self._waiting: Counter[str] = Counter()
         """Checkpoints of each sub-model that wait, the one being written among them."""
@@ -43,9 +47,18 @@ class Keeper:
 
     def put(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint."""
+        self._unwanted.discard(checkpoint.submodel)
         with self._lock:
             self._waiting[checkpoint.submodel] += 1
         self._add(checkpoint)
+
+    def drop(self, submodel: str) -> None:
+        """Write no more checkpoints of a sub-model."""
+        self._unwanted.add(submodel)
+
+    def busy_with(self, submodel: str) -> bool:
+        """Whether checkpoints of a sub-model wait to be written."""
+        return self._waiting[submodel] > 0
 
     def after(self, action: Callable[[], object]) -> None:
         """Call `action` once everything before it is done."""
@@ -68,7 +81,7 @@ class Keeper:
 
     def _work(self) -> None:
         while True:
-            task = self._tasks.get()
+            task: _Task = self._tasks.get()
             while not self._done(task, complained=self._stalled):
                 self._stalled = True
                 time.sleep(RETRY_S)
@@ -77,10 +90,15 @@ class Keeper:
                 self._undone -= 1
                 if isinstance(task, Checkpoint):
                     self._waiting[task.submodel] -= 1
+            if isinstance(task, Checkpoint):
+                self._settled(task.submodel)
+            task = None  # a checkpoint is large, and the next task may be long in coming
 
     def _done(self, task: _Task, *, complained: bool) -> bool:
         """Whether the task is off the list; False where it is to be tried again."""
         try:
+            if isinstance(task, Checkpoint) and task.submodel in self._unwanted:
+                return True
             if isinstance(task, Checkpoint):
                 shelf = self._shelf_of(task.submodel)
                 shelf.put(task)

@@ -40,6 +40,7 @@ class LocalLauncher:
         """Start the worker in a session of its own; what it prints goes to a file, never to a pipe that may fill."""
         for ended in self._processes.values():
             ended.poll()  # leaves no zombies behind
+        self._home.at_work(run_id).unlink(missing_ok=True)  # what an earlier worker did says nothing of this one
         folder = self._home.run(run_id)
         folder.mkdir(parents=True, exist_ok=True)
         environment = dict(

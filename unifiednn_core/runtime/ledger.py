@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 from unifiednn_core.checkpoints.checkpoint import Checkpoint
 from unifiednn_core.checkpoints.shelf import Shelf
 from unifiednn_core.clock import Clock
+from unifiednn_core.errors import IllegalTransition
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.delivery import Delivered, Deliveries, Postponed
 from unifiednn_core.runtime.keeper import Keeper
@@ -40,7 +41,11 @@ class Ledger:
         """Sub-models that have not been delivered."""
         self.pause: Obeyed | None = None
         """The order to pause the whole run, once the engine has obeyed it."""
-        self._keeper = Keeper(bench.shelf, self._kept, lambda name, said: self.report(Postponed(name, said)))
+        self._recorded = False
+        """Whether the first in line is in the recorder already, and waits only for what follows from it."""
+        self._keeper = Keeper(
+            bench.shelf, self._kept, self._settled, lambda name, said: self.report(Postponed(name, said))
+        )
         self._deliveries = Deliveries(
             bench.home.run(run_id) / "models", bench.definitions, self._spec_of, self._inbox.put
         )
@@ -70,9 +75,12 @@ class Ledger:
                 case Postponed() as postponed:
                     self.recorder.note(postponed.submodel, "warning", postponed.message)
                 case report:
-                    self._record(report)
+                    if not self._recorded:
+                        self._record(report)
+                    self._recorded = True
                     self._act_on(report)
             self._unwritten.popleft()
+            self._recorded = False
         self._flush()
 
     # -- inside
@@ -92,21 +100,42 @@ class Ledger:
             case Captured(checkpoint=checkpoint):
                 self._flush()  # the metrics of a step are in the store before a checkpoint says that it is done
                 self._keeper.put(checkpoint)
+            case Ended(discarded=True):
+                self._flush()
+                self._keeper.drop(report.submodel)
+                self._keeper.after(partial(self._discard, report))
             case Ended():
                 self._flush()
                 if report.checkpoint is not None:
                     self._keeper.put(report.checkpoint)
                 self._deliveries.hand_over(report)
-            case Obeyed() if self._is_pause_of_run(report.id):
-                self.pause = report
-            case Obeyed(id=command_id, step=step, declined=None):
-                self._keeper.after(partial(self._store.commands.carry_out, command_id, step))
             case Obeyed(id=command_id, declined=str(reason)):
-                self._keeper.after(partial(self._store.commands.decline, command_id, reason))
+                self._store.commands.decline(command_id, reason)
+            case Obeyed():
+                self._answer(report)
 
-    def _is_pause_of_run(self, command_id: int) -> bool:
-        asked = {command.id: command for command in self._store.commands.open(self._run_id)}.get(command_id)
-        return asked is not None and asked.verb is Verb.PAUSE and asked.submodel is None
+    def _answer(self, obeyed: Obeyed) -> None:
+        """Let a command take effect in the store; a pause and a save do so once what they kept is on disk."""
+        asked = {command.id: command for command in self._store.commands.open(self._run_id)}.get(obeyed.id)
+        if asked is None:  # its target has ended in the meantime, which answered it
+            return
+        carry_out = partial(self._store.commands.carry_out, obeyed.id, obeyed.step)
+        if asked.verb is Verb.PAUSE and asked.submodel is None:
+            self.pause = obeyed
+        elif asked.verb in (Verb.PAUSE, Verb.SAVE):
+            self._keeper.after(carry_out)
+        else:
+            carry_out()
+
+    def _discard(self, ended: Ended) -> None:
+        """Remove what was kept of a sub-model; only then has it ended."""
+        self._bench.shelf(ended.submodel).clear()
+        self._store.runs.forget_checkpoint(self._run_id, ended.submodel)
+        self._deliveries.hand_over(ended)
+
+    def is_keeping(self, submodel: str) -> bool:
+        """Whether checkpoints of a sub-model wait to be written."""
+        return self._keeper.busy_with(submodel)
 
     def _flush(self) -> None:
         self.recorder.flush(self._store.telemetry.write, 0.0 if self._engine is None else self._engine.now_s())
@@ -124,10 +153,12 @@ class Ledger:
                 state_sha256=separated.state_sha256,
             )
         if delivered.discarded:
-            self._keeper.after(self._bench.shelf(name).clear)
-            self._store.runs.forget_checkpoint(self._run_id, name)
             cause = "A person discarded it; nothing of it was kept."
-        self._store.runs.transition(self._run_id, name, delivered.event, cause=cause, remedy=delivered.remedy)
+        try:
+            self._store.runs.transition(self._run_id, name, delivered.event, cause=cause, remedy=delivered.remedy)
+        except IllegalTransition as error:  # a state that is wrong costs less than everybody's training
+            self.recorder.note(name, "defect", str(error))
+        self._bench.definitions.pop(name, None)
 
     def _kept(self, checkpoint: Checkpoint, shelf: Shelf) -> None:
         path = shelf.newest_path()
@@ -139,8 +170,10 @@ class Ledger:
                 step=checkpoint.step,
                 size_bytes=path.stat().st_size,
             )
+
+    def _settled(self, submodel: str) -> None:
         if self._engine is not None:
-            self._engine.kept(checkpoint.submodel)
+            self._engine.kept(submodel)
 
     def _spec_of(self, name: str) -> Mapping[str, Any]:
         """What is written as `spec.json` beside a model: its part of the spec, files under their own names again."""

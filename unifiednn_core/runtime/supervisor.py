@@ -71,10 +71,10 @@ class Supervisor:
                     continue
                 except OSError as error:  # no room for the log, no process to be had
                     cause = f"The worker could not be started: {error.strerror or error}."
-                    self._lose(run_id, cause, "Correct that on this machine, then resume it.")
+                    self._lose(run_id, cause, "Correct that on this machine, then resume it.", worked=False)
 
-    def _lose(self, run_id: str, cause: str, remedy: str) -> None:
-        died_at = self._launcher.last_mark(run_id)
+    def _lose(self, run_id: str, cause: str, remedy: str, *, worked: bool = True) -> None:
+        died_at = self._launcher.last_mark(run_id) if worked else None
         self._store.workers.lose(run_id, cause, remedy, died_at=died_at, deaths_limit=self._deaths_limit)
 
     def _watch(self) -> None:
@@ -90,10 +90,11 @@ class Supervisor:
         if run.worker_pid is not None:
             worker = WorkerIdentity(run.worker_pid, run.worker_started_at_s or 0.0, run.worker_boot_id or "")
             return None if alive(worker) else f"The worker process {run.worker_pid} died. {log}"
-        code = self._launcher.exit_code(run.id)
-        if code is not None:
+        claimer = None if run.claimer is None else WorkerIdentity(**run.claimer)
+        code = self._launcher.exit_code(run.id) if claimer in (None, current()) else None
+        if code is not None:  # of the worker that this very process has started
             return f"The worker ended with exit code {code} before it could register. {log}"
-        if run.claimer is not None and not alive(WorkerIdentity(**run.claimer)):
+        if claimer is not None and not alive(claimer):
             return "The process that was starting its worker died."
         seen_at_s = self._coming_up.setdefault((run.id, run.attempt), self._clock.monotonic_s())
         if self._clock.monotonic_s() - seen_at_s > REGISTRATION_PATIENCE_S:

@@ -30,12 +30,14 @@ from unifiednn_core.runtime.at_work import AtWork
 from unifiednn_core.runtime.ledger import Ledger
 from unifiednn_core.runtime.orders_of import joins, order_of
 from unifiednn_core.runtime.takeup import TakeUp
+from unifiednn_core.runtime.watchdog import Watchdog
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Command, Verb
 from unifiednn_core.training.device import environment, resolve
 from unifiednn_core.training.engine import Engine
+from unifiednn_core.training.events import Obeyed
 from unifiednn_core.training.orders import Leave
 
 TICK_S = 0.2
@@ -85,10 +87,11 @@ class Worker:
 
     def run(self) -> int:
         """Train to the end and write down how it went; returns the exit code."""
-        run, _ = self._store.runs.get(self._run_id)
-        record = dict(run.environment, **environment(self._bench.device, self._threads))
-        self._store.runs.update(self._run_id, environment=record, graph=to_dot(self._bench.hybrid))
+        self._store.runs.record_environment(self._run_id, environment(self._bench.device, self._threads))
+        self._store.runs.update(self._run_id, graph=to_dot(self._bench.hybrid))
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
+        self._carry_orders()  # what was asked in the meantime holds before the first step
+        Watchdog(lambda: self._engine.at_work, self._step_limit_s, self._end_a_stuck_step).start()
         gpu = GpuSampler(self._bench.device.index or 0) if self._bench.device.type == "cuda" else None
         next_sample_s, leaving = 0.0, False
         self._thread = self._engine.start()
@@ -107,10 +110,12 @@ class Worker:
                 self._ledger.write_down()
                 code = self._outcome(resting=resting and self._ledger.idle, leaving=leaving)
                 if code is not None:
+                    self._at_work.clear()
                     return code
-                self._end_a_stuck_step()
             except OperationalError:  # a full disk or a locked store: nothing is dropped, the next turn tries again
                 traceback.print_exc()
+            if leaving and time.monotonic() - (self._terminated_at_s or 0.0) > FAREWELL_S:
+                return TERMINATED
             time.sleep(TICK_S)
 
     def _outcome(self, *, resting: bool, leaving: bool) -> int | None:
@@ -118,15 +123,29 @@ class Worker:
         if not self._ledger.open and resting and self._store.runs.conclude(self._run_id):
             return DONE
         pause = self._ledger.pause
+        if resting and self._engine.device_lost is not None:
+            self._store.workers.quarantine(self._run_id, *self._engine.device_lost)
+            return STUCK  # the device works for a new process, which takes up the others
         if resting and pause is not None:
-            self._store.commands.carry_out(pause.id, pause.step)
-            return DONE
-        if leaving and (resting or time.monotonic() - (self._terminated_at_s or 0.0) > FAREWELL_S):
+            return self._paused(pause)
+        if resting and leaving:
             return TERMINATED
         if resting and self._engine.has_orders:  # somebody joined when all others had just ended
             self._thread = self._engine.start()
         elif resting and self._ledger.open:
             raise RuntimeError("The engine ended before its sub-models did; the worker's log says why.")
+        return None
+
+    def _paused(self, pause: Obeyed) -> int | None:
+        """Everything is kept: the run is paused, unless a stop has overtaken the pause."""
+        run, _ = self._store.runs.get(self._run_id)
+        if State(run.state) is not State.STOPPING:
+            self._store.commands.carry_out(pause.id, pause.step)
+            return DONE
+        self._store.commands.decline(pause.id, "pause: a stop overtook it")
+        self._ledger.pause = None
+        self._engine.stay()
+        self._thread = self._engine.start()
         return None
 
     def _carry_orders(self) -> None:
@@ -138,21 +157,34 @@ class Worker:
                 self._store.commands.carry_out(command.id)
             elif joins(command) is None:
                 self._engine.post(order_of(command))
-            else:
-                self._bring(command, joins(command) or "")
+            elif not self._bring(command, joins(command) or ""):
+                continue
             self._posted.add(command.id)
 
-    def _bring(self, command: Command, name: str) -> None:
-        """Read a sub-model here, so that the engine has only to merge it."""
+    def _bring(self, command: Command, name: str) -> bool:
+        """Read a sub-model here, so that the engine has only to merge it; False where that has to wait a little."""
+        run, rows = self._store.runs.get(self._run_id)
+        row = next(row for row in rows if row.name == name)
         if name in self._ledger.open:  # it was among those that this worker began with
             self._store.commands.carry_out(command.id)
-            return
-        run, rows = self._store.runs.get(self._run_id)
-        if command.arguments.get("from_start"):
-            self._bench.shelf(name).clear()
-        read = self._take_up.read(run, next(row for row in rows if row.name == name), peers=len(rows))
-        if read is not None:
+            return True
+        if State(row.state) in ENDED:
+            self._store.commands.decline(command.id, f"{command.verb}: {name} is {row.state}")
+            return True
+        if self._ledger.is_keeping(name):  # a checkpoint of its last attempt must not come after what is cleared here
+            return False
+        try:
+            if command.arguments.get("from_start"):
+                self._bench.shelf(name).clear()
+        except OSError:  # a disk that cannot be written now, or is full
+            traceback.print_exc()
+            return False
+        read = self._take_up.read(run, row, peers=len(rows))
+        if read is None:
+            self._store.commands.decline(command.id, f"{command.verb}: {name} could not be read")
+        else:
             self._engine.post(order_of(command, partial(self._bench.add, read)))
+        return True
 
     def _clear_for_retries(self) -> None:
         for command in self._store.commands.open(self._run_id):
@@ -163,15 +195,13 @@ class Worker:
         """Seconds since the run began; never before what was recorded of it, wherever the clock was set to."""
         return 0.0 if started_at_s is None else max(self._clock.utc_s() - started_at_s, last_turn_end_s)
 
-    def _end_a_stuck_step(self) -> None:
+    def _end_a_stuck_step(self, name: str) -> None:
         """Nothing inside this process can end a step that never returns: its sub-model fails, and the process ends."""
-        name, seconds = self._engine.at_work or ("", 0.0)
-        if seconds > self._step_limit_s:
-            cause = f"A step of {name} took longer than {self._step_limit_s:g} s."
-            remedy = "It may be endless. Correct the model, or allow longer steps in the spec (step_limit_s)."
-            self._store.workers.quarantine(self._run_id, name, cause, remedy)
-            sys.stderr.flush()
-            os._exit(STUCK)
+        cause = f"A step of {name} took longer than {self._step_limit_s:g} s."
+        remedy = "It may be endless. Correct the model, or allow longer steps in the spec (step_limit_s)."
+        self._store.workers.quarantine(self._run_id, name, cause, remedy)
+        sys.stderr.flush()
+        os._exit(STUCK)
 
 
 def _memory(gpu: GpuSampler | None) -> tuple[list[MemorySample], str]:
@@ -204,7 +234,7 @@ def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
         worker = Worker(home, store, run_id, clock)
         signal.signal(signal.SIGTERM, lambda *_: worker.terminate())
         return worker.run()
-    except OperationalError:  # a store that cannot be written now is no fault of the run: the next worker goes on
+    except (OperationalError, OSError):  # a store or disk that cannot be written now is no fault of the run
         traceback.print_exc()
         return FAILED
     except Exception as error:

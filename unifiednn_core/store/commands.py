@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 
 from unifiednn_core import failpoints
 from unifiednn_core.clock import Clock
-from unifiednn_core.errors import IllegalTransition
+from unifiednn_core.errors import BadInput, IllegalTransition
 from unifiednn_core.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.effects import effect
-from unifiednn_core.store.runs import Runs, release_worker, run_of, submodel_of
+from unifiednn_core.store.runs import Runs, release_worker, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import CommandRow, RunRow, SubModelRow
 
 
@@ -149,7 +149,15 @@ class Commands:
         run = run_of(session, run_id)
         if verb is Verb.ADD and row is not None:
             _require_open(run.name, run, verb)
-            row.arrival = 1 + max(self._arrivals(session, run_id), default=-1)
+            others = list(session.scalars(submodels_of(run_id)))
+            if row.name.lower() in {other.name.lower() for other in others}:
+                raise BadInput.of(
+                    "Name",
+                    field=f"submodels.{row.name}.name",
+                    message=f"Two sub-models would be called '{row.name}'.",
+                    remedy="Give each its own name.",
+                )
+            row.arrival = 1 + max((other.arrival for other in others), default=-1)
             session.add(row)
             run.spec = {**run.spec, "submodels": [*run.spec["submodels"], arguments["submodel"]]}
             files = run.environment.get("files", {}) | arguments["files"]
@@ -163,6 +171,8 @@ class Commands:
             return State(target.state)
         if submodel is not None and Event(verb) not in submodel_actions(State(run.state), State(target.state)):
             _refuse(target.name, target, verb, submodel_actions(State(run.state), State(target.state)))
+        if verb is Verb.RESUME:
+            self._undo_pauses(session, run_id, submodel)
         if verb is Verb.RETRY:
             return self._retry(session, run, submodel, arguments)
         return self._runs.transition_in(session, run_id, submodel, Event(verb))
@@ -182,6 +192,12 @@ class Commands:
             release_worker(run)
         return state
 
+    def _undo_pauses(self, session: Session, run_id: str, submodel: str | None) -> None:
+        """A pause that was asked for before a resume must not take effect after it."""
+        for command in list(session.scalars(_open_of(run_id))):
+            if command.verb == Verb.PAUSE.value and command.submodel == submodel:
+                self._close(session, command, "pause: undone by a later resume")
+
     def _carry_out_in(self, session: Session, command: CommandRow, step: int | None) -> None:
         said = command_text(_command(command))
         effect(session, self._runs, command)
@@ -190,9 +206,6 @@ class Commands:
     def _close(self, session: Session, command: CommandRow, outcome: str) -> None:
         command.applied_at_s, command.outcome = self._clock.utc_s(), outcome
         self._runs.note(session, command.run_id, command.submodel, "applied", f"{outcome[:1].upper()}{outcome[1:]}.")
-
-    def _arrivals(self, session: Session, run_id: str) -> list[int]:
-        return list(session.scalars(select(SubModelRow.arrival).where(SubModelRow.run_id == run_id)))
 
 
 def command_text(command: Command) -> str:

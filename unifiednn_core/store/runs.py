@@ -1,6 +1,6 @@
 """Runs and sub-models: handed in, and moved from state to state."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -73,6 +73,8 @@ class Runs:
         if cause is not None:
             row.cause, row.remedy = cause, remedy
         if isinstance(row, RunRow):
+            if event is Event.BEGIN and row.started_at_s is None:
+                row.started_at_s = self._clock.utc_s()
             self._moved_run(session, row, before, state)
         else:
             self._keep_pause(row, paused=state is State.PAUSED or run_of(session, run_id).state == State.PAUSED.value)
@@ -85,6 +87,12 @@ class Runs:
             row = run_of(session, run_id)
             for name, value in values.items():
                 setattr(row, name, value)
+
+    def record_environment(self, run_id: str, facts: Mapping[str, Any]) -> None:
+        """Add what a result depends on to what is known of it."""
+        with self._database.write() as session:
+            run = run_of(session, run_id)
+            run.environment = {**run.environment, **facts}
 
     def record_artifact(self, run_id: str, submodel: str, **columns: Any) -> None:
         """Record where the separated model of a sub-model lies."""
@@ -140,9 +148,7 @@ class Runs:
     # -- what goes with a move
 
     def _moved_run(self, session: Session, run: RunRow, before: State, state: State) -> None:
-        """A run takes its sub-models along where it is paused, goes on after a death, or starts its clock."""
-        if state is State.RUNNING and run.started_at_s is None:
-            run.started_at_s = self._clock.utc_s()
+        """A run takes its sub-models along where it is paused, stopped, or goes on after a death."""
         if state is before:
             return
         for row in list(session.scalars(submodels_of(run.id))):

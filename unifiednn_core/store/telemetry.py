@@ -125,8 +125,8 @@ class Telemetry:
     def last_turns(self, run_id: str) -> dict[str, float]:
         """When each sub-model last gave the device back, in seconds since the start of the run."""
         with self._database.read() as session:
-            ends = select(SliceRow.submodel, func.max(SliceRow.end_s)).where(SliceRow.run_id == run_id)
-            return dict(row.tuple() for row in session.execute(ends.group_by(SliceRow.submodel)))
+            ends = select(SliceRow.submodel, func.max(SliceRow.end_s).label("end_s")).where(SliceRow.run_id == run_id)
+            return {row.submodel: row.end_s for row in session.execute(ends.group_by(SliceRow.submodel))}
 
 
 def _void_after(session: Session, run_id: str) -> dict[tuple[str, int], float]:

@@ -47,6 +47,15 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def is_healthy(device: torch.device) -> bool:
+    """Whether the device still works for this process; some CUDA errors stay until the process ends."""
+    try:
+        synchronize(device)
+    except RuntimeError:
+        return False
+    return True
+
+
 def free_cached(device: torch.device) -> None:
     """Give memory that torch holds in reserve back to the device, for other processes and sub-models."""
     if device.type == "cuda":

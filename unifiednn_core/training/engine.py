@@ -4,30 +4,31 @@ The policy decides, the engine enacts. Orders of people are obeyed, and progress
 in here waits for a database, a disk, a log or a reader of its reports.
 """
 
+import contextlib
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 
-from unifiednn_core import failpoints
 from unifiednn_core.clock import Clock, RealClock
 from unifiednn_core.hybrid.unifier import HybridModel
 from unifiednn_core.lifecycle import Event, State, next_state
 from unifiednn_core.scheduling.base import Decision, Policy
 from unifiednn_core.spec import CheckpointSpec
 from unifiednn_core.training import device as devices
-from unifiednn_core.training.events import Captured, Ended, EpochDone, Granted, Moved, Obeyed, Refused, Released, Report
+from unifiednn_core.training.events import Captured, Ended, EpochDone, Granted, Moved, Refused, Released, Report
 from unifiednn_core.training.job import Job, Standing, cause_of, remedy_of
 from unifiednn_core.training.meters import Period, QuantumMeter
-from unifiednn_core.training.orders import AnyOrder, Join, Leave, Order, Reorder, SetEpochs, SetPolicy, SetPriority
+from unifiednn_core.training.obedience import Obedience
+from unifiednn_core.training.orders import AnyOrder
 from unifiednn_core.training.rng import preserved
-from unifiednn_core.training.roster import RUNNABLE, Roster
+from unifiednn_core.training.roster import Roster
 from unifiednn_core.training.submodel import SubModel
 
 
-class Engine:
+class Engine(Obedience):
     """Trains a hybrid in the calling thread (`run`) or in one of its own (`start`)."""
 
     def __init__(
@@ -60,12 +61,18 @@ class Engine:
         self._period = Period(checkpoint, self._clock)
         self._being_kept: set[str] = set()
         self._at_work: tuple[str, float] | None = None
+        self.device_lost: tuple[str, str, str] | None = None
+        """Sub-model whose error left the device unusable for this process, its cause and remedy."""
 
     def start(self) -> threading.Thread:
         """Run in a background thread."""
         thread = threading.Thread(target=self.run, name="engine", daemon=True)
         thread.start()
         return thread
+
+    def stay(self) -> None:
+        """Take the decision to leave back, once the thread has ended; it can be started again."""
+        self._leaving = False
 
     def post(self, order: AnyOrder) -> None:
         """Ask for something from any thread; it is done at the next step boundary."""
@@ -87,9 +94,8 @@ class Engine:
 
     @property
     def at_work(self) -> tuple[str, float] | None:
-        """Who takes a step, and for how many seconds already; None between steps. To be asked from other threads."""
-        at_work = self._at_work
-        return None if at_work is None else (at_work[0], self._clock.monotonic_s() - at_work[1])
+        """Who takes a step, and since when by its own clock; None between steps. To be asked from other threads."""
+        return self._at_work
 
     def run(self) -> None:
         """Train until every sub-model has ended, or an order says to leave."""
@@ -163,6 +169,8 @@ class Engine:
         self._at_work = None
         end_s = self.now_s()
         job.service_s += end_s - start_s
+        job.timed_s += end_s - start_s
+        job.timed_steps += submodel.steps_done - first_step
         if not self._leaving and not sent_away:
             job.in_line_since = self._roster.next_tick()
         steps, peak_bytes = submodel.steps_done - first_step, devices.peak_allocated_bytes(self._device)
@@ -183,7 +191,9 @@ class Engine:
 
     def _settle(self, job: Job, failure: tuple[str, str] | None = None) -> None:
         """Do with a sub-model that does not hold the device what its state asks for."""
-        if failure is not None:
+        if failure is not None and not devices.is_healthy(self._device):
+            self.device_lost, self._leaving = (job.submodel.name, *failure), True
+        elif failure is not None:
             self._end(job, Event.FAIL, *failure)
         elif job.submodel.finished:
             self._end(job, Event.COMPLETE)
@@ -194,8 +204,14 @@ class Engine:
 
     def _hold(self, job: Job) -> None:
         """Pause a sub-model: keep it, and free the device of it."""
-        if self._capture(job):
+        if not self._capture(job):
+            return
+        try:
             job.submodel.park()
+        except Exception as error:
+            traceback.print_exc()
+            self._end(job, Event.FAIL, cause_of(error), remedy_of(error))
+        else:
             job.state = next_state(job.submodel.name, job.state, Event.HOLD)
             job.pause(self.now_s())
             self._answer(job.pause_id)
@@ -214,7 +230,8 @@ class Engine:
         self._hybrid.remove(name)
         self._report(Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
         submodel.release()
-        devices.free_cached(self._device)
+        with contextlib.suppress(RuntimeError):  # a device that broke down has nothing left to give
+            devices.free_cached(self._device)
 
     # -- between two steps
 
@@ -224,9 +241,13 @@ class Engine:
         while self._orders and not self._leaving:
             self._obey(self._orders.popleft(), holding)
         if self._period.is_over(self._steps):
-            for job in self._roster:
-                if job.submodel.name not in self._being_kept:
-                    self._capture(job, holding)
+            self._capture_all(holding, but=self._being_kept)
+
+    def _capture_all(self, holding: Job | None, but: Collection[str] = ()) -> None:
+        """Capture everybody, and last the one at work, whose error may end its turn."""
+        for job in sorted(self._roster, key=lambda job: job is holding):
+            if job.submodel.name not in but:
+                self._capture(job, holding)
 
     def _capture(self, job: Job, holding: Job | None = None) -> bool:
         """Report the state of a sub-model that has moved on; False, and it has failed, where that cannot be."""
@@ -245,75 +266,3 @@ class Engine:
         self._being_kept.add(submodel.name)
         self._report(Captured(checkpoint))
         return True
-
-    def _obey(self, order: AnyOrder, holding: Job | None) -> None:
-        """Carry an order out; a stop is answered by the end itself, a pause once the state is captured."""
-        self._changed = True
-        match order:
-            case Order(event=event, submodel=None):
-                self._obey_for_run(event, order.id, holding)
-            case Leave():
-                self._obey_for_run(Event.PAUSE, order.id, holding)
-            case Order(event=event, submodel=str(name)):
-                self._obey_for_one(name, event, order.id, holding)
-            case Join():
-                self._join(order)
-            case SetPolicy(policy=policy):
-                failpoints.passing("policy.before_switch")
-                self._policy = policy
-                failpoints.passing("policy.after_switch")
-                self._answer(order.id)
-            case Reorder() | SetPriority() | SetEpochs():
-                self._answer(order.id, declined=self._roster.edit(order))
-
-    def _obey_for_run(self, event: Event, command_id: int | None, holding: Job | None) -> None:
-        if event in (Event.STOP, Event.DISCARD):
-            for job in self._roster:
-                self._obey_for_one(job.submodel.name, event, None, holding)
-            return
-        for job in self._roster:
-            self._capture(job, holding)
-        self._leaving = event is Event.PAUSE
-        self._answer(command_id)
-
-    def _obey_for_one(self, name: str, event: Event, command_id: int | None, holding: Job | None) -> None:
-        job = self._roster.get(name)
-        if job is None:  # its end has answered, or will
-            return
-        match event:
-            case Event.PAUSE if job.state in RUNNABLE:
-                job.state, job.pause_id = next_state(name, job.state, Event.PAUSE), command_id
-            case Event.PAUSE if job.state is State.PAUSED:  # asked before a death, and kept in this state since
-                self._answer(command_id)
-            case Event.RESUME:
-                if job.state is State.PAUSED:
-                    job.state = next_state(name, job.state, Event.RESUME)
-                    job.resume(self.now_s(), self._roster.next_tick())
-                self._answer(command_id)
-            case Event.STOP | Event.DISCARD:
-                job.state = next_state(name, job.state, event)
-                job.discarded = job.discarded or event is Event.DISCARD
-            case Event.SAVE:
-                self._capture(job, holding)
-                self._answer(command_id)
-        if job is not holding and job.state in (State.PAUSING, State.STOPPING):
-            self._settle(job)
-
-    def _join(self, order: Join) -> None:
-        """Merge one more network; its making draws from no stream of the others, its failure ends it alone."""
-        if order.submodel in self._roster:  # it was there when this worker began
-            self._answer(order.id)
-            return
-        try:
-            with preserved(self._device):
-                submodel = order.prepare()
-        except Exception as error:
-            traceback.print_exc()
-            self._report(Ended(order.submodel, Event.FAIL, None, (), cause_of(error), remedy_of(error)))
-            return
-        self._roster.join(submodel, self.now_s())
-        self._answer(order.id)
-
-    def _answer(self, command_id: int | None, declined: str | None = None) -> None:
-        if command_id is not None:
-            self._report(Obeyed(command_id, self._steps, declined))

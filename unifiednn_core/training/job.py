@@ -36,6 +36,9 @@ class Job:
     service_s: float
     paused_s: float
     captured_step: int
+    timed_s: float = 0.0
+    timed_steps: int = 0
+    """Turns of this engine, which the time of a step is measured by."""
     paused_since_s: float | None = None
     pause_id: int | None = None
     """Command that asked for the pause."""
@@ -83,7 +86,7 @@ def job_view(job: Job, now_s: float) -> JobView:
         epochs_done=submodel.epochs_done,
         steps_total=submodel.steps_total,
         steps_done=submodel.steps_done,
-        seconds_per_step=job.service_s / submodel.steps_done if submodel.steps_done else None,
+        seconds_per_step=job.timed_s / job.timed_steps if job.timed_steps else None,
         waiting_s=max(0.0, now_s - job.service_s - job.paused_until(now_s)),
     )
 
@@ -97,7 +100,9 @@ def cause_of(error: Exception) -> str:
 def remedy_of(error: Exception) -> str:
     """What a person can do about it."""
     if isinstance(error, Diverged):
-        return "Retry it with a smaller learning rate; it goes on from the last checkpoint before that, if there is one."
+        return (
+            "Retry it with a smaller learning rate; it goes on from the last checkpoint before that, if there is one."
+        )
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return "Retry it with a larger batch split: the same batches go through in parts that need less memory."
     return "The worker's log in the run folder has the whole trace. Correct the model or its data, or retry it."

@@ -56,6 +56,8 @@ def scale_learning_rates(optimizer: Optimizer, lr_scheduler: LRScheduler | None,
         group.update({key: group[key] * factor for key in _LEARNING_RATES if key in group})
     if lr_scheduler is not None:
         lr_scheduler.base_lrs = [rate * factor for rate in lr_scheduler.base_lrs]
+        if hasattr(lr_scheduler, "eta_min"):
+            lr_scheduler.eta_min *= factor
         lr_scheduler._last_lr = [rate * factor for rate in lr_scheduler._last_lr]
 
 

@@ -178,6 +178,7 @@ class SubModel:
             recipe=recipe(self._hyperparameters, self._seed, self._train.samples, self._device),
             state={
                 "model": host_tree(self.part.state_dict()),
+                "buffers": host_tree(self.part.transient_buffers()),
                 "optimizer": optimizer_state.packed(self.part.optimizer),
                 "lr_scheduler": None if lr_scheduler is None else host_tree(lr_scheduler.state_dict()),
                 "rng": {"cpu": rng.cpu, "cuda": rng.cuda},
@@ -194,6 +195,8 @@ class SubModel:
         state = checkpoint.state
         try:
             self.part.load_state_dict(state["model"])
+            for name, buffer in self.part.transient_buffers().items():
+                buffer.copy_(state["buffers"][name])
             optimizer_state.unpack(self.part.optimizer, state["optimizer"])
             if self.part.lr_scheduler is not None and state["lr_scheduler"] is not None:
                 self.part.lr_scheduler.load_state_dict(host_tree(state["lr_scheduler"]))

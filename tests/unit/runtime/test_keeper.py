@@ -25,7 +25,10 @@ class Desk:
         self.recorded: list[tuple[str, int]] = []
         self.complaints: list[str] = []
         self.folder = folder
-        self.keeper = Keeper(self.shelf, self.record, lambda name, said: self.complaints.append(said))
+        self.settled: list[str] = []
+        self.keeper = Keeper(
+            self.shelf, self.record, self.settled.append, lambda name, said: self.complaints.append(said)
+        )
 
     def shelf(self, name: str) -> Shelf:
         return Shelf(self.folder / name)
