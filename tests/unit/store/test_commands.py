@@ -2,7 +2,7 @@ import pytest
 
 from tests.unit.store.test_store import add_run
 from tests.unit.store.test_workers import ME, states, take_up
-from unifiednn_core.errors import IllegalTransition
+from unifiednn_core.errors import BadInput, IllegalTransition
 from unifiednn_core.lifecycle import Event, State
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb, command_text
@@ -78,6 +78,33 @@ def test_a_pause_is_not_lost_with_the_worker_that_was_to_reach_it(running: Store
         ["paused", "queued", "queued"] if target is None else ["queued", "paused", "queued"]
     )
     assert running.commands.open("r") == []
+
+
+def test_a_resume_undoes_the_pauses_before_it(store: Store) -> None:
+    add_run(store, "r", recovery="ask")
+    take_up(store, "r")
+    store.commands.issue("r", None, Verb.PAUSE)
+    store.workers.lose("r", "It died.", "Resume it.")
+    store.commands.issue("r", None, Verb.RESUME)
+    store.commands.settle_unclaimed()
+    assert states(store, "r") == ["queued"] * 3
+    assert applied(store) == ["Pause: undone by a later resume.", "Resume."]
+
+
+def test_what_is_being_kept_cannot_be_discarded_any_more(running: Store) -> None:
+    running.commands.issue("r", None, Verb.STOP)
+    with pytest.raises(IllegalTransition):
+        running.commands.issue("r", None, Verb.DISCARD)
+
+
+def test_a_name_is_taken_once(running: Store) -> None:
+    for name in ("A", "b"):
+        row = SubModelRow(
+            run_id="r", name=name, arrival=0, state="queued", priority=0, model_format="pt2", parameters=1, epochs=1,
+            steps_total=5,
+        )  # fmt: skip
+        with pytest.raises(BadInput, match="Two sub-models"):
+            running.commands.issue("r", None, Verb.ADD, {"submodel": {"name": name}, "files": {}}, row=row)
 
 
 def test_a_stop_is_answered_by_the_end_itself(running: Store) -> None:
