@@ -1,11 +1,12 @@
 # make app     set everything up and serve the dashboard on 127.0.0.1:8501
 # make test    set everything up and run lint, types, import rules and every test
+# make drill   kill the demo at least 1,000 times and record what was lost in docs/RELIABILITY.md
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: app test lint check-types check-imports samples browser test-long format screenshots clean
+.PHONY: app test lint check-types check-imports samples browser test-long drill format screenshots clean
 
 app: .venv/app.stamp samples
 	$(BIN)/unifiednn app
@@ -35,6 +36,9 @@ browser: .venv/dev.stamp
 	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	       && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
 	  || $(BIN)/playwright install chromium
+
+drill: .venv/app.stamp samples
+	$(BIN)/unifiednn drill --kills 1000 --write docs
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from tests.integration.networks import CLASSES, ZOO, mlp
 from unifiednn_core.checkpoints.checkpoint import Checkpoint
 from unifiednn_core.hybrid.unifier import HybridModel, Submission, unify
 from unifiednn_core.intake.base import Definition, count_parameters, size_bytes
@@ -23,37 +24,7 @@ from unifiednn_core.weights import state_sha256
 torch.set_num_threads(1)
 
 CPU = torch.device("cpu")
-CLASSES = 4
-
-
-def mlp(dropout: float = 0.5) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(36, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, CLASSES))
-
-
-def cnn() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, CLASSES)
-    )
-
-
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(6, 8, num_layers=2, dropout=0.3, batch_first=True)
-        self.head = nn.Linear(8, CLASSES)
-
-    def forward(self, images: Tensor) -> Tensor:
-        hidden, _ = self.lstm(images.squeeze(1))
-        scores: Tensor = self.head(hidden[:, -1])
-        return scores
-
-
-NETWORKS: dict[str, Callable[[], nn.Module]] = {
-    "mlp": mlp,
-    "plain": lambda: mlp(dropout=0.0),
-    "cnn": cnn,
-    "lstm": Recurrent,
-}
+NETWORKS: dict[str, Callable[[], nn.Module]] = ZOO | {"plain": lambda: mlp(dropout=0.0)}
 
 
 def dataset(samples: int = 37, seed: int = 0) -> Dataset:

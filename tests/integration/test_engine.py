@@ -5,11 +5,9 @@ from typing import ClassVar
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.integration.kit import NETWORKS, Networks, Session, submodel_spec, vanilla
-from tests.integration.three import ALONE, POLICIES, THREE, at_step
+from tests.integration.kit import Session
+from tests.integration.three import ALONE, THREE, at_step
 from unifiednn_core.lifecycle import Event
 from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, Policy, Quantum, View
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
@@ -25,42 +23,6 @@ from unifiednn_core.training.events import (
     Stepped,
 )
 from unifiednn_core.training.orders import Order
-
-hyperparameters = st.fixed_dictionaries(
-    {
-        "epochs": st.integers(1, 3),
-        "batch_size": st.sampled_from([5, 8, 37, 64]),
-        "optimizer": st.sampled_from(["sgd", "adam", "adamw", "rmsprop"]),
-        "optimizer_args": st.sampled_from([{}, {"weight_decay": 0.01}]),
-        "criterion_args": st.sampled_from([{}, {"label_smoothing": 0.1}]),
-        "lr_scheduler": st.sampled_from([None, {"name": "step", "args": {"step_size": 1, "gamma": 0.5}}]),
-        "seed": st.integers(0, 2**40),
-    }
-)
-
-
-@st.composite
-def hybrids(draw: st.DrawFn) -> Networks:
-    count = draw(st.integers(1, 4))
-    return [
-        (
-            draw(st.sampled_from(sorted(NETWORKS))),
-            submodel_spec(f"net{i}", priority=draw(st.integers(0, 2)), **draw(hyperparameters)),
-        )
-        for i in range(count)
-    ]
-
-
-@settings(max_examples=25, deadline=None)
-@given(hybrids(), st.sampled_from(POLICIES))
-def test_training_in_a_hybrid_changes_not_one_bit(networks: Networks, policy: Policy) -> None:
-    """Weights and losses of every sub-model equal those of a plain loop that trains it alone."""
-    session = Session(networks, policy).run()
-    hashes = session.hashes()
-    for network, spec in networks:
-        expected_sha256, expected_losses = vanilla(network, spec)
-        assert hashes[spec.name] == expected_sha256
-        assert session.losses(spec.name) == expected_losses
 
 
 @pytest.mark.parametrize(

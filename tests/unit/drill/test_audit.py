@@ -135,7 +135,7 @@ def test_what_was_set_last_is_what_there_is(home: Home) -> None:
 
 def test_a_pause_that_paused_nothing_is_found(home: Home) -> None:
     audit = add(home, submodel(), event("state", "lenet is paused.", "lenet"), event("applied", "Pause.", "lenet"),
-                event("state", "drill is queued."), event("applied", "Pause: came too late: drill is completed."))  # fmt: skip
+                event("state", "drill is queued."), event("applied", "Pause: came too late."))  # fmt: skip
     assert audit.pauses_without_effect() == []
     audit = add(home, event("applied", "Pause, at step 3."))
     assert audit.pauses_without_effect() == ["'Pause, at step 3.' of the run was applied, but: drill is queued."]
