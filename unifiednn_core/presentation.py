@@ -238,7 +238,13 @@ def _series(points: Iterable[tuple[float, float | None]]) -> Series:
 
 def _schedule(history: History) -> tuple[Slice, ...]:
     return tuple(
-        Slice(submodel=s.submodel, start_s=s.start_s, end_s=s.end_s, steps=s.steps, reason=s.reason)
+        Slice(
+            submodel=s.submodel,
+            start_s=s.start_s,
+            end_s=s.end_s,
+            steps=history.counted_steps.get(s.id, s.steps),
+            reason=s.reason,
+        )
         for s in history.slices
     )
 

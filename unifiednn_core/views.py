@@ -17,7 +17,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """One stretch in which one sub-model held the device. Seconds count from the start of the run."""
+    """One stretch in which one sub-model held the device. Seconds count from the start of the run.
+
+    `steps` are those that count: what a later attempt did once more is not among them.
+    """
 
     submodel: str
     start_s: float

@@ -84,7 +84,11 @@ class Recorder:
                 self._epoch(report)
             case Granted():
                 self._holding = report
-                self._batch.run |= {"now_submodel": report.submodel, "now_reason": report.reason}
+                self._batch.run |= {
+                    "now_submodel": report.submodel,
+                    "now_reason": report.reason,
+                    "now_since_s": report.start_s,
+                }
             case Released():
                 self._slice(report)
             case Refused():
@@ -172,7 +176,7 @@ class Recorder:
 
     def _slice(self, report: Released) -> None:
         self._holding = None
-        self._batch.run |= {"now_submodel": None, "now_reason": None}
+        self._batch.run |= {"now_submodel": None, "now_reason": None, "now_since_s": None}
         row = asdict(report)
         peak_bytes = row.pop("peak_bytes")
         track = self._tracks[report.submodel]

@@ -235,5 +235,5 @@ def submodels_of(run_id: str) -> Any:
 
 def release_worker(run: RunRow) -> None:
     """Nobody works on the run any more, and it holds no device."""
-    run.now_submodel = run.now_reason = run.claimer = None
+    run.now_submodel = run.now_reason = run.now_since_s = run.claimer = None
     run.heartbeat_at_s = run.worker_pid = run.worker_started_at_s = run.worker_boot_id = None

@@ -46,6 +46,8 @@ class RunRow(Base):
     ended_at_s: Mapped[float | None]
     now_submodel: Mapped[str | None]
     now_reason: Mapped[str | None]
+    now_since_s: Mapped[float | None]
+    """When its turn began, in seconds since the start of the run."""
     memory_source: Mapped[str | None]
     peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     environment: Mapped[dict[str, Any]] = mapped_column(default=dict)
@@ -185,7 +187,10 @@ class MemoryRow(Base):
 
 
 class SliceRow(Base):
-    """One stretch in which one sub-model held the device; seconds count from the start of the run."""
+    """One stretch in which one sub-model held the device; seconds count from the start of the run.
+
+    `steps` are those that were done, whether or not a later attempt did them once more.
+    """
 
     __tablename__ = "slices"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)

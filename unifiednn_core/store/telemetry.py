@@ -60,6 +60,8 @@ class History:
     """Void steps, attempt by attempt."""
     epochs: Mapping[str, Sequence[EpochRow]]
     slices: Sequence[SliceRow]
+    counted_steps: Mapping[int, int]
+    """Steps of each slice, by its id, that no later attempt did once more."""
     memory: Sequence[tuple[float, int]]
     """`at_s` and `size_bytes` of `MemoryRow`."""
     events: Sequence[EventRow]
@@ -113,11 +115,13 @@ class Telemetry:
             memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
             events = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc()).limit(last_events)
             slices = select(SliceRow).where(SliceRow.run_id == run_id).order_by(SliceRow.id.desc()).limit(last_slices)
+            shown = list(reversed(list(session.scalars(slices))))
             return History(
+                counted_steps=_counted_steps(session, run_id, void_after),
                 steps=steps,
                 lost_steps=lost,
                 epochs=epochs,
-                slices=list(reversed(list(session.scalars(slices)))),
+                slices=shown,
                 memory=[(row.at_s, row.size_bytes) for row in session.execute(memory)],
                 events=list(reversed(list(session.scalars(events)))),
             )
@@ -127,6 +131,20 @@ class Telemetry:
         with self._database.read() as session:
             ends = select(SliceRow.submodel, func.max(SliceRow.end_s).label("end_s")).where(SliceRow.run_id == run_id)
             return {row.submodel: row.end_s for row in session.execute(ends.group_by(SliceRow.submodel))}
+
+
+def _counted_steps(session: Session, run_id: str, void_after: Mapping[tuple[str, int], float]) -> dict[int, int]:
+    """Steps of each slice up to where its attempt became void."""
+    attempts = session.scalars(select(AttemptRow).where(AttemptRow.run_id == run_id))
+    done: dict[tuple[str, int], int] = {(row.submodel, row.attempt): row.from_step for row in attempts}
+    columns = select(SliceRow.id, SliceRow.submodel, SliceRow.attempt, SliceRow.steps)
+    counted = {}
+    for row in session.execute(columns.where(SliceRow.run_id == run_id).order_by(SliceRow.id)):
+        key = (row.submodel, row.attempt)
+        before = done.get(key, 0)
+        done[key] = before + row.steps
+        counted[row.id] = int(max(0, min(done[key], void_after.get(key, math.inf)) - before))
+    return counted
 
 
 def _void_after(session: Session, run_id: str) -> dict[tuple[str, int], float]:

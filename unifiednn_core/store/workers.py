@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.clock import Clock
 from unifiednn_core.lifecycle import ENDED, Event, State
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.runs import Runs, release_worker, run_of, submodel_of, submodels_of
-from unifiednn_core.store.schema import AttemptRow, RunRow
+from unifiednn_core.store.schema import AttemptRow, RunRow, SliceRow
 
 # Workers in a row that died at the very same step of the same sub-model before it is taken for the culprit. Somebody
 # who kills workers from outside hardly meets the same step so often.
@@ -125,6 +125,7 @@ class Workers:
             run = run_of(session, run_id)
             if State(run.state) in ENDED or run.heartbeat_at_s is None:
                 return
+            _close_turn(session, run)
             run.deaths_there = run.deaths_there + 1 if run.died_at == died_at else 1
             run.died_at = died_at
             hopeless = run.deaths_there >= deaths_limit
@@ -159,3 +160,27 @@ class Workers:
 
 def _set_worker(run: RunRow, worker: WorkerIdentity) -> None:
     run.worker_pid, run.worker_started_at_s, run.worker_boot_id = worker.pid, worker.started_at_s, worker.boot_id
+
+
+def _close_turn(session: Session, run: RunRow) -> None:
+    """Record the turn that a death has cut short, as far as it was told."""
+    if run.now_submodel is None or run.now_since_s is None or run.started_at_s is None:
+        return
+    row = submodel_of(session, run.id, run.now_submodel)
+    of_attempt = (SliceRow.run_id == run.id) & (SliceRow.submodel == row.name) & (SliceRow.attempt == row.attempt)
+    told = session.scalar(select(func.sum(SliceRow.steps)).where(of_attempt)) or 0
+    attempt = session.get(AttemptRow, (run.id, row.name, row.attempt))
+    steps = row.steps_done - (attempt.from_step if attempt is not None else 0) - told
+    end_s = max(run.now_since_s, (run.heartbeat_at_s or 0.0) - run.started_at_s)
+    if steps > 0:
+        session.add(
+            SliceRow(
+                run_id=run.id,
+                submodel=row.name,
+                attempt=row.attempt,
+                start_s=run.now_since_s,
+                end_s=end_s,
+                steps=steps,
+                reason=run.now_reason or "",
+            )
+        )

@@ -14,6 +14,7 @@ from unifiednn_core.lifecycle import Event
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.store.telemetry import Batch
+from unifiednn_core.store.workers import WorkerIdentity
 
 
 def add_run(store: Store, run_id: str, created_at_s: float = 0.0, device: str = "cpu", recovery: str = "auto") -> None:
@@ -118,6 +119,28 @@ def test_what_a_later_attempt_did_again_counts_nowhere(store: Store) -> None:
         *((step, 1) for step in range(5, 8)),
         *((step, 2) for step in range(6, 9)),
     ]
+
+
+def test_a_turn_that_a_death_cut_short_is_told_and_its_lost_steps_count_nowhere(
+    store: Store, clock: SimulatedClock
+) -> None:
+    def slices() -> list[tuple[float, float, int, int]]:
+        history = store.telemetry.history("r", None)
+        return [(s.start_s, s.end_s, s.steps, history.counted_steps[s.id]) for s in history.slices]
+
+    add_run(store, "r")
+    store.workers.claim_next("cpu")
+    store.workers.register("r", WorkerIdentity(1, 1.0, "boot"))
+    store.runs.transition("r", None, Event.BEGIN)
+    store.workers.begin("r", {"a": {"steps_done": 0}})
+    turn = {"submodel": "a", "attempt": 1, "start_s": 0.0, "end_s": 2.0, "steps": 4, "reason": "It is first."}
+    store.telemetry.write("r", Batch(slices=[turn], submodels={"a": {"steps_done": 4}}))
+    clock.advance(5)
+    at_work = {"now_submodel": "a", "now_reason": "Again.", "now_since_s": 3.0}
+    store.telemetry.write("r", Batch(run=at_work, submodels={"a": {"steps_done": 9}}))
+    store.workers.lose("r", "It died.", "Again.")
+    store.workers.begin("r", {"a": {"steps_done": 6}})
+    assert slices() == [(0.0, 2.0, 4, 4), (3.0, 5.0, 5, 2)]
 
 
 def test_the_history_is_told_whatever_a_run_is_called(store: Store) -> None:
