@@ -1,16 +1,15 @@
 """Commands on runs that exist, whoever started them: the dashboard or another command."""
 
-import os
-import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from unifiednn_core import failpoints, terminal
+from unifiednn_core import terminal
 from unifiednn_core.command import (
     AsJson,
     Folder,
@@ -22,13 +21,12 @@ from unifiednn_core.command import (
     finish,
     opened,
 )
-from unifiednn_core.errors import BadInput
-from unifiednn_core.lifecycle import ENDED, Event, State
+from unifiednn_core.errors import BadInput, IllegalTransition
+from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.service import Service
 from unifiednn_core.spec import PolicySpec, load_run
 
 SOMEBODY = "It is carried out while a dashboard, or a train or resume command, is running."
-COPY_TRIES = 5
 
 
 def runs(as_json: AsJson = False) -> None:
@@ -60,7 +58,8 @@ def resume(
         service.start_supervisor()
         while service.observe(run_id).state is State.PAUSING:
             time.sleep(terminal.POLL_S)
-        _going_on(service, run_id)
+        with suppress(IllegalTransition):  # somebody else let it go on in the same moment
+            _going_on(service, run_id)
         finish(service, run_id, as_json)
 
 
@@ -139,9 +138,10 @@ def add(run_id: RunId, spec: SpecPath) -> None:
     """Let the sub-models of a spec file join a run; of the spec's own settings only the seed is taken."""
     with opened() as service:
         asked, base = load_run(spec), spec.resolve().parent
-        errors = [finding for finding in service.check(asked, base).findings if finding.severity == "error"]
-        if errors:  # said of all before the first one joins
-            raise BadInput(errors)
+        if len(asked.submodels) > 1:  # what is wrong with any of them is said before the first one joins
+            errors = [finding for finding in service.check(asked, base).findings if finding.severity == "error"]
+            if errors:
+                raise BadInput(errors)
         for part in asked.submodels:
             seeded = part.hyperparameters.model_copy(update={"seed": asked.seed_of(part)})
             service.add_submodel(run_id, part.model_copy(update={"hyperparameters": seeded}), base)
@@ -151,22 +151,12 @@ def add(run_id: RunId, spec: SpecPath) -> None:
 
 def download(run_id: RunId, submodel: SubModelName, to: Folder = Path()) -> None:
     """Copy the zip of a separated model into a folder."""
-    with opened() as service:
-        source = service.artifact(run_id, submodel)
-        _print_path(_copied(source, to, source.name))
+    _copy(lambda service: service.download(run_id, submodel, to), to)
 
 
 def checkpoint(run_id: RunId, submodel: SubModelName, to: Folder = Path()) -> None:
     """Copy the newest checkpoint of a sub-model into a folder; a run can start from it."""
-    with opened() as service:
-        for left in reversed(range(COPY_TRIES)):
-            source = service.checkpoint(run_id, submodel)
-            try:
-                _print_path(_copied(source, to, f"{run_id}-{submodel}-step-{_step(source)}.safetensors"))
-                return
-            except FileNotFoundError:  # newer ones took its place while it was being looked for
-                if not left:
-                    raise
+    _copy(lambda service: service.download_checkpoint(run_id, submodel, to), to)
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
@@ -184,9 +174,9 @@ COMMANDS: tuple[Callable[..., None], ...] = (
 
 
 def _going_on(service: Service, run_id: str) -> State:
-    """Ask a run to go on where that has to be asked for; returns its state."""
-    view = service.observe(run_id)
-    return service.resume(run_id) if Event.RESUME in view.actions else view.state
+    """Ask a run to go on where that has to be asked for; returns its state. Raises `IllegalTransition`."""
+    state = service.observe(run_id).state
+    return service.resume(run_id) if state in (State.INTERRUPTED, State.PAUSED, State.PAUSING) else state
 
 
 def _order(run_id: str, submodel: str | None, issue: Callable[[Service], State]) -> None:
@@ -219,26 +209,9 @@ def _require_name(name: str) -> None:
         raise bad_option("--discard", f"'{typed}' is not its name; nothing was discarded.", remedy)
 
 
-def _copied(source: Path, folder: Path, name: str) -> Path:
-    """Copy a file into a folder under another name first, so that there never is half a file under its own."""
-    if not folder.is_dir():
-        raise BadInput.of("No such folder", field="--to", message=f"{folder} is no folder.", remedy="Make it first.")
-    temporary = folder / f".{name}.{os.getpid()}.part"
-    try:
-        failpoints.passing("download.before_copy")
-        with source.open("rb") as read, temporary.open("wb") as written:
-            shutil.copyfileobj(read, written)
-            written.flush()
-            os.fsync(written.fileno())
-        failpoints.passing("download.before_rename")
-        return temporary.replace(folder / name)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _print_path(path: Path) -> None:
-    terminal.out.print(str(path), soft_wrap=True, markup=False, highlight=False)
-
-
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.stem.removeprefix("step-"))
+def _copy(download: Callable[[Service], Path], folder: Path) -> None:
+    with opened() as service:
+        if not folder.is_dir():
+            remedy = "Make it first."
+            raise BadInput.of("No such folder", field="--to", message=f"{folder} is no folder.", remedy=remedy)
+        terminal.out.print(str(download(service)), soft_wrap=True, markup=False, highlight=False)

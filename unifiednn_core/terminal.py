@@ -19,26 +19,39 @@ from unifiednn_core.views import RunView
 POLL_S = 0.25
 LONGEST_VALUE = 100
 RUN_ID_LENGTH = 20
+NEWS = ("recovery", "warning", "error", "refused", "defect")
 
 out, err = Console(), Console(stderr=True)
 
 
 def follow(service: Service, run_id: str, quiet: bool) -> RunView:
-    """Wait until a run has ended, with one bar for each sub-model on a terminal."""
+    """Wait until a run has ended, with one bar for each sub-model on a terminal; `quiet` prints nothing."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
         bars: dict[str, TaskID] = {}
+        told_until_s = max((event.at_s for event in service.observe(run_id).events), default=0.0)
         while True:
             view = service.observe(run_id)
+            if not quiet:
+                told_until_s = _print_news(view, told_until_s)
             for part in view.submodels:
                 if part.name not in bars:
                     bars[part.name] = progress.add_task(part.name, total=part.steps_total, figures="")
                 accuracy = "" if part.test_accuracy is None else f", test {percent_text(part.test_accuracy)}"
                 figures = f"{part.state}, epoch {part.epochs_done}/{part.epochs}{accuracy}"
-                progress.update(bars[part.name], completed=part.steps_done, figures=figures)
+                progress.update(bars[part.name], completed=part.steps_done, total=part.steps_total, figures=figures)
             if view.state in ENDED:
                 return view
             time.sleep(POLL_S)
+
+
+def _print_news(view: RunView, since_s: float) -> float:
+    """Print what went wrong after `since_s`, and what was done about it; returns the moment of the last event."""
+    news = [event for event in view.events if event.at_s > since_s]
+    for event in news:
+        if event.kind in NEWS:
+            err.print(event.message, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    return max((event.at_s for event in news), default=since_s)
 
 
 def print_json(document: object) -> None:

@@ -1,13 +1,22 @@
 import json
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sample_models.build
+from tests.integration.product import EPOCHS, EVERY_STEPS, Product, Template, timeless
+from tests.integration.vanilla import train_alone
 from unifiednn_core.home import Home
+from unifiednn_core.runtime import supervisor
 from unifiednn_core.service import Service
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
@@ -50,10 +59,64 @@ def service(home: Home) -> Iterator[Service]:
     service.close()
 
 
+@pytest.fixture(scope="session")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Socket of a process that forks workers and servers."""
+    path = tmp_path_factory.mktemp("zygote") / "socket"
+    command = [sys.executable, "-m", "tests.integration.zygote", str(path)]
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield path
+        process.stdin.close()  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="session")
+def template(samples: Path, zygote: Path, tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """A home in which the short demo waits to be trained."""
+    folder = tmp_path_factory.mktemp("template")
+    spec = write_spec(samples, folder, epochs=EPOCHS, checkpoint={"every_s": 30, "every_steps": EVERY_STEPS})
+    return Template.submit(spec, folder, zygote)
+
+
+@pytest.fixture
+def product(template: Template, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Product]:
+    """A home of one's own in which the short demo waits; `start` lets it begin."""
+    monkeypatch.setattr(supervisor, "TICK_S", 0.1)  # tests wait for little else
+    with template.copied(home) as product:
+        yield product
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(template: Template, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The document of the short demo when nothing happens to it, as far as it does not depend on time."""
+    with template.copied(Home(tmp_path_factory.mktemp("uninterrupted"))) as product:
+        product.start()
+        product.finish()
+        return timeless(product.service.document(product.run_id))
+
+
+@pytest.fixture(scope="session")
+def alone(samples: Path, template: Template) -> Callable[..., str]:
+    """`alone(name, epochs, ...)` trains one of the short demo in a plain loop; returns the hash of its weights."""
+    known: dict[str, str] = {}
+
+    def train(name: str, epochs: int = 0, **changes: Any) -> str:
+        spec = json.loads(template.spec_path.read_text())
+        [part] = [part for part in spec["submodels"] if part["name"] == name]
+        part["hyperparameters"] |= {"epochs": epochs or EPOCHS[name], **changes}
+        text = json.dumps(part)
+        if text not in known:
+            known[text] = train_alone(spec, name, samples).state_sha256
+        return known[text]
+
+    return train
+
+
 def wait_until(done: Any, patience_s: float = 90.0) -> None:
     """Wait for something that other processes do; a test that waits in vain fails."""
-    import time
-
     deadline = time.monotonic() + patience_s
     while not done():
         if time.monotonic() > deadline:

@@ -1,0 +1,66 @@
+"""What can go wrong inside one step of one network, done to a real worker: `MISHAP=resnet=raise@7`."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+from pathlib import Path
+
+import torch
+
+from unifiednn_core.runtime.ledger import Ledger
+from unifiednn_core.training.events import Stepped
+from unifiednn_core.training.submodel import SubModel
+
+MISHAP = "MISHAP"
+HOLD = "HOLD"
+HELD_FILE, GO_FILE = "held", "go"
+
+
+def arm(environment: Mapping[str, str], home: Path) -> None:
+    """Let what the environment names happen in each attempt at that step.
+
+    A mishap is avoided where batches are split. `HOLD=resnet@7` waits before that step until there is a file "go".
+    """
+    step, write_down = SubModel.step, Ledger.write_down
+    mishap, _, rest = environment.get(MISHAP, "").partition("=")
+    action, _, mishap_step = rest.partition("@")
+    held, _, held_step = environment.get(HOLD, "").partition("@")
+    turns = count()
+    turn = [next(turns)]
+
+    def step_with_mishaps(submodel: SubModel) -> Stepped:
+        next_step = submodel.steps_done + 1
+        if submodel.name == held and next_step == int(held_step) and not (home / GO_FILE).exists():
+            (home / HELD_FILE).touch()
+            _wait_for((home / GO_FILE).exists)
+            begun = turn[0]
+            _wait_for(lambda: turn[0] >= begun + 2)  # the worker has heard all that was asked for until now
+        if submodel.name == mishap and next_step == int(mishap_step) and submodel.part.hyperparameters.batch_split == 1:
+            _happen(action)
+        return step(submodel)
+
+    def counted_write_down(ledger: Ledger) -> None:
+        write_down(ledger)
+        turn[0] = next(turns)
+
+    SubModel.step = step_with_mishaps  # type: ignore[method-assign]
+    Ledger.write_down = counted_write_down  # type: ignore[method-assign]
+
+
+def _wait_for(done: Callable[[], bool]) -> None:
+    while not done():
+        time.sleep(0.01)
+
+
+def _happen(action: str) -> None:
+    match action:
+        case "raise":
+            raise RuntimeError("shapes do not fit")
+        case "out_of_memory":
+            raise torch.OutOfMemoryError("there is no room for 8 GiB")
+        case "hang":
+            _wait_for(lambda: False)
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)

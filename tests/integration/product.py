@@ -1,0 +1,247 @@
+"""The whole product over a home of its own, to be interrupted at will: supervisor, workers, store, files."""
+
+import json
+import math
+import os
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration import mishaps
+from tests.integration.zygote import ask, open_service
+from unifiednn_core.home import Home
+from unifiednn_core.lifecycle import ENDED, State
+from unifiednn_core.runtime import liveness
+from unifiednn_core.spec import RunSpec, load_run
+from unifiednn_core.store.schema import SubModelRow
+from unifiednn_core.store.workers import WorkerIdentity
+from unifiednn_core.views import RunView
+
+EPOCHS = {"lenet": 3, "resnet": 2, "transformer": 2}
+STEPS_PER_EPOCH = {"lenet": 23, "resnet": 12, "transformer": 23}
+EVERY_STEPS = 5
+PATIENCE_S = 150.0  # a worker that never came up is given up after 120 s
+POLL_S = 0.01
+
+
+@dataclass(frozen=True)
+class Template:
+    """A home in which a run waits, to be copied."""
+
+    home: Home
+    run_id: str
+    spec_path: Path
+    zygote: Path
+
+    @classmethod
+    def submit(cls, spec_path: Path, folder: Path, zygote: Path) -> "Template":
+        service = open_service(Home(folder / "home").create(), zygote, {})
+        run_id = service.submit(load_run(spec_path))
+        service.close()
+        return cls(service.home, run_id, spec_path, zygote)
+
+    @contextmanager
+    def copied(self, home: Home) -> Iterator["Product"]:
+        shutil.copytree(self.home.root, home.root, dirs_exist_ok=True)
+        product = Product(home, self.run_id, self.zygote)
+        try:
+            yield product
+        finally:
+            product.close()
+
+
+class Product:
+    """A service over a home, and one run in it that most of this is about."""
+
+    def __init__(self, home: Home, run_id: str, zygote: Path):
+        self.home, self.run_id, self._zygote = home, run_id, zygote
+        self.environment: dict[str, str] = {}
+        """Added to that of workers that are started from now on."""
+        self._processes: list[WorkerIdentity] = []
+        self.service = open_service(home, zygote, self.environment)
+
+    # -- processes
+
+    def start(self) -> None:
+        """Begin to supervise."""
+        self.service.start_supervisor()
+
+    def restart(self) -> None:
+        """End this service as its death would, and open another one that supervises."""
+        self.service.close()
+        self.service = open_service(self.home, self._zygote, self.environment)
+        self.start()
+
+    def start_server(self) -> int:
+        """Let a process of its own supervise; returns its id."""
+        pid = ask(self._zygote, "server", self.home, self.run_id, self.environment)
+        self._processes.append(liveness.identity(pid))
+        return pid
+
+    def worker(self, run_id: str | None = None) -> int | None:
+        """Process id of the worker of the run."""
+        run, _ = self.service._store.runs.get(run_id or self.run_id)
+        if run.worker_pid is None or run.worker_started_at_s is None:
+            return None
+        identity = WorkerIdentity(run.worker_pid, run.worker_started_at_s, run.worker_boot_id or "")
+        self._processes.append(identity)
+        return run.worker_pid if liveness.alive(identity) else None
+
+    def signal_worker(self, number: int = signal.SIGKILL) -> None:
+        pid = self.worker()
+        assert pid is not None, "there is no worker"
+        os.kill(pid, number)
+
+    def mishap(self, name: str, action: str, step: int) -> None:
+        """Let something happen to workers that are started from now on, whenever they come to a step."""
+        self.environment[mishaps.MISHAP] = f"{name}={action}@{step}"
+
+    def start_and_hold(self, name: str, step: int) -> None:
+        """Begin to supervise, and have the worker wait right before a step of one sub-model."""
+        self.environment[mishaps.HOLD] = f"{name}@{step}"
+        self.start()
+        self.until_held(name, step)
+
+    def until_held(self, name: str, step: int) -> None:
+        """Wait until the worker waits before that step, and all that it did before is written down."""
+        self.until((self.home.root / mishaps.HELD_FILE).exists, f"step {step} of {name}")
+        self.until(lambda: self.row(name).steps_done == step - 1, "the report of all before")
+
+    def go_on(self) -> None:
+        """Let the worker that waits take its step, once it has heard all that was asked for; no other one waits."""
+        (self.home.root / mishaps.GO_FILE).touch()
+
+    def close(self) -> None:
+        """End everything that still runs."""
+        for run in self.service.runs():
+            self.worker(run.run_id)
+        self.service.close()
+        for process in self._processes:
+            if liveness.alive(process):
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+
+    # -- the run
+
+    def options(self, **changes: Any) -> None:
+        """Change the spec of the run that waits, as if it had been submitted so."""
+        run, _ = self.service._store.runs.get(self.run_id)
+        self.service._store.runs.update(self.run_id, spec=run.spec | changes)
+
+    def hyperparameters(self, name: str, **changes: Any) -> None:
+        """Change how a sub-model of the run that waits is trained, as if it had been submitted so."""
+        run, _ = self.service._store.runs.get(self.run_id)
+        parts = [
+            {**part, "hyperparameters": part["hyperparameters"] | changes} if part["name"] == name else part
+            for part in run.spec["submodels"]
+        ]
+        self.options(submodels=parts)
+
+    def submit_again(self) -> str:
+        """Hand the same spec in once more, as another run; returns its id."""
+        run, _ = self.service._store.runs.get(self.run_id)
+        return self.service.submit(RunSpec.model_validate(run.spec))
+
+    @property
+    def view(self) -> RunView:
+        return self.service.observe(self.run_id)
+
+    def row(self, name: str) -> SubModelRow:
+        [row] = [row for row in self.service._store.runs.get(self.run_id)[1] if row.name == name]
+        return row
+
+    def state(self, name: str | None = None) -> State:
+        run, _ = self.service._store.runs.get(self.run_id)
+        return State(run.state if name is None else self.row(name).state)
+
+    def until(self, done: Callable[[], object], what: str = "it") -> None:
+        """Wait for something that other processes do."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not done():
+            if time.monotonic() > deadline:
+                events = "\n".join(f"{event.kind} {event.submodel}: {event.message}" for event in self.view.events)
+                pytest.fail(f"{what} did not happen within {PATIENCE_S:g} s:\n{events}\n{self.log()}")
+            time.sleep(POLL_S)
+
+    def finish(self) -> RunView:
+        """Wait until the run has ended for good."""
+        final = ENDED - {State.INTERRUPTED}
+        self.until(lambda: self.state() in final, "the end of the run")
+        return self.view
+
+    def hashes(self) -> dict[str, str | None]:
+        return {part.name: part.state_sha256 for part in self.view.submodels}
+
+    def messages(self, kind: str, name: str | None = None) -> list[str]:
+        """Lines of the run's history of one kind."""
+        return [event.message for event in self.view.events if event.kind == kind and name in (None, event.submodel)]
+
+    def checkpoints(self, name: str) -> list[Path]:
+        """Checkpoints of a sub-model, the oldest first."""
+        return sorted(self.home.checkpoints(self.run_id, name).glob("step-*.safetensors"))
+
+    def log(self) -> str:
+        path = self.home.run(self.run_id) / "worker.log"
+        return path.read_text() if path.exists() else ""
+
+    def lost_steps(self, name: str) -> list[int]:
+        """How many recorded steps each later attempt on a sub-model trained again.
+
+        Fails unless the rows that count tile all its steps, and its epochs stand there once each.
+        """
+        with closing(sqlite3.connect(self.home.root / "unifiednn.sqlite3")) as database:
+
+            def rows(query: str) -> list[Any]:
+                return database.execute(query, (self.run_id, name)).fetchall()
+
+            of_this = "WHERE run_id = ? AND submodel = ?"
+            begun = dict(rows(f"SELECT attempt, from_step FROM attempts {of_this}"))
+            steps = rows(f"SELECT attempt, step, steps FROM step_metrics {of_this} ORDER BY attempt, step")
+            epochs = rows(f"SELECT attempt, step, epoch FROM epoch_metrics {of_this} ORDER BY epoch")
+        ends = {attempt: min((begun[a] for a in begun if a > attempt), default=math.inf) for attempt in begun}
+        reached = 0
+        for attempt, step, count in steps:
+            if step <= ends[attempt]:
+                assert step - count == reached, (
+                    f"{name}: after step {reached} comes a row of {count} steps up to {step}"
+                )
+                reached = step
+        row = self.row(name)
+        assert reached == row.steps_done
+        counted = [epoch for attempt, step, epoch in epochs if step <= ends[attempt]]
+        assert counted == list(range(1, row.epochs_done + 1))
+        return [
+            sum(count for a, step, count in steps if a == attempt and step > end)
+            for attempt, end in sorted(ends.items())
+            if end < math.inf
+        ]
+
+
+def flip_a_byte(path: Path) -> None:
+    """Damage a file in its middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+def timeless(document: dict[str, Any]) -> dict[str, Any]:
+    """A document of `train --json` without what depends on time, machine and folder; turns only as what they sum to."""
+    text = json.dumps(document)
+    kept: dict[str, Any] = json.loads(text)
+    turns = kept.pop("schedule")
+    for key in ("run_id", "makespan_s", "memory"):
+        kept.pop(key)
+    for name, part in kept["submodels"].items():
+        for key in ("wait_s", "service_s", "turnaround_s", "peak_memory_bytes", "model_path"):
+            part.pop(key)
+        part["steps_of_turns"] = sum(turn["steps"] for turn in turns if turn["submodel"] == name)
+        assert part["steps_of_turns"] == part["steps"]
+    return kept

@@ -1,0 +1,291 @@
+"""Commands on runs that exist: started by another command or by a dashboard, ended or not, killed or whole."""
+
+import json
+import os
+import pty
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import typer.testing
+
+from tests.integration.product import EPOCHS, STEPS_PER_EPOCH, Product, Template, timeless
+from tests.integration.test_cli import unifiednn
+from unifiednn_core import cli
+from unifiednn_core.home import Home
+from unifiednn_core.lifecycle import State
+from unifiednn_core.service import Service
+
+COMMAND = [sys.executable, "-c", "from unifiednn_core.cli import main; main()"]
+TWO_STEPS = {"name": "round_robin", "unit": "steps", "amount": 2}
+RUN_S = 7.0
+"""A little more than `train` takes once the run is handed in."""
+TIMES = [pytest.param(place, marks=[] if place < 1 else pytest.mark.long) for place in range(10)]
+
+
+def begin(home: Home, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    everything = dict(os.environ, UNIFIEDNN_HOME=str(home.root), **environment)
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*COMMAND, *arguments], env=everything, stdout=pipe, stderr=pipe, text=True)
+
+
+def here(home: Home, *arguments: str) -> click.testing.Result:
+    """Carry a command out in this process."""
+    environment = {"UNIFIEDNN_HOME": str(home.root), "COLUMNS": "200"}
+    return typer.testing.CliRunner().invoke(cli.app, list(arguments), env=environment, catch_exceptions=False)
+
+
+def said(home: Home, *arguments: str) -> str:
+    done = here(home, *arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("place", TIMES)
+@pytest.mark.parametrize("whom", ["command", "worker", "command and worker"])
+def test_a_training_that_was_killed_at_any_moment_is_continued_in_the_foreground(
+    home: Home, template: Template, zygote: Path, uninterrupted: dict[str, Any], whom: str, place: int
+) -> None:
+    process = begin(home, "train", str(template.spec_path), "--json")
+    service = Service.open(home)
+    while not service.runs():
+        assert process.poll() is None
+        time.sleep(0.05)
+    product = Product(home, service.runs()[0].run_id, zygote)
+    time.sleep(random.uniform(0, RUN_S))
+    worker = product.worker()
+    if "worker" in whom and worker is not None:
+        os.kill(worker, signal.SIGKILL)
+    if "command" in whom:
+        process.kill()
+    first, _ = process.communicate()
+    done = unifiednn(home, "resume", product.run_id, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["run_id"] == product.run_id
+    assert timeless(document) == uninterrupted
+    if first:
+        assert json.loads(first) == document
+    for name in EPOCHS:
+        product.lost_steps(name)
+    service.close()
+    product.close()
+
+
+def test_an_interrupted_run_is_continued(product: Product, uninterrupted: dict[str, Any]) -> None:
+    product.options(recovery="ask")
+    product.start_and_hold("transformer", 6)
+    product.signal_worker()
+    product.until(lambda: product.state() is State.INTERRUPTED, "the interruption")
+    product.service.close()  # nobody else is there
+    done = unifiednn(product.home, "resume", product.run_id)
+    assert done.returncode == 0, done.stderr
+    assert "transformer goes on at step" in done.stderr
+    assert timeless(product.service.document(product.run_id)) == uninterrupted
+
+
+def test_a_run_is_paused_resumed_and_interrupted_while_a_command_follows_it(product: Product) -> None:
+    product.service.set_epochs(product.run_id, "lenet", 2000)
+    following = begin(product.home, "resume", product.run_id, "--json")
+    product.until(lambda: product.row("lenet").steps_done > 0, "some training")
+    assert said(product.home, "pause", product.run_id) == "pausing"
+    product.until(lambda: product.state() is State.PAUSED, "the pause")
+    assert following.poll() is None
+    assert json.loads(said(product.home, "resume", product.run_id, "--detach", "--json")) == {
+        "run_id": product.run_id,
+        "status": "queued",
+    }
+    product.until(lambda: product.state() is State.RUNNING, "the next worker")
+    following.send_signal(signal.SIGINT)
+    out, _ = following.communicate(timeout=90)
+    assert following.returncode == 130
+    document = json.loads(out)
+    assert document["status"] == "stopped"
+    assert Path(document["submodels"]["lenet"]["model_path"]).is_file()
+    again = here(product.home, "resume", product.run_id, "--json")
+    assert (again.exit_code, json.loads(again.stdout)) == (0, document)
+
+
+def test_commands_reach_a_run_that_a_dashboard_started(
+    product: Product, alone: Callable[..., str], tmp_path: Path
+) -> None:
+    home, run_id = product.home, product.run_id
+    product.options(policy=TWO_STEPS, checkpoint={"every_s": 3600})
+    product.start_and_hold("transformer", 7)
+    assert said(home, "save", run_id, "resnet") == "running"
+    assert said(home, "pause", run_id, "transformer") == "pausing"
+    assert said(home, "edit", run_id, "lenet", "--epochs", "4", "--priority", "-3") == (
+        "Asked for: epochs 4.\nAsked for: priority -3."
+    )
+    assert said(home, "edit", run_id, "--policy", "priority", "--order", "transformer, resnet,lenet") == (
+        "Asked for: policy priority.\nAsked for: order transformer, resnet, lenet."
+    )
+    product.go_on()
+    product.until(lambda: product.state("transformer") is State.PAUSED, "the pause")
+    copied = Path(said(home, "checkpoint", run_id, "resnet", "--to", str(tmp_path)))
+    assert copied.parent == tmp_path
+    assert copied.read_bytes() in [path.read_bytes() for path in product.checkpoints("resnet")]
+    assert said(home, "resume", run_id, "transformer") == "queued"
+    followed = here(home, "resume", run_id, "--json")
+    assert followed.exit_code == 0
+    document = json.loads(followed.stdout)
+    assert (document["status"], document["policy"]) == ("completed", "priority")
+    assert list(document["submodels"]) == ["transformer", "resnet", "lenet"]
+    assert document["submodels"]["lenet"]["steps"] == 4 * STEPS_PER_EPOCH["lenet"]
+    hashes = {name: part["state_sha256"] for name, part in document["submodels"].items()}
+    assert hashes == {"lenet": alone("lenet", 4), "resnet": alone("resnet"), "transformer": alone("transformer")}
+    applied = [message.partition(",")[0] for message in product.messages("applied")]
+    assert sorted(applied) == sorted(set(applied))
+    assert len(applied) == 7
+
+
+def test_a_failed_run_is_told_as_failed_and_tried_again(product: Product, uninterrupted: dict[str, Any]) -> None:
+    product.mishap("resnet", "raise", 15)
+    product.start()
+    product.finish()
+    told = here(product.home, "resume", product.run_id, "--json")
+    assert (told.exit_code, json.loads(told.stdout)["status"]) == (1, "failed")
+    told = here(product.home, "resume", product.run_id)
+    assert told.exit_code == 1
+    assert "shapes do not fit" in told.stdout
+    product.environment.clear()
+    product.service.close()
+    again = here(product.home, "retry", product.run_id, "resnet")
+    assert (again.exit_code, again.stdout.strip()) == (0, "queued")
+    assert "is carried out while" in again.stderr
+    product.restart()
+    product.finish()
+    told = here(product.home, "resume", product.run_id, "--json")
+    assert told.exit_code == 0
+    assert timeless(json.loads(told.stdout)) == uninterrupted
+
+
+def test_a_network_is_added(product: Product, template: Template, tmp_path: Path) -> None:
+    spec = json.loads(template.spec_path.read_text())
+    joining = spec["submodels"][0]
+    joining["name"] = "late"
+    del joining["hyperparameters"]["seed"]
+    path = tmp_path / "late.json"
+    path.write_text(
+        json.dumps({"seed": 31, "submodels": [joining, joining | {"name": "later", "model": "nowhere.pt2"}]})
+    )
+    refused = here(product.home, "add", product.run_id, str(path))
+    assert refused.exit_code == 2
+    assert "submodels.later.model" in refused.stderr
+    assert len(product.view.submodels) == 3
+    path.write_text(json.dumps({"seed": 31, "submodels": [joining]}))
+    assert said(product.home, "add", product.run_id, str(path)) == "Asked for: add late."
+    submodels: Any = product.view.spec["submodels"]
+    assert [part["name"] for part in submodels] == ["lenet", "resnet", "transformer", "late"]
+    assert submodels[-1]["hyperparameters"]["seed"] == 31
+
+
+def test_discarding_asks_for_the_name(product: Product) -> None:
+    def answered(name: str) -> tuple[int, str]:
+        leader, follower = pty.openpty()
+        environment = dict(os.environ, UNIFIEDNN_HOME=str(product.home.root), COLUMNS="200")
+        command = [*COMMAND, "stop", product.run_id, "--discard"]
+        with subprocess.Popen(command, env=environment, stdin=follower, stdout=-1, stderr=-1, text=True) as process:
+            os.write(leader, f"{name}\n".encode())
+            _, err = process.communicate(timeout=60)
+        os.close(leader)
+        os.close(follower)
+        return process.returncode, err
+
+    code, err = answered("dmeo")
+    assert (code, product.state()) == (2, State.QUEUED)
+    assert "nothing was discarded" in err
+    code, err = answered("demo")
+    assert (code, product.state()) == (0, State.STOPPING)
+    assert "is carried out while" in err
+    product.start()
+    assert product.finish().state is State.STOPPED
+
+
+def test_a_download_that_is_killed_leaves_nothing_under_its_name(product: Product, tmp_path: Path) -> None:
+    product.start()
+    product.finish()
+    name = product.row("lenet").artifact or ""
+    arguments = ["download", product.run_id, "lenet", "--to", str(tmp_path)]
+    killed = begin(product.home, *arguments, UNIFIEDNN_FAULT="download.before_rename=sigkill")
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / name).exists()
+    assert said(product.home, *arguments) == str(tmp_path / name)
+    assert (tmp_path / name).read_bytes() == product.service.artifact(product.run_id, "lenet").read_bytes()
+
+
+def test_the_dashboard_takes_up_what_died_though_nobody_opens_a_page(
+    product: Product, uninterrupted: dict[str, Any]
+) -> None:
+    product.start_and_hold("transformer", 6)
+    product.service._supervisor.stop()
+    product.signal_worker()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    server = begin(product.home, "app", "--port", port)
+    product.finish()
+    server.send_signal(signal.SIGTERM)
+    out, err = server.communicate(timeout=60)
+    assert server.returncode == 0, out + err
+    assert "Traceback" not in out + err
+    assert timeless(product.service.document(product.run_id)) == uninterrupted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("resume nothing", "no run 'nothing'"),
+        ("resume nothing --detach", "no run 'nothing'"),
+        ("resume RUN nobody", "no sub-model 'nobody'"),
+        ("resume RUN lenet", "does not allow 'resume'"),
+        ("save nothing", "no run 'nothing'"),
+        ("save RUN", "does not allow 'save'"),
+        ("save RUN lenet", "does not allow 'save'"),
+        ("stop nothing --discard --yes", "no run 'nothing'"),
+        ("stop RUN --discard", "nobody to ask"),
+        ("stop RUN lenet --discard", "nobody to ask"),
+        ("retry RUN lenet", "does not allow 'retry'"),
+        ("retry RUN nobody", "no sub-model 'nobody'"),
+        ("retry RUN lenet --learning-rate -1", "greater than 0"),
+        ("retry RUN lenet --batch-split 0", "greater than or equal to 1"),
+        ("edit RUN", "Nothing is to be changed"),
+        ("edit RUN --epochs 3", "belong to a sub-model"),
+        ("edit RUN lenet --policy fcfs", "belong to the run"),
+        ("edit RUN --policy luck", "'luck'"),
+        ("edit RUN --order lenet,lenet", "each of lenet, resnet, transformer once"),
+        ("edit RUN lenet --epochs 0", "greater than or equal to 1"),
+        ("edit RUN lenet --priority 99999999", "less than or equal to"),
+        ("edit RUN nobody --priority 1", "no sub-model 'nobody'"),
+        ("add RUN nowhere.json", "cannot be read"),
+        ("checkpoint RUN lenet", "has no checkpoint yet"),
+        ("checkpoint RUN nobody", "no sub-model 'nobody'"),
+        ("checkpoint RUN lenet --to nowhere", "nowhere is no folder"),
+        ("download RUN lenet", "no separated model 'lenet'"),
+    ],
+)
+def test_a_mistake_is_told_and_changes_nothing(product: Product, arguments: str, message: str) -> None:
+    done = here(product.home, *arguments.replace("RUN", product.run_id).split())
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert message in done.stderr
+    assert len(done.stderr.partition(message)[2].strip()) > 10  # and a remedy
+    assert product.state() is State.QUEUED
+    assert product.messages("command") == []
+
+
+def test_a_mistake_is_json_where_json_was_asked_for(home: Home) -> None:
+    done = here(home, "resume", "nothing", "--json")
+    assert done.exit_code == 2
+    [finding] = json.loads(done.stdout)["findings"]
+    assert "no run 'nothing'" in finding["message"]
+    assert "unifiednn runs" in finding["remedy"]

@@ -1,0 +1,118 @@
+"""What goes wrong in one sub-model ends that one alone, and can be tried again."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.product import EPOCHS, STEPS_PER_EPOCH, Product
+from unifiednn_core.errors import BadInput, IllegalTransition
+from unifiednn_core.lifecycle import Event, State
+
+Alone = Callable[..., str]
+
+
+def assert_others_are_whole(product: Product, alone: Alone, failed: str) -> None:
+    for name in EPOCHS:
+        if name != failed:
+            assert product.state(name) is State.COMPLETED
+            assert product.row(name).state_sha256 == alone(name)
+            product.lost_steps(name)
+
+
+def assert_failed_alone(product: Product, alone: Alone, failed: str, cause: str, remedy: str) -> None:
+    """One has failed with cause and remedy, in the document, too; all others are whole."""
+    view = product.finish()
+    assert view.state is State.FAILED
+    assert view.cause is not None and failed in view.cause
+    [part] = [part for part in view.submodels if part.name == failed]
+    assert part.state is State.FAILED
+    assert part.actions == {Event.RETRY}
+    told = product.service.document(product.run_id)["submodels"][failed]  # type: ignore[index]
+    assert told["status"] == "failed"
+    assert cause in told["cause"]
+    assert remedy in told["remedy"]
+    assert told["model_path"] is None
+    assert_others_are_whole(product, alone, failed)
+    assert product.messages("defect") == []
+
+
+def test_a_loss_that_is_no_number_is_cured_by_a_smaller_learning_rate(product: Product, alone: Alone) -> None:
+    product.hyperparameters("lenet", learning_rate=1e30)
+    product.start()
+    assert_failed_alone(product, alone, "lenet", "The loss of lenet is", "smaller learning rate")
+    with pytest.raises(BadInput) as refused:
+        product.service.retry(product.run_id, "lenet", learning_rate=-1.0)
+    assert refused.value.findings[0].field == "learning_rate"
+    with pytest.raises(IllegalTransition):
+        product.service.retry(product.run_id, "resnet")
+    product.service.retry(product.run_id, "lenet", learning_rate=0.05)
+    assert product.finish().state is State.COMPLETED
+    assert product.hashes() == {name: alone(name) for name in EPOCHS}  # it had kept nothing, and began anew
+    document = product.service.document(product.run_id)
+    assert document["status"] == "completed"
+    assert document["submodels"]["lenet"]["cause"] is None  # type: ignore[index]
+    assert product.view.spec["submodels"][0]["hyperparameters"]["learning_rate"] == 0.05  # type: ignore[index]
+
+
+def test_too_little_memory_is_cured_by_a_batch_split_while_the_others_train_on(product: Product, alone: Alone) -> None:
+    product.mishap("resnet", "out_of_memory", 7)
+    product.start_and_hold("transformer", 30)
+    product.until(lambda: product.state("resnet") is State.FAILED, "the failure")
+    assert product.state() is State.RUNNING
+    assert "batch split" in (product.row("resnet").remedy or "")
+    kept = product.row("resnet").checkpoint_step or 0
+    product.service.retry(product.run_id, "resnet", batch_split=2)
+    product.go_on()
+    assert product.finish().state is State.COMPLETED
+    assert_others_are_whole(product, alone, "resnet")
+    assert (product.row("resnet").attempt, product.row("lenet").attempt) == (2, 1)
+    assert product.lost_steps("resnet") == [6 - kept]
+    assert product.row("resnet").steps_done == EPOCHS["resnet"] * STEPS_PER_EPOCH["resnet"]
+    assert product.view.submodels[1].batch_split == 2
+
+
+def test_a_retry_from_the_start_forgets_what_was_learnt(product: Product, alone: Alone) -> None:
+    product.mishap("resnet", "raise", 15)
+    product.start()
+    assert_failed_alone(product, alone, "resnet", "RuntimeError: shapes do not fit", "whole trace")
+    assert "shapes do not fit" in product.log()
+    assert product.checkpoints("resnet")
+    product.environment.clear()
+    product.service.retry(product.run_id, "resnet", from_start=True)
+    assert product.finish().state is State.COMPLETED
+    assert product.hashes() == {name: alone(name) for name in EPOCHS}
+    assert product.lost_steps("resnet") == [14]
+
+
+def test_a_retry_goes_on_from_the_last_checkpoint_with_the_same_bits(product: Product, alone: Alone) -> None:
+    """Also where a new worker is needed for it, and where that one is killed at once."""
+    product.mishap("resnet", "raise", 15)
+    product.start()
+    product.finish()
+    kept = product.row("resnet").checkpoint_step or 0
+    assert kept > 0
+    product.environment.clear()
+    product.service.retry(product.run_id, "resnet")
+    product.start_and_hold("resnet", 18)
+    product.signal_worker()
+    product.go_on()
+    assert product.finish().state is State.COMPLETED
+    assert product.hashes() == {name: alone(name) for name in EPOCHS}
+    assert product.lost_steps("resnet")[0] == 14 - kept
+
+
+def test_an_endless_step_is_ended_with_its_worker(product: Product, alone: Alone) -> None:
+    product.options(step_limit_s=2.0)
+    product.mishap("lenet", "hang", 30)
+    product.start()
+    assert_failed_alone(product, alone, "lenet", "took longer than 2 s", "step_limit_s")
+    assert all(sum(product.lost_steps(name)) < 30 for name in EPOCHS)
+
+
+def test_a_network_at_which_workers_die_again_and_again_is_taken_out(product: Product, alone: Alone) -> None:
+    product.mishap("transformer", "die", 20)
+    product.start()
+    assert_failed_alone(product, alone, "transformer", "workers in a row died", "batch split")
+    product.service.retry(product.run_id, "transformer", batch_split=2)
+    assert product.finish().state is State.COMPLETED
+    assert_others_are_whole(product, alone, "transformer")

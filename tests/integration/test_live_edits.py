@@ -1,0 +1,235 @@
+"""What people ask of a run takes effect once, whatever happens in between, and changes no bits of the others."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.integration.product import EPOCHS, STEPS_PER_EPOCH, Product
+from unifiednn_core.checkpoints import file as checkpoint_file
+from unifiednn_core.errors import BadInput
+from unifiednn_core.lifecycle import State
+from unifiednn_core.spec import PolicySpec, RunSpec
+
+Alone = Callable[..., str]
+TWO_STEPS = {"name": "round_robin", "unit": "steps", "amount": 2}
+KILLED = pytest.mark.parametrize("killed", [False, True], ids=["", "worker killed before it heard of it"])
+
+
+def assert_completed(product: Product, alone: Alone, **epochs: int) -> None:
+    """Every sub-model has the bits of its training alone; `epochs` names those that were changed."""
+    assert product.finish().state is State.COMPLETED
+    assert {name: product.row(name).state_sha256 for name in EPOCHS} == {
+        name: alone(name, epochs.get(name, EPOCHS[name])) for name in EPOCHS
+    }
+    for part in product.view.submodels:
+        product.lost_steps(part.name)
+    assert product.messages("defect") == []
+
+
+def assert_once(product: Product, *said: str) -> None:
+    """Each command was asked for once, and took effect once."""
+    assert product.messages("command") == [f"Asked for: {what}." for what in said]
+    applied = product.messages("applied")
+    assert len(applied) == len(said)
+    for what in said:
+        taken = re.compile(rf"{re.escape(what)}(, at step \d+)?\.", re.IGNORECASE)
+        assert len([message for message in applied if taken.fullmatch(message)]) == said.count(what), applied
+    assert product.view.waiting_commands == ()
+
+
+def slices(product: Product, name: str) -> list[int]:
+    return [part.steps for part in product.view.schedule if part.submodel == name]
+
+
+def ends(product: Product) -> list[str]:
+    """Sub-models in the order in which they ended."""
+    return sorted(EPOCHS, key=lambda name: product.row(name).ended_at_s or 0.0)
+
+
+def test_one_is_paused_inside_an_epoch_and_the_others_do_not_notice(product: Product, alone: Alone) -> None:
+    product.options(policy=TWO_STEPS)
+    product.start_and_hold("transformer", 7)
+    product.service.pause(product.run_id, "transformer")
+    product.go_on()
+    product.until(lambda: product.state("transformer") is State.PAUSED, "the pause")
+    assert (product.row("transformer").steps_done, product.row("transformer").checkpoint_step) == (7, 7)
+    product.until(lambda: {product.state("lenet"), product.state("resnet")} == {State.COMPLETED}, "the others")
+    assert product.row("transformer").steps_done == 7
+    assert product.state() is State.RUNNING
+    for name in ("lenet", "resnet"):
+        steps = EPOCHS[name] * STEPS_PER_EPOCH[name]
+        assert slices(product, name) == [2] * (steps // 2) + [1] * (steps % 2)
+    product.service.resume(product.run_id, "transformer")
+    assert_completed(product, alone)
+    assert {name: product.row(name).attempt for name in EPOCHS} == dict.fromkeys(EPOCHS, 1)
+    assert_once(product, "pause for transformer", "resume for transformer")
+
+
+@KILLED
+def test_a_pause_outlives_the_worker(product: Product, alone: Alone, killed: bool) -> None:
+    """One that was killed before it heard of the pause, or after it had obeyed."""
+    product.options(policy=TWO_STEPS)
+    product.start_and_hold("transformer", 7)
+    product.service.pause(product.run_id, "transformer")
+    if killed:
+        product.signal_worker()
+    product.go_on()
+    if not killed:
+        product.until(lambda: product.state("transformer") is State.PAUSED, "the pause")
+        product.signal_worker()
+    product.until(lambda: {product.state("lenet"), product.state("resnet")} == {State.COMPLETED}, "the others")
+    assert product.state("transformer") is State.PAUSED
+    assert product.row("transformer").attempt == 2
+    assert product.row("transformer").steps_done == (product.row("transformer").checkpoint_step if killed else 7)
+    product.service.resume(product.run_id, "transformer")
+    assert_completed(product, alone)
+    assert_once(product, "pause for transformer", "resume for transformer")
+
+
+@pytest.mark.parametrize("whom", ["resnet", None])
+def test_a_checkpoint_is_written_when_somebody_asks_for_it(product: Product, alone: Alone, whom: str | None) -> None:
+    product.options(checkpoint={"every_s": 3600}, policy=TWO_STEPS)
+    product.start_and_hold("resnet", 7)
+    assert [product.checkpoints(name) for name in EPOCHS] == [[], [], []]
+    product.service.save(product.run_id, whom)
+    product.go_on()
+    product.until(lambda: product.messages("applied"), "the checkpoint")
+    [path] = product.checkpoints("resnet")
+    kept = checkpoint_file.read(path)
+    assert (kept.submodel, kept.step, product.row("resnet").checkpoint_step) == ("resnet", 7, 7)
+    assert path == product.service.checkpoint(product.run_id, "resnet")
+    of_others = {name: [checkpoint_file.read(path).step for path in product.checkpoints(name)] for name in EPOCHS}
+    assert of_others == {"lenet": [], "transformer": [], "resnet": [7]} | (
+        {} if whom else {"lenet": [8], "transformer": [6]}
+    )
+    assert_completed(product, alone)
+    assert_once(product, "save for resnet" if whom else "save")
+
+
+@KILLED
+def test_what_is_discarded_leaves_nothing(product: Product, alone: Alone, killed: bool) -> None:
+    product.start_and_hold("transformer", 12)
+    product.until(lambda: product.checkpoints("transformer"), "a checkpoint")
+    product.service.discard(product.run_id, "transformer")
+    if killed:
+        product.signal_worker()
+    product.go_on()
+    assert product.finish().state is State.COMPLETED
+    assert product.state("transformer") is State.STOPPED
+    folder = product.home.run(product.run_id)
+    product.until(lambda: product.worker() is None, "the end of the worker")
+    assert [path for path in folder.rglob("*") if "transformer" in str(path.relative_to(folder))] == []
+    row = product.row("transformer")
+    assert (row.artifact, row.state_sha256, row.checkpoint, row.checkpoint_step) == (None, None, None, None)
+    assert "discarded" in (row.cause or "")
+    assert [product.row(name).state_sha256 for name in ("lenet", "resnet")] == [alone("lenet"), alone("resnet")]
+
+
+def test_a_discarded_run_leaves_no_models(product: Product) -> None:
+    product.start_and_hold("resnet", 7)
+    product.until(lambda: product.checkpoints("resnet"), "a checkpoint")
+    product.service.discard(product.run_id)
+    product.go_on()
+    assert product.finish().state is State.STOPPED
+    product.until(lambda: product.worker() is None, "the end of the worker")
+    assert {product.state(name) for name in EPOCHS} == {State.STOPPED}
+    kept = product.home.run(product.run_id).rglob("*")
+    assert [path for path in kept if path.suffix in (".safetensors", ".zip", ".pt2")] == []
+
+
+def test_a_priority_takes_effect_at_once(product: Product, alone: Alone) -> None:
+    product.options(policy={"name": "priority"})
+    product.service.set_priority(product.run_id, "transformer", 0)
+    product.start_and_hold("transformer", 3)
+    product.service.set_priority(product.run_id, "resnet", -1)
+    product.go_on()
+    assert_completed(product, alone)
+    assert ends(product) == ["resnet", "transformer", "lenet"]
+    assert product.row("resnet").priority == -1
+    assert_once(product, "priority 0 for transformer", "priority -1 for resnet")
+
+
+def test_an_order_takes_effect_at_once(product: Product, alone: Alone) -> None:
+    product.options(policy={"name": "fcfs"})
+    product.service.reorder(product.run_id, ["transformer", "lenet", "resnet"])
+    product.start_and_hold("transformer", 3)
+    product.service.reorder(product.run_id, ["resnet", "transformer", "lenet"])
+    product.go_on()
+    assert_completed(product, alone)
+    assert ends(product) == ["resnet", "transformer", "lenet"]
+    assert [part.name for part in product.view.submodels] == ["resnet", "transformer", "lenet"]
+    assert_once(product, "order transformer, lenet, resnet", "order resnet, transformer, lenet")
+
+
+def test_a_policy_takes_effect_at_once(product: Product, alone: Alone) -> None:
+    product.options(policy={"name": "fcfs"})
+    product.service.reorder(product.run_id, ["transformer", "resnet", "lenet"])
+    product.start_and_hold("transformer", 3)
+    product.service.set_policy(product.run_id, PolicySpec(name="priority"))
+    product.go_on()
+    assert_completed(product, alone)
+    assert ends(product)[0] == "lenet"  # the one of the lowest value
+    assert product.view.policy == "priority"
+    assert_once(product, "order transformer, resnet, lenet", "policy priority")
+
+
+def test_other_epochs_are_those_of_a_run_of_so_many(product: Product, alone: Alone) -> None:
+    product.options(policy=TWO_STEPS)
+    product.start_and_hold("lenet", 3)
+    product.service.set_epochs(product.run_id, "lenet", 5)
+    product.service.set_epochs(product.run_id, "resnet", 1)
+    product.go_on()
+    assert_completed(product, alone, lenet=5, resnet=1)
+    assert (product.row("lenet").steps_done, product.row("resnet").steps_done) == (5 * 23, 12)
+    assert_once(product, "epochs 5 for lenet", "epochs 1 for resnet")
+    with pytest.raises(BadInput, match="total_steps"):
+        product.service.set_epochs(product.run_id, "transformer", 3)
+
+
+def test_edits_outlive_a_worker_that_was_killed_before_it_heard_of_them(product: Product, alone: Alone) -> None:
+    product.options(policy={"name": "fcfs"})
+    product.service.reorder(product.run_id, ["transformer", "lenet", "resnet"])
+    product.start_and_hold("transformer", 3)
+    product.service.set_epochs(product.run_id, "lenet", 4)
+    product.service.set_policy(product.run_id, PolicySpec(name="priority"))
+    product.service.reorder(product.run_id, ["lenet", "resnet", "transformer"])
+    product.service.set_priority(product.run_id, "resnet", -1)
+    assert len(product.view.waiting_commands) == 4
+    product.signal_worker()
+    product.go_on()
+    assert_completed(product, alone, lenet=4)
+    assert ends(product)[0] == "resnet"
+    assert [part.name for part in product.view.submodels] == ["lenet", "resnet", "transformer"]
+    assert_once(
+        product,
+        "order transformer, lenet, resnet",
+        "epochs 4 for lenet",
+        "policy priority",
+        "order lenet, resnet, transformer",
+        "priority -1 for resnet",
+    )
+
+
+@KILLED
+def test_a_network_joins_a_run(product: Product, alone: Alone, killed: bool) -> None:
+    """Its bits are those of its training alone, and nobody else's change."""
+    changed: Mapping[str, Any] = {"seed": 70, "epochs": 2}
+    spec = RunSpec.model_validate(product.service._store.runs.get(product.run_id)[0].spec)
+    hyperparameters = spec.submodels[0].hyperparameters.model_copy(update=changed)
+    joining = spec.submodels[0].model_copy(update={"name": "late", "hyperparameters": hyperparameters})
+    product.start_and_hold("resnet", 7)
+    product.service.add_submodel(product.run_id, joining)
+    assert product.state("late") is State.QUEUED
+    if killed:
+        product.signal_worker()
+    product.go_on()
+    assert_completed(product, alone)
+    assert product.row("late").state_sha256 == alone("lenet", **changed)
+    assert product.row("late").steps_done == 2 * STEPS_PER_EPOCH["lenet"]
+    assert product.view.submodels[-1].name == "late"
+    assert slices(product, "late")
+    assert_once(product, "add late")
+    with pytest.raises(BadInput, match="would be called 'late'"):
+        product.service.add_submodel(product.run_id, joining)
