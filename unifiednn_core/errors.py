@@ -4,6 +4,7 @@ UnifiedNNError
 ├── BadInput           (ValueError)    carries findings: what was asked for cannot be done
 ├── BadCheckpoint      (ValueError)    a checkpoint is damaged, of another model, or of a newer version
 ├── Diverged           (ArithmeticError)  a loss is infinite or no number
+├── DrillFailed        (RuntimeError)  the fault drill itself could not be carried out
 ├── NotFound           (LookupError)   a run, sub-model or file that the store does not know
 ├── IllegalTransition  (RuntimeError)  a state does not allow the event; carries the history
 ├── HostileFile        (ValueError)    an uploaded file asks for something no model needs
@@ -71,6 +72,10 @@ class Diverged(UnifiedNNError, ArithmeticError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.submodel, self.step, self.loss)
+
+
+class DrillFailed(UnifiedNNError, RuntimeError):
+    """The drill itself could not be carried out; nothing is said about the product."""
 
 
 class NotFound(UnifiedNNError, LookupError):

@@ -15,26 +15,26 @@ from unifiednn_core.training.submodel import SubModel
 
 MISHAP = "MISHAP"
 HOLD = "HOLD"
-HELD_FILE, GO_FILE = "held", "go"
 
 
 def arm(environment: Mapping[str, str], home: Path) -> None:
     """Let what the environment names happen in each attempt at that step.
 
-    A mishap is avoided where batches are split. `HOLD=resnet@7` waits before that step until there is a file "go".
+    A mishap is avoided where batches are split. `HOLD=resnet@7,9` waits before each of these steps for its `go_file`.
     """
     step, write_down = SubModel.step, Ledger.write_down
     mishap, _, rest = environment.get(MISHAP, "").partition("=")
     action, _, mishap_step = rest.partition("@")
-    held, _, held_step = environment.get(HOLD, "").partition("@")
+    held, _, held_steps = environment.get(HOLD, "").partition("@")
+    holds = [int(step) for step in held_steps.split(",") if step]
     turns = count()
     turn = [next(turns)]
 
     def step_with_mishaps(submodel: SubModel) -> Stepped:
         next_step = submodel.steps_done + 1
-        if submodel.name == held and next_step == int(held_step) and not (home / GO_FILE).exists():
-            (home / HELD_FILE).touch()
-            _wait_for((home / GO_FILE).exists)
+        if submodel.name == held and next_step in holds and not go_file(home, next_step).exists():
+            held_file(home, next_step).touch()
+            _wait_for(go_file(home, next_step).exists)
             begun = turn[0]
             _wait_for(lambda: turn[0] >= begun + 2)  # the worker has heard all that was asked for until now
         if submodel.name == mishap and next_step == int(mishap_step) and submodel.part.hyperparameters.batch_split == 1:
@@ -47,6 +47,16 @@ def arm(environment: Mapping[str, str], home: Path) -> None:
 
     SubModel.step = step_with_mishaps  # type: ignore[method-assign]
     Ledger.write_down = counted_write_down  # type: ignore[method-assign]
+
+
+def held_file(home: Path, step: int) -> Path:
+    """Is there once a worker waits before that step."""
+    return home / f"held-{step}"
+
+
+def go_file(home: Path, step: int) -> Path:
+    """Lets all workers pass that step."""
+    return home / f"go-{step}"
 
 
 def _wait_for(done: Callable[[], bool]) -> None:

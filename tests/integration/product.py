@@ -20,7 +20,7 @@ from tests.integration.zygote import ask, open_service
 from unifiednn_core.home import Home
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.runtime import liveness
-from unifiednn_core.spec import RunSpec, load_run
+from unifiednn_core.spec import load_run
 from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.store.workers import WorkerIdentity
 from unifiednn_core.views import RunView
@@ -65,8 +65,10 @@ class Product:
         self.home, self.run_id, self._zygote = home, run_id, zygote
         self.environment: dict[str, str] = {}
         """Added to that of workers that are started from now on."""
+        self._holds: list[tuple[str, int]] = []
         self._processes: list[WorkerIdentity] = []
         self.service = open_service(home, zygote, self.environment)
+        self._database = home.root / "unifiednn.sqlite3"
 
     # -- processes
 
@@ -104,20 +106,24 @@ class Product:
         """Let something happen to workers that are started from now on, whenever they come to a step."""
         self.environment[mishaps.MISHAP] = f"{name}={action}@{step}"
 
-    def start_and_hold(self, name: str, step: int) -> None:
-        """Begin to supervise, and have the worker wait right before a step of one sub-model."""
-        self.environment[mishaps.HOLD] = f"{name}@{step}"
+    def start_and_hold(self, name: str, *steps: int) -> None:
+        """Begin to supervise, and have the worker wait before each of these steps of one sub-model."""
+        self.environment[mishaps.HOLD] = f"{name}@{','.join(str(step) for step in steps)}"
+        self._holds = [(name, step) for step in steps]
         self.start()
-        self.until_held(name, step)
-
-    def until_held(self, name: str, step: int) -> None:
-        """Wait until the worker waits before that step, and all that it did before is written down."""
-        self.until((self.home.root / mishaps.HELD_FILE).exists, f"step {step} of {name}")
-        self.until(lambda: self.row(name).steps_done == step - 1, "the report of all before")
+        self._until_held()
 
     def go_on(self) -> None:
-        """Let the worker that waits take its step, once it has heard all that was asked for; no other one waits."""
-        (self.home.root / mishaps.GO_FILE).touch()
+        """Let the worker take its step, once it has heard all that was asked for; it waits again at the next one."""
+        _, step = self._holds.pop(0)
+        mishaps.go_file(self.home.root, step).touch()
+        if self._holds:
+            self._until_held()
+
+    def _until_held(self) -> None:
+        name, step = self._holds[0]
+        self.until(mishaps.held_file(self.home.root, step).exists, f"step {step} of {name}")
+        self.until(lambda: self.row(name).steps_done == step - 1, "the report of all before")
 
     def close(self) -> None:
         """End everything that still runs."""
@@ -145,10 +151,16 @@ class Product:
         ]
         self.options(submodels=parts)
 
-    def submit_again(self) -> str:
-        """Hand the same spec in once more, as another run; returns its id."""
-        run, _ = self.service._store.runs.get(self.run_id)
-        return self.service.submit(RunSpec.model_validate(run.spec))
+    def queue_again(self) -> str:
+        """Queue the run once more, as it stands there before it began; returns the other's id."""
+        other = f"{self.run_id}-again"
+        with closing(sqlite3.connect(self._database)) as database, database:
+            for table, key in (("runs", "id"), ("submodels", "run_id")):
+                names = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+                rest = ", ".join(name for name in names if name != key)
+                copied = f"INSERT INTO {table} ({key}, {rest}) SELECT ?, {rest} FROM {table} WHERE {key} = ?"
+                database.execute(copied, (other, self.run_id))
+        return other
 
     @property
     def view(self) -> RunView:
@@ -197,7 +209,7 @@ class Product:
 
         Fails unless the rows that count tile all its steps, and its epochs stand there once each.
         """
-        with closing(sqlite3.connect(self.home.root / "unifiednn.sqlite3")) as database:
+        with closing(sqlite3.connect(self._database)) as database:
 
             def rows(query: str) -> list[Any]:
                 return database.execute(query, (self.run_id, name)).fetchall()

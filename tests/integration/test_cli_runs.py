@@ -26,7 +26,7 @@ from unifiednn_core.service import Service
 
 COMMAND = [sys.executable, "-c", "from unifiednn_core.cli import main; main()"]
 TWO_STEPS = {"name": "round_robin", "unit": "steps", "amount": 2}
-RUN_S = 7.0
+RUN_S = 5.0
 """A little more than `train` takes once the run is handed in."""
 TIMES = [pytest.param(place, marks=[] if place < 1 else pytest.mark.long) for place in range(10)]
 

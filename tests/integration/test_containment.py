@@ -55,18 +55,19 @@ def test_a_loss_that_is_no_number_is_cured_by_a_smaller_learning_rate(product: P
 
 
 def test_too_little_memory_is_cured_by_a_batch_split_while_the_others_train_on(product: Product, alone: Alone) -> None:
+    product.options(checkpoint={"every_s": 3600, "every_steps": 25})
     product.mishap("resnet", "out_of_memory", 7)
     product.start_and_hold("transformer", 30)
     product.until(lambda: product.state("resnet") is State.FAILED, "the failure")
     assert product.state() is State.RUNNING
     assert "batch split" in (product.row("resnet").remedy or "")
-    kept = product.row("resnet").checkpoint_step or 0
+    product.until(lambda: product.row("resnet").checkpoint_step == 2, "the checkpoint")
     product.service.retry(product.run_id, "resnet", batch_split=2)
     product.go_on()
     assert product.finish().state is State.COMPLETED
     assert_others_are_whole(product, alone, "resnet")
     assert (product.row("resnet").attempt, product.row("lenet").attempt) == (2, 1)
-    assert product.lost_steps("resnet") == [6 - kept]
+    assert product.lost_steps("resnet") == [6 - 2]
     assert product.row("resnet").steps_done == EPOCHS["resnet"] * STEPS_PER_EPOCH["resnet"]
     assert product.view.submodels[1].batch_split == 2
 
@@ -86,11 +87,11 @@ def test_a_retry_from_the_start_forgets_what_was_learnt(product: Product, alone:
 
 def test_a_retry_goes_on_from_the_last_checkpoint_with_the_same_bits(product: Product, alone: Alone) -> None:
     """Also where a new worker is needed for it, and where that one is killed at once."""
+    product.options(checkpoint={"every_s": 3600, "every_steps": 50})
     product.mishap("resnet", "raise", 15)
     product.start()
     product.finish()
-    kept = product.row("resnet").checkpoint_step or 0
-    assert kept > 0
+    product.until(lambda: product.row("resnet").checkpoint_step == 12, "the checkpoint")
     product.environment.clear()
     product.service.retry(product.run_id, "resnet")
     product.start_and_hold("resnet", 18)
@@ -98,7 +99,7 @@ def test_a_retry_goes_on_from_the_last_checkpoint_with_the_same_bits(product: Pr
     product.go_on()
     assert product.finish().state is State.COMPLETED
     assert product.hashes() == {name: alone(name) for name in EPOCHS}
-    assert product.lost_steps("resnet")[0] == 14 - kept
+    assert product.lost_steps("resnet")[0] == 14 - 12
 
 
 def test_an_endless_step_is_ended_with_its_worker(product: Product, alone: Alone) -> None:

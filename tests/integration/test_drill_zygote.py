@@ -11,7 +11,8 @@ from unifiednn_core.drill.journal import Entry
 from unifiednn_core.drill.plan import Round
 from unifiednn_core.drill.requests import Request
 from unifiednn_core.drill.scene import Scene
-from unifiednn_core.drill.zygote_client import DrillFailed, Zygote, zygote
+from unifiednn_core.drill.zygote_client import Zygote, zygote
+from unifiednn_core.errors import DrillFailed
 from unifiednn_core.failpoints import Fault
 
 

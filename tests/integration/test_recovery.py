@@ -112,31 +112,33 @@ def test_a_run_that_was_to_be_asked_for_waits_until_somebody_resumes_it(
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_told(product: Product, alone: Callable[..., str]) -> None:
-    product.start_and_hold("transformer", 16)
-    product.until(lambda: len(product.checkpoints("transformer")) >= 2, "two checkpoints")
-    before, newest = product.checkpoints("transformer")[-2:]
+    product.options(checkpoint={"every_s": 3600})
+    product.start_and_hold("transformer", 6, 7, 8)
+    for step in (6, 7):
+        product.service.save(product.run_id, "transformer")
+        product.go_on()
+        product.until(lambda step=step: product.row("transformer").checkpoint_step == step, "the checkpoint")
     product.signal_worker()
-    flip_a_byte(newest)
+    flip_a_byte(product.checkpoints("transformer")[-1])
     product.go_on()
     assert_whole(product, alone)
     [said] = product.messages("warning", "transformer")
-    steps = [int(path.stem.removeprefix("step-")) for path in (before, newest)]
-    assert f"at step {steps[1]} is damaged" in said
-    assert f"the one at step {steps[0]} is used" in said
+    assert "at step 7 is damaged" in said
+    assert "the one at step 6 is used" in said
+    assert product.lost_steps("transformer") == [1]
 
 
 def test_a_paused_run_lets_another_one_train_and_goes_on_with_the_same_bits(
     product: Product, alone: Callable[..., str]
 ) -> None:
+    other = product.queue_again()
     product.start_and_hold("resnet", 5)
     product.service.pause(product.run_id)
     product.go_on()
     product.until(lambda: product.state() is State.PAUSED, "the pause")
-    product.until(lambda: product.worker() is None, "the end of the worker")
     assert {product.state(name) for name in NAMES} == {State.QUEUED}
     done = {name: product.row(name).steps_done for name in NAMES}
     assert done == {"lenet": 23, "resnet": 5, "transformer": 0}
-    other = product.submit_again()
     product.until(lambda: product.service.observe(other).ended_at_s is not None, "the other run")
     assert product.service.observe(other).state is State.COMPLETED
     assert {name: product.row(name).steps_done for name in NAMES} == done

@@ -9,27 +9,29 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.integration.product import EPOCHS, Product
+from tests.integration.product import EPOCHS, Product, Template
 from tests.integration.vanilla import train_alone
 from unifiednn_core.checkpoints import file as checkpoint_file
 from unifiednn_core.errors import BadInput
+from unifiednn_core.home import Home
 from unifiednn_core.lifecycle import State
 from unifiednn_core.spec import RunSpec, parse_run
 
 Document = dict[str, Any]
 
 
-@pytest.fixture
-def resnet_checkpoint(product: Product, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def resnet_checkpoint(template: Template, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of resnet inside its second epoch, as a person downloads it."""
-    product.options(checkpoint={"every_s": 3600})
-    product.start_and_hold("resnet", 16)
-    product.service.save(product.run_id, "resnet")
-    product.go_on()
-    product.until(lambda: product.row("resnet").checkpoint_step == 16, "the checkpoint")
-    path = product.service.download_checkpoint(product.run_id, "resnet", tmp_path)
+    folder = tmp_path_factory.mktemp("downloads")
+    with template.copied(Home(tmp_path_factory.mktemp("first"))) as product:
+        product.options(checkpoint={"every_s": 3600})
+        product.start_and_hold("resnet", 16)
+        product.service.save(product.run_id, "resnet")
+        product.go_on()
+        product.until(lambda: product.row("resnet").checkpoint_step == 16, "the checkpoint")
+        path = product.service.download_checkpoint(product.run_id, "resnet", folder)
     assert checkpoint_file.read(path).step == 16
-    product.finish()
     return path
 
 
@@ -52,6 +54,8 @@ def test_trainings_begin_at_a_checkpoint_and_at_weights(
         resnet(product, "anew", {"file": str(resnet_checkpoint), "take": "weights"}, seed=80),
         resnet(product, "elsewhere", {"file": str(tmp_path / "elsewhere.pt"), "take": "weights"}, seed=80),
     ]
+    product.service.stop(product.run_id)  # nobody trains it here
+    product.start()
     run_id = product.service.submit(parse_run({"name": "second", "threads": 1, "device": "cpu", "submodels": parts}))
     product.until(lambda: product.service.observe(run_id).ended_at_s is not None, "the end")
     view = product.service.observe(run_id)
@@ -69,6 +73,7 @@ def test_trainings_begin_at_a_checkpoint_and_at_weights(
 
 def test_starts_that_cannot_be_are_refused_and_told(product: Product, resnet_checkpoint: Path, tmp_path: Path) -> None:
     content = resnet_checkpoint.read_bytes()
+    (tmp_path / resnet_checkpoint.name).write_bytes(content)
     (tmp_path / "cut.safetensors").write_bytes(content[: len(content) // 2])
     torch.save({"weight": torch.zeros(3)}, tmp_path / "other.pt")
     torch.save({"hook": print}, tmp_path / "hostile.pt")

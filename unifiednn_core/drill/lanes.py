@@ -19,7 +19,8 @@ from unifiednn_core.drill.plan import Exercise, exercise
 from unifiednn_core.drill.requests import Request
 from unifiednn_core.drill.runner import Runner
 from unifiednn_core.drill.scene import Scene
-from unifiednn_core.drill.zygote_client import DrillFailed, Zygote, zygote
+from unifiednn_core.drill.zygote_client import Zygote, zygote
+from unifiednn_core.errors import DrillFailed
 
 PREPARATION_S = 180.0
 LIMIT_S_PER_KILL, LEAST_LIMIT_S = 10.0, 900.0

@@ -10,14 +10,10 @@ from pathlib import Path
 
 from unifiednn_core.drill.plan import Round
 from unifiednn_core.drill.requests import Request, ask, named
-from unifiednn_core.errors import UnifiedNNError
+from unifiednn_core.errors import DrillFailed
 
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 _ENDS_WITHIN_S = 30.0
-
-
-class DrillFailed(UnifiedNNError, RuntimeError):
-    """The drill itself could not be carried out; nothing is said about the product."""
 
 
 class Zygote:

@@ -65,7 +65,12 @@ class TakeUp:
         except Exception as error:
             self._fail(row, error)
             return None
-        attempts = self.store.workers.begin(self.run_id, {row.name: read.columns})
+        # A worker that was killed right after a checkpoint was renamed did not come to record it.
+        newest = self.bench.shelf(row.name).newest_path() if read.kept_step else None
+        kept = {} if newest is None else {
+            "checkpoint": newest.name, "checkpoint_step": read.kept_step, "checkpoint_bytes": newest.stat().st_size
+        }  # fmt: skip
+        attempts = self.store.workers.begin(self.run_id, {row.name: read.columns | kept})
         steps_per_epoch = row.steps_total // row.epochs
         self.ledger.recorder.admit(row, attempts[row.name], steps_per_epoch=steps_per_epoch, peers=peers)
         self.ledger.open.add(row.name)
