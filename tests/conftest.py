@@ -1,6 +1,10 @@
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell that runs the tests in its background has them ignore Ctrl-C; what they start must not inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from pathlib import Path
 
