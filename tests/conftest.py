@@ -3,15 +3,15 @@ import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell that runs the tests in its background has them ignore Ctrl-C; what they start must not inherit that.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from unifiednn_core.home import Home
+
+# A shell that runs the tests in its background has them ignore Ctrl-C; what they start must not inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A deadline is a wall-clock assert, and those fail on a busy machine.
 hypothesis.settings.register_profile("unifiednn", deadline=None)
