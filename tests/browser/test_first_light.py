@@ -39,9 +39,10 @@ def wait_for(page: Page, done: object, patience_s: float) -> None:
 
 
 def points(page: Page, chart: int = 0) -> int:
-    """Number of points that a chart shows now."""
+    """Number of points that a chart shows now; none while it is not there."""
     count: int = page.evaluate(
-        "i => document.querySelectorAll('.js-plotly-plot')[i]._fullData.reduce((n, t) => n + (t.x?.length ?? 0), 0)",
+        "i => (document.querySelectorAll('.js-plotly-plot')[i]?._fullData ?? [])"
+        ".reduce((n, t) => n + (t.x?.length ?? 0), 0)",
         chart,
     )
     return count
