@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from unifiednn_core import presentation, submission
+from unifiednn_core import submission
 from unifiednn_core.architectures import registry as architectures
 from unifiednn_core.clock import Clock, RealClock
 from unifiednn_core.control import Control
@@ -17,6 +17,7 @@ from unifiednn_core.home import Home
 from unifiednn_core.intake import client
 from unifiednn_core.intake.report import CheckReport, FileReport
 from unifiednn_core.lifecycle import State
+from unifiednn_core.presentation import runs as present
 from unifiednn_core.runtime.launchers import Launcher, LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor, default_threads
 from unifiednn_core.scheduling.registry import PolicyCard, describe
@@ -109,7 +110,7 @@ class Service(Control):
 
     def files(self) -> tuple[FileView, ...]:
         """Models and data sets of the library, the newest first."""
-        return tuple(presentation.file_view(row) for row in self._store.library.files())
+        return tuple(present.file_view(row) for row in self._store.library.files())
 
     def prepare_samples(self) -> RunSpec:
         """Return the demo, ready to submit; its files are written where they are missing. Raises `SamplesFailed`."""
@@ -160,7 +161,7 @@ class Service(Control):
     def runs(self) -> tuple[RunView, ...]:
         """All runs, the newest first, without curves."""
         rows = self._store.runs.all()
-        return tuple(presentation.run_view(run, parts, self._clock.utc_s(), rows) for run, parts in rows)
+        return tuple(present.run_view(run, parts, self._clock.utc_s(), rows) for run, parts in rows)
 
     def observe(self, run_id: str) -> RunView:
         """One run with its curves, latest slices, memory and events; raises `NotFound`."""
@@ -169,7 +170,7 @@ class Service(Control):
     def document(self, run_id: str) -> dict[str, object]:
         """The document that `unifiednn train --json` prints; raises `NotFound`."""
         paths = {part.name: part.model_path for part in self._store.runs.get(run_id)[1]}
-        return presentation.document(self._view(run_id, last_slices=None), paths)
+        return present.document(self._view(run_id, last_slices=None), paths)
 
     def graph_dot(self, run_id: str) -> str:
         """The hybrid graph as DOT text; empty until the worker has merged the networks."""
@@ -180,7 +181,7 @@ class Service(Control):
     def trained(self) -> tuple[TrainedView, ...]:
         """Separated models that can be downloaded, the newest first."""
         views = [
-            presentation.trained_view(run, part)
+            present.trained_view(run, part)
             for run, parts in self._store.runs.all()
             for part in parts
             if part.artifact is not None
@@ -231,14 +232,14 @@ class Service(Control):
         return next(view for view in self.files() if view.sha256 == report.sha256)
 
     def _new_id(self) -> str:
-        return f"{presentation.stamp(self._clock.utc_s())}-{secrets.token_hex(2)}"
+        return f"{present.stamp(self._clock.utc_s())}-{secrets.token_hex(2)}"
 
     def _view(self, run_id: str, last_slices: int | None) -> RunView:
         run, parts = self._store.runs.get(run_id)
         history = self._store.telemetry.history(run_id, run.memory_source, last_slices=last_slices)
         waiting = self._store.runs.all() if run.state == State.QUEUED.value else []
         commands = self._store.commands.open(run_id)
-        return presentation.run_view(run, parts, self._clock.utc_s(), waiting, history, commands)
+        return present.run_view(run, parts, self._clock.utc_s(), waiting, history, commands)
 
 
 def _build_samples() -> None:

@@ -184,6 +184,8 @@ class RunSpec(_Part):
     checkpoint: CheckpointSpec = CheckpointSpec()
     recovery: Literal["auto", "ask"] = "auto"
     """Whether a run whose worker died goes on by itself, or waits until somebody resumes it."""
+    memory_limit_bytes: Annotated[int, Field(ge=1)] | None = None
+    """Most memory that the run may take on its device; without a limit, what the device has."""
     step_limit_s: Annotated[float, Field(gt=0)] = 600.0
     """A step that takes longer is taken for endless: its sub-model fails, the others go on."""
     submodels: tuple[SubModelSpec, ...]

@@ -4,7 +4,9 @@ durations seconds (`_s`), memory bytes.
 
 from dataclasses import dataclass, field
 
+from unifiednn_core.comparison_views import Mode
 from unifiednn_core.lifecycle import Event, State
+from unifiednn_core.memory_views import Mark, Prediction, Strata
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class SubModelView:
     wait_s: float
     service_s: float
     turnaround_s: float | None
+    cpu_s: float | None = None
     train_loss: float | None = None
     train_accuracy: float | None = None
     test_loss: float | None = None
@@ -115,8 +118,13 @@ class RunView:
     policy_text: str
     """Policy with its parameters, as the operator reads it."""
     device: str
+    mode: Mode = "hybrid"
+    """How it trains: as a hybrid, or as a baseline of that kind."""
+    fingerprint: str = ""
+    """Equal for runs that can be compared."""
     threads: int | None
     created_at_s: float
+    launched_at_s: float | None = None
     started_at_s: float | None
     ended_at_s: float | None
     cause: str | None
@@ -143,6 +151,19 @@ class RunView:
     queue_position: int | None = None
     """1 is next; None when not queued."""
     memory: Series = Series()
+    strata: Strata = field(default_factory=Strata)
+    marks: tuple[Mark, ...] = ()
+    utilisation: Series = Series()
+    """Of the GPU, 0 to 1, over seconds since the start."""
+    power_w: Series = Series()
+    memory_notes: tuple[str, ...] = ()
+    """What the memory figures of this machine cannot tell."""
+    prediction: Prediction | None = None
+    waits_for: str | None = None
+    """What has to be free before it can start: memory, mostly."""
+    cpu_s: float | None = None
+    gpu_s: float | None = None
+    energy_j: float | None = None
     schedule: tuple[Slice, ...] = ()
     events: tuple[EventView, ...] = ()
     spec: dict[str, object] = field(default_factory=dict)

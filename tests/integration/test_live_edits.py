@@ -74,7 +74,9 @@ def test_a_pause_outlives_the_worker(product: Product, alone: Alone, killed: boo
     product.start_and_hold("transformer", 7)
     product.service.pause(product.run_id, "transformer")
     if killed:
-        product.until(lambda: product.checkpoints("transformer"), "the checkpoint of step 5, which another thread writes")
+        product.until(
+            lambda: product.checkpoints("transformer"), "the checkpoint of step 5, which another thread writes"
+        )
         product.signal_worker()
     product.go_on()
     if not killed:

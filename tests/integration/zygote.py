@@ -27,7 +27,7 @@ class ZygoteLauncher(LocalLauncher):
         super().__init__(home)
         self._zygote, self._environment = zygote, environment
 
-    def start(self, run_id: str, threads: int) -> int:
+    def start(self, run_id: str, threads: int, mode: str) -> int:
         self._home.run(run_id).mkdir(parents=True, exist_ok=True)
         return ask(self._zygote, "worker", self._home, run_id, self._environment)
 

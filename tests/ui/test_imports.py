@@ -3,7 +3,19 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ALLOWED = {"service", "views", "spec", "choices", "spec_findings", "lifecycle", "errors", "units"}
+ALLOWED = {
+    "service",
+    "views",
+    "comparison_views",
+    "memory_views",
+    "figures",
+    "spec",
+    "choices",
+    "spec_findings",
+    "lifecycle",
+    "errors",
+    "units",
+}
 
 IMPORT_ALL = """
 import importlib, pathlib, sys

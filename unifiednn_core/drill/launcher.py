@@ -14,7 +14,7 @@ class ForkLauncher:
         self._scene, self._socket_path = scene, socket_path
         self._pids: dict[str, int] = {}
 
-    def start(self, run_id: str, threads: int) -> int | None:
+    def start(self, run_id: str, threads: int, mode: str) -> int | None:
         """Start the worker of a run; what happens to it was told the zygote before."""
         request = Request(do="worker", folder=str(self._scene.folder), run_id=run_id, threads=threads)
         pid = ask(self._socket_path, request)

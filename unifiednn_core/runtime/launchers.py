@@ -7,13 +7,18 @@ from typing import Protocol
 
 from unifiednn_core.home import Home
 from unifiednn_core.runtime.at_work import last_mark
+from unifiednn_core.store.schema import HYBRID
+
+# What trains a baseline must not hold torch itself: its memory would be counted, and shared, with what it measures.
+WORKERS = {HYBRID: "unifiednn_core.runtime.worker"}
+BASELINES = "unifiednn_core.baselines.conductor"
 
 
 class Launcher(Protocol):
     """Starts workers, and tells when one that it started has ended."""
 
-    def start(self, run_id: str, threads: int) -> int | None:
-        """Start the worker of a run; returns its process id where it runs on this machine."""
+    def start(self, run_id: str, threads: int, mode: str) -> int | None:
+        """Start the worker of a run of this mode; returns its process id where it runs on this machine."""
         ...
 
     def exit_code(self, run_id: str) -> int | None:
@@ -36,7 +41,7 @@ class LocalLauncher:
         self._home = home
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, run_id: str, threads: int) -> int:
+    def start(self, run_id: str, threads: int, mode: str) -> int:
         """Start the worker in a session of its own; what it prints goes to a file, never to a pipe that may fill."""
         for ended in self._processes.values():
             ended.poll()  # leaves no zombies behind
@@ -50,7 +55,7 @@ class LocalLauncher:
         )
         with (folder / "worker.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "unifiednn_core.runtime.worker", str(self._home.root), run_id],
+                [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), run_id],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -64,7 +64,7 @@ class Supervisor:
             if run_id is not None:
                 run, _ = self._store.runs.get(run_id)
                 try:
-                    pid = self._launcher.start(run_id, run.threads or 1)
+                    pid = self._launcher.start(run_id, run.threads or 1, run.mode)
                     if pid is not None:
                         self._store.workers.launched(run_id, identity(pid))
                 except psutil.NoSuchProcess:  # it has ended already; its exit code says how

@@ -5,7 +5,8 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+HYBRID = "hybrid"
 
 
 class Base(DeclarativeBase):
@@ -29,6 +30,10 @@ class RunRow(Base):
     name: Mapped[str]
     state: Mapped[str] = mapped_column(index=True)
     device: Mapped[str]
+    mode: Mapped[str] = mapped_column(default=HYBRID)
+    """`hybrid`, or the kind of baseline: `concurrent` or `sequential`."""
+    fingerprint: Mapped[str] = mapped_column(default="")
+    """Runs of equal fingerprints train the same, on the same machine with the same versions: they can be compared."""
     spec: Mapped[dict[str, Any]]
     attempt: Mapped[int] = mapped_column(default=0)
     """Workers that took it up."""
@@ -42,8 +47,21 @@ class RunRow(Base):
     cause: Mapped[str | None]
     remedy: Mapped[str | None]
     created_at_s: Mapped[float]
+    launched_at_s: Mapped[float | None]
+    """When the first process of its first attempt was started; makespans count from here."""
     started_at_s: Mapped[float | None]
     ended_at_s: Mapped[float | None]
+    cpu_s: Mapped[float | None]
+    """CPU seconds, user and system, of all processes that trained."""
+    gpu_s: Mapped[float | None]
+    """Seconds of the GPU: NVML's utilisation over time."""
+    energy_j: Mapped[float | None]
+    waits_for: Mapped[str | None]
+    """What has to be free before it can start, as people read it."""
+    prediction: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    """Memory as it was predicted before the start."""
+    memory_notes: Mapped[list[str]] = mapped_column(default=list)
+    """What the memory figures of this machine cannot tell, as people read it."""
     now_submodel: Mapped[str | None]
     now_reason: Mapped[str | None]
     now_since_s: Mapped[float | None]
@@ -91,6 +109,9 @@ class SubModelRow(Base):
     test_loss: Mapped[float | None]
     test_accuracy: Mapped[float | None]
     peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    cpu_s: Mapped[float | None]
+    memory_key: Mapped[str] = mapped_column(default="")
+    """What measured memory of it is remembered by: graph, batch, optimizer, device, versions."""
     cause: Mapped[str | None]
     remedy: Mapped[str | None]
     checkpoint: Mapped[str | None]
@@ -184,6 +205,33 @@ class MemoryRow(Base):
     at_s: Mapped[float]
     source: Mapped[str]
     size_bytes: Mapped[int] = mapped_column(BigInteger)
+
+
+class StrataRow(Base):
+    """What memory was used for at one instant; `at_s` counts from the start of the run."""
+
+    __tablename__ = "memory_strata"
+    __table_args__ = (Index("strata_of_run", "run_id", "at_s"),)
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    run_id: Mapped[str]
+    at_s: Mapped[float]
+    source: Mapped[str]
+    """Of the total."""
+    total_bytes: Mapped[int] = mapped_column(BigInteger)
+    strata: Mapped[dict[str, Any]]
+    """Bytes of `context`, `slack`, `data`, `others`; of `weights`, `gradients`, `optimizer`, `transient` by sub-model;
+    figures of the card: `utilisation` (0 to 1), `power_w`. What cannot be had is not there."""
+
+
+class MeasuredMemoryRow(Base):
+    """Memory that was measured once, to predict the next time."""
+
+    __tablename__ = "measured_memory"
+    key: Mapped[str] = mapped_column(primary_key=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    source: Mapped[str]
+    times: Mapped[int]
+    at_s: Mapped[float]
 
 
 class SliceRow(Base):

@@ -18,6 +18,7 @@ from unifiednn_core.store.schema import (
     RunRow,
     SliceRow,
     StepRow,
+    StrataRow,
     SubModelRow,
 )
 
@@ -32,6 +33,7 @@ class Batch:
     epochs: list[Row] = field(default_factory=list)
     slices: list[Row] = field(default_factory=list)
     memory: list[Row] = field(default_factory=list)
+    strata: list[Row] = field(default_factory=list)
     events: list[Row] = field(default_factory=list)
     submodels: dict[str, Row] = field(default_factory=dict)
     """Columns of sub-models that changed, by name."""
@@ -64,6 +66,7 @@ class History:
     """Steps of each slice, by its id, that no later attempt did once more."""
     memory: Sequence[tuple[float, int]]
     """`at_s` and `size_bytes` of `MemoryRow`."""
+    strata: Sequence[StrataRow]
     events: Sequence[EventRow]
 
 
@@ -81,6 +84,7 @@ class Telemetry:
                 (EpochRow, batch.epochs),
                 (SliceRow, batch.slices),
                 (MemoryRow, batch.memory),
+                (StrataRow, batch.strata),
                 (EventRow, batch.events),
             ):
                 if rows:
@@ -113,6 +117,7 @@ class Telemetry:
                     epochs.setdefault(epoch.submodel, []).append(epoch)
             of_source = (MemoryRow.run_id == run_id) & (MemoryRow.source == (memory_source or ""))
             memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
+            strata = select(StrataRow).where(StrataRow.run_id == run_id).order_by(StrataRow.at_s)
             events = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc()).limit(last_events)
             slices = select(SliceRow).where(SliceRow.run_id == run_id).order_by(SliceRow.id.desc()).limit(last_slices)
             shown = list(reversed(list(session.scalars(slices))))
@@ -123,6 +128,7 @@ class Telemetry:
                 epochs=epochs,
                 slices=shown,
                 memory=[(row.at_s, row.size_bytes) for row in session.execute(memory)],
+                strata=list(session.scalars(strata)),
                 events=list(reversed(list(session.scalars(events)))),
             )
 

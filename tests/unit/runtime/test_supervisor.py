@@ -16,7 +16,7 @@ class Launcher:
         self.started: list[str] = []
         self.exit_codes: dict[str, int] = {}
 
-    def start(self, run_id: str, threads: int) -> int | None:
+    def start(self, run_id: str, threads: int, mode: str) -> int | None:
         self.started.append(run_id)
         return None
 

@@ -1,4 +1,4 @@
-"""Rows of the store as the values that pages and command line show. Pure functions."""
+"""Runs, files and trained models as the values that are shown."""
 
 import math
 import time
@@ -36,8 +36,11 @@ def run_view(
         policy=policy.name,
         policy_text=_policy_text(policy),
         device=run.device,
+        mode=run.mode,  # type: ignore[arg-type]
+        fingerprint=run.fingerprint,
         threads=run.threads,
         created_at_s=run.created_at_s,
+        launched_at_s=run.launched_at_s,
         started_at_s=run.started_at_s,
         ended_at_s=run.ended_at_s,
         cause=run.cause,
@@ -55,6 +58,11 @@ def run_view(
         ),
         memory_source=run.memory_source,
         peak_memory_bytes=run.peak_memory_bytes,
+        memory_notes=tuple(run.memory_notes),
+        waits_for=run.waits_for,
+        cpu_s=run.cpu_s,
+        gpu_s=run.gpu_s,
+        energy_j=run.energy_j,
         heartbeat_age_s=None if run.heartbeat_at_s is None else max(0.0, now_s - run.heartbeat_at_s),
         elapsed_s=None if run.started_at_s is None else max(0.0, until_s - run.started_at_s),
         queue_position=_queue_position(run, all_runs),
@@ -187,6 +195,7 @@ def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History
         wait_s=max(0.0, so_far_s - row.service_s - paused_s),
         service_s=row.service_s,
         turnaround_s=so_far_s if ended else None,
+        cpu_s=row.cpu_s,
         train_loss=row.train_loss,
         train_accuracy=row.train_accuracy,
         test_loss=row.test_loss,
