@@ -9,32 +9,34 @@ from pathlib import Path
 
 from unifiednn_core import submission
 from unifiednn_core.architectures import registry as architectures
+from unifiednn_core.baselines.arms import as_baseline
+from unifiednn_core.baselines.fingerprint import fingerprint
 from unifiednn_core.clock import Clock, RealClock
-from unifiednn_core.control import Control
+from unifiednn_core.comparison_views import BASELINES, Mode
 from unifiednn_core.durable import copy_into
 from unifiednn_core.errors import BadInput, NotFound, SamplesFailed
 from unifiednn_core.home import Home
 from unifiednn_core.intake import client
 from unifiednn_core.intake.report import CheckReport, FileReport
-from unifiednn_core.lifecycle import State
+from unifiednn_core.lifecycle import ENDED, State
+from unifiednn_core.observing import Observing, current_fingerprint
 from unifiednn_core.presentation import runs as present
 from unifiednn_core.runtime.launchers import Launcher, LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor, default_threads
 from unifiednn_core.scheduling.registry import PolicyCard, describe
 from unifiednn_core.spec import RunSpec, load_run
 from unifiednn_core.store import Store
-from unifiednn_core.store.schema import RunRow
+from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 from unifiednn_core.store.workers import DEATHS_LIMIT
-from unifiednn_core.views import FileView, RunView, TrainedView
+from unifiednn_core.views import FileView, TrainedView
 
 __all__ = ["CheckReport", "FileReport", "PolicyCard", "Service"]
 
 SAMPLES = Path(__file__).parent.parent / "sample_models"
 SAMPLES_PATIENCE_S = 300
-SHOWN_SLICES = 2000
 
 
-class Service(Control):
+class Service(Observing):
     """Everything that a person can ask for. Safe to share between threads."""
 
     def __init__(
@@ -138,43 +140,58 @@ class Service(Control):
 
     # -- runs
 
-    def submit(self, spec: RunSpec, base: Path | None = None) -> str:
-        """Check a spec, keep its files, and queue it; returns the run's id. Raises `BadInput` with all findings."""
-        resolved, report, files = self._admit(spec, base or Path.cwd())
-        run_id = self._new_id()
-        threads = spec.threads or default_threads()
-        run = RunRow(
-            id=run_id,
-            name=spec.name,
-            state=State.QUEUED.value,
-            device=submission.slot(spec.device),
-            spec=resolved.model_dump(mode="json", exclude_none=True),
-            threads=threads,
-            created_at_s=self._clock.utc_s(),
-            environment={"files": files},
-        )
-        self._store.runs.add(
-            run, [submission.submodel_row(run_id, place, spec, report) for place in range(len(spec.submodels))]
-        )
-        return run_id
+    def submit(
+        self,
+        spec: RunSpec,
+        base: Path | None = None,
+        *,
+        baselines: Sequence[Mode] = (),
+        baselines_first: bool = False,
+    ) -> str:
+        """Check a spec, keep its files, and queue it; returns the run's id. Raises `BadInput` with all findings.
 
-    def runs(self) -> tuple[RunView, ...]:
-        """All runs, the newest first, without curves."""
-        rows = self._store.runs.all()
-        return tuple(present.run_view(run, parts, self._clock.utc_s(), rows) for run, parts in rows)
+        With `baselines`, those are queued too, before or after it; an equal one that there is already is kept instead.
+        """
+        for mode in baselines:
+            _require_baseline(mode)
+        run, rows = self._rows_of(spec, base or Path.cwd(), HYBRID)
+        if not baselines_first:
+            self._store.runs.add(run, rows)
+        for mode in baselines:
+            if self._usable_baseline(run, mode) is None:
+                self._store.runs.add(*self._baseline(run, rows, mode))
+        if baselines_first:
+            run.created_at_s = self._clock.utc_s()  # the device is given in this order
+            self._store.runs.add(run, rows)
+        return run.id
 
-    def observe(self, run_id: str) -> RunView:
-        """One run with its curves, latest slices, memory and events; raises `NotFound`."""
-        return self._view(run_id, last_slices=SHOWN_SLICES)
+    def submit_arm(self, spec: RunSpec, base: Path, mode: Mode) -> str:
+        """Queue one arm of a comparison, always a fresh one; returns its id. Raises `BadInput` with all findings."""
+        run, rows = self._rows_of(spec, base, mode)
+        self._store.runs.add(run, rows)
+        return run.id
 
-    def document(self, run_id: str) -> dict[str, object]:
-        """The document that `unifiednn train --json` prints; raises `NotFound`."""
-        paths = {part.name: part.model_path for part in self._store.runs.get(run_id)[1]}
-        return present.document(self._view(run_id, last_slices=None), paths)
+    def start_baseline(self, run_id: str, mode: Mode, *, fresh: bool = False) -> str:
+        """Queue a baseline of a run; returns its id. It waits for the same device, so that no arm disturbs another.
 
-    def graph_dot(self, run_id: str) -> str:
-        """The hybrid graph as DOT text; empty until the worker has merged the networks."""
-        return self._store.runs.get(run_id)[0].graph
+        An equal one that is finished, trains or waits is taken instead, unless it is to be `fresh`. Raises `NotFound`,
+        and `BadInput` where the run was changed while it trained.
+        """
+        _require_baseline(mode)
+        run, rows = self._store.runs.get(run_id)
+        if current_fingerprint(run) != run.fingerprint:
+            raise BadInput.of(
+                "Changed since",
+                field=run_id,
+                message="This run, the machine or a version was changed after it was submitted.",
+                remedy="Submit it again, and run the baseline of that run.",
+            )
+        found = None if fresh else self._usable_baseline(run, mode)
+        if found is None:
+            baseline, parts = self._baseline(run, rows, mode)
+            found = baseline.id
+            self._store.runs.add(baseline, parts)
+        return found
 
     # -- trained models
 
@@ -231,15 +248,36 @@ class Service(Control):
         self._remember(report, filename)
         return next(view for view in self.files() if view.sha256 == report.sha256)
 
+    def _rows_of(self, spec: RunSpec, base: Path, mode: Mode) -> tuple[RunRow, list[SubModelRow]]:
+        """Rows of a run that is admitted; raises `BadInput` with all findings."""
+        resolved, report, files = self._admit(spec, base)
+        threads, slot = spec.threads or default_threads(), submission.slot(spec.device)
+        run = RunRow(
+            id=self._new_id(),
+            name=spec.name,
+            state=State.QUEUED.value,
+            device=slot,
+            mode=mode,
+            fingerprint=fingerprint(resolved, slot, threads),
+            spec=resolved.model_dump(mode="json", exclude_none=True),
+            threads=threads,
+            created_at_s=self._clock.utc_s(),
+            environment={"files": files},
+        )
+        return run, [submission.submodel_row(run.id, place, spec, report) for place in range(len(spec.submodels))]
+
+    def _usable_baseline(self, run: RunRow, mode: Mode) -> str | None:
+        """Id of an equal baseline that is finished, trains or waits, the newest."""
+        for other, _ in self._equals(run):
+            if other.mode == mode and (State(other.state) is State.COMPLETED or State(other.state) not in ENDED):
+                return other.id
+        return None
+
+    def _baseline(self, run: RunRow, rows: Sequence[SubModelRow], mode: Mode) -> tuple[RunRow, list[SubModelRow]]:
+        return as_baseline(run, rows, mode, run_id=self._new_id(), now_s=self._clock.utc_s())
+
     def _new_id(self) -> str:
         return f"{present.stamp(self._clock.utc_s())}-{secrets.token_hex(2)}"
-
-    def _view(self, run_id: str, last_slices: int | None) -> RunView:
-        run, parts = self._store.runs.get(run_id)
-        history = self._store.telemetry.history(run_id, run.memory_source, last_slices=last_slices)
-        waiting = self._store.runs.all() if run.state == State.QUEUED.value else []
-        commands = self._store.commands.open(run_id)
-        return present.run_view(run, parts, self._clock.utc_s(), waiting, history, commands)
 
 
 def _build_samples() -> None:
@@ -248,3 +286,11 @@ def _build_samples() -> None:
         subprocess.run(command, cwd=SAMPLES.parent, check=True, capture_output=True, timeout=SAMPLES_PATIENCE_S)
     except (OSError, subprocess.SubprocessError) as error:
         raise SamplesFailed(f"The sample models could not be written ({error}). Run: make samples") from error
+
+
+def _require_baseline(mode: str) -> None:
+    if mode not in BASELINES:
+        valid = " or ".join(BASELINES)
+        raise BadInput.of(
+            "Baseline", field="mode", message=f"'{mode}' is no kind of baseline.", remedy=f"Take {valid}."
+        )

@@ -53,6 +53,10 @@ class SubModelView:
     wait_s: float
     service_s: float
     turnaround_s: float | None
+    ended_at_s: float | None = None
+    paused_s: float = 0.0
+    attempt: int = 1
+    """1 is the first stretch of work on it; more where it was interrupted or retried."""
     cpu_s: float | None = None
     train_loss: float | None = None
     train_accuracy: float | None = None

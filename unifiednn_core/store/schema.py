@@ -1,12 +1,12 @@
 """The tables. Times are UTC seconds (`_at_s`), durations seconds, sizes bytes; JSON columns hold plain values."""
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 SCHEMA_VERSION = 3
-HYBRID = "hybrid"
+HYBRID: Final = "hybrid"
 
 
 class Base(DeclarativeBase):

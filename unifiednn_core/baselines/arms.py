@@ -1,0 +1,31 @@
+"""Rows of a run that trains the same as another one, in another way."""
+
+from collections.abc import Sequence
+
+from unifiednn_core.comparison_views import Mode
+from unifiednn_core.lifecycle import State
+from unifiednn_core.store.schema import RunRow, SubModelRow
+
+_SAME_TRAINING = ("name", "device", "fingerprint", "spec", "threads", "prediction")
+_SAME_SUBMODEL = ("name", "arrival", "priority", "model_format", "parameters", "epochs", "steps_total", "memory_key")
+
+
+def as_baseline(
+    run: RunRow, rows: Sequence[SubModelRow], mode: Mode, *, run_id: str, now_s: float
+) -> tuple[RunRow, list[SubModelRow]]:
+    """Rows of the baseline of a run, queued since `now_s`."""
+    baseline = RunRow(
+        **{column: getattr(run, column) for column in _SAME_TRAINING},
+        id=run_id,
+        state=State.QUEUED.value,
+        mode=mode,
+        created_at_s=now_s,
+        environment={"files": run.environment["files"]},
+    )
+    parts = [
+        SubModelRow(
+            **{column: getattr(row, column) for column in _SAME_SUBMODEL}, run_id=run_id, state=State.QUEUED.value
+        )
+        for row in rows
+    ]
+    return baseline, parts
