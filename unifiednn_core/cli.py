@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from unifiednn_core import commands_of_runs, failpoints, terminal
+from unifiednn_core import commands_of_comparisons, commands_of_runs, failpoints, terminal
 from unifiednn_core.command import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
 from unifiednn_core.drill.command import drill
 from unifiednn_core.home import Home
@@ -86,7 +86,7 @@ def policies(as_json: AsJson = False) -> None:
             terminal.print_policies(service.policies())
 
 
-for _command in (*commands_of_runs.COMMANDS, drill):
+for _command in (*commands_of_comparisons.COMMANDS, *commands_of_runs.COMMANDS, drill):
     app.command()(_command)
 
 

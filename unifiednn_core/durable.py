@@ -33,6 +33,17 @@ def copy_into(source: Path, folder: Path, name: str | None = None) -> Path:
     return target
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file; it is there whole or not at all. Raises `OSError`."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        sync_file(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -84,3 +84,7 @@ class Prediction:
     by_policy: dict[str, int]
     """Peak of the same hybrid under each policy."""
     submodels: tuple[SubModelPrediction, ...]
+    budget_bytes: int | None = None
+    """Most that the device, or the limit of the spec, gives this run; None where it is not known."""
+    budget_text: str = ""
+    """What the budget is, as people read it: "of cuda:0", "memory_limit_bytes of the spec"."""

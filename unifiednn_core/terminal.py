@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,10 +10,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Column, Table
 from rich.text import Text
 
+from unifiednn_core.comparison_views import Comparison, Spread
 from unifiednn_core.errors import Finding
 from unifiednn_core.lifecycle import ENDED
 from unifiednn_core.service import FileReport, PolicyCard, Service
-from unifiednn_core.units import duration_text, memory_text, percent_text
+from unifiednn_core.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
 from unifiednn_core.views import RunView
 
 POLL_S = 0.25
@@ -90,6 +91,43 @@ def print_result(view: RunView, service: Service) -> None:
         out.print(escape(f"{view.cause} {view.remedy or ''}"))
 
 
+def print_comparison(found: Comparison) -> None:
+    """Print the figures of each arm, then what they come to."""
+    table = Table("arm", "repeats", "peak memory", "makespan", "mean turnaround", "CPU seconds")
+    for arm in (found.hybrid, *found.baselines.values()):
+        table.add_row(
+            arm.mode,
+            str(len(arm.run_ids)),
+            _median_text(arm.memory_bytes, lambda size: memory_text(int(size))),
+            _median_text(arm.makespan_s, duration_text),
+            _median_text(arm.mean_turnaround_s, duration_text),
+            _median_text(arm.cpu_s, lambda seconds: f"{seconds:.1f} s"),
+        )
+    out.print(table)
+    for mode, verdict in found.verdicts.items():
+        out.print(f"[bold]hybrid against {mode}[/]")
+        if verdict.withheld_because is not None:
+            out.print(f"  withheld: {escape(verdict.withheld_because)}", highlight=False, soft_wrap=True)
+        for name, ratio in (
+            ("memory", verdict.memory_ratio),
+            ("makespan", verdict.makespan_ratio),
+            ("mean turnaround", verdict.mean_turnaround_ratio),
+            ("CPU seconds", verdict.cpu_seconds_ratio),
+            ("GPU seconds", verdict.gpu_seconds_ratio),
+        ):
+            if ratio is not None:
+                spread = f" ({ratio.low:.2f} to {ratio.high:.2f})" if len(ratio.values) > 1 else ""
+                out.print(f"  {name}: {ratio.median:.2f} times{spread}", highlight=False)
+        same = {True: "yes", False: "no", None: "not known"}[verdict.identical_weights]
+        out.print(f"  weights identical: {same}", highlight=False)
+        for note in verdict.notes:
+            out.print(f"  {escape(note)}", highlight=False, soft_wrap=True)
+
+
+def _median_text(spread: Spread | None, text: Callable[[float], str]) -> str:
+    return NOT_AVAILABLE if spread is None else text(spread.median)
+
+
 def print_file(report: FileReport) -> None:
     """Print what a file is."""
     table = Table(show_header=False, box=None)
@@ -119,6 +157,7 @@ def print_runs(views: Sequence[RunView]) -> None:
     table = Table(
         Column("run", no_wrap=True, min_width=RUN_ID_LENGTH),
         "name",
+        "mode",
         "status",
         "policy",
         "device",
@@ -127,7 +166,9 @@ def print_runs(views: Sequence[RunView]) -> None:
     )
     for view in views:
         progress, elapsed = f"{100 * view.progress:.0f} %", duration_text(view.elapsed_s)
-        table.add_row(view.run_id, escape(view.name), view.state, view.policy, view.device, progress, elapsed)
+        table.add_row(
+            view.run_id, escape(view.name), view.mode, view.state, view.policy, view.device, progress, elapsed
+        )
     out.print(table)
 
 
@@ -136,6 +177,7 @@ def run_summary(view: RunView) -> dict[str, object]:
     return {
         "run_id": view.run_id,
         "name": view.name,
+        "mode": view.mode,
         "status": view.state.value,
         "policy": view.policy,
         "device": view.device,

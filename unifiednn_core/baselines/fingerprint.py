@@ -13,9 +13,19 @@ import pynvml
 from unifiednn_core.spec import RunSpec
 
 # What steers a run without changing what is trained, or how fast a plain script would be.
-_OF_THE_RUN = {"name", "policy", "checkpoint", "recovery", "step_limit_s", "memory_limit_bytes", "device", "threads"}
+_OF_THE_RUN = {
+    "name",
+    "seed",
+    "policy",
+    "checkpoint",
+    "recovery",
+    "step_limit_s",
+    "memory_limit_bytes",
+    "device",
+    "threads",
+}
 _OF_A_SUBMODEL = {"priority"}
-_VERSIONS = ("torch", "numpy", "safetensors")
+_VERSIONS = ("unifiednn", "torch", "numpy", "safetensors")
 
 
 def fingerprint(spec: RunSpec, slot: str, threads: int) -> str:
@@ -25,10 +35,10 @@ def fingerprint(spec: RunSpec, slot: str, threads: int) -> str:
     a sequential baseline trains them in that order.
     """
     asked = spec.model_dump(mode="json", exclude=_OF_THE_RUN)
-    for part in asked["submodels"]:
+    for written, part in zip(asked["submodels"], spec.submodels, strict=True):
         for name in _OF_A_SUBMODEL:
-            part.pop(name)
-        part["hyperparameters"]["seed"] = part["hyperparameters"]["seed"] or asked["seed"]
+            written.pop(name)
+        written["hyperparameters"]["seed"] = spec.seed_of(part)
     document = {"asked": asked, "slot": slot, "threads": threads, "machine": machine(slot)}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 

@@ -10,10 +10,12 @@ from unifiednn_core.errors import BadInput
 from unifiednn_core.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.scheduling.registry import policy_named, policy_text
 from unifiednn_core.spec import CheckpointSpec, PolicySpec
-from unifiednn_core.store.commands import Command, command_text
-from unifiednn_core.store.schema import EpochRow, FileRow, RunRow, SubModelRow
+from unifiednn_core.store.commands import OF_A_BASELINE, Command, command_text
+from unifiednn_core.store.schema import HYBRID, EpochRow, FileRow, RunRow, SubModelRow
 from unifiednn_core.store.telemetry import History, StepPoint
 from unifiednn_core.views import CommandView, EventView, FileView, RunView, Series, Slice, SubModelView, TrainedView
+
+_OF_A_BASELINE = {Event(verb) for verb in OF_A_BASELINE}
 
 Rows = Sequence[tuple[RunRow, Sequence[SubModelRow]]]
 
@@ -47,7 +49,7 @@ def run_view(
         remedy=run.remedy,
         now_reason=run.now_reason,
         submodels=tuple(_submodel_view(run, row, now_s, history) for row in submodels),
-        actions=actions(State(run.state)) - {Event.RETRY},  # it is asked of the sub-model that failed
+        actions=_actions(run),
         attempt=run.attempt,
         recoveries=run.recoveries,
         checkpoint_text=_period_text(CheckpointSpec.model_validate(run.spec.get("checkpoint", {}))),
@@ -214,7 +216,7 @@ def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History
         artifact=row.artifact,
         artifact_bytes=row.artifact_bytes,
         state_sha256=row.state_sha256,
-        actions=submodel_actions(State(run.state), State(row.state)),
+        actions=submodel_actions(State(run.state), State(row.state)) if run.mode == HYBRID else frozenset(),
         checkpoint_step=row.checkpoint_step,
         checkpoint_bytes=row.checkpoint_bytes,
         checkpoint_at_s=row.checkpoint_at_s,
@@ -229,6 +231,12 @@ def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History
         lost_loss=tuple(_series((step.epoch, step.loss) for step in tail) for tail in lost),
         lost_accuracy=tuple(_series((step.epoch, step.accuracy) for step in tail) for tail in lost),
     )
+
+
+def _actions(run: RunRow) -> frozenset[Event]:
+    """What can be asked of a run; a retry is asked of the sub-model that failed."""
+    able = actions(State(run.state)) - {Event.RETRY}
+    return able if run.mode == HYBRID else frozenset(event for event in able if event in _OF_A_BASELINE)
 
 
 def _tails(lost: Sequence[StepPoint]) -> list[list[StepPoint]]:

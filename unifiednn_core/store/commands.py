@@ -16,7 +16,7 @@ from unifiednn_core.lifecycle import ENDED, Event, State, actions, submodel_acti
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.effects import effect
 from unifiednn_core.store.runs import Runs, release_worker, run_of, submodel_of, submodels_of
-from unifiednn_core.store.schema import CommandRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import HYBRID, CommandRow, RunRow, SubModelRow
 
 
 class Verb(StrEnum):
@@ -36,6 +36,8 @@ class Verb(StrEnum):
 
 
 EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.ORDER, Verb.POLICY, Verb.ADD})
+# What a baseline, which is a measurement in one piece, can be asked for; a resume lets it begin anew.
+OF_A_BASELINE = frozenset({Verb.STOP, Verb.DISCARD, Verb.RESUME})
 # What only a worker can do, because it has to do with weights or checkpoints.
 _NEEDS_WORKER = frozenset({Verb.SAVE, Verb.STOP, Verb.DISCARD, Verb.RETRY})
 _OPEN = CommandRow.applied_at_s.is_(None)
@@ -147,6 +149,13 @@ class Commands:
         arguments: Mapping[str, Any],
     ) -> State:
         run = run_of(session, run_id)
+        if run.mode != HYBRID and verb not in OF_A_BASELINE:
+            raise BadInput.of(
+                "Not in a baseline",
+                field=run_id,
+                message=f"A baseline is a measurement in one piece: it takes no '{verb}'.",
+                remedy="Stop it, and run it again.",
+            )
         if verb is Verb.ADD and row is not None:
             _require_open(run.name, run, verb)
             others = list(session.scalars(submodels_of(run_id)))

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.clock import Clock
 from unifiednn_core.lifecycle import ENDED, Event, State
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.runs import Runs, release_worker, run_of, submodel_of, submodels_of
-from unifiednn_core.store.schema import AttemptRow, RunRow, SliceRow
+from unifiednn_core.store.schema import AttemptRow, EpochRow, MemoryRow, RunRow, SliceRow, StepRow, StrataRow
 
 # Workers in a row that died at the very same step of the same sub-model before it is taken for the culprit. Somebody
 # who kills workers from outside hardly meets the same step so often.
@@ -21,6 +21,13 @@ DEATHS_LIMIT = 5
 _CLAIMED = (RunRow.heartbeat_at_s.is_not(None), RunRow.state.not_in([state.value for state in ENDED]))
 _TO_BE_STOPPED = (RunRow.state == State.STOPPING.value) & RunRow.started_at_s.is_not(None)
 _WAITING = (RunRow.heartbeat_at_s.is_(None), or_(RunRow.state == State.QUEUED.value, _TO_BE_STOPPED))
+
+# What an attempt on a baseline leaves behind.
+_RECORDED = (StepRow, EpochRow, SliceRow, MemoryRow, StrataRow, AttemptRow)
+_OF_RUN = ("launched_at_s", "started_at_s", "cpu_s", "gpu_s", "energy_j", "memory_source", "peak_memory_bytes",
+           "now_submodel", "now_reason", "now_since_s")  # fmt: skip
+_OF_SUBMODEL = ("ended_at_s", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "peak_memory_bytes",
+                "cpu_s", "cause", "remedy", "model_path", "state_sha256")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,30 @@ class Workers:
                     )
                 )
             return attempts
+
+    def begin_anew(self, run_id: str) -> None:
+        """Forget what earlier attempts on a baseline recorded: a measurement is whole or nothing.
+
+        What had ended in them is queued again; only what a person has stopped stays so.
+        """
+        with self._database.write() as session:
+            run = run_of(session, run_id)
+            for table in _RECORDED:
+                session.execute(delete(table).where(table.run_id == run_id))
+            for name in _OF_RUN:
+                setattr(run, name, None)
+            run.memory_notes = []
+            for row in session.scalars(submodels_of(run_id)):
+                if State(row.state) is State.STOPPED:
+                    continue
+                if State(row.state) in ENDED:  # no move of the table: nobody asked for it
+                    row.state = State.QUEUED.value
+                    self._runs.note(session, run_id, row.name, "state", f"{row.name} is queued.")
+                row.attempt = row.epochs_done = row.steps_done = 0
+                row.service_s = 0.0
+                for name in _OF_SUBMODEL:
+                    setattr(row, name, None)
+            self._runs.note(session, run_id, None, "recovery", "A measurement is whole or nothing: it begins anew.")
 
     def held(self) -> list[RunRow]:
         """Runs that hold a device: a worker should be alive for each, or coming up."""
