@@ -1,0 +1,144 @@
+"""Baselines are queued, found again and compared; nothing trains here."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unifiednn_core.errors import BadInput, NotFound
+from unifiednn_core.home import Home
+from unifiednn_core.lifecycle import Event, State
+from unifiednn_core.service import Service
+from unifiednn_core.spec import PolicySpec, RunSpec, load_run
+
+
+@pytest.fixture
+def idle(home: Home) -> Iterator[Service]:
+    """A service without a supervisor: what is queued stays queued."""
+    service = Service.open(home)
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def spec(short_demo: Path) -> RunSpec:
+    return load_run(short_demo)
+
+
+def complete(service: Service, run_id: str, **columns: Any) -> None:
+    """Let a run have been trained, as far as the store knows."""
+    service._store.runs.update(run_id, state=State.COMPLETED.value, **columns)
+
+
+def waiting(service: Service) -> list[tuple[str, str]]:
+    """Runs as the device will be given to them."""
+    runs = sorted(service.runs(), key=lambda run: run.queue_position or 0)
+    return [(run.mode, run.run_id) for run in runs]
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_baselines_are_queued_before_or_after_their_run(idle: Service, spec: RunSpec, first: bool) -> None:
+    run_id = idle.submit(spec, baselines=("concurrent", "sequential"), baselines_first=first)
+    modes = [mode for mode, _ in waiting(idle)]
+    assert modes == (["concurrent", "sequential", "hybrid"] if first else ["hybrid", "concurrent", "sequential"])
+    assert len({run.fingerprint for run in idle.comparable(run_id)}) == 1
+    assert {run.run_id for run in idle.comparable(run_id)} == {other for _, other in waiting(idle)}
+
+
+def test_an_equal_baseline_is_taken_instead_of_a_new_one(idle: Service, spec: RunSpec) -> None:
+    run_id = idle.submit(spec)
+    baseline = idle.start_baseline(run_id, "concurrent")
+    assert idle.start_baseline(run_id, "concurrent") == baseline
+    complete(idle, baseline)
+    other_policy = spec.model_copy(update={"policy": PolicySpec(name="fcfs"), "name": "another name"})
+    again = idle.submit(other_policy, baselines=("concurrent",))
+    assert idle.start_baseline(again, "concurrent") == baseline
+    assert idle.start_baseline(again, "concurrent", fresh=True) != baseline
+    assert idle.start_baseline(again, "sequential") != baseline
+    assert [run.mode for run in idle.runs()].count("concurrent") == 2
+
+
+def test_a_failed_baseline_is_run_again(idle: Service, spec: RunSpec) -> None:
+    run_id = idle.submit(spec)
+    baseline = idle.start_baseline(run_id, "concurrent")
+    idle._store.runs.update(baseline, state=State.FAILED.value)
+    assert idle.start_baseline(run_id, "concurrent") != baseline
+
+
+def test_another_training_asks_for_another_baseline(idle: Service, spec: RunSpec) -> None:
+    first = idle.submit(spec, baselines=("concurrent",))
+    other = idle.submit(spec.model_copy(update={"submodels": spec.submodels[:2]}), baselines=("concurrent",))
+    assert [run.mode for run in idle.comparable(first)] == ["concurrent", "hybrid"]
+    assert {run.run_id for run in idle.comparable(first)}.isdisjoint(run.run_id for run in idle.comparable(other))
+
+
+def test_a_run_that_was_changed_gets_no_baseline(idle: Service, spec: RunSpec) -> None:
+    run_id = idle.submit(spec)
+    idle.set_epochs(run_id, "lenet", 2)
+    row, _ = idle._store.runs.get(run_id)
+    parts = [
+        part | {"hyperparameters": part["hyperparameters"] | {"epochs": 2}} if part["name"] == "lenet" else part
+        for part in row.spec["submodels"]
+    ]
+    idle._store.runs.update(run_id, spec=row.spec | {"submodels": parts})
+    with pytest.raises(BadInput, match="Submit it again"):
+        idle.start_baseline(run_id, "concurrent")
+
+
+def test_baselines_take_no_orders_but_to_stop(idle: Service, spec: RunSpec) -> None:
+    baseline = idle.start_baseline(idle.submit(spec), "sequential")
+    assert idle.observe(baseline).actions <= {Event.STOP, Event.DISCARD, Event.RESUME}
+    assert {part.actions for part in idle.observe(baseline).submodels} == {frozenset()}
+    for order in (
+        lambda: idle.pause(baseline),
+        lambda: idle.pause(baseline, "lenet"),
+        lambda: idle.save(baseline),
+        lambda: idle.set_priority(baseline, "lenet", 3),
+        lambda: idle.set_policy(baseline, PolicySpec(name="fcfs")),
+        lambda: idle.reorder(baseline, ["resnet", "lenet", "transformer"]),
+    ):
+        with pytest.raises(BadInput, match="in one piece"):
+            order()
+    assert idle.observe(baseline).waiting_commands == ()
+    assert idle.stop(baseline) is State.STOPPING
+
+
+def test_an_unknown_kind_of_baseline_is_refused_before_anything_is_queued(idle: Service, spec: RunSpec) -> None:
+    with pytest.raises(BadInput, match="concurrent or sequential"):
+        idle.submit(spec, baselines=("parallel",))  # type: ignore[arg-type]
+    assert idle.runs() == ()
+
+
+def test_a_comparison_of_a_baseline_is_that_of_its_hybrid(idle: Service, spec: RunSpec) -> None:
+    run_id = idle.submit(spec)
+    baseline = idle.start_baseline(run_id, "concurrent")
+    assert idle.comparison(baseline).run_id == run_id
+    alone = idle.submit_arm(
+        spec.model_copy(update={"seed": 4, "submodels": spec.submodels[:1]}), Path.cwd(), "concurrent"
+    )
+    with pytest.raises(NotFound, match="baseline of no hybrid"):
+        idle.comparison(alone)
+
+
+def test_the_document_of_a_comparison_is_the_documented_one(idle: Service, spec: RunSpec) -> None:
+    run_id = idle.submit(spec, baselines=("concurrent",))
+    document = idle.comparison_document(run_id)
+    hybrid: Any = document["hybrid"]
+    assert (hybrid["run_id"], hybrid["mode"], set(hybrid)) == (run_id, "hybrid", set(idle.document(run_id)))
+    assert list(document["baselines"]) == ["concurrent"]  # type: ignore[call-overload]
+    verdict: Any = document["verdict"]
+    assert set(verdict) == {"concurrent", "sequential"}
+    assert {
+        "memory_ratio",
+        "makespan_ratio",
+        "mean_turnaround_ratio",
+        "cpu_seconds_ratio",
+        "identical_weights",
+        "withheld_because",
+    } <= set(verdict["concurrent"])
+    assert (
+        verdict["concurrent"]["withheld_because"]
+        == f"hybrid run {run_id} is queued; its figures are there when it has ended"
+    )
+    assert verdict["sequential"]["withheld_because"] == "there is no sequential baseline of this run yet"
