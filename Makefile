@@ -1,12 +1,15 @@
 # make app     set everything up and serve the dashboard on 127.0.0.1:8501
 # make test    set everything up and run lint, types, import rules and every test
+# make gpu-bundle DATA=FOLDER   put what a GPU machine without a network lacks into .gpu/
+# make gpu     run the tests and benches that need a GPU, within BUDGET_S seconds, with that machine's own PyTorch
 # make drill   kill the demo at least 1,000 times and record what was lost in docs/RELIABILITY.md
 SHELL := /bin/bash
 PYTHON ?= python3
+BUDGET_S ?= 1500
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: app test lint check-types check-imports samples browser test-long drill format screenshots clean
+.PHONY: app test lint check-types check-imports samples browser test-long drill gpu-bundle gpu format screenshots clean
 
 app: .venv/app.stamp samples
 	$(BIN)/unifiednn app
@@ -39,6 +42,12 @@ browser: .venv/dev.stamp
 
 drill: .venv/app.stamp samples
 	$(BIN)/unifiednn drill --kills 1000 --write docs
+
+gpu-bundle: .venv/app.stamp
+	$(BIN)/python -m unifiednn_core.bench.bundle --data "$(or $(DATA),$(UNIFIEDNN_DATA))"
+
+gpu:
+	$(PYTHON) -m unifiednn_core.bench.gpu --budget-s $(BUDGET_S)
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .

@@ -7,6 +7,7 @@ document on stdout and nothing else.
 import os
 import runpy
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -14,6 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from unifiednn_core import commands_of_comparisons, commands_of_runs, failpoints, terminal
+from unifiednn_core.bench.command import bench
 from unifiednn_core.command import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
 from unifiednn_core.drill.command import drill
 from unifiednn_core.home import Home
@@ -86,7 +88,13 @@ def policies(as_json: AsJson = False) -> None:
             terminal.print_policies(service.policies())
 
 
-for _command in (*commands_of_comparisons.COMMANDS, *commands_of_runs.COMMANDS, drill):
+_OTHERS: tuple[Callable[..., None], ...] = (
+    *commands_of_comparisons.COMMANDS,
+    *commands_of_runs.COMMANDS,
+    bench,
+    drill,
+)
+for _command in _OTHERS:
     app.command()(_command)
 
 

@@ -3,6 +3,7 @@
 UnifiedNNError
 ├── BadInput           (ValueError)    carries findings: what was asked for cannot be done
 ├── BadCheckpoint      (ValueError)    a checkpoint is damaged, of another model, or of a newer version
+├── BenchFailed        (RuntimeError)  a bench could not be carried out
 ├── Diverged           (ArithmeticError)  a loss is infinite or no number
 ├── DrillFailed        (RuntimeError)  the fault drill itself could not be carried out
 ├── NotFound           (LookupError)   a run, sub-model or file that the store does not know
@@ -61,6 +62,10 @@ class BadInput(UnifiedNNError, ValueError):
 
 class BadCheckpoint(UnifiedNNError, ValueError):
     """A checkpoint cannot be used. The message says what is wrong with it and what still is possible."""
+
+
+class BenchFailed(UnifiedNNError, RuntimeError):
+    """A bench could not be carried out; nothing is said about the product."""
 
 
 class Diverged(UnifiedNNError, ArithmeticError):

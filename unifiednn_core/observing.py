@@ -8,6 +8,7 @@ from unifiednn_core.errors import NotFound
 from unifiednn_core.lifecycle import State
 from unifiednn_core.presentation import runs as present
 from unifiednn_core.presentation.comparison import comparison_document
+from unifiednn_core.report import html, plotly_js
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 from unifiednn_core.views import RunView
@@ -62,6 +63,12 @@ class Observing(Control):
         found = self.comparison(run_id)
         last = [arm.run_ids[-1] for arm in (found.hybrid, *found.baselines.values())]
         return comparison_document(found, {name: self.document(name) for name in last})
+
+    def report(self, run_id: str) -> str:
+        """The comparison of a run as one HTML page that needs no network."""
+        found = self.comparison(run_id)
+        arms = (found.hybrid, *found.baselines.values())
+        return html.render(found, {arm.mode: self.observe(arm.run_ids[-1]) for arm in arms}, plotly_js.source())
 
     # -- inside
 

@@ -21,6 +21,17 @@ def parameters(name: str, args: dict[str, Any]) -> int:
     return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
+VGG16 = {"width": 64, "hidden": 4096, "pooled": 7, "classes": 1000}
+XLM_ROBERTA_BASE = {
+    "vocabulary": 250_002,
+    "positions": 514,
+    "model_size": 768,
+    "heads": 12,
+    "hidden": 3072,
+    "layers": 12,
+}
+
+
 @pytest.mark.parametrize(
     ("name", "args", "expected"),
     [
@@ -29,6 +40,10 @@ def parameters(name: str, args: dict[str, Any]) -> int:
         ("resnet", {"blocks": [2, 2, 2, 2], "width": 64, "channels": 3, "classes": 10}, 11_173_962),
         ("resnet", {"blocks": [3, 4, 6, 3], "width": 64, "channels": 3, "classes": 100}, 21_328_292),
         ("mlp", {"inputs": 64, "hidden": [32], "classes": 10}, 64 * 32 + 32 + 32 * 10 + 10),
+        ("vgg_cbam", {**VGG16, "reduction": 32}, 138_379_696),
+        ("vgg_cbam", {**VGG16, "reduction": 16}, 138_401_456),
+        ("transformer_lm", {}, 12_025_582),
+        ("roberta", XLM_ROBERTA_BASE, 278_045_186),
     ],
 )
 def test_a_known_network_has_its_known_number_of_weights(name: str, args: dict[str, Any], expected: int) -> None:
@@ -45,11 +60,99 @@ def test_resnet_weights_carry_the_names_of_torchvision() -> None:
     assert not any(key.startswith("layer1.0.downsample.") for key in keys)
 
 
+def test_attention_adds_to_vgg16_what_its_four_places_need() -> None:
+    plain = 138_357_544  # torchvision's VGG16
+    channels = (64, 128, 256, 512)
+    assert parameters("vgg_cbam", VGG16) == plain + sum(2 * size * size // 32 + 2 * 7 * 7 for size in channels)
+
+
+def test_vgg_weights_carry_the_names_of_torchvision() -> None:
+    with torch.device("meta"):
+        keys = set(registry.build("vgg_cbam", {}).state_dict())
+    assert {"features.0.weight", "features.28.bias", "classifier.0.weight", "classifier.6.bias"} <= keys
+    assert not [key for key in keys if not key.startswith(("features.", "classifier.", "attention."))]
+
+
+def test_roberta_weights_carry_the_names_of_hugging_face() -> None:
+    with torch.device("meta"):
+        keys = set(registry.build("roberta", {}).state_dict())
+    layer = "roberta.encoder.layer.1"
+    assert keys >= {
+        "roberta.embeddings.word_embeddings.weight",
+        "roberta.embeddings.LayerNorm.bias",
+        f"{layer}.attention.self.query.weight",
+        f"{layer}.attention.output.LayerNorm.weight",
+        f"{layer}.intermediate.dense.bias",
+        f"{layer}.output.dense.weight",
+        "classifier.dense.weight",
+        "classifier.out_proj.bias",
+    }
+
+
+NARROW: dict[str, tuple[dict[str, Any], tuple[int, ...], int]] = {
+    # name: arguments, shape of inputs, numbers below which inputs lie (0: they are real)
+    "lenet": ({}, (4, 1, 28, 28), 0),
+    "mlp": ({}, (4, 64), 0),
+    "resnet": ({"blocks": [1, 1, 1, 1], "width": 4}, (4, 3, 8, 8), 0),
+    "roberta": ({"vocabulary": 50}, (4, 12), 50),
+    "transformer": ({}, (4, 8, 8), 0),
+    "transformer_lm": ({"vocabulary": 50, "length": 12, "model_size": 16}, (4, 12), 50),
+    "vgg_cbam": ({"dropout": 0.0}, (4, 3, 32, 32), 0),
+}
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_narrow_network_learns_a_batch_by_heart(name: str) -> None:
+    args, shape, below = NARROW[name]
+    torch.manual_seed(0)
+    network = registry.build(name, args)
+    inputs = torch.randint(2, below, shape) if below else torch.randn(shape)
+    outputs = network(inputs)
+    targets = torch.randint(0, outputs.shape[1], (len(outputs), *outputs.shape[2:]))
+    optimizer, criterion = torch.optim.Adam(network.parameters(), lr=3e-3), torch.nn.CrossEntropyLoss()
+    first = last = criterion(outputs, targets)
+    for step in range(80):
+        optimizer.zero_grad()
+        last = criterion(network(inputs), targets)
+        last.backward()
+        if step == 0:
+            assert all(weight.grad is not None for weight in network.parameters())
+        optimizer.step()
+    assert last < first / 2
+
+
+def test_a_language_model_knows_nothing_of_the_words_to_come() -> None:
+    network = registry.build("transformer_lm", {"vocabulary": 50, "length": 12, "model_size": 16}).eval()
+    words = torch.randint(0, 50, (2, 12), generator=torch.Generator().manual_seed(1))
+    other = words.clone()
+    other[:, 7:] = 49 - other[:, 7:]
+    scores, others = network(words), network(other)
+    assert scores.shape == (2, 50, 12)
+    assert torch.equal(scores[..., :7], others[..., :7])
+    assert not torch.equal(scores[..., 7], others[..., 7])
+    assert torch.allclose(network(words[:, :5]), scores[..., :5], atol=1e-5)
+
+
+def test_a_roberta_does_not_see_padding() -> None:
+    network = registry.build("roberta", {"vocabulary": 50}).eval()
+    words = torch.randint(2, 50, (3, 9), generator=torch.Generator().manual_seed(1))
+    longer = torch.nn.functional.pad(words, (0, 4), value=1)
+    assert torch.allclose(network(words), network(longer), atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "longest"), [("transformer_lm", 35), ("roberta", 64)])
+def test_a_text_that_is_too_long_is_refused(name: str, longest: int) -> None:
+    network = registry.build(name, {"vocabulary": 50}).eval()
+    assert len(network(torch.full((2, longest), 3))) == 2
+    with pytest.raises(ValueError, match=f"has {longest + 1} words, but this network takes at most {longest}"):
+        network(torch.full((2, longest + 1), 3))
+
+
 IMAGE_SIDE = st.integers(4, 40)
 
 
 @given(side=IMAGE_SIDE, batch=st.integers(1, 5), channels=st.integers(1, 3), classes=st.integers(1, 12))
-def test_every_family_maps_a_batch_of_images_to_one_row_of_scores_each(
+def test_every_family_for_images_maps_a_batch_of_them_to_one_row_of_scores_each(
     side: int, batch: int, channels: int, classes: int
 ) -> None:
     args: dict[str, dict[str, Any]] = {
@@ -58,7 +161,8 @@ def test_every_family_maps_a_batch_of_images_to_one_row_of_scores_each(
         "resnet": {"channels": channels, "blocks": [1, 1, 1, 1], "width": 4},
         "transformer": {"row_size": side, "length": channels * side, "model_size": 8, "heads": 2},
     }
-    assert set(args) == set(registry.names())
+    if side >= 32:
+        args["vgg_cbam"] = {"channels": channels, "width": 4, "hidden": 4}
     with torch.device("meta"):
         images = torch.empty(batch, channels, side, side)
         for name, family_args in args.items():
@@ -139,6 +243,21 @@ def test_an_unknown_name_is_answered_with_the_valid_ones() -> None:
         ("transformer", {"layers": 10**6}, "layers must be at most"),
         ("mlp", {"hidden": [0]}, "must be at least 1"),
         ("mlp", {"hidden": [1] * 10_000}, "at most"),
+        ("vgg_cbam", {"convolutions": [2, 2, 3, 3]}, "convolutions must be 5 numbers"),
+        ("vgg_cbam", {"convolutions": [2, 2, 3, 3, 51]}, "convolutions must be 5 numbers"),
+        ("vgg_cbam", {"reduction": 0}, "must be at least 1"),
+        ("vgg_cbam", {"dropout": 1.0}, "dropout must be"),
+        ("transformer_lm", {"heads": 3}, "a multiple of heads"),
+        ("transformer_lm", {"model_size": 9, "heads": 3}, "must be even"),
+        ("transformer_lm", {"vocabulary": 0}, "must be at least 1"),
+        ("transformer_lm", {"layers": 201}, "layers must be at most"),
+        ("transformer_lm", {"dropout": -0.1}, "dropout must be"),
+        ("roberta", {"vocabulary": 1}, "vocabulary must be above 1"),
+        ("roberta", {"positions": 2}, "positions above 2"),
+        ("roberta", {"heads": 5}, "a multiple of heads"),
+        ("roberta", {"layers": 10**6}, "layers must be at most"),
+        ("roberta", {"dropout": 1.0}, "dropout must be"),
+        ("roberta", {"classes": 0}, "must be at least 1"),
     ],
 )
 def test_a_wrong_argument_is_told_with_the_arguments_that_exist(name: str, args: dict[str, Any], said: str) -> None:
@@ -158,8 +277,9 @@ def test_each_wrong_argument_has_its_own_finding() -> None:
 
 @pytest.mark.parametrize("name", registry.names())
 def test_a_size_that_no_tensor_can_have_is_bad_input(name: str) -> None:
+    outputs = "vocabulary" if name == "transformer_lm" else "classes"
     with torch.device("meta"), pytest.raises(BadInput) as caught:
-        registry.build(name, {"classes": 10**30})
+        registry.build(name, {outputs: 10**30})
     (finding,) = caught.value.findings
     assert (finding.field, finding.message) == ("architecture.args", "No tensor has these sizes.")
 

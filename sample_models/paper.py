@@ -1,0 +1,42 @@
+"""Writes networks of the paper at full size, untrained: `python -m sample_models.paper [NAME ...] [--to FOLDER]`.
+
+They are made on demand: all six have 1.8 GiB. Each goes with an entry "architecture" of a spec, which is printed.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from unifiednn_core.bench.networks import NETWORKS
+from unifiednn_core.bench.weights import write
+
+HERE = Path(__file__).parent
+SEED = 200
+
+
+def main(names: list[str], folder: Path) -> list[Path]:
+    """Write `paper_NAME.safetensors` for each name; return their paths. Files that are there are left alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for place, (name, network) in enumerate(NETWORKS.items()):
+        if name in names:
+            path = folder / f"paper_{name}.safetensors"
+            if not path.is_file():
+                write(path, network.architecture, network.args("paper"), SEED + place)
+            paths.append(path)
+    return paths
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m sample_models.paper", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NETWORKS)}; without one all of them")
+    parser.add_argument("--to", type=Path, default=HERE, metavar="FOLDER", help="where to write them")
+    asked = parser.parse_args()
+    if unknown := set(asked.names) - set(NETWORKS):
+        parser.error(f"there is no network {min(unknown)}; choose from {', '.join(NETWORKS)}")
+    for name in asked.names or NETWORKS:
+        (written,) = main([name], asked.to)
+        network = NETWORKS[name]
+        architecture = json.dumps({"name": network.architecture, "args": network.args("paper")})
+        sys.stdout.write(f"{written} {architecture}\n")

@@ -1,0 +1,96 @@
+"""The checks themselves; each takes the device that it is made on."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from tests.gpu.kit import KINDS, Bench, alone, hash_of, spec_of
+from unifiednn_core.lifecycle import Event
+from unifiednn_core.scheduling.registry import policy_named
+
+IN_TURNS = policy_named("round_robin", {"unit": "steps", "amount": 1})
+
+
+def equality(device: torch.device, names: Sequence[str]) -> None:
+    """Sub-models that take turns of one step end with the bits that each has alone."""
+    networks = [(name, KINDS[name], spec_of(name, KINDS[name])) for name in names]
+    ended = Bench(device, networks, IN_TURNS).run()
+    assert {name: hash_of(end) for name, end in ended.items()} == {
+        name: alone(kind, spec, device) for name, kind, spec in networks
+    }
+
+
+def repeatable(device: torch.device, name: str) -> None:
+    """Alone twice gives the same bits twice; without that, equality says nothing."""
+    kind = KINDS[name]
+    assert alone(kind, spec_of(name, kind), device) == alone(kind, spec_of(name, kind), device)
+
+
+def memory_is_contained(device: torch.device) -> None:
+    """A sub-model that asks for more than there is fails alone, and the other one ends with its own bits."""
+    kind = KINDS["lenet"]
+    networks = [("ravenous", None, spec_of("ravenous", kind)), ("lenet", kind, spec_of("lenet", kind))]
+    bench = Bench(device, networks, IN_TURNS)
+    ended = bench.run()
+    assert bench.engine.device_lost is None
+    assert ended["ravenous"].event is Event.FAIL
+    assert ended["ravenous"].cause is not None
+    assert "alloc" in ended["ravenous"].cause
+    assert ended["lenet"].event is Event.COMPLETE
+    assert hash_of(ended["lenet"]) == alone(kind, spec_of("lenet", kind), device)
+
+
+def divergence_is_noticed(device: torch.device) -> None:
+    """A loss that is no number ends its sub-model, and nobody else."""
+    kind = KINDS["lenet"]
+    networks = [
+        ("wild", kind, spec_of("wild", kind, learning_rate=1e30)),
+        ("lenet", kind, spec_of("lenet", kind)),
+    ]
+    ended = Bench(device, networks, IN_TURNS).run()
+    assert ended["wild"].event is Event.FAIL
+    assert "The loss of wild is" in (ended["wild"].cause or "")
+    assert hash_of(ended["lenet"]) == alone(kind, spec_of("lenet", kind), device)
+
+
+def restored_state_is_on_the_device(device: torch.device) -> None:
+    """A checkpoint of the middle of an epoch, put into a new sub-model, goes on there and ends with the same bits."""
+    kind = KINDS["resnet"]
+    spec = spec_of("resnet", kind)
+    first = Bench(device, [("resnet", kind, spec)], IN_TURNS).submodels[0]
+    with first.world():
+        for _ in range(3):
+            first.step()
+        kept = first.capture()
+    second = Bench(device, [("resnet", kind, spec)], IN_TURNS)
+    submodel = second.submodels[0]
+    submodel.restore(kept)
+    with submodel.world():
+        submodel.step()
+        moments = list(_moments(submodel.part.optimizer))
+        assert moments
+        assert {moment.device.type for moment in moments} == {device.type}
+    assert hash_of(second.run()["resnet"]) == alone(kind, spec, device)
+
+
+def parked_and_placed_again(device: torch.device) -> None:
+    """A sub-model that is parked after each step ends with the bits that it has without."""
+    kind = KINDS["resnet"]
+    spec = spec_of("resnet", kind)
+    bench = Bench(device, [("resnet", kind, spec)], IN_TURNS)
+    submodel = bench.submodels[0]
+    for _ in range(4):
+        with submodel.world():
+            submodel.step()
+        submodel.park()
+        assert {weight.device.type for weight in submodel.part.module.parameters()} == {"cpu"}
+        assert {moment.device.type for moment in _moments(submodel.part.optimizer)} == {"cpu"}
+    assert hash_of(bench.run()["resnet"]) == alone(kind, spec, device)
+
+
+def _moments(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """State of an optimizer but for step counters, which torch keeps on the host."""
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, torch.Tensor) and value.dim():
+                yield value

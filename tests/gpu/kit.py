@@ -1,0 +1,164 @@
+"""What is checked on a GPU, with the device as an argument: on a CPU the same checks try their own logic."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from unifiednn_core.architectures import registry
+from unifiednn_core.hybrid.unifier import Submission, unify
+from unifiednn_core.intake.base import Definition, count_parameters, size_bytes
+from unifiednn_core.intake.datasets import Dataset
+from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.spec import Hyperparameters, SubModelSpec
+from unifiednn_core.training.data import ResidentData
+from unifiednn_core.training.device import use_exact_profile
+from unifiednn_core.training.engine import Engine
+from unifiednn_core.training.events import Ended, Report
+from unifiednn_core.training.submodel import SubModel
+from unifiednn_core.training_parts import build_criterion, build_lr_scheduler, build_optimizer
+from unifiednn_core.weights import state_sha256
+
+SAMPLES, TEST_SAMPLES = 37, 11
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A network of the registry with the shape of its inputs; below `words` they are word numbers."""
+
+    architecture: str
+    args: Mapping[str, Any]
+    shape: tuple[int, ...]
+    words: int = 0
+    optimizer: str = "sgd"
+
+
+KINDS: Mapping[str, Kind] = {
+    "lenet": Kind("lenet", {"batch_norm": True}, (1, 28, 28)),
+    "resnet": Kind("resnet", {"width": 8}, (3, 32, 32), optimizer="adam"),
+    "transformer": Kind("transformer", {}, (8, 8), optimizer="adamw"),
+    "vgg_cbam": Kind("vgg_cbam", {}, (3, 32, 32)),
+    "transformer_lm": Kind("transformer_lm", {"vocabulary": 60, "model_size": 32}, (35,), words=60),
+    "roberta": Kind("roberta", {"vocabulary": 60}, (24,), words=60, optimizer="adam"),
+}
+
+
+class Ravenous(nn.Module):
+    """Asks for more memory than any device has, from its third batch on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 10))
+        self.batches = 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.batches += 1
+        if self.batches > 2:
+            torch.empty(2**50, device=images.device)
+        scores: torch.Tensor = self.inner(images)
+        return scores
+
+
+def definition(kind: Kind | None, seed: int = 0) -> Definition:
+    """Definition of a network with the weights that follow from the seed; without a kind, of the ravenous one."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        weights = _untrained(kind).state_dict()
+
+    def build() -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            module = _untrained(kind)
+        module.load_state_dict(weights)
+        return module
+
+    module = build()
+    return Definition(
+        format="kit",
+        path=Path("kit"),
+        build=build,
+        parameters=count_parameters(module),
+        weights_bytes=size_bytes(module.state_dict()),
+    )
+
+
+def _untrained(kind: Kind | None) -> nn.Module:
+    return Ravenous() if kind is None else registry.build(kind.architecture, kind.args)
+
+
+def dataset(kind: Kind, samples: int, seed: int) -> Dataset:
+    generator = torch.Generator().manual_seed(seed)
+    if kind.words:
+        inputs = torch.randint(4, kind.words, (samples, *kind.shape), generator=generator)
+    else:
+        inputs = torch.randn(samples, *kind.shape, generator=generator)
+    per_word = kind.architecture == "transformer_lm"
+    shape, classes = ((samples, *kind.shape), kind.words) if per_word else ((samples,), 2)
+    return Dataset(inputs=inputs, targets=torch.randint(0, classes, shape, generator=generator))
+
+
+def spec_of(name: str, kind: Kind, **hyperparameters: Any) -> SubModelSpec:
+    given = {"epochs": 2, "batch_size": 8, "seed": 3, "learning_rate": 0.01, "optimizer": kind.optimizer}
+    return SubModelSpec(
+        name=name, model="m", train_data="d", hyperparameters=Hyperparameters(**given | hyperparameters)
+    )
+
+
+@dataclass
+class Bench:
+    """Sub-models of these kinds on a device, and an engine over them."""
+
+    device: torch.device
+    networks: Sequence[tuple[str, Kind | None, SubModelSpec]]
+    policy: Policy
+    reports: list[Report] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.data = ResidentData(self.device)
+        self.hybrid = unify(
+            Submission(spec.name, definition(kind), spec.hyperparameters) for _, kind, spec in self.networks
+        )
+        self.submodels = [self._submodel(name, kind or KINDS["lenet"], spec) for name, kind, spec in self.networks]
+        self.engine = Engine(self.hybrid, self.submodels, self.policy, device=self.device, report=self.reports.append)
+
+    def _submodel(self, name: str, kind: Kind, spec: SubModelSpec) -> SubModel:
+        return SubModel(
+            self.hybrid.part(spec.name),
+            spec,
+            seed=spec.hyperparameters.seed or 0,
+            train=self.data.hold(f"{kind.architecture}-train", lambda: dataset(kind, SAMPLES, 0)),
+            test=self.data.hold(f"{kind.architecture}-test", lambda: dataset(kind, TEST_SAMPLES, 1)),
+            device=self.device,
+        )
+
+    def run(self) -> dict[str, Ended]:
+        self.engine.run()
+        return {report.submodel: report for report in self.reports if isinstance(report, Ended)}
+
+
+def alone(kind: Kind, spec: SubModelSpec, device: torch.device) -> str:
+    """The exactness recipe as a plain loop on a device: hash of the weights."""
+    use_exact_profile(device, 1)
+    hyper, train = spec.hyperparameters, dataset(kind, SAMPLES, 0)
+    inputs, targets = train.inputs.to(device), train.targets.to(device)
+    module = definition(kind).build().to(device).train()
+    optimizer, criterion = build_optimizer(module.parameters(), hyper), build_criterion(hyper)
+    lr_scheduler = build_lr_scheduler(optimizer, hyper)
+    seed = hyper.seed or 0
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(hyper.epochs):
+            for batch in torch.randperm(SAMPLES, generator=generator).to(device).split(hyper.batch_size):
+                optimizer.zero_grad(set_to_none=True)
+                criterion(module(inputs[batch]), targets[batch]).backward()
+                optimizer.step()
+            if lr_scheduler is not None:
+                lr_scheduler.step()
+    return state_sha256({name: value.cpu() for name, value in module.state_dict().items()})
+
+
+def hash_of(ended: Ended) -> str | None:
+    return None if ended.state_dict is None else state_sha256(ended.state_dict)

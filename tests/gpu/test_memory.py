@@ -1,0 +1,110 @@
+"""Memory of a GPU: what is given back, and whether NVML and nvidia-smi agree."""
+
+import gc
+import os
+import subprocess
+
+import pytest
+import torch
+
+from tests.gpu.checks import IN_TURNS
+from tests.gpu.kit import KINDS, Bench, spec_of
+from unifiednn_core.memory.samplers_gpu import GpuSampler
+
+MIB = 1024**2
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
+
+
+def allocated_bytes() -> int:
+    gc.collect()
+    return torch.cuda.memory_allocated()
+
+
+def bench_of(cuda: torch.device, *names: str) -> Bench:
+    return Bench(cuda, [(name, KINDS[name], spec_of(name, KINDS[name])) for name in names], IN_TURNS)
+
+
+def test_what_has_not_started_holds_nothing(cuda: torch.device) -> None:
+    before = allocated_bytes()
+    bench = bench_of(cuda, "resnet", "lenet")
+    assert allocated_bytes() == before
+    with bench.submodels[0].world():
+        bench.submodels[0].step()
+    assert {weight.device.type for weight in bench.submodels[1].part.module.parameters()} == {"cpu"}
+
+
+def test_between_its_turns_a_network_holds_no_gradients(cuda: torch.device) -> None:
+    bench = bench_of(cuda, "resnet")
+    with bench.submodels[0].world():
+        bench.submodels[0].step()
+    assert all(weight.grad is None for weight in bench.submodels[0].part.module.parameters())
+
+
+def test_parking_gives_the_memory_of_the_device_back(cuda: torch.device) -> None:
+    warm = bench_of(cuda, "resnet")  # libraries keep workspaces of their own from the first step on
+    with warm.submodels[0].world():
+        warm.submodels[0].step()
+    warm.submodels[0].park()
+    warm.submodels[0].release()
+    del warm
+    before, held = allocated_bytes(), torch.cuda.memory_reserved()
+    bench = bench_of(cuda, "resnet")
+    with bench.submodels[0].world():
+        bench.submodels[0].step()
+    in_use = allocated_bytes()
+    weights = sum(w.numel() * w.element_size() for w in bench.submodels[0].part.module.parameters())
+    assert in_use >= before + 3 * weights  # weights and the two moments of Adam
+    bench.submodels[0].park()
+    assert allocated_bytes() == before
+    assert torch.cuda.memory_reserved() <= held
+
+
+def test_what_has_ended_holds_nothing(cuda: torch.device) -> None:
+    warm = bench_of(cuda, "lenet", "resnet")
+    warm.run()
+    del warm
+    before = allocated_bytes()
+    bench = bench_of(cuda, "lenet", "resnet")
+    bench.run()
+    bench.submodels.clear()  # nor does anybody else hold them: the engine and the hybrid have let go
+    bench.reports.clear()  # each loss is a number on the device
+    assert allocated_bytes() == before
+
+
+def smi(query: str) -> list[str]:
+    command = ["nvidia-smi", f"--query-{query}", "--format=csv,noheader,nounits"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
+
+
+def steady_mib(sampler: GpuSampler) -> tuple[float, float]:
+    """Memory in use by NVML and by nvidia-smi, at a time at which it did not change."""
+    for _ in range(20):
+        before = sampler.read([os.getpid()]).device_bytes
+        told = float(smi("gpu=memory.used")[0])
+        after = sampler.read([os.getpid()]).device_bytes
+        if before is not None and before == after:
+            return before / MIB, told
+    pytest.skip("somebody else uses the GPU: its memory changed twenty times")
+
+
+def test_nvml_and_nvidia_smi_tell_the_same(cuda: torch.device) -> None:
+    sampler = GpuSampler(0)
+    held = torch.empty(300 * MIB, dtype=torch.uint8, device=cuda).fill_(1)
+    torch.cuda.synchronize()
+    mine, theirs = steady_mib(sampler)
+    assert abs(mine - theirs) <= 1
+    assert mine >= held.numel() / MIB
+
+
+def test_memory_of_this_process_is_what_nvidia_smi_tells_or_a_note_says_why_not(cuda: torch.device) -> None:
+    sampler = GpuSampler(0)
+    held = torch.empty(300 * MIB, dtype=torch.uint8, device=cuda).fill_(1)
+    torch.cuda.synchronize()
+    reading = sampler.read([os.getpid()])
+    rows = [line.split(",") for line in smi("compute-apps=pid,used_memory")]
+    own = [float(used) for pid, used in rows if int(pid) == os.getpid() and used.strip().isdecimal()]
+    if own and reading.process_bytes is not None:
+        assert abs(reading.process_bytes / MIB - own[0]) <= 1
+        assert own[0] >= held.numel() / MIB
+    else:
+        assert reading.notes

@@ -1,0 +1,218 @@
+"""The plain script of a baseline gives the same bits as the engine and as a loop written without either."""
+
+import json
+import shutil
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tests.integration.vanilla import train_alone
+from unifiednn_core.architectures import registry
+from unifiednn_core.baselines.job import Job
+from unifiednn_core.baselines.plan import Places, job_of
+from unifiednn_core.baselines.report import Reporter
+from unifiednn_core.baselines.vanilla import Script
+from unifiednn_core.checkpoints import file as checkpoint_file
+from unifiednn_core.checkpoints.checkpoint import Checkpoint
+from unifiednn_core.home import Home
+from unifiednn_core.runtime.assembly import Workbench
+from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
+from unifiednn_core.spec import CheckpointSpec, RunSpec
+from unifiednn_core.store.schema import SubModelRow
+from unifiednn_core.training.device import resolve
+from unifiednn_core.training.engine import Engine
+from unifiednn_core.training.events import Captured, Ended, EpochDone, Report, Stepped
+from unifiednn_core.weights import state_sha256
+
+FORMATS = {"lenet": "pt2", "resnet": "safetensors", "transformer": "pt2", "words": "safetensors"}
+Document = dict[str, Any]
+Rows = dict[str, list[Document]]
+
+
+@pytest.fixture
+def stored(samples: Path, home: Home) -> Home:
+    """A home in which the samples lie under their own names."""
+    for path in samples.glob("*.*"):
+        place = home.file(path.name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place)
+    return home
+
+
+def spec_of(samples: Path, name: str, **changes: Any) -> RunSpec:
+    """The demo with this sub-model alone, for two epochs."""
+    document = json.loads((samples / "demo.json").read_text())
+    document["submodels"] = [part for part in document["submodels"] if part["name"] == name]
+    [part] = document["submodels"]
+    part["hyperparameters"] |= {"epochs": 2} | changes
+    schedule = part["hyperparameters"]["lr_scheduler"]
+    if schedule and "total_steps" in schedule["args"]:
+        schedule["args"]["total_steps"] = 46
+    return RunSpec.model_validate(document | {"device": "cpu", "threads": 1})
+
+
+def job(home: Home, spec: RunSpec) -> Job:
+    [part] = spec.submodels
+    row = SubModelRow(name=part.name, model_format=FORMATS[part.name], steps_total=1)
+    return replace(job_of(Places(home, "run"), spec, part, row, threads=1, peers=1), parent_pid=None)
+
+
+def by_script(home: Home, spec: RunSpec) -> tuple[str, Rows]:
+    """Hash of the weights and everything that the script told, by kind."""
+    stream, rows = StringIO(), Rows()
+    with torch.random.fork_rng():
+        module = Script(job(home, spec), Reporter(stream, 1)).train()
+    for line in stream.getvalue().splitlines():
+        row = json.loads(line)
+        rows.setdefault(row.pop("kind"), []).append(row)
+    return state_sha256(module.state_dict()), rows
+
+
+def by_engine(home: Home, spec: RunSpec, every_steps: int | None = None) -> tuple[str, Rows, list[Checkpoint]]:
+    """The same of the engine, and its checkpoints."""
+    reports: list[Report] = []
+
+    def take(report: Report) -> None:
+        reports.append(report)
+        if isinstance(report, Captured):
+            engine.kept(report.checkpoint.submodel)
+
+    bench = Workbench(home, "run", resolve(spec.device))
+    with torch.random.fork_rng(devices=[]):
+        submodel = bench.add(bench.read(spec, spec.submodels[0], {}, lambda sentences: None))
+    period = None if every_steps is None else CheckpointSpec(every_steps=every_steps)
+    engine = Engine(
+        bench.hybrid, [submodel], FirstComeFirstServed(), device=bench.device, report=take, checkpoint=period
+    )
+    engine.run()
+    rows: Rows = {"step": [], "epoch": []}
+    for report in reports:
+        if isinstance(report, Stepped):
+            accuracy = None if report.correct is None else report.correct.item() / report.labels
+            rows["step"].append({"step": report.step, "loss": report.loss.double().item(), "accuracy": accuracy})
+        elif isinstance(report, EpochDone):
+            figures = report.figures
+            rows["epoch"].append({name: getattr(figures, name) for name in figures.__dataclass_fields__})
+    [ended] = [report for report in reports if isinstance(report, Ended)]
+    assert ended.state_dict is not None, ended.cause
+    return state_sha256(ended.state_dict), rows, [r.checkpoint for r in reports if isinstance(r, Captured)]
+
+
+def assert_equal(home: Home, spec: RunSpec) -> str:
+    """Weights and all figures of script and engine are the same bits; returns the hash."""
+    digest, told = by_script(home, spec)
+    expected, rows, _ = by_engine(home, spec)
+    assert digest == expected
+    assert told["epoch"] == rows["epoch"]
+    assert [{name: row[name] for name in ("step", "loss", "accuracy")} for row in told["step"]] == rows["step"]
+    return digest
+
+
+@pytest.mark.parametrize("name", ["lenet", "resnet", "transformer"])
+def test_a_sample_trains_to_the_same_bits_and_figures(name: str, samples: Path, stored: Home) -> None:
+    spec = spec_of(samples, name)
+    digest = assert_equal(stored, spec)
+    assert digest == train_alone(spec.model_dump(mode="json", exclude_none=True), name, samples).state_sha256
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["lenet", "resnet", "transformer"])
+def test_a_sample_trains_to_the_same_bits_and_figures_on_a_gpu(
+    name: str, samples: Path, stored: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as in every worker; read when CUDA starts
+    assert_equal(stored, spec_of(samples, name).model_copy(update={"device": "cuda:0"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("resnet", {"drop_last": True, "batch_size": 100, "epochs": 1}),
+        ("resnet", {"batch_split": 3, "epochs": 1}),
+        ("transformer", {"batch_split": 5, "drop_last": True, "batch_size": 200, "lr_scheduler": None}),
+        ("lenet", {"lr_scheduler": {"name": "exponential", "args": {"gamma": 0.99}, "per": "step"}}),
+        ("lenet", {"optimizer": "rmsprop", "optimizer_args": {}, "learning_rate": 0.001, "lr_scheduler": None}),
+        ("lenet", {"criterion_args": {"label_smoothing": 0.1}, "seed": None}),
+    ],
+)
+def test_every_hyperparameter_has_the_same_effect(name: str, changes: Document, samples: Path, stored: Home) -> None:
+    assert assert_equal(stored, spec_of(samples, name, **changes)) != by_script(stored, spec_of(samples, name))[0]
+
+
+def words(home: Home, **changes: Any) -> RunSpec:
+    """A language model over random words: its targets are classes for every word of a text."""
+    args = {"vocabulary": 17, "length": 6, "model_size": 8, "heads": 2, "hidden": 16, "layers": 1, "dropout": 0.3}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        weights = registry.build("transformer_lm", args).state_dict()
+        texts = torch.randint(0, 17, (30, 7))
+    for name in ("words", "texts"):
+        home.file(name).parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: tensor.clone() for name, tensor in weights.items()}, home.file("words"))
+    torch.save({"inputs": texts[:, :-1].clone(), "targets": texts[:, 1:].clone()}, home.file("texts"))
+    part = {
+        "name": "words",
+        "model": "words",
+        "architecture": {"name": "transformer_lm", "args": args},
+        "train_data": "texts",
+        "test_data": "texts",
+        "hyperparameters": {"epochs": 2, "batch_size": 8, "optimizer": "adam", "seed": 3} | changes,
+    }
+    return RunSpec.model_validate({"device": "cpu", "threads": 1, "submodels": [part]})
+
+
+@pytest.mark.parametrize("changes", [{}, {"batch_split": 2}])
+def test_a_language_model_trains_to_the_same_bits(changes: Document, home: Home) -> None:
+    digest, told = by_script(home, words(home, **changes))
+    expected, rows, _ = by_engine(home, words(home, **changes))
+    assert digest == expected
+    assert [row["loss"] for row in told["step"]] == [row["loss"] for row in rows["step"]]
+    assert [row["train_loss"] for row in told["epoch"]] == [row["train_loss"] for row in rows["epoch"]]
+    assert {row["accuracy"] is not None for row in told["step"]} == {True}
+
+
+def begun_at(home: Home, spec: RunSpec, begun: Checkpoint | dict[str, Tensor], **changes: Any) -> RunSpec:
+    """The same, but beginning at a checkpoint, or at weights alone."""
+    home.file("begun").parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(begun, Checkpoint):
+        checkpoint_file.write(begun, home.file("begun"))
+    else:
+        save_file(begun, home.file("begun"))
+    document = spec.model_dump(mode="json")
+    [part] = document["submodels"]
+    part["start_from"] = {"file": "begun", "take": "everything" if isinstance(begun, Checkpoint) else "weights"}
+    part["hyperparameters"] |= changes
+    return RunSpec.model_validate(document)
+
+
+@pytest.mark.parametrize("step", [16, 12])
+def test_a_checkpoint_inside_and_between_epochs_is_gone_on_from(step: int, samples: Path, stored: Home) -> None:
+    """A network with dropout and an LR scheduler per step, so that every stream of the state counts."""
+    whole = spec_of(samples, "transformer", batch_size=128)
+    expected, rows, checkpoints = by_engine(stored, whole, every_steps=step)
+    digest, told = by_script(stored, begun_at(stored, whole, checkpoints[0]))
+    assert digest == expected
+    [begun] = told["begun"]
+    assert (begun["step"], begun["epoch"]) == (step, step // 12)
+    assert [row["step"] for row in told["step"]] == list(range(step + 1, 25))
+    assert told["epoch"] == rows["epoch"][step // 12 :]
+
+
+def test_another_learning_rate_than_the_checkpoint_s_scales_as_in_the_engine(samples: Path, stored: Home) -> None:
+    first = spec_of(samples, "lenet")
+    expected, _, checkpoints = by_engine(stored, first, every_steps=30)
+    spec = begun_at(stored, first, checkpoints[0], learning_rate=0.01)
+    assert by_script(stored, spec)[0] == by_engine(stored, spec)[0] != expected
+
+
+def test_weights_from_elsewhere_are_begun_with(samples: Path, stored: Home) -> None:
+    first = spec_of(samples, "lenet")
+    [trained] = by_engine(stored, first, every_steps=30)[2]
+    spec = begun_at(stored, first, dict(trained.state["model"]))
+    assert assert_equal(stored, spec) != by_script(stored, first)[0]

@@ -1,0 +1,78 @@
+"""The fair fight in a terminal: one command, three arms, one document, one page."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import write_spec
+from tests.integration.test_cli import unifiednn
+from unifiednn_core.commands_of_comparisons import arm_order
+from unifiednn_core.home import Home
+
+ARMS = ("hybrid", "concurrent", "sequential")
+
+
+def test_compare_trains_all_arms_and_finds_their_baselines_again(home: Home, samples: Path, tmp_path: Path) -> None:
+    spec = write_spec(samples, tmp_path, epochs={"lenet": 1, "resnet": 1, "transformer": 1})
+    page = tmp_path / "report.html"
+    done = unifiednn(home, "compare", str(spec), "--json", "--html", str(page))
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert set(document["baselines"]) == {"concurrent", "sequential"}
+    hybrid = {name: part["state_sha256"] for name, part in document["hybrid"]["submodels"].items()}
+    for mode, verdict in document["verdict"].items():
+        baseline = document["baselines"][mode]
+        assert {name: part["state_sha256"] for name, part in baseline["submodels"].items()} == hybrid
+        assert (verdict["identical_weights"], verdict["withheld_because"]) == (True, None)
+        for figure, ours, theirs in (
+            ("memory_ratio", document["hybrid"]["memory"]["peak_bytes"], baseline["memory"]["peak_bytes"]),
+            ("cpu_seconds_ratio", document["hybrid"]["cpu_s"], baseline["cpu_s"]),
+        ):
+            assert verdict[figure] == pytest.approx(ours / theirs)
+        assert verdict["makespan_ratio"] > 0
+        assert verdict["mean_turnaround_ratio"] > 0
+    assert "<html" in page.read_text(encoding="utf-8")
+
+    again = unifiednn(home, "compare", str(spec), "--policy", "sjf")
+    assert again.returncode == 0, again.stderr
+    assert "weights identical: yes" in again.stdout
+    runs = json.loads(unifiednn(home, "runs", "--json").stdout)
+    assert sorted(run["mode"] for run in runs) == ["concurrent", "hybrid", "hybrid", "sequential"]
+
+
+def test_a_baseline_alone_prints_the_document_of_a_run(home: Home, samples: Path, tmp_path: Path) -> None:
+    spec = write_spec(samples, tmp_path, epochs={"lenet": 1, "resnet": 1, "transformer": 1})
+    done = unifiednn(home, "baseline", str(spec), "--mode", "sequential", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["mode"], document["status"]) == ("sequential", "completed")
+    turns = [(turn["submodel"], turn["start_s"], turn["end_s"]) for turn in document["schedule"]]
+    assert [name for name, _, _ in turns] == ["lenet", "resnet", "transformer"]
+    assert all(before[2] <= after[1] for before, after in itertools.pairwise(turns))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("baseline", "SPEC", "--mode", "hybrid"), "--mode"),
+        (("baseline", "SPEC", "--mode", "parallel"), "--mode"),
+        (("compare", "SPEC", "--repeats", "0"), "--repeats"),
+        (("compare", "SPEC", "--html", "/nowhere/at/all/report.html"), "--html"),
+        (("compare", "nothing.json"), "nothing.json"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_before_anything_trains(
+    home: Home, short_demo: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = unifiednn(home, *(str(short_demo) if part == "SPEC" else part for part in arguments))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert json.loads(unifiednn(home, "runs", "--json").stdout) == []
+
+
+def test_each_arm_goes_first_in_turn() -> None:
+    assert [arm_order(repeat)[0] for repeat in range(4)] == ["concurrent", "sequential", "hybrid", "concurrent"]
+    assert {frozenset(arm_order(repeat)) for repeat in range(3)} == {frozenset(ARMS)}

@@ -1,0 +1,26 @@
+"""What is checked on a GPU, tried on the CPU."""
+
+import pytest
+import torch
+
+from tests.gpu import checks
+
+CPU = torch.device("cpu")
+
+
+def test_the_check_of_equality_holds_on_a_cpu() -> None:
+    checks.equality(CPU, ["lenet", "transformer", "transformer_lm", "roberta"])
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        checks.memory_is_contained,
+        checks.divergence_is_noticed,
+        checks.restored_state_is_on_the_device,
+        checks.parked_and_placed_again,
+    ],
+)
+def test_the_other_checks_hold_on_a_cpu(check: object) -> None:
+    assert callable(check)
+    check(CPU)

@@ -1,0 +1,97 @@
+"""Memory and GPU of all scripts of a baseline together, as rows of the store."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from unifiednn_core.memory.samplers import NVML_DEVICE, NVML_PROCESS, GpuReading, GpuSampler, processes_memory
+from unifiednn_core.store.telemetry import Batch
+
+MOST_ROWS = 1000
+LONGEST_STRETCH_S = 5.0  # between two samples; over more than that nobody knows what the GPU did
+
+
+class Thinning:
+    """Keeps one in `stride` samples; the stride doubles whenever so many were kept. A new peak is always kept."""
+
+    def __init__(self, most_rows: int = MOST_ROWS):
+        self._most_rows, self._stride, self._seen, self._kept, self._peak_bytes = most_rows, 1, 0, 0, -1
+
+    def keeps(self, size_bytes: int) -> bool:
+        """Whether the next sample, of this size, is to be kept."""
+        higher, self._peak_bytes = size_bytes > self._peak_bytes, max(size_bytes, self._peak_bytes)
+        turn, self._seen = self._seen % self._stride == 0, self._seen + 1
+        if not (turn or higher):
+            return False
+        self._kept += 1
+        if self._kept % self._most_rows == 0:
+            self._stride *= 2
+        return True
+
+
+class Gauge:
+    """Takes samples and remembers what they come to. Used by one thread alone."""
+
+    def __init__(self, gpu: GpuSampler | None):
+        self._gpu, self._thinning = gpu, Thinning()
+        self._before = GpuReading() if gpu is None else gpu.read(())
+        self._last: tuple[float, float] | None = None
+        """Moment and utilisation of the last reading of the GPU."""
+        self._gpu_s = 0.0
+        self._notes: dict[str, None] = {}
+        self._peaks: dict[str, int] = {}
+        """Most bytes of all scripts together, by source."""
+        self.peak_bytes: dict[str, int] = {}
+        """Most bytes on the host of each script, by name."""
+
+    def sample(self, at_s: float, pids: Mapping[str, int], batch: Batch) -> None:
+        """Take one sample of the scripts, by name, `at_s` after the launch."""
+        own = {name: processes_memory([pid]) for name, pid in pids.items()}
+        for name, sample in own.items():
+            self.peak_bytes[name] = max(sample.size_bytes, self.peak_bytes.get(name, 0))
+        host = next(iter(own.values())).source
+        totals = {host: sum(sample.size_bytes for sample in own.values())}
+        reading = None if self._gpu is None else self._gpu.read(pids.values())
+        if reading is not None:
+            totals |= self._on_gpu(reading)
+            self._used(at_s, reading, batch)
+        for name, total_bytes in totals.items():
+            self._peaks[name] = max(total_bytes, self._peaks.get(name, 0))
+        source = next(name for name in (NVML_PROCESS, NVML_DEVICE, host) if name in self._peaks)
+        batch.run |= {"memory_source": source, "peak_memory_bytes": self._peaks[source]}
+        if not self._thinning.keeps(totals.get(source, 0)):
+            return
+        batch.memory += [{"at_s": at_s, "source": name, "size_bytes": total} for name, total in totals.items()]
+        if reading is not None and reading.device_bytes is not None:
+            batch.strata.append({"at_s": at_s, **self._of_card(reading, reading.device_bytes)})
+
+    def _on_gpu(self, reading: GpuReading) -> dict[str, int]:
+        """Bytes of the scripts by source; where the driver tells no process apart, what the GPU's memory grew by."""
+        found = {}
+        if reading.device_bytes is not None:
+            found[NVML_DEVICE] = max(0, reading.device_bytes - (self._before.device_bytes or 0))
+        if reading.process_bytes is not None:
+            found[NVML_PROCESS] = reading.process_bytes
+        return found
+
+    def _of_card(self, reading: GpuReading, device_bytes: int) -> dict[str, Any]:
+        """Columns of what is known of a card from outside: what others hold, not what the scripts need theirs for."""
+        untold = reading.process_bytes is None and reading.others_bytes is None
+        others_bytes = self._before.device_bytes if untold else reading.others_bytes
+        figures = {"others": others_bytes, "utilisation": reading.utilisation, "power_w": reading.power_w}
+        strata = {name: value for name, value in figures.items() if value is not None}
+        return {"source": NVML_DEVICE, "total_bytes": device_bytes, "strata": strata}
+
+    def _used(self, at_s: float, reading: GpuReading, batch: Batch) -> None:
+        """Add up seconds and energy of the GPU, as for hybrids (runtime/gauge.py)."""
+        if reading.utilisation is not None:
+            last_s, utilisation = self._last or (at_s, reading.utilisation)
+            if at_s - last_s <= LONGEST_STRETCH_S:
+                self._gpu_s += (at_s - last_s) * (utilisation + reading.utilisation) / 2
+            self._last = at_s, reading.utilisation
+            batch.run["gpu_s"] = self._gpu_s
+        if reading.energy_j is not None and self._before.energy_j is not None:
+            batch.run["energy_j"] = reading.energy_j - self._before.energy_j
+        new = [note for note in reading.notes if note not in self._notes]
+        if new:
+            self._notes |= dict.fromkeys(new)
+            batch.run["memory_notes"] = list(self._notes)

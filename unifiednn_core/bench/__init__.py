@@ -1,0 +1,1 @@
+"""Is it better? Named workloads, measured against plain PyTorch, with every figure kept in a file."""

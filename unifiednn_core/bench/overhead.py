@@ -1,0 +1,212 @@
+"""What the engine costs for each step, beside a bare loop over the same network and the same resident data.
+
+Both run in one thread, in turns, so that whatever slows the machine down slows both; and both end with the same bits.
+Time is that of this thread on a core: it waits for nobody, so on an idle machine the wall clock says the same.
+"""
+
+import gc
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import nn
+
+from unifiednn_core.hybrid.unifier import Part, Submission, unify
+from unifiednn_core.intake.base import Definition, count_parameters, size_bytes
+from unifiednn_core.intake.datasets import Dataset
+from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.spec import SubModelSpec
+from unifiednn_core.training.data import HOST, ResidentData
+from unifiednn_core.training.engine import Engine
+from unifiednn_core.training.events import Ended, Report
+from unifiednn_core.training.submodel import SubModel
+from unifiednn_core.weights import state_sha256
+
+_CLASSES, _BATCH_SIZE, _SEED = 10, 32, 7
+_KEPT_REPORTS = 2000
+_MOST_STEP_S = 60e-6
+_MOST_RATIO, _LONG_STEP_S = 1.02, 5e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """Seconds for each step, bare and under the engine; equally many repeats of both, taken in turns."""
+
+    network: str
+    submodels: int
+    quantum: str
+    steps: int
+    """Of one repeat, of all sub-models together."""
+    bare_step_s: tuple[float, ...]
+    engine_step_s: tuple[float, ...]
+    identical_weights: bool
+
+    @property
+    def overheads_s(self) -> tuple[float, ...]:
+        """What the engine adds to a step: each repeat against the mean of the bare ones before and after it."""
+        return tuple(engine - bare for engine, bare in zip(self.engine_step_s, self._bare_beside(), strict=True))
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Time of a step under the engine for each second of a bare one."""
+        return tuple(engine / bare for engine, bare in zip(self.engine_step_s, self._bare_beside(), strict=True))
+
+    @property
+    def holds(self) -> bool:
+        """Whether the median is what is promised: below 60 us a step, and below 2 % of steps of 5 ms and more."""
+        long = median(self.bare_step_s) >= _LONG_STEP_S
+        return median(self.ratios) <= _MOST_RATIO if long else median(self.overheads_s) < _MOST_STEP_S
+
+    def _bare_beside(self) -> list[float]:
+        return [(before + after) / 2 for before, after in pairwise(self.bare_step_s)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Network:
+    name: str
+    build: Callable[[], nn.Module]
+    input_shape: tuple[int, ...]
+    samples: int
+    epochs: int
+
+
+def _mlp() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, _CLASSES))
+
+
+def _convolutions() -> nn.Module:
+    layers: list[nn.Module] = [nn.Conv2d(3, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU()]
+    layers += [nn.Conv2d(12, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU(), nn.AdaptiveAvgPool2d(4)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(12 * 16, _CLASSES))
+
+
+_TINY = _Network("MLP of 2,410 weights", _mlp, (64,), samples=_BATCH_SIZE * 64, epochs=12)
+_LONG = _Network("two convolutions of 12 channels", _convolutions, (3, 32, 32), samples=_BATCH_SIZE * 16, epochs=6)
+_CASES = tuple((network, turns) for network in (_TINY, _LONG) for turns in (False, True))
+
+
+def measure(repeats: int = 5, threads: int = 1) -> tuple[Overhead, ...]:
+    """Measure a tiny network and one with steps of more than 5 ms: alone to its end, and three in turns of one step."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return tuple(_measure(network, turns=turns, repeats=repeats, threads=threads) for network, turns in _CASES)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measure(network: _Network, *, turns: bool, repeats: int, threads: int) -> Overhead:
+    data, count = _data(network), 3 if turns else 1
+    network = replace(network, epochs=network.epochs // count)  # as many steps in all
+    bare, engine = partial(_bare, network, data, count), partial(_engine, network, data, count, threads)
+    bare(), engine()  # kernels are compiled and caches filled
+    gc.collect()
+    bare_s, engine_s, identical = [], [], True
+    seconds, weights = bare()
+    bare_s.append(seconds)
+    for _ in range(repeats):
+        seconds, engine_weights = engine()
+        engine_s.append(seconds)
+        seconds, weights = bare()
+        bare_s.append(seconds)
+        identical &= weights == engine_weights
+    steps = count * network.epochs * network.samples // _BATCH_SIZE
+    return Overhead(
+        network=network.name,
+        submodels=count,
+        quantum="1 step" if turns else "to completion",
+        steps=steps,
+        bare_step_s=tuple(seconds / steps for seconds in bare_s),
+        engine_step_s=tuple(seconds / steps for seconds in engine_s),
+        identical_weights=identical,
+    )
+
+
+def _data(network: _Network) -> Dataset:
+    generator = torch.Generator().manual_seed(_SEED)
+    inputs = torch.randn(network.samples, *network.input_shape, generator=generator)
+    return Dataset(inputs=inputs, targets=torch.randint(0, _CLASSES, (network.samples,), generator=generator))
+
+
+def _parts(network: _Network, count: int) -> Sequence[Part]:
+    hybrid = unify(Submission(spec.name, _definition(network), spec.hyperparameters) for spec in _specs(network, count))
+    return [hybrid.part(name) for name in hybrid.names]
+
+
+def _specs(network: _Network, count: int) -> list[SubModelSpec]:
+    hyperparameters = {"epochs": network.epochs, "batch_size": _BATCH_SIZE, "learning_rate": 0.01, "seed": _SEED}
+    given = {"model": "bench", "train_data": "bench", "hyperparameters": hyperparameters}
+    return [SubModelSpec.model_validate({"name": f"network_{place}", **given}) for place in range(count)]
+
+
+def _definition(network: _Network) -> Definition:
+    def build() -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(_SEED)
+            return network.build()
+
+    module = build()
+    return Definition(
+        format="bench",
+        path=Path("bench"),
+        build=build,
+        parameters=count_parameters(module),
+        weights_bytes=size_bytes(module.state_dict()),
+    )
+
+
+def _bare(network: _Network, data: Dataset, count: int) -> tuple[float, list[str]]:
+    """Train by the recipe and do nothing else; seconds and the weights' hashes.
+
+    Several take turns of one step, each with its own stream of random numbers, as the recipe asks for.
+    """
+    parts = _parts(network, count)
+    began_s = time.thread_time()
+    generators = [torch.Generator().manual_seed(_SEED) for _ in parts]
+    streams = [torch.Generator().manual_seed(_SEED).get_state() for _ in parts]
+    torch.set_rng_state(streams[0])
+    for _ in range(network.epochs):
+        orders = [torch.randperm(network.samples, generator=generator) for generator in generators]
+        for start in range(0, network.samples, _BATCH_SIZE):
+            for place, part in enumerate(parts):
+                if count > 1:
+                    torch.set_rng_state(streams[place])
+                batch = orders[place][start : start + _BATCH_SIZE]
+                part.optimizer.zero_grad(set_to_none=True)
+                outputs = part.module(data.inputs.index_select(0, batch))
+                loss = part.criterion(outputs, data.targets.index_select(0, batch))
+                loss.backward()
+                part.optimizer.step()
+                if count > 1:
+                    streams[place] = torch.get_rng_state()
+    return time.thread_time() - began_s, [state_sha256(part.state_dict()) for part in parts]
+
+
+def _engine(network: _Network, data: Dataset, count: int, threads: int) -> tuple[float, list[str]]:
+    """Train the same under the engine, its reports kept for as long as a worker leaves them."""
+    specs, resident, reports = _specs(network, count), ResidentData(HOST), deque[Report](maxlen=_KEPT_REPORTS)
+    hybrid = unify(Submission(spec.name, _definition(network), spec.hyperparameters) for spec in specs)
+    submodels = [
+        SubModel(
+            hybrid.part(spec.name),
+            spec,
+            seed=_SEED,
+            train=resident.hold("bench", lambda: data),
+            test=None,
+            device=HOST,
+        )
+        for spec in specs
+    ]
+    policy = policy_named("round_robin", {"unit": "steps", "amount": 1}) if count > 1 else policy_named("fcfs", {})
+    engine = Engine(hybrid, submodels, policy, device=HOST, threads=threads, report=reports.append)
+    began_s = time.thread_time()
+    engine.run()
+    seconds = time.thread_time() - began_s
+    ended = {r.submodel: state_sha256(r.state_dict or {}) for r in reports if isinstance(r, Ended)}
+    return seconds, [ended[spec.name] for spec in specs]
