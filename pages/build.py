@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts, frame, markup, policy_form, submodel_form, submodel_list, wording
+from pages._ui import (
+    actions,
+    baseline_form,
+    drafts,
+    frame,
+    markup,
+    policy_form,
+    predictions,
+    submodel_form,
+    submodel_list,
+    wording,
+)
 from unifiednn_core.errors import NotFound, UnifiedNNError
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.units import memory_text
@@ -22,9 +33,9 @@ def main() -> None:
     draft = _load()
     spec, findings = drafts.spec_or_findings(draft)
     if _EDITOR in st.session_state:
-        _head(None, "Save or cancel the sub-model that is open.")
+        _head(draft, None, "Save or cancel the sub-model that is open.")
     else:
-        _head(spec, findings[0].message if findings else "")
+        _head(draft, spec, findings[0].message if findings else "")
     left, right = st.columns([5, 3], gap="large")
     with left:
         changed = _submodels(draft)
@@ -59,7 +70,7 @@ def _save(draft: drafts.Document) -> None:
     st.session_state[_DRAFT] = (draft_id, draft)
 
 
-def _head(spec: RunSpec | None, missing: str) -> None:
+def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.html(markup.title("Build a hybrid", markup.note("" if spec else f"Not ready to start: {missing}")))
         actions.demo_button("demo-build", primary=False)
@@ -73,7 +84,8 @@ def _head(spec: RunSpec | None, missing: str) -> None:
         )
     if pressed and spec is not None:
         draft_id = st.query_params.get("draft")
-        run_id = actions.try_submit(spec)
+        modes, first = baseline_form.plan(draft)
+        run_id = actions.try_submit(spec, modes, baselines_first=first)
         if run_id is not None:
             if draft_id:
                 frame.service().delete_draft(draft_id)
@@ -148,6 +160,7 @@ def _check(spec: RunSpec | None) -> None:
         ready = markup.notice("green", "check", "Ready", "Nothing stands in the way of this run.")
         st.html(markup.findings(report.findings) or ready)
         st.html(_facts(report))
+        _prediction(report, spec)
     elif report is not None:
         st.html(markup.faint("Something was changed since the last check."))
     with st.expander("Preview the command and the spec", icon=":material/terminal:"):
@@ -162,6 +175,16 @@ def _check(spec: RunSpec | None) -> None:
             icon=":material/download:",
         )
         st.code(json.dumps(json.loads(spec.to_json()), indent=2), language="json", height=320)
+
+
+def _prediction(report: "CheckReport", spec: RunSpec) -> None:
+    if report.prediction is None:
+        return
+    numbers = {submodel.name: place for place, submodel in enumerate(spec.submodels)}
+    st.html(markup.section("Memory", "as predicted, beside what the paper's equations say"))
+    st.html(markup.strip(predictions.facts(report.prediction, spec.policy.name)))
+    st.html(predictions.submodels_table(report.prediction, numbers))
+    st.html(predictions.policies_table(report.prediction, spec.policy.name))
 
 
 def _facts(report: "CheckReport") -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, run_rows, stop_dialog, submodels, wording
+from pages._ui import actions, arms, frame, markup, run_rows, stop_dialog, submodels, wording
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.units import duration_text, percent_text
 from unifiednn_core.views import RunView
@@ -75,9 +75,9 @@ def _empty() -> None:
 def _active_card(run: RunView) -> None:
     with st.container(border=True, key=f"card-{run.run_id}"):
         with st.container(horizontal=True, vertical_alignment="center"):
-            beside = f"{markup.state_badge(run.state)}{markup.note(run.policy_text)}"
+            beside = f"{arms.badge(run)}{markup.state_badge(run.state)}{markup.note(arms.way_text(run))}"
             st.html(f'<div class="u-line"><b style="font-size:1.1rem">{markup.text(run.name)}</b>{beside}</div>')
-            actions.state_buttons(run.run_id, run.name, run.actions)
+            actions.state_buttons(run.run_id, run.name, arms.fitting(run).actions)
             if st.button("Open", key=f"open-{run.run_id}", type="primary", icon=":material/monitoring:"):
                 actions.open_run(run.run_id)
         if run.heartbeat_age_s is not None and run.heartbeat_age_s > wording.STALE_AFTER_S:

@@ -1,4 +1,6 @@
-"""Run: one hybrid while it trains, and after. `?run=ID` names it; without one the runs are listed."""
+"""Run: one hybrid, or one baseline, while it trains, and after. `?run=ID` names it; without one the runs are listed."""
+
+import math
 
 import streamlit as st
 
@@ -6,10 +8,13 @@ from pages._ui import (
     actions,
     add_dialog,
     adjust_dialog,
+    arm_words,
+    arms,
+    arms_row,
     banners,
+    charts,
     dialogs,
     edits,
-    figures,
     frame,
     markup,
     run_details,
@@ -18,7 +23,7 @@ from pages._ui import (
     submodels,
     wording,
 )
-from pages._ui.live_chart import live_chart
+from unifiednn_core.comparison_views import Comparison
 from unifiednn_core.errors import NotFound
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
@@ -28,7 +33,7 @@ LIVE_PERIOD_S = 1.0
 
 
 def main() -> None:
-    """Draw the run; it is observed every second while it lives, and not at all once it has ended."""
+    """Draw the run; it is observed every second while it or a baseline of it lives, and not at all after that."""
     frame.page("Run")
     run_id = st.query_params.get("run")
     if run_id is None:
@@ -44,23 +49,32 @@ def main() -> None:
     st.query_params["run"] = run_id  # a link from this page to itself leaves the address as it was
     for dialog in (stop_dialog, adjust_dialog, add_dialog):
         dialog.draw()
-    live = view.state not in ENDED
+    live = _lives(view)
     st.fragment(run_every=LIVE_PERIOD_S if live else None)(draw)(run_id, live)
 
 
 def draw(run_id: str, live: bool) -> None:
-    """Draw everything that moves; `live` is whether the run lived when the page was drawn."""
-    view = frame.service().observe(run_id)
-    if (view.state not in ENDED) != live:
+    """Draw everything that moves; `live` is whether the run, or a baseline, lived when the page was drawn."""
+    view = arms.fitting(frame.service().observe(run_id))
+    if _lives(view) != live:
         st.rerun()  # and stop, or begin, to look every second
     actions.show_refusals()
-    _head(view)
+    _head(view, live)
     banners.draw(view)
-    st.html(markup.strip(_facts(view)))
-    _charts(view)
+    baseline = arms.is_baseline(view)
+    equal = () if baseline else arms.comparable(run_id)
+    found = arms.newest(equal)
+    comparison = arms.comparison(run_id) if found and view.state in ENDED else None
+    st.html(markup.strip(_facts(view, comparison)))
+    shown = False if baseline else arms_row.draw(view, found)
+    charts.of_run(view, arms.with_curves(equal) if shown else ())
     _section(view)
     submodels.draw_table(view)
     run_details.draw(view)
+
+
+def _lives(view: RunView) -> bool:
+    return view.state not in ENDED or arms.any_lives(arms.comparable(view.run_id))
 
 
 def _choose() -> None:
@@ -74,14 +88,18 @@ def _choose() -> None:
     run_rows.draw_rows(runs, key="choose")
 
 
-def _head(view: RunView) -> None:
+def _head(view: RunView, live: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        rhythm = "updates every second" if view.state not in ENDED else "ended, no longer updated"
-        beside = f"{view.policy_text} · data as of {frame.clock()}, {rhythm}"
-        st.html(markup.title(view.name, markup.state_badge(view.state), markup.note(beside)))
+        rhythm = "updates every second" if live else "ended, no longer updated"
+        beside = f"{arms.way_text(view)} · data as of {frame.clock()}, {rhythm}"
+        badges = (arms.badge(view), markup.state_badge(view.state))
+        st.html(markup.title(view.name, *badges, markup.note(beside)))
         # Where a run is interrupted, its banner says what a resume does and has the button.
         actions.state_buttons(view.run_id, view.name, view.actions - banners.own_actions(view))
-        if edits.is_open(view) and st.button("Adjust", key="adjust", icon=":material/tune:"):
+        if arms.is_baseline(view):
+            if st.button("Compare", key="open-compare", icon=":material/balance:"):
+                st.switch_page(actions.COMPARE_PAGE, query_params={"run": view.run_id})
+        elif edits.is_open(view) and st.button("Adjust", key="adjust", icon=":material/tune:"):
             dialogs.ask("adjust", view.run_id)
             st.rerun()
         if st.button("All runs", key="all-runs", icon=":material/list:", type="tertiary"):
@@ -91,6 +109,9 @@ def _head(view: RunView) -> None:
 
 def _section(view: RunView) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="section-submodels"):
+        if arms.is_baseline(view):
+            st.html(markup.section("Sub-models", "one process each"))
+            return
         st.html(markup.section("Sub-models", wording.kept_text(view.checkpoint_text, view.recovery)))
         if edits.is_open(view) and st.button(
             "Add a sub-model", key="add-submodel", icon=":material/add:", type="tertiary", help=wording.ADD_HELP
@@ -99,10 +120,10 @@ def _section(view: RunView) -> None:
             st.rerun()
 
 
-def _facts(view: RunView) -> list[markup.Fact]:
+def _facts(view: RunView, comparison: Comparison | None) -> list[markup.Fact]:
     done, total = sum(s.steps_done for s in view.submodels), sum(s.steps_total for s in view.submodels)
     completed = sum(s.state is State.COMPLETED for s in view.submodels)
-    last_bytes = int(view.memory.y[-1]) if view.memory.y else None
+    last_bytes = next((int(size) for size in reversed(view.memory.y) if math.isfinite(size)), None)
     threads = "" if view.threads is None else wording.count_text(view.threads, "thread")
     return [
         markup.Fact(
@@ -113,13 +134,14 @@ def _facts(view: RunView) -> list[markup.Fact]:
         markup.Fact(
             "Elapsed",
             "-" if view.elapsed_s is None else duration_text(view.elapsed_s),
-            markup.text(f"{completed} of {len(view.submodels)} sub-models completed"),
+            markup.text(f"{completed} of {len(view.submodels)} sub-models completed")
+            + _against(comparison, "makespan"),
         ),
         _who(view),
         markup.Fact(
             "Memory" if view.state not in ENDED else "Last memory",
             memory_text(last_bytes),
-            markup.text(f"peak {memory_text(view.peak_memory_bytes)} · {view.memory_source or NOT_AVAILABLE}"),
+            markup.text(_peak_text(view)) + _against(comparison, "memory"),
         ),
         markup.Fact("Device", markup.text(view.device), markup.text(threads)),
     ]
@@ -137,21 +159,14 @@ def _who(view: RunView) -> markup.Fact:
     return markup.Fact("Trains now", name, markup.text(view.now_reason or ""), wide=True)
 
 
-def _charts(view: RunView) -> None:
-    if not any(submodel.loss.x for submodel in view.submodels):
-        st.html(markup.small(wording.NO_CURVES))
-        return
-    charts = (
-        ("loss", figures.curves(view, "loss"), "Loss of each sub-model by epoch"),
-        ("accuracy", figures.curves(view, "accuracy"), "Accuracy of each sub-model by epoch"),
-        ("schedule", figures.schedule(view), "Who held the device and when"),
-        ("memory", figures.memory(view), "Memory in use over time"),
-    )
-    # Two rows of two, so that a phone shows them in this order.
-    columns = [*st.columns(2, gap="medium"), *st.columns(2, gap="medium")]
-    for column, (name, figure, label) in zip(columns, charts, strict=True):
-        with column:
-            live_chart(figure, key=f"chart-{name}", label=label)
+def _peak_text(view: RunView) -> str:
+    predicted = f", predicted {memory_text(view.prediction.peak_bytes)}" if view.prediction else ""
+    return f"peak {memory_text(view.peak_memory_bytes)}{predicted} · {view.memory_source or NOT_AVAILABLE}"
+
+
+def _against(comparison: Comparison | None, quantity: str) -> str:
+    told = arm_words.difference_text(comparison, f"{quantity}_ratio")
+    return f"<br>{markup.text(told)}" if told else ""
 
 
 if __name__ == "__main__":

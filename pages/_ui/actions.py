@@ -1,15 +1,18 @@
 """What a person does to runs: pause, resume, save, stop (asked once more), retry, try the demo, submit."""
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 
 import streamlit as st
 
 from pages._ui import dialogs, frame, markup, wording
+from unifiednn_core.comparison_views import Mode
 from unifiednn_core.errors import BadInput, UnifiedNNError
 from unifiednn_core.lifecycle import Event
 from unifiednn_core.spec import RunSpec
 
-RUN_PAGE, BUILD_PAGE, LIBRARY_PAGE, NOW_PAGE = "pages/run.py", "pages/build.py", "pages/library.py", "pages/now.py"
+NOW_PAGE, BUILD_PAGE, RUN_PAGE, COMPARE_PAGE, LIBRARY_PAGE = (
+    f"pages/{name}.py" for name in ("now", "build", "run", "compare", "library")
+)
 # Discarding stands behind "Stop", and retries beside the cause of the failure.
 BUTTONS = (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP)
 
@@ -78,10 +81,10 @@ def attempt(call: Callable[[], object]) -> None:
         st.session_state["refusals"] = [*st.session_state.get("refusals", ()), str(error)]
 
 
-def demo_button(key: str, *, primary: bool) -> None:
-    """Button that prepares the samples, submits the demo and goes to its run."""
+def demo_button(key: str, *, primary: bool, baselines: Sequence[Mode] = ()) -> None:
+    """Button that prepares the samples, submits the demo, with baselines after it, and goes to its run."""
     if st.button(
-        "Try the demo",
+        "Try the demo with its baselines" if baselines else "Try the demo",
         key=key,
         type="primary" if primary else "secondary",
         icon=":material/play_circle:",
@@ -93,16 +96,16 @@ def demo_button(key: str, *, primary: bool) -> None:
         except UnifiedNNError as error:
             show_error(error)
             return
-        run_id = try_submit(spec)
+        run_id = try_submit(spec, baselines)
         if run_id is not None:
             open_run(run_id)
 
 
-def try_submit(spec: RunSpec) -> str | None:
+def try_submit(spec: RunSpec, baselines: Sequence[Mode] = (), *, baselines_first: bool = False) -> str | None:
     """Hand a run in and return its id; shows the findings, and returns None, where it is refused."""
     try:
         with st.spinner("Checking models and data…"):
-            return frame.service().submit(spec)
+            return frame.service().submit(spec, baselines=baselines, baselines_first=baselines_first)
     except UnifiedNNError as error:
         show_error(error)
         return None

@@ -22,6 +22,8 @@ def draw(view: RunView) -> None:
     elif view.state in WAITING:
         place = f" Position {view.queue_position} in the queue." if view.queue_position else ""
         sentence = wording.PAUSED_RUN if view.state is State.PAUSED else words.sentence
+        if view.waits_for and view.state is State.QUEUED:
+            sentence = f"It waits for {view.waits_for}."
         st.html(markup.notice(words.colour, words.icon, words.label, sentence + place))
     if quiet := waiting(view) + _recovered(view):
         st.html(quiet)

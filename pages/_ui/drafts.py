@@ -12,6 +12,8 @@ from unifiednn_core.views import FileView
 
 Document = dict[str, Any]
 ENTRIES = frozenset(SubModelSpec.model_fields)
+PLANS = ("baselines", "baselines_first")
+"""Entries of a draft that are about what runs beside the hybrid; no spec has them."""
 
 
 def new() -> Document:
@@ -51,7 +53,7 @@ def remove(document: Mapping[str, Any], at: int) -> Document:
 def spec_or_findings(document: Mapping[str, Any]) -> tuple[RunSpec | None, tuple[Finding, ...]]:
     """Spec that the draft describes, or what it still lacks."""
     try:
-        return parse_run(dict(document)), ()
+        return parse_run({entry: value for entry, value in document.items() if entry not in PLANS}), ()
     except BadInput as error:
         return None, error.findings
 

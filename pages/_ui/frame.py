@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from unifiednn_core.service import Service
 
 STYLE = live_chart.ROOT / "pages" / "_ui" / "style.css"
+PARTS = live_chart.ROOT / "unifiednn_core" / "report" / "parts.css"
 ICON = live_chart.ROOT / "pages" / "_ui" / "icon.svg"
 
 
@@ -34,6 +35,7 @@ def page(title: str) -> None:
     st.set_page_config(page_title=f"{title} · UnifiedNN", page_icon=ICON, layout="wide")
     screens.ensure_routed()
     st.html(STYLE)
+    st.html(PARTS)
     if not service().supervisor_alive:
         service().start_supervisor()
     if not service().supervisor_alive:

@@ -1,5 +1,5 @@
 // One plotly chart that is updated in place, so zoom, pan and hover survive every tick.
-// Called again by Streamlit, on the same element, whenever the data or the theme changes.
+// Called again by Streamlit, on the same element, whenever the data or the theme changes. `themed` stands before it.
 
 function plotly() {
   window.__unifiednnPlotly ??= new Promise((resolve, reject) => {
@@ -14,16 +14,6 @@ function plotly() {
     document.head.appendChild(script);
   });
   return window.__unifiednnPlotly;
-}
-
-// Replaces "var(--name)" by the theme's value; numbers, packed arrays and texts stay as they are.
-function themed(value, style) {
-  if (typeof value === "string") {
-    const variable = /^var\((--[\w-]+)\)$/.exec(value);
-    return variable ? style.getPropertyValue(variable[1]).trim() : value;
-  }
-  if (value === null || typeof value !== "object" || Array.isArray(value) || "bdata" in value) return value;
-  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, themed(inner, style)]));
 }
 
 function nodeIn(parent, height) {

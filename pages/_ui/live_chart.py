@@ -1,6 +1,5 @@
 """A chart that is updated in place: plotly.js in a Streamlit component, so zoom and hover survive streaming data."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -12,7 +11,8 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui.figures import Figure
+from unifiednn_core.figures.layout import Figure
+from unifiednn_core.report import plotly_js
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +36,7 @@ def install_plotly(folder: Path = ROOT / "static") -> Path:
 
     The copy is atomic, so that a browser or a second process never sees half a file.
     """
-    source, target = _plotly_min_js(), folder / "plotly.min.js"
+    source, target = plotly_js.path(), folder / "plotly.min.js"
     if target.exists() and target.stat().st_size == source.stat().st_size:
         return target
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,14 +51,8 @@ def install_plotly(folder: Path = ROOT / "static") -> Path:
     return target
 
 
-def _plotly_min_js() -> Path:
-    spec = importlib.util.find_spec("plotly")  # finds the package without importing it
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("the package 'plotly' is not installed", name="plotly")
-    return Path(spec.origin).parent / "package_data" / "plotly.min.js"
-
-
 @cache
 def _component() -> Any:
-    script = Path(__file__).with_name("live_chart.js").read_text(encoding="utf-8")
+    files = (ROOT / "unifiednn_core" / "report" / "theme.js", Path(__file__).with_name("live_chart.js"))
+    script = "\n".join(file.read_text(encoding="utf-8") for file in files)
     return st.components.v2.component("unifiednn_live_chart", js=script, isolate_styles=False)

@@ -1,13 +1,48 @@
-"""Small pieces of HTML. Every text that comes from outside is escaped here, and nowhere else is HTML written."""
+"""Small pieces of HTML, with those that reports share. Every text from outside is escaped here or there."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
 from pages._ui import wording
-from pages._ui.palette import sign
 from unifiednn_core.errors import Finding
 from unifiednn_core.lifecycle import State
+from unifiednn_core.report.markup import (
+    arm_badge,
+    bold,
+    faint,
+    section,
+    sign_badge,
+    signed_name,
+    small,
+    table,
+    text,
+)
+
+__all__ = [
+    "Fact",
+    "arm_badge",
+    "bar",
+    "bold",
+    "brief",
+    "empty",
+    "faint",
+    "findings",
+    "icon",
+    "note",
+    "notice",
+    "quiet",
+    "section",
+    "shape",
+    "sign_badge",
+    "signed_name",
+    "small",
+    "state_badge",
+    "strip",
+    "table",
+    "text",
+    "title",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +67,6 @@ def state_badge(state: State) -> str:
     return f'<span class="u-state" style="--c:var(--u-{words.colour})" title="{escape(words.sentence)}">{text}</span>'
 
 
-def sign_badge(arrival: int) -> str:
-    """Letter of a sub-model on its colour."""
-    mark = sign(arrival)
-    return f'<span class="u-sign" style="background:{mark.colour};color:{mark.ink}">{mark.letter}</span>'
-
-
-def signed_name(arrival: int, name: str) -> str:
-    """Sign and name of a sub-model on one line."""
-    return (
-        f'<span class="u-line" style="flex-wrap:nowrap">{sign_badge(arrival)}'
-        f'<b class="u-clip" title="{escape(name)}">{escape(name)}</b></span>'
-    )
-
-
 def bar(fraction: float, label: str, colour: str | None = None) -> str:
     """Thin progress bar; `label` says what it measures."""
     percent = 100 * min(1.0, max(0.0, fraction))
@@ -56,19 +77,14 @@ def bar(fraction: float, label: str, colour: str | None = None) -> str:
     )
 
 
-def title(text: str, *beside: str) -> str:
+def title(words: str, *beside: str) -> str:
     """Page title; `beside` is HTML on the same line."""
-    return f'<div class="u-title"><h1>{escape(text)}</h1>{"".join(beside)}</div>'
+    return f'<div class="u-title"><h1>{escape(words)}</h1>{"".join(beside)}</div>'
 
 
 def note(text: str) -> str:
     """Secondary words beside a title."""
     return f'<span class="u-note">{escape(text)}</span>'
-
-
-def section(text: str, aside: str = "") -> str:
-    """Heading of a part of the page."""
-    return f'<h2 class="u-section">{escape(text)}<small>{escape(aside)}</small></h2>'
 
 
 def strip(facts: Iterable[Fact]) -> str:
@@ -79,24 +95,6 @@ def strip(facts: Iterable[Fact]) -> str:
         for fact in facts
     )
     return f'<dl class="u-strip">{"".join(cells)}</dl>'
-
-
-def table(
-    caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numeric: frozenset[int] = frozenset()
-) -> str:
-    """Table that screen readers can walk through. Cells are HTML already; heads and caption are text.
-
-    `numeric` holds the places of the columns that are set to the right.
-    """
-    right = [' class="u-num"' if at in numeric else "" for at in range(len(heads))]
-    head = "".join(f'<th scope="col"{r}>{escape(text)}</th>' for text, r in zip(heads, right, strict=True))
-    body = "".join(
-        "<tr>" + "".join(f"<td{r}>{cell}</td>" for cell, r in zip(row, right, strict=True)) + "</tr>" for row in rows
-    )
-    return (
-        f'<div class="u-scroll"><table class="u-table"><caption>{escape(caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
 
 
 def notice(colour: wording.Colour, symbol: str, heading: str, message: str, remedy: str = "") -> str:
@@ -134,28 +132,8 @@ def empty(heading: str, text: str) -> str:
     return f'<div class="u-empty"><h2>{escape(heading)}</h2><p>{escape(text)}</p></div>'
 
 
-def text(words: str) -> str:
-    """Text as HTML."""
-    return escape(words)
-
-
-def bold(words: str) -> str:
-    """Text as HTML, in bold."""
-    return f"<b>{escape(words)}</b>"
-
-
-def faint(words: str) -> str:
-    """Text as HTML, secondary."""
-    return f'<span class="u-faint">{escape(words)}</span>'
-
-
-def small(words: str) -> str:
-    """Paragraph of secondary words, set small."""
-    return f'<div class="u-small u-faint">{escape(words)}</div>'
-
-
-def brief(state: State, policy: str, submodels: int, figure: str, moment: str) -> str:
-    """One line of a list of runs."""
+def brief(state: State, way: str, submodels: int, figure: str, moment: str) -> str:
+    """One line of a list of runs; `way` is HTML already."""
     count = escape(wording.count_text(submodels, "sub-model"))
-    cells = (state_badge(state), faint(policy), count, escape(figure), faint(moment))
+    cells = (state_badge(state), way, count, escape(figure), faint(moment))
     return '<div class="u-brief">' + "".join(f"<span>{cell}</span>" for cell in cells) + "</div>"

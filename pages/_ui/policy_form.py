@@ -1,11 +1,12 @@
-"""The settings of a draft: name, policy with its parameters, device, seed, threads and recovery."""
+"""The settings of a draft: name, policy with its parameters, device, seed, threads, memory, baselines, recovery."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
 
-from pages._ui import drafts, frame, markup, recovery_form, wording
+from pages._ui import arm_words, baseline_form, drafts, frame, markup, recovery_form, wording
+from unifiednn_core.units import MIB
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -34,7 +35,24 @@ def settings(draft: Mapping[str, Any]) -> drafts.Document:
     entries: dict[str, Any] = {"name": name, "policy": chosen, "device": device, "seed": int(seed)}
     if threads is not None or "threads" in draft:
         entries["threads"] = None if threads is None else int(threads)
-    return entries | recovery_form.settings(draft)
+    return entries | _memory_limit(draft) | baseline_form.choice(draft) | recovery_form.settings(draft)
+
+
+def _memory_limit(draft: Mapping[str, Any]) -> drafts.Document:
+    known = draft.get("memory_limit_bytes")
+    typed = st.number_input(
+        "Memory limit (MiB)",
+        1,
+        value=None if known is None else max(1, round(known / MIB)),
+        key="run-memory-limit",
+        placeholder="none",
+        help=arm_words.MEMORY_LIMIT_HELP,
+    )
+    if typed is None:
+        return {"memory_limit_bytes": None} if "memory_limit_bytes" in draft else {}
+    # What was asked for to the byte stays so, unless another number is typed.
+    same = known is not None and int(typed) == max(1, round(known / MIB))
+    return {"memory_limit_bytes": known if same else int(typed) * MIB}
 
 
 def policy(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:

@@ -4,22 +4,24 @@ import json
 
 import streamlit as st
 
-from pages._ui import frame, markup, submodels, wording
+from pages._ui import frame, markup, predictions, submodels, wording
 from unifiednn_core.views import RunView
 
-TABS = ("Events", "Values", "Graph", "Spec and command")
+TABS = ("Events", "Values", "Memory", "Graph", "Spec and command")
 SHOWN_EVENTS = 200
 
 
 def draw(view: RunView) -> None:
     """Draw the tabs."""
     # Only the open tab is drawn, so that a tick costs nothing for the others.
-    events, values, graph, spec = st.tabs(TABS, key="details", on_change="rerun")
+    events, values, memory, graph, spec = st.tabs(TABS, key="details", on_change="rerun")
     if events.open:
         with events:
             _events(view)
     if values.open:
         values.html(submodels.values(view))
+    if memory.open:
+        memory.html(predictions.measured(view))
     if graph.open:
         with graph:
             _graph(view)

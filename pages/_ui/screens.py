@@ -32,6 +32,7 @@ def _navigation() -> Page:
             st.Page("pages/now.py", title=":material/sensors: Now", url_path="now", default=True),
             st.Page("pages/build.py", title=":material/account_tree: Build", url_path="build"),
             st.Page("pages/run.py", title=":material/monitoring: Run", url_path="run"),
+            st.Page("pages/compare.py", title=":material/balance: Compare", url_path="compare"),
             st.Page("pages/library.py", title=":material/inventory_2: Library", url_path="library"),
         ]
     )

@@ -2,8 +2,9 @@
 
 import streamlit as st
 
-from pages._ui import actions, dialogs, frame, markup, wording
+from pages._ui import actions, arm_words, arms, dialogs, frame, markup, wording
 from unifiednn_core.lifecycle import Event
+from unifiednn_core.views import RunView
 
 
 def draw() -> None:
@@ -11,8 +12,11 @@ def draw() -> None:
     asked = dialogs.asked("stop", "discard")
     if asked is None:
         return
-    what = asked.submodel or frame.service().observe(asked.run_id).name
-    if asked.kind == "stop":
+    view = frame.service().observe(asked.run_id)
+    what = asked.submodel or view.name
+    if arms.is_baseline(view):
+        st.dialog("Stop the baseline?", on_dismiss=dialogs.forget)(_stop_baseline)(asked, view)
+    elif asked.kind == "stop":
         st.dialog("Stop training?", on_dismiss=dialogs.forget)(_stop)(asked, what)
     else:
         st.dialog("Discard training?", on_dismiss=dialogs.forget)(_discard)(asked, what)
@@ -29,6 +33,16 @@ def _stop(asked: dialogs.Asked, what: str) -> None:
             st.rerun()
         if st.button("Stop and keep results", key="stop-yes", type="primary", icon=":material/stop:"):
             actions.carry_out(Event.STOP, asked.run_id, asked.submodel)
+            _close()
+
+
+def _stop_baseline(asked: dialogs.Asked, view: RunView) -> None:
+    st.html(f"<p>{markup.bold(view.name)}: {markup.text(arm_words.STOP_BASELINE)}</p>")
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Keep it running", key="stop-no"):
+            _close()
+        if st.button("Stop the baseline", key="stop-yes", type="primary", icon=":material/stop:"):
+            actions.carry_out(Event.STOP, asked.run_id, None)
             _close()
 
 

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from pages._ui import actions, frame, markup, quarantine, wording
-from pages._ui.palette import sign
+from unifiednn_core.figures.palette import sign
 from unifiednn_core.units import duration_text, memory_text
 from unifiednn_core.views import RunView, SubModelView
 

@@ -52,6 +52,7 @@ EVENT_KINDS = {
     "command": "Command",
     "applied": "Took effect",
     "checkpoint": "Checkpoint",
+    "separated": "Separated",
     "recovery": "Recovery",
     "warning": "Warning",
     "error": "Error",

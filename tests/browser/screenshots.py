@@ -1,51 +1,88 @@
-"""Takes the pictures of the documentation from the real dashboard: `python -m tests.browser.screenshots`."""
+"""Takes the pictures of the documentation from the real dashboard: `python -m tests.browser.screenshots [FOLDER]`."""
 
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, ROOT, Server, free_port
+from unifiednn_core.comparison_views import BASELINES
 from unifiednn_core.home import Home
+from unifiednn_core.lifecycle import ENDED
 from unifiednn_core.service import Service
 
 IMAGES = ROOT / "docs" / "images"
 SHOWN_PROGRESS = 0.62
+DESK, PHONE = (1440, 1140), (390, 844)
+PATIENCE_S = 900
 
 
-def main() -> None:
-    IMAGES.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        server = Server(Home(Path(folder)).create(), free_port())
+def main(folder: Path) -> None:
+    """Train the demo with its baselines before it, and take the pictures of its run and of the comparison."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as home, sync_playwright() as playwright:
+        server = Server(Home(Path(home)).create(), free_port())
         server.start()
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        service = Service.open(server.home)
         try:
-            page = browser.new_context(viewport={"width": 1440, "height": 960}).new_page()
-            page.goto(server.url)
-            page.get_by_role("button", name="Try the demo").first.click()
-            page.wait_for_url("**/run?run=*", timeout=60_000)
-            service = Service.open(server.home)
-            [run] = service.runs()
-            while service.observe(run.run_id).progress < SHOWN_PROGRESS:
-                time.sleep(0.2)
-            page.wait_for_timeout(1500)
-            shoot(page, "run")
-            dark = browser.new_context(viewport={"width": 1440, "height": 960}, color_scheme="dark").new_page()
-            dark.goto(page.url)
-            expect(dark.locator(".js-plotly-plot").first).to_be_visible(timeout=30_000)
-            dark.wait_for_timeout(1500)
-            shoot(dark, "run-dark")
-            service.stop(run.run_id)
-            service.close()
+            run_id = service.submit(service.prepare_samples(), baselines=BASELINES, baselines_first=True)
+            opened(browser, server.url)  # whoever opens the dashboard first starts its supervisor
+            wait(lambda: service.observe(run_id).progress >= SHOWN_PROGRESS)
+            for scheme in ("light", "dark"):
+                shoot(opened(browser, f"{server.url}/run?run={run_id}", scheme), folder / name("run", scheme))
+            wait(lambda: all(run.state in ENDED for run in service.comparable(run_id)))
+            address = f"{server.url}/compare?run={run_id}"
+            for scheme in ("light", "dark"):
+                page = opened(browser, address, scheme)
+                shoot(page, folder / name("compare", scheme), whole=True)
+            shoot(opened(browser, address, "light", PHONE), folder / "compare-phone.png", whole=True)
+            shoot(
+                opened(browser, f"{server.url}/run?run={run_id}", "light", PHONE), folder / "run-phone.png", whole=True
+            )
         finally:
+            service.close()
             browser.close()
             server.kill()
 
 
-def shoot(page: Page, name: str) -> None:
-    page.screenshot(path=IMAGES / f"{name}.png")
+def name(what: str, scheme: str) -> str:
+    """Name of a picture."""
+    return f"{what}.png" if scheme == "light" else f"{what}-{scheme}.png"
+
+
+def wait(done: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        if time.monotonic() > deadline:
+            sys.exit(f"Nothing to take a picture of after {PATIENCE_S} s.")
+        time.sleep(0.2)
+
+
+def opened(browser: Browser, url: str, scheme: str = "light", size: tuple[int, int] = DESK) -> Page:
+    """A page in a browser of its own."""
+    viewport = {"width": size[0], "height": size[1]}
+    page = browser.new_context(viewport=viewport, color_scheme=scheme).new_page()  # type: ignore[arg-type]
+    page.goto(url)
+    return page
+
+
+def shoot(page: Page, path: Path, *, whole: bool = False) -> None:
+    """Take the picture of what is in view, or of the whole page, once its charts are drawn."""
+    expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=30_000)
+    page.wait_for_timeout(2000)
+    if whole:
+        height = page.evaluate("document.querySelector('[data-testid=stMainBlockContainer]').scrollHeight")
+        width = page.viewport_size["width"] if page.viewport_size else DESK[0]
+        page.set_viewport_size({"width": width, "height": int(height)})
+        page.wait_for_timeout(1000)
+    page.screenshot(path=path)
+    page.context.close()
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES)

@@ -1,10 +1,12 @@
 from pathlib import Path
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from pages._ui import frame
 from tests.ui.fake_service import FakeService
+from tests.ui.fake_views import demo_spec
 
 APP = Path(__file__).parents[2] / "app.py"
 
@@ -13,6 +15,7 @@ APP = Path(__file__).parents[2] / "app.py"
 def service(monkeypatch):
     """The fake, in the place of the one service of the process."""
     fake = FakeService()
+    st.cache_resource.clear()  # runs that have ended are read once, and those of another test were others
     monkeypatch.setattr(frame, "service", lambda: fake)
     return fake
 
@@ -30,3 +33,9 @@ def open_page(service):
         return app
 
     return open_page
+
+
+@pytest.fixture
+def drafted(service):
+    """Id of a draft that holds the demo."""
+    return service.save_draft(demo_spec().model_dump(mode="json", exclude_none=True))

@@ -20,8 +20,10 @@ from tests.ui.fake_views import (
     sha,
     submodel,
 )
+from unifiednn_core.comparison_views import Comparison, Mode
 from unifiednn_core.errors import BadInput, Finding, NotFound
 from unifiednn_core.lifecycle import Event, State, actions, next_state, submodel_actions
+from unifiednn_core.memory_views import Prediction
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
 from unifiednn_core.spec import PolicySpec, RunSpec, SubModelSpec
 from unifiednn_core.views import CommandView, FileView, RunView, TrainedView
@@ -45,6 +47,7 @@ class FakeSubModelReport:
 class FakeCheckReport:
     findings: tuple[Finding, ...]
     submodels: dict[str, FakeSubModelReport]
+    prediction: Prediction | None = None
 
 
 @dataclass
@@ -57,6 +60,10 @@ class FakeService:
     drafts: dict[str, dict[str, object]] = field(default_factory=dict)
     done: list[tuple[object, ...]] = field(default_factory=list)
     submitted: list[RunSpec] = field(default_factory=list)
+    plans: list[tuple[tuple[Mode, ...], bool]] = field(default_factory=list)
+    """Baselines of each submission, and whether they run first."""
+    compared: Comparison | None = None
+    predicted: Prediction | None = None
     supervisor_alive: bool = True
 
     def start_supervisor(self) -> None:
@@ -78,12 +85,14 @@ class FakeService:
         return demo_spec()
 
     def check(self, spec: RunSpec) -> FakeCheckReport:
-        return FakeCheckReport(self.findings, {s.name: FakeSubModelReport(s.name) for s in spec.submodels})
+        reports = {s.name: FakeSubModelReport(s.name) for s in spec.submodels}
+        return FakeCheckReport(self.findings, reports, self.predicted)
 
-    def submit(self, spec: RunSpec) -> str:
+    def submit(self, spec: RunSpec, *, baselines: Sequence[Mode] = (), baselines_first: bool = False) -> str:
         if any(finding.severity == "error" for finding in self.findings):
             raise BadInput(self.findings)
         self.submitted.append(spec)
+        self.plans.append((tuple(baselines), baselines_first))
         parts = tuple(submodel(at, s.name, 0, State.QUEUED) for at, s in enumerate(spec.submodels))
         run_id = f"r-new-{len(self.submitted)}"
         self.listed.insert(0, run(run_id, State.QUEUED, parts, name=spec.name, queue_position=2))
@@ -97,6 +106,32 @@ class FakeService:
             if view.run_id == run_id:
                 return with_actions(view)
         raise NotFound(f"There is no run '{run_id}'.")
+
+    def comparable(self, run_id: str) -> tuple[RunView, ...]:
+        of = self.observe(run_id)
+        equal = (view for view in self.runs() if of.fingerprint and view.fingerprint == of.fingerprint)
+        return tuple(equal) or (of,)
+
+    def comparison(self, run_id: str) -> Comparison:
+        if self.compared is None or self.observe(run_id).fingerprint != self.compared.fingerprint:
+            raise NotFound(f"Run '{run_id}' is a baseline of no hybrid that is here.")
+        return self.compared
+
+    def comparison_document(self, run_id: str) -> dict[str, object]:
+        return {"name": self.comparison(run_id).name}
+
+    def report(self, run_id: str) -> str:
+        return f"<!doctype html><title>{self.comparison(run_id).name}</title>"
+
+    def start_baseline(self, run_id: str, mode: Mode, *, fresh: bool = False) -> str:
+        self.done.append(("baseline", run_id, mode))
+        alive = (State.COMPLETED, State.RUNNING, State.QUEUED)
+        known = [view for view in self.comparable(run_id) if view.mode == mode and view.state in alive]
+        if known:
+            return known[0].run_id
+        made = replace(queued(), run_id=f"r-{mode}-new", mode=mode, fingerprint=self.observe(run_id).fingerprint)
+        self.listed.insert(0, made)
+        return made.run_id
 
     def pause(self, run_id: str, submodel: str | None = None) -> None:
         self._apply(Event.PAUSE, run_id, submodel)

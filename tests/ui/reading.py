@@ -14,8 +14,13 @@ def html_of(app: AppTest) -> str:
 
 def text_of(app: AppTest) -> str:
     """The words of that HTML."""
+    return words_in(html_of(app))
+
+
+def words_in(markup: str) -> str:
+    """The words of a piece of HTML."""
     reader = _Words()
-    reader.feed(html_of(app))
+    reader.feed(markup)
     return " ".join(reader.words)
 
 

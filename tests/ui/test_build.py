@@ -7,12 +7,6 @@ from tests.ui.reading import button, labels, press, text_of
 from unifiednn_core.errors import Finding
 
 
-@pytest.fixture
-def drafted(service):
-    """Id of a draft that holds the demo."""
-    return service.save_draft(demo_spec().model_dump(mode="json", exclude_none=True))
-
-
 def names(service, draft_id):
     return [submodel["name"] for submodel in service.drafts[draft_id]["submodels"]]
 

@@ -9,6 +9,7 @@ ALLOWED = {
     "comparison_views",
     "memory_views",
     "figures",
+    "report",
     "spec",
     "choices",
     "spec_findings",

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages._ui.arrays import pack, thin
+from unifiednn_core.figures.arrays import pack, thin
 
 values = st.floats(-1e6, 1e6, width=32)
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 MAX_POINTS = 800
 
 Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
 
 
 class TypedArray(TypedDict):
@@ -26,19 +27,28 @@ def pack(values: Sequence[float] | Floats) -> TypedArray:
     return {"dtype": "f4", "bdata": base64.b64encode(data.tobytes()).decode("ascii")}
 
 
-def thin(x: Sequence[float], y: Sequence[float], limit: int = MAX_POINTS) -> tuple[Floats, Floats]:
-    """Keep at most `limit` points: the first, the last, and the lowest and highest of each stretch between.
+def floats(values: Sequence[float | None]) -> Floats:
+    """Values as an array; None becomes NaN, which is drawn as a gap."""
+    return np.array([np.nan if value is None else value for value in values], dtype=float)
 
-    No peak is lost, which plain sampling would do. Points keep their order; a NaN is kept only where a stretch
-    holds nothing else.
-    """
+
+def thin(x: Sequence[float], y: Sequence[float], limit: int = MAX_POINTS) -> tuple[Floats, Floats]:
+    """Keep at most `limit` points, as `places` chooses them."""
     xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    if len(xs) <= limit:
-        return xs, ys
-    inner = np.arange(1, len(xs) - 1)
-    kept = [0, len(xs) - 1]
+    kept = places(ys, limit)
+    return xs[kept], ys[kept]
+
+
+def places(ys: Floats, limit: int = MAX_POINTS) -> Places:
+    """Places of at most `limit` values: the first, the last, and the lowest and highest of each stretch between.
+
+    No peak is lost, which plain sampling would do. A NaN is kept only where a stretch holds nothing else.
+    """
+    if len(ys) <= limit:
+        return np.arange(len(ys))
+    inner = np.arange(1, len(ys) - 1)
+    kept = [0, len(ys) - 1]
     for stretch in np.array_split(inner, max(1, (limit - 2) // 2)):
         finite = stretch[~np.isnan(ys[stretch])]
         kept += [finite[ys[finite].argmin()], finite[ys[finite].argmax()]] if len(finite) else [stretch[0]]
-    order = np.unique(kept)
-    return xs[order], ys[order]
+    return np.unique(kept)

@@ -3,8 +3,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages._ui import palette
-from pages._ui.palette import sign
+from unifiednn_core.figures import palette
+from unifiednn_core.figures.palette import sign
 
 places = st.integers(0, 10_000)
 

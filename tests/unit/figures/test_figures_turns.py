@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages._ui.turns import MAX_BARS, merge
+from unifiednn_core.figures.turns import MAX_BARS, merge
 from unifiednn_core.views import Slice
 
 

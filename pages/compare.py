@@ -1,0 +1,152 @@
+"""Compare: what merging saved or cost against plain PyTorch. `?run=ID` names the hybrid, or one of its baselines."""
+
+import json
+from collections.abc import Mapping
+
+import streamlit as st
+
+from pages._ui import actions, arm_words, arms, arms_row, charts, compare_list, frame, markup, stop_dialog, wording
+from unifiednn_core.comparison_views import Comparison, Mode
+from unifiednn_core.errors import NotFound
+from unifiednn_core.figures.curves import Quantity
+from unifiednn_core.lifecycle import ENDED
+from unifiednn_core.report import cards, tables
+from unifiednn_core.report.charts import charts as charts_of
+from unifiednn_core.views import RunView
+
+LIVE_PERIOD_S = 1.0
+QUANTITIES: tuple[Quantity, ...] = ("loss", "accuracy")
+TABS = ("Sub-models", "Weights", "Environment", "Spec and command")
+
+
+def main() -> None:
+    """Draw the comparison; it is observed every second while one of its arms lives."""
+    frame.page("Compare")
+    run_id = st.query_params.get("run")
+    if run_id is None:
+        _choose()
+        return
+    try:
+        comparison = frame.service().comparison(run_id)
+    except NotFound as error:
+        st.html(markup.title("Compare"))
+        st.html(markup.notice("red", "error", "Nothing to compare", str(error), "Choose one below."))
+        _choose()
+        return
+    st.query_params["run"] = run_id
+    stop_dialog.draw()
+    live = arms.any_lives(arms.comparable(comparison.run_id))
+    st.fragment(run_every=LIVE_PERIOD_S if live else None)(draw)(run_id, live)
+
+
+def draw(run_id: str, live: bool) -> None:
+    """Draw everything that moves; `live` is whether an arm lived when the page was drawn."""
+    comparison = frame.service().comparison(run_id)
+    if arms.any_lives(arms.comparable(comparison.run_id)) != live:
+        st.rerun()  # and stop, or begin, to look every second
+    actions.show_refusals()
+    views = _views(comparison)
+    found: Mapping[Mode, RunView] = {mode: view for mode, view in views.items() if mode != "hybrid"}
+    _head(comparison, views)
+    for view in views.values():
+        _waiting(view)
+    st.html(cards.cards(comparison))
+    with st.container(horizontal=True, vertical_alignment="center", key="section-missing"):
+        arms_row.missing_buttons(views["hybrid"], found)
+    st.html(tables.arms(comparison))
+    _charts(views)
+    _details(comparison, views["hybrid"])
+
+
+def _choose() -> None:
+    st.html(markup.title("Compare", markup.note(arm_words.ASK_TO_COMPARE)))
+    compare_list.draw(frame.service().runs())
+
+
+def _views(comparison: Comparison) -> dict[Mode, RunView]:
+    """One run of each arm with its curves: this hybrid, and the newest of each kind of baseline."""
+    runs = arms.comparable(comparison.run_id)
+    hybrid = next(run for run in runs if run.run_id == comparison.run_id)
+    shown: dict[Mode, RunView] = {"hybrid": hybrid, **arms.newest(runs)}
+    return {mode: arms.observed(run) for mode, run in shown.items()}
+
+
+def _head(comparison: Comparison, views: Mapping[Mode, RunView]) -> None:
+    hybrid = views["hybrid"]
+    with st.container(horizontal=True, vertical_alignment="center"):
+        beside = f"{hybrid.policy_text} · {hybrid.device}, {wording.count_text(hybrid.threads or 1, 'thread')}"
+        st.html(markup.title(comparison.name, markup.state_badge(hybrid.state), markup.note(beside)))
+        st.download_button(
+            "Report",
+            data=lambda: frame.service().report(comparison.run_id),
+            file_name=f"{comparison.run_id}-comparison.html",
+            mime="text/html",
+            on_click="ignore",
+            type="primary",
+            icon=":material/download:",
+            key="download-report",
+            help="One HTML file with everything on this page. It opens without a network.",
+        )
+        st.download_button(
+            "JSON",
+            data=lambda: json.dumps(frame.service().comparison_document(comparison.run_id), indent=2),
+            file_name=f"{comparison.run_id}-comparison.json",
+            mime="application/json",
+            on_click="ignore",
+            icon=":material/download:",
+            key="download-comparison",
+        )
+        if st.button("Open the run", key="open-hybrid", icon=":material/monitoring:"):
+            actions.open_run(comparison.run_id)
+        if st.button("All comparisons", key="all-comparisons", icon=":material/list:", type="tertiary"):
+            st.query_params.pop("run", None)
+            st.rerun()
+
+
+def _waiting(view: RunView) -> None:
+    """One line for an arm that has not ended, with the button that ends it."""
+    if view.state in ENDED:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key=f"row-arm-{view.mode}"):
+        place = f"position {view.queue_position} in the queue" if view.queue_position else ""
+        line = f"{markup.arm_badge(view.mode)}{markup.state_badge(view.state)}{markup.faint(place)}"
+        st.html(f'<div class="u-line">{line}</div><div class="u-gap">{markup.bar(view.progress, view.mode)}</div>')
+        if arms.is_baseline(view):
+            actions.state_buttons(view.run_id, f"the {view.mode} baseline", arms.fitting(view).actions)
+
+
+def _charts(views: Mapping[Mode, RunView]) -> None:
+    if not any(submodel.loss.x for view in views.values() for submodel in view.submodels):
+        st.html(markup.small(wording.NO_CURVES))
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="section-curves"):
+        st.html(markup.section("Curves", "equal weights give equal curves by epoch; over time the arms part"))
+        quantity = st.segmented_control(
+            "Quantity",
+            QUANTITIES,
+            default=QUANTITIES[0],
+            required=True,
+            format_func=str.capitalize,
+            key="compare-quantity",
+            label_visibility="collapsed",
+        )
+    charts.of_comparison(charts_of(views, (quantity,)))
+
+
+def _details(comparison: Comparison, hybrid: RunView) -> None:
+    submodels, weights, environment, spec = st.tabs(TABS, key="compare-tabs", on_change="rerun")
+    if submodels.open:
+        submodels.html(tables.submodels(comparison))
+    if weights.open:
+        weights.html(tables.weights(comparison))
+    if environment.open:
+        environment.html(tables.environment(comparison))
+    if spec.open:
+        with spec:
+            st.markdown("Save the spec as `spec.json`, then compare in a terminal:")
+            st.code("unifiednn compare spec.json --html report.html", language="bash")
+            st.code(json.dumps(hybrid.spec, indent=2), language="json", height=320)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What a draft says about baselines and memory, and what a check predicts."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.ui.fake_arms import prediction
+from tests.ui.fake_views import demo_spec
+from tests.ui.reading import press, text_of
+from unifiednn_core.errors import Finding
+from unifiednn_core.units import MIB
+
+
+def test_a_run_starts_without_baselines_unless_they_are_chosen(open_page, service, drafted):
+    press(open_page("build", draft=drafted), "Start training")
+    assert service.plans == [((), False)]
+
+
+@pytest.mark.parametrize(
+    ("choice", "modes"),
+    [("Concurrent", ("concurrent",)), ("Sequential", ("sequential",)), ("Both", ("concurrent", "sequential"))],
+)
+@pytest.mark.parametrize(("when", "first"), [("after", False), ("before", True)])
+def test_baselines_are_chosen_before_or_after_and_kept_in_the_draft(
+    choice, modes, when, first, open_page, service, drafted
+):
+    app = open_page("build", draft=drafted)
+    app.segmented_control(key="run-baselines").set_value(choice).run()
+    app.segmented_control(key="run-baselines-when").set_value(when).run()
+    assert service.drafts[drafted]["baselines"] == list(modes)
+    app = open_page("build", draft=drafted)
+    assert app.segmented_control(key="run-baselines").value == choice
+    press(app, "Start training")
+    assert service.plans == [(modes, first)] and service.submitted[0].submodels == demo_spec().submodels
+
+
+def test_a_choice_of_baselines_can_be_taken_back(open_page, service, drafted):
+    service.drafts[drafted] |= {"baselines": ["concurrent"], "baselines_first": True}
+    app = open_page("build", draft=drafted)
+    app.segmented_control(key="run-baselines").set_value("None").run()
+    press(app, "Start training")
+    assert service.plans == [((), False)]
+
+
+def test_a_check_shows_the_predicted_memory_beside_the_paper_and_the_budget(open_page, service, drafted):
+    service.predicted = replace(prediction(), budget_bytes=500 * MIB, budget_text="of cpu")
+    app = press(open_page("build", draft=drafted), "Check")
+    words = text_of(app)
+    assert "Predicted peak 412 MiB under Round robin" in words
+    assert "Smallest of all policies 390 MiB First come" in words
+    assert "Paper, equation 2 300 MiB" in words and "Equation 1" in words
+    assert "Budget 500 MiB 88 MiB to spare · of cpu" in words
+    assert "measured before" in words and "estimated" in words
+
+
+def test_a_prediction_beyond_the_budget_says_how_much_is_lacking(open_page, service, drafted):
+    service.predicted = replace(prediction(), budget_bytes=400 * MIB, budget_text="memory_limit_bytes of the spec")
+    words = text_of(press(open_page("build", draft=drafted), "Check"))
+    assert "12 MiB too little · memory_limit_bytes of the spec" in words
+
+
+def test_a_start_that_does_not_fit_shows_the_smallest_change_that_would(open_page, service, drafted):
+    remedy = "Split the batches of transformer in 2 parts: then 380 MiB are needed."
+    message = "The hybrid needs 412 MiB and cpu has 400 MiB."
+    service.findings = (Finding(title="Too large", field="memory_limit_bytes", message=message, remedy=remedy),)
+    words = text_of(press(open_page("build", draft=drafted), "Start training"))
+    assert message in words and remedy in words and service.submitted == []
+
+
+def test_a_memory_limit_reaches_the_spec_and_one_to_the_byte_stays_so(open_page, service, drafted):
+    app = open_page("build", draft=drafted)
+    app.number_input(key="run-memory-limit").set_value(512).run()
+    assert service.drafts[drafted]["memory_limit_bytes"] == 512 * MIB
+    service.drafts[drafted]["memory_limit_bytes"] = 512 * MIB + 7
+    press(open_page("build", draft=drafted), "Start training")
+    assert service.submitted[0].memory_limit_bytes == 512 * MIB + 7

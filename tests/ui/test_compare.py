@@ -1,0 +1,181 @@
+"""The comparison: verdicts of every kind, curves, memory, schedule, what is missing, what can be taken along."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.ui.fake_arms import (
+    arm,
+    baseline,
+    comparison,
+    hybrid,
+    verdict,
+    withheld,
+)
+from tests.ui.fake_views import sha
+from tests.ui.reading import button, html_of, labels, press, text_of
+from unifiednn_core.lifecycle import State
+
+CHARTS = 4
+
+
+@pytest.fixture
+def compared(service):
+    """A hybrid with both baselines."""
+    service.listed[:] = [hybrid(), baseline("concurrent"), baseline("sequential"), *service.listed]
+    service.compared = comparison()
+    return service
+
+
+def charts(app):
+    return app.get("bidi_component")
+
+
+def test_the_verdict_comes_first_then_arms_and_charts(open_page, compared):
+    app = open_page("compare", run="r-hybrid")
+    words = text_of(app)
+    assert (
+        words.index("53 % less memory than concurrent")
+        < words.index("The arms")
+        < words.index("Each sub-model in each arm")
+    )
+    assert "39 % more memory than sequential" in words and "no difference from sequential" in words
+    assert "Weights: identical, every bit of every sub-model." in words
+    assert len(charts(app)) == CHARTS
+
+
+@pytest.mark.parametrize("run_id", ["r-concurrent", "r-sequential"])
+def test_a_baseline_leads_to_the_comparison_of_its_hybrid(run_id, open_page, compared):
+    assert "53 % less memory than concurrent" in text_of(open_page("compare", run=run_id))
+
+
+def test_accuracy_can_be_compared_instead_of_loss(open_page, compared):
+    app = open_page("compare", run="r-hybrid")
+    app.segmented_control(key="compare-quantity").set_value("accuracy").run()
+    assert not app.exception and len(charts(app)) == CHARTS
+
+
+def test_a_hybrid_without_a_baseline_says_so_and_offers_both(open_page, service):
+    service.listed[:] = [hybrid()]
+    why = "There is no {} baseline yet."
+    service.compared = comparison(
+        baselines={},
+        verdicts={mode: withheld(mode, why.format(mode)) for mode in ("concurrent", "sequential")},
+    )
+    app = open_page("compare", run="r-hybrid")
+    assert {"Run concurrent", "Run sequential"} <= labels(app)
+    words = text_of(app)
+    assert "No verdict There is no concurrent baseline yet." in words and "Weights: not compared yet." in words
+    press(app, "Run sequential")
+    assert service.done == [("baseline", "r-hybrid", "sequential")]
+
+
+def test_with_both_baselines_nothing_more_is_offered(open_page, compared):
+    assert not [label for label in labels(open_page("compare", run="r-hybrid")) if label.startswith("Run ")]
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "The concurrent baseline ran out of memory: concurrent does not fit on this machine.",
+        "The concurrent baseline died: its process was killed.",
+        "The arms differ: hybrid with 1 thread, concurrent with 2.",
+        "The repeats of the hybrid disagree: the weights of lenet differ.",
+    ],
+)
+def test_a_withheld_verdict_says_why_plainly(why, open_page, service):
+    service.listed[:] = [hybrid(), baseline("concurrent", State.FAILED), baseline("sequential")]
+    cause = "MemoryError: no memory left"
+    dead = arm("concurrent", problem="It failed.")
+    dead = replace(dead, submodels=(replace(dead.submodels[0], cause=cause), *dead.submodels[1:]))
+    service.compared = comparison(
+        baselines={"concurrent": dead},
+        verdicts={"concurrent": withheld("concurrent", why), "sequential": verdict("sequential")},
+    )
+    app = open_page("compare", run="r-hybrid")
+    words = text_of(app)
+    assert why in words and cause in words and "It failed." in words
+    assert "Run concurrent again" in labels(app)
+    assert "54 % less memory than sequential" in words, "the other verdict stands"
+
+
+def test_others_on_the_card_are_told(open_page, compared):
+    note = "Other processes held 3,100 MiB of cuda:0 while the hybrid trained."
+    compared.compared = comparison(verdicts={"concurrent": verdict("concurrent", notes=(note,))})
+    assert note in text_of(open_page("compare", run="r-hybrid"))
+
+
+def test_a_baseline_that_trains_is_followed_and_can_be_stopped(open_page, service):
+    live = baseline("concurrent", State.RUNNING)
+    service.listed[:] = [hybrid(), live]
+    why = "The concurrent baseline has not ended yet."
+    service.compared = comparison(baselines={}, verdicts={"concurrent": withheld("concurrent", why)})
+    app = open_page("compare", run="r-hybrid")
+    assert "Running" in text_of(app) and why in text_of(app)
+    assert len(charts(app)) == CHARTS
+    app.button(key="stop-r-concurrent-").click().run()
+    assert "it can be run again" in text_of(app) and "Discard…" not in labels(app)
+    app.button(key="stop-yes").click().run()
+    assert service.done == [("stop", "r-concurrent", None)]
+
+
+def test_hashes_stand_behind_a_tab_and_the_environment_behind_another(open_page, compared):
+    app = open_page("compare", run="r-hybrid")
+    assert sha("lenet") not in html_of(app)
+    app.session_state["compare-tabs"] = "Weights"
+    assert sha("lenet") in html_of(app.run())
+    app.session_state["compare-tabs"] = "Environment"
+    assert "AMD EPYC" in text_of(app.run())
+    app.session_state["compare-tabs"] = "Spec and command"
+    app.run()
+    assert not app.exception and any("unifiednn compare" in code.value for code in app.code)
+
+
+def test_report_and_json_can_be_taken_along(open_page, compared):
+    offered = {button.label for button in open_page("compare", run="r-hybrid").get("download_button")}
+    assert offered == {"Report", "JSON"}
+
+
+def test_without_a_choice_the_hybrids_are_listed_with_their_baselines(open_page, compared):
+    app = open_page("compare")
+    hybrids = [view for view in compared.listed if view.mode == "hybrid"]
+    assert len(app.get("page_link")) == len(hybrids)
+    words = text_of(app)
+    assert "concurrent done, sequential done" in words and "no baseline yet" in words
+
+
+def test_without_any_run_the_demo_is_offered_with_its_baselines(open_page, service):
+    service.listed.clear()
+    app = open_page("compare")
+    assert "Nothing to compare yet" in text_of(app)
+    press(app, "Try the demo with its baselines")
+    assert service.plans == [(("concurrent", "sequential"), False)]
+
+
+def test_an_unknown_run_is_told_and_the_hybrids_listed(open_page, compared):
+    app = open_page("compare", run="nothing")
+    assert "There is no run 'nothing'." in text_of(app) and app.get("page_link")
+
+
+def test_a_baseline_of_no_hybrid_is_told(open_page, service):
+    service.listed.insert(0, baseline("concurrent"))
+    assert "a baseline of no hybrid" in text_of(open_page("compare", run="r-concurrent"))
+
+
+def test_the_list_is_one_click_away(open_page, compared):
+    app = press(open_page("compare", run="r-hybrid"), "All comparisons")
+    assert "run" not in app.query_params and app.get("page_link")
+
+
+def test_names_cannot_become_markup(open_page, compared):
+    evil = "<img src=x onerror=alert(1)>"
+    parts = tuple(replace(s, name=evil) for s in arm("hybrid").submodels)
+    compared.compared = comparison(name=evil, hybrid=replace(arm("hybrid"), submodels=parts))
+    app = open_page("compare", run="r-hybrid")
+    assert "<img" not in html_of(app) and "&lt;img" in html_of(app)
+
+
+def test_buttons_lead_to_the_run(open_page, compared):
+    app = open_page("compare", run="r-hybrid")
+    button(app, "Open the run").click().run()
+    assert not app.exception and app.query_params["run"] in ("r-hybrid", ["r-hybrid"])
