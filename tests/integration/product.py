@@ -249,10 +249,10 @@ def timeless(document: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps(document)
     kept: dict[str, Any] = json.loads(text)
     turns = kept.pop("schedule")
-    for key in ("run_id", "makespan_s", "memory"):
+    for key in ("run_id", "makespan_s", "memory", "cpu_s", "gpu_s", "energy_j"):
         kept.pop(key)
     for name, part in kept["submodels"].items():
-        for key in ("wait_s", "service_s", "turnaround_s", "peak_memory_bytes", "model_path"):
+        for key in ("wait_s", "service_s", "turnaround_s", "cpu_s", "peak_memory_bytes", "model_path"):
             part.pop(key)
         part["steps_of_turns"] = sum(turn["steps"] for turn in turns if turn["submodel"] == name)
         assert part["steps_of_turns"] == part["steps"]

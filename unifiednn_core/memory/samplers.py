@@ -1,11 +1,27 @@
-"""Memory of the worker at one instant, each figure with its source. A figure that cannot be had is left out."""
+"""Memory of processes and of a GPU at one instant, each figure with its source. What cannot be had is left out."""
 
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-import pynvml
+
+from unifiednn_core.memory.samplers_gpu import GpuReading, GpuSampler, gpu_count
+
+__all__ = [
+    "NVML_DEVICE",
+    "NVML_PROCESS",
+    "PROCESS_PSS",
+    "PROCESS_RSS",
+    "GpuReading",
+    "GpuSampler",
+    "MemorySample",
+    "Rollup",
+    "gpu_count",
+    "process_memory",
+    "processes_memory",
+    "rollup",
+]
 
 PROCESS_PSS = "process PSS"
 PROCESS_RSS = "process RSS"
@@ -21,46 +37,53 @@ class MemorySample:
     size_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Rollup:
+    """Memory of one process as the kernel sums it up."""
+
+    pss_bytes: int
+    """Proportional set size: a page shared by n processes counts 1/n."""
+    file_bytes: int
+    """Of it, pages of files: code and libraries, mostly. It shrinks while others use the same."""
+    rss_bytes: int
+    """Resident set size: every page counts in full."""
+
+
 def process_memory(pid: int) -> MemorySample:
-    """Proportional set size of a process: a page shared by n counts 1/n. Resident set size where there is none."""
+    """Memory of one process; see `processes_memory`."""
+    return processes_memory([pid])
+
+
+def processes_memory(pids: Iterable[int]) -> MemorySample:
+    """Sum of the proportional set sizes of processes. Those that have ended count 0.
+
+    Where one that lives keeps its PSS from us, or the system knows none, all count with their resident set size.
+    Safe in any thread.
+    """
+    found = {pid: rollup(pid) for pid in pids}
+    resident = {pid: _rss_bytes(pid) for pid, sums in found.items() if sums is None}
+    if not any(resident.values()):  # no PSS and nothing resident: it has ended
+        return MemorySample(PROCESS_PSS, sum(sums.pss_bytes for sums in found.values() if sums is not None))
+    return MemorySample(PROCESS_RSS, sum(resident[pid] if pid in resident else _rss_bytes(pid) for pid in found))
+
+
+def rollup(pid: int) -> Rollup | None:
+    """Memory of a process; None where it has ended, or the system does not tell.
+
+    The kernel walks every page: 3.0 ms for a process with torch loaded (268 MB resident), 10.6 ms for one of 1 GB,
+    measured on Linux 6.18; `memory.pace` keeps that below 1 % of a core.
+    """
     try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
-            if line.startswith("Pss:"):
-                return MemorySample(PROCESS_PSS, int(line.split()[1]) * 1024)
-    except OSError:
-        pass  # no such file on this system, or the kernel keeps it from us
-    return MemorySample(PROCESS_RSS, psutil.Process(pid).memory_info().rss)
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    except OSError:  # it has ended, there is no such file on this system, or the kernel keeps it from us
+        return None
+    fields = {name: value for name, _, value in (line.partition(":") for line in lines[1:])}
+    sizes = [int(fields.get(name, "0 kB").split()[0]) * 1024 for name in ("Pss", "Pss_File", "Rss")]
+    return Rollup(*sizes) if "Pss" in fields else None
 
 
-class GpuSampler:
-    """Memory of one GPU by NVML; `samples` is empty where NVML cannot be had."""
-
-    def __init__(self, index: int):
-        self._handle = None
-        try:
-            pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        except pynvml.NVMLError:
-            return
-
-    def samples(self, pid: int) -> list[MemorySample]:
-        """Bytes that the process, and that everybody, has in use on the card."""
-        if self._handle is None:
-            return []
-        found = []
-        with suppress(pynvml.NVMLError):  # in some containers a card tells its own figure alone
-            processes = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
-            own = [process.usedGpuMemory for process in processes if process.pid == pid]
-            found += [MemorySample(NVML_PROCESS, int(used)) for used in own if used is not None]
-        with suppress(pynvml.NVMLError):
-            found.append(MemorySample(NVML_DEVICE, int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).used)))
-        return found
-
-
-def gpu_count() -> int:
-    """Number of GPUs that NVML sees, without loading torch; 0 where there is no NVML."""
+def _rss_bytes(pid: int) -> int:
     try:
-        pynvml.nvmlInit()
-        return int(pynvml.nvmlDeviceGetCount())
-    except pynvml.NVMLError:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
         return 0

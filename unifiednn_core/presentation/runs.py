@@ -8,6 +8,8 @@ from typing import Any
 
 from unifiednn_core.errors import BadInput
 from unifiednn_core.lifecycle import ENDED, Event, State, actions, submodel_actions
+from unifiednn_core.presentation.memory import gaps, marks_of, series_of_card, strata_of
+from unifiednn_core.presentation.prediction import prediction_of
 from unifiednn_core.scheduling.registry import policy_named, policy_text
 from unifiednn_core.spec import CheckpointSpec, PolicySpec
 from unifiednn_core.store.commands import OF_A_BASELINE, Command, command_text
@@ -62,13 +64,14 @@ def run_view(
         peak_memory_bytes=run.peak_memory_bytes,
         memory_notes=tuple(run.memory_notes),
         waits_for=run.waits_for,
+        prediction=prediction_of(run.prediction),
         cpu_s=run.cpu_s,
         gpu_s=run.gpu_s,
         energy_j=run.energy_j,
         heartbeat_age_s=None if run.heartbeat_at_s is None else max(0.0, now_s - run.heartbeat_at_s),
         elapsed_s=None if run.started_at_s is None else max(0.0, until_s - run.started_at_s),
         queue_position=_queue_position(run, all_runs),
-        memory=_series(history.memory) if history else Series(),
+        **({} if history is None else _memory(run, history)),
         schedule=_schedule(history) if history else (),
         events=_events(history) if history else (),
         spec=run.spec,
@@ -237,6 +240,21 @@ def _actions(run: RunRow) -> frozenset[Event]:
     """What can be asked of a run; a retry is asked of the sub-model that failed."""
     able = actions(State(run.state)) - {Event.RETRY}
     return able if run.mode == HYBRID else frozenset(event for event in able if event in _OF_A_BASELINE)
+
+
+def _memory(run: RunRow, history: History) -> dict[str, Any]:
+    """Everything that is drawn of memory; a gap in sampling is a value that is no number."""
+    utilisation, power_w = series_of_card(history.strata)
+    points: list[tuple[float, float]] = list(history.memory)
+    for place in reversed(gaps([at_s for at_s, _ in points])):
+        points.insert(place, ((points[place - 1][0] + points[place][0]) / 2, math.nan))
+    return {
+        "memory": _series(points),
+        "strata": strata_of(history.strata),
+        "marks": marks_of(history.slices, history.marks, run.started_at_s),
+        "utilisation": utilisation,
+        "power_w": power_w,
+    }
 
 
 def _tails(lost: Sequence[StepPoint]) -> list[list[StepPoint]]:

@@ -52,6 +52,7 @@ class LocalLauncher:
             os.environ,
             OMP_NUM_THREADS=str(threads),
             CUBLAS_WORKSPACE_CONFIG=":4096:8",  # repeatable matrix products; must be set before CUDA starts
+            CUDA_DEVICE_ORDER="PCI_BUS_ID",  # NVML's order, so that the card that is sampled is the one that trains
         )
         with (folder / "worker.log").open("ab") as log:
             process = subprocess.Popen(

@@ -20,6 +20,7 @@ from unifiednn_core.runtime.recorder import Recorder
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.telemetry import SEPARATED
 from unifiednn_core.training.engine import Engine
 from unifiednn_core.training.events import Captured, Ended, Obeyed, Report
 
@@ -152,6 +153,7 @@ class Ledger:
                 model_path=str(separated.model_path),
                 state_sha256=separated.state_sha256,
             )
+            self.recorder.note(name, SEPARATED, f"{name} was separated: {separated.archive.name}.")
         if delivered.discarded:
             cause = "A person discarded it; nothing of it was kept."
         try:

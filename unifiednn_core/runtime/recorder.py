@@ -9,10 +9,10 @@ import torch
 from unifiednn_core.clock import Clock
 from unifiednn_core.errors import IllegalTransition
 from unifiednn_core.lifecycle import Event
-from unifiednn_core.memory.samplers import MemorySample
+from unifiednn_core.runtime.gauge import Gauge, Reading
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import SubModelRow
-from unifiednn_core.store.telemetry import Batch
+from unifiednn_core.store.telemetry import CHECKPOINT, Batch
 from unifiednn_core.training.events import (
     Captured,
     Ended,
@@ -29,6 +29,8 @@ from unifiednn_core.training.events import (
 # A page reads all curves of a run every second; longer trainings store means over several steps.
 STEP_ROWS_OF_RUN = 6000
 FEWEST_STEP_ROWS = 200
+LATE_S = 10.0
+SEPARATION_S = 10.0
 
 
 @dataclass(slots=True)
@@ -39,7 +41,10 @@ class _Track:
     steps_per_epoch: int
     stride: int
     service_s: float
+    cpu_s: float
+    memory_key: str
     peak_bytes: int = 0
+    transient_bytes: int = 0
     window: list[Stepped] = field(default_factory=list)
     """Steps since the last row."""
 
@@ -54,8 +59,16 @@ class Recorder:
         """Most memory seen, by source."""
         self._holding: Granted | None = None
         self._samples: list[tuple[float, int]] = []
-        """Moments and bytes of the samples since the last slice ended."""
+        """Moments and bytes of the last samples: a turn may have ended before them that is not known of yet."""
+        self._released_at_s, self._quiet_from_s = 0.0, -1.0
+        """When the last turn ended, and from when on what a turn takes is its own."""
+        self._source: str | None = None
+        """Of the figure that stands for the run."""
+        self._shared_bytes = 0
+        """What is resident and yet does not count, because other processes share it."""
         self._batch = Batch()
+        self.gauge: Gauge | None = None
+        """Tells what the whole run has used, with each flush."""
 
     def admit(self, row: SubModelRow, attempt: int, *, steps_per_epoch: int, peers: int) -> None:
         """Begin to record a sub-model, one of `peers` in the run, whose last figures stand in `row`."""
@@ -65,6 +78,8 @@ class Recorder:
             steps_per_epoch=steps_per_epoch,
             stride=max(1, ceil(row.steps_total / rows_each)),
             service_s=row.service_s,
+            cpu_s=row.cpu_s or 0.0,
+            memory_key=row.memory_key,
             peak_bytes=row.peak_memory_bytes or 0,
         )
 
@@ -94,23 +109,27 @@ class Recorder:
             case Refused():
                 self.note(report.submodel, "refused", report.message)
             case Ended():
+                self._remember(report)
                 self.close_window(report.submodel)
                 if report.event is Event.FAIL:
                     self.note(report.submodel, "error", f"{report.cause} {report.remedy}")
-            case Captured():
-                self.close_window(report.checkpoint.submodel)
+            case Captured(checkpoint=checkpoint):
+                self.close_window(checkpoint.submodel)
+                self.note(checkpoint.submodel, CHECKPOINT, f"{checkpoint.submodel} was kept at step {checkpoint.step}.")
             case Obeyed():
                 pass
 
-    def memory(self, at_s: float, samples: list[MemorySample], source: str) -> None:
-        """Take in figures of one instant (engine's clock); those of `source` count for the peaks."""
-        for sample in samples:
+    def memory(self, reading: Reading) -> None:
+        """Take in figures of one instant (engine's clock); those of the reading's main source count for the peaks."""
+        at_s, source = reading.at_s, reading.source
+        for sample in reading.samples:
             self._batch.memory.append({"at_s": at_s, "source": sample.source, "size_bytes": sample.size_bytes})
             if sample.source == source:
                 self._samples.append((at_s, sample.size_bytes))
-                peak = max(self._run_peaks.get(source, 0), sample.size_bytes)
-                self._run_peaks[source] = peak
-                self._batch.run |= {"memory_source": source, "peak_memory_bytes": peak}
+                self._raise_run_peak(source, sample.size_bytes)
+        if reading.strata is not None:
+            self._batch.strata.append({"at_s": at_s, **reading.strata})
+        self._source, self._shared_bytes = source, reading.shared_bytes or 0
 
     def note(self, submodel: str | None, kind: str, message: str) -> None:
         """Add a line to the history of the run."""
@@ -125,6 +144,9 @@ class Recorder:
             name, start_s = self._holding.submodel, self._holding.start_s
             self._columns(name)["service_s"] = self._tracks[name].service_s + max(0.0, now_s - start_s)
             self._raise_peak(name, start_s, now_s)
+        self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > now_s - LATE_S]
+        if self.gauge is not None:
+            self._batch.run |= self.gauge.columns()
         write(self._run_id, self._batch)
         self._batch = Batch()
 
@@ -177,24 +199,43 @@ class Recorder:
     def _slice(self, report: Released) -> None:
         self._holding = None
         self._batch.run |= {"now_submodel": None, "now_reason": None, "now_since_s": None}
-        row = asdict(report)
-        peak_bytes = row.pop("peak_bytes")
         track = self._tracks[report.submodel]
+        row = {name: getattr(report, name) for name in ("submodel", "start_s", "end_s", "steps", "reason")}
         self._batch.slices.append(row | {"attempt": track.attempt})
         track.service_s += report.end_s - report.start_s
-        self._columns(report.submodel)["service_s"] = track.service_s
-        self._raise_peak(report.submodel, report.start_s, report.end_s, peak_bytes)
+        track.cpu_s += report.cost.cpu_s
+        if report.start_s > self._quiet_from_s:
+            track.transient_bytes = max(track.transient_bytes, report.cost.transient_bytes or 0)
+        self._released_at_s = report.end_s
+        self._columns(report.submodel).update(service_s=track.service_s, cpu_s=track.cpu_s)
+        self._raise_peak(report.submodel, report.start_s, report.end_s, report.cost.peak_bytes)
         self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > report.end_s]
 
-    def _raise_peak(self, submodel: str, start_s: float, end_s: float, allocated_bytes: int | None = None) -> None:
-        """Peak of a stretch: what torch allocated where it counts, else the samples that fall into it."""
+    def _remember(self, ended: Ended) -> None:
+        """Keep what was measured of a sub-model for predictions; a failed one may have missed its peak.
+
+        Others' turns right after this end share the process with its separation, whose memory is not theirs.
+        """
+        track, self._quiet_from_s = self._tracks.get(ended.submodel), self._released_at_s + SEPARATION_S
+        if track is not None and ended.event is not Event.FAIL and self.gauge is not None:
+            self._store.measured.remember(track.memory_key, track.transient_bytes, self.gauge.peak_source)
+
+    def _raise_peak(self, submodel: str, start_s: float, end_s: float, peak_bytes: int | None = None) -> None:
+        """Peak of a stretch: the samples that fall into it, and what the turn's own meter saw between them."""
         sampled = [size_bytes for at_s, size_bytes in self._samples if start_s <= at_s <= end_s]
-        seen = sampled if allocated_bytes is None else [allocated_bytes]
+        metered = [] if peak_bytes is None else [peak_bytes - self._shared_bytes]
         track = self._tracks[submodel]
-        peak = max((*seen, track.peak_bytes))
+        peak = max((*sampled, *metered, track.peak_bytes))
         if peak > track.peak_bytes:
             track.peak_bytes = peak
             self._columns(submodel)["peak_memory_bytes"] = peak
+            if self._source is not None:
+                self._raise_run_peak(self._source, peak)
+
+    def _raise_run_peak(self, source: str, size_bytes: int) -> None:
+        """A run takes at least what any of its sub-models took, also between two samples."""
+        peak = self._run_peaks[source] = max(self._run_peaks.get(source, 0), size_bytes)
+        self._batch.run |= {"memory_source": source, "peak_memory_bytes": peak}
 
     def _columns(self, submodel: str) -> dict[str, object]:
         return self._batch.submodels.setdefault(submodel, {})

@@ -7,10 +7,13 @@ death first records it.
 import logging
 import os
 import threading
+from collections.abc import Callable
 
 import psutil
 
 from unifiednn_core.clock import Clock
+from unifiednn_core.memory.budget import Budget, budget_of
+from unifiednn_core.runtime.admission import waits_for
 from unifiednn_core.runtime.launchers import Launcher
 from unifiednn_core.runtime.liveness import alive, current, identity
 from unifiednn_core.store import Store
@@ -19,6 +22,7 @@ from unifiednn_core.store.workers import DEATHS_LIMIT, WorkerIdentity
 
 TICK_S = 0.5
 REGISTRATION_PATIENCE_S = 120.0  # loading torch from a cold disk takes tens of seconds
+TOLD_AGAIN_S = 5.0  # free memory changes all the time; what a run waits for is written down no more often than this
 
 _log = logging.getLogger(__name__)
 
@@ -26,8 +30,20 @@ _log = logging.getLogger(__name__)
 class Supervisor:
     """Watches a store. `start` begins the thread, `tick` is one look."""
 
-    def __init__(self, store: Store, launcher: Launcher, clock: Clock, *, deaths_limit: int = DEATHS_LIMIT):
+    def __init__(
+        self,
+        store: Store,
+        launcher: Launcher,
+        clock: Clock,
+        *,
+        deaths_limit: int = DEATHS_LIMIT,
+        budget: Callable[[str], Budget] = budget_of,
+    ):
+        """`budget` tells the memory of a device at this instant."""
         self._store, self._launcher, self._clock, self._deaths_limit = store, launcher, clock, deaths_limit
+        self._budget = budget
+        self._told_at_s: dict[str, float] = {}
+        """When it was last written down what a run waits for."""
         self._coming_up: dict[tuple[str, int], float] = {}
         """When a claimed run was first seen without a worker, by a clock that nobody can set."""
         self._stop = threading.Event()
@@ -60,18 +76,40 @@ class Supervisor:
                 self._lose(run.id, cause, "Resume it: it goes on from its last checkpoints.")
         self._store.commands.settle_unclaimed()
         for device in self._store.workers.waited_for():
-            run_id = self._store.workers.claim_next(device, current())
-            if run_id is not None:
-                run, _ = self._store.runs.get(run_id)
-                try:
-                    pid = self._launcher.start(run_id, run.threads or 1, run.mode)
-                    if pid is not None:
-                        self._store.workers.launched(run_id, identity(pid))
-                except psutil.NoSuchProcess:  # it has ended already; its exit code says how
-                    continue
-                except OSError as error:  # no room for the log, no process to be had
-                    cause = f"The worker could not be started: {error.strerror or error}."
-                    self._lose(run_id, cause, "Correct that on this machine, then resume it.", worked=False)
+            first = self._startable(device)
+            if first is not None and self._store.workers.claim_next(device, current(), only=first.id) is not None:
+                self._launch(first)
+
+    def _startable(self, device: str) -> RunRow | None:
+        """The first in line for a device, once there is room for it.
+
+        It is overtaken by nobody: while smaller ones kept the device busy, it might never have its turn.
+        """
+        first = self._store.workers.next_in_line(device)
+        if first is None:
+            return None
+        run, rows = first
+        lacking = waits_for(run, rows, self._budget(device))
+        if lacking is None:
+            self._told_at_s.pop(run.id, None)
+            return run
+        now_s = self._clock.monotonic_s()
+        if run.waits_for is None or now_s - self._told_at_s.get(run.id, now_s - TOLD_AGAIN_S) >= TOLD_AGAIN_S:
+            self._told_at_s[run.id] = now_s
+            if run.waits_for != lacking:
+                self._store.workers.hold_back(run.id, lacking)
+        return None
+
+    def _launch(self, run: RunRow) -> None:
+        try:
+            pid = self._launcher.start(run.id, run.threads or 1, run.mode)
+            if pid is not None:
+                self._store.workers.launched(run.id, identity(pid))
+        except psutil.NoSuchProcess:  # it has ended already; its exit code says how
+            return
+        except OSError as error:  # no room for the log, no process to be had
+            cause = f"The worker could not be started: {error.strerror or error}."
+            self._lose(run.id, cause, "Correct that on this machine, then resume it.", worked=False)
 
     def _lose(self, run_id: str, cause: str, remedy: str, *, worked: bool = True) -> None:
         died_at = self._launcher.last_mark(run_id) if worked else None

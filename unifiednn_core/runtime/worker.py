@@ -23,10 +23,12 @@ from unifiednn_core.errors import UnifiedNNError
 from unifiednn_core.home import Home
 from unifiednn_core.hybrid.graph import to_dot
 from unifiednn_core.lifecycle import ENDED, Event, State
-from unifiednn_core.memory.samplers import NVML_DEVICE, NVML_PROCESS, GpuSampler, MemorySample, process_memory
+from unifiednn_core.memory.estimate import context_key
+from unifiednn_core.memory.samplers import PROCESS_RSS
 from unifiednn_core.runtime import liveness
 from unifiednn_core.runtime.assembly import Workbench, in_line
 from unifiednn_core.runtime.at_work import AtWork
+from unifiednn_core.runtime.gauge import Gauge
 from unifiednn_core.runtime.ledger import Ledger
 from unifiednn_core.runtime.orders_of import joins, order_of
 from unifiednn_core.runtime.takeup import TakeUp
@@ -41,7 +43,6 @@ from unifiednn_core.training.events import Obeyed
 from unifiednn_core.training.orders import Leave
 
 TICK_S = 0.2
-MEMORY_PERIOD_S = 0.5
 FAREWELL_S = 20.0  # what a machine that shuts down leaves us, at most, to keep what was learnt
 
 DONE, FAILED, STUCK, TERMINATED = 0, 1, 3, 128 + signal.SIGTERM
@@ -57,10 +58,13 @@ class Worker:
         spec, self._threads = RunSpec.model_validate(run.spec), run.threads or 1
         torch.set_num_threads(self._threads)
         bench = Workbench(home, run_id, resolve(spec.device))
+        earlier = {"cpu_s": run.cpu_s, "gpu_s": run.gpu_s, "energy_j": run.energy_j}
+        self._gauge = Gauge(bench.device, self._clock, earlier=earlier)  # before any model or data set is read
         self._bench, self._step_limit_s = bench, spec.step_limit_s
         self._at_work = AtWork(home.at_work(run_id))
         self._ledger = Ledger(store, run_id, bench, self._clock)
         self._ledger.recorder.seen(run.memory_source, run.peak_memory_bytes)
+        self._ledger.recorder.gauge = self._gauge
         self._take_up = TakeUp(store, run_id, bench, self._ledger, self._at_work)
         self._clear_for_retries()
         last_turns, alive = store.telemetry.last_turns(run_id), [row for row in rows if State(row.state) not in ENDED]
@@ -92,14 +96,12 @@ class Worker:
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
         self._carry_orders()  # what was asked in the meantime holds before the first step
         Watchdog(lambda: self._engine.at_work, self._step_limit_s, self._end_a_stuck_step).start()
-        gpu = GpuSampler(self._bench.device.index or 0) if self._bench.device.type == "cuda" else None
-        next_sample_s, leaving = 0.0, False
+        leaving = False
         self._thread = self._engine.start()
         while True:
-            now_s = self._engine.now_s()
-            if now_s >= next_sample_s:
-                next_sample_s = now_s + MEMORY_PERIOD_S
-                self._ledger.recorder.memory(now_s, *_memory(gpu))
+            reading = self._gauge.read(self._engine.now_s(), self._engine, self._bench.data.placed_bytes)
+            if reading is not None:
+                self._ledger.recorder.memory(reading)
             if self._terminated_at_s is not None and not leaving:
                 leaving = True
                 self._engine.post(Leave())
@@ -111,12 +113,22 @@ class Worker:
                 code = self._outcome(resting=resting and self._ledger.idle, leaving=leaving)
                 if code is not None:
                     self._at_work.clear()
+                    self._sum_up()
                     return code
             except OperationalError:  # a full disk or a locked store: nothing is dropped, the next turn tries again
                 traceback.print_exc()
             if leaving and time.monotonic() - (self._terminated_at_s or 0.0) > FAREWELL_S:
                 return TERMINATED
             time.sleep(TICK_S)
+
+    def _sum_up(self) -> None:
+        """Write down what the process used in all, and remember what it took beside all tensors."""
+        self._store.runs.update(self._run_id, **self._gauge.columns())
+        gauge, key = self._gauge, context_key(self._bench.device.type, torch.__version__)
+        if gauge.alone_bytes is not None:
+            self._store.measured.remember(key, gauge.alone_bytes, PROCESS_RSS)
+        else:
+            self._store.measured.remember(key, gauge.context_bytes or 0, gauge.context_source)
 
     def _outcome(self, *, resting: bool, leaving: bool) -> int | None:
         """Exit code where there is nothing more to do here; `resting` is whether the engine and everything else is."""
@@ -204,13 +216,12 @@ class Worker:
         os._exit(STUCK)
 
 
-def _memory(gpu: GpuSampler | None) -> tuple[list[MemorySample], str]:
-    """Figures of this instant, and the source that stands for the run: the process on the GPU, else on the host."""
-    host = process_memory(os.getpid())
-    on_gpu = gpu.samples(os.getpid()) if gpu is not None else []
-    sources = {sample.source for sample in on_gpu}
-    main = next((source for source in (NVML_PROCESS, NVML_DEVICE) if source in sources), host.source)
-    return [host, *on_gpu], main
+def launched_at_s(clock: Clock) -> float:
+    """UTC moment at which this process was started, by the clock that goes on while the machine sleeps."""
+    began_s = liveness.started_at_s(os.getpid())
+    if not hasattr(time, "CLOCK_BOOTTIME"):  # not Linux: it is a time of day already
+        return began_s
+    return clock.utc_s() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
 
 
 def fail(store: Store, run_id: str, error: Exception) -> None:
@@ -228,8 +239,11 @@ def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
     """Be the worker of a run, in the main thread of a process that does nothing else; returns its exit code."""
     threading.current_thread().name = "telemetry"
     store = Store.open(home, clock)
-    if store.workers.register(run_id, liveness.current()) is None:
+    attempt = store.workers.register(run_id, liveness.current())
+    if attempt is None:
         return FAILED  # it came up so late that the run was given up
+    if attempt == 1:
+        store.runs.update(run_id, launched_at_s=launched_at_s(clock or RealClock()))
     try:
         worker = Worker(home, store, run_id, clock)
         signal.signal(signal.SIGTERM, lambda *_: worker.terminate())

@@ -73,6 +73,8 @@ class Runs:
         if cause is not None:
             row.cause, row.remedy = cause, remedy
         if isinstance(row, RunRow):
+            if before is State.QUEUED and state is not before:
+                row.waits_for = None
             if event is Event.BEGIN and row.started_at_s is None:
                 row.started_at_s = self._clock.utc_s()
             self._moved_run(session, row, before, state)

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from unifiednn_core.clock import Clock
 from unifiednn_core.store.database import Database
+from unifiednn_core.store.retention import thin
 from unifiednn_core.store.schema import (
     AttemptRow,
     EpochRow,
@@ -23,6 +24,10 @@ from unifiednn_core.store.schema import (
 )
 
 Row = dict[str, Any]
+
+CHECKPOINT, SEPARATED = "checkpoint", "separated"
+_MARKING = ("state", CHECKPOINT, SEPARATED)
+MOST_MARKS = 300
 
 
 @dataclass(slots=True)
@@ -68,6 +73,8 @@ class History:
     """`at_s` and `size_bytes` of `MemoryRow`."""
     strata: Sequence[StrataRow]
     events: Sequence[EventRow]
+    marks: Sequence[EventRow]
+    """Lines that explain changes of memory: states of sub-models, checkpoints, separations."""
 
 
 class Telemetry:
@@ -89,6 +96,8 @@ class Telemetry:
             ):
                 if rows:
                     session.execute(insert(table), [{"run_id": run_id, **row} for row in rows])
+            if batch.memory or batch.strata:
+                thin(session, run_id)
             run = session.get_one(RunRow, run_id)
             if run.worker_pid is not None:  # a run that was just paused has none any more
                 run.heartbeat_at_s = self._clock.utc_s()
@@ -118,7 +127,9 @@ class Telemetry:
             of_source = (MemoryRow.run_id == run_id) & (MemoryRow.source == (memory_source or ""))
             memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
             strata = select(StrataRow).where(StrataRow.run_id == run_id).order_by(StrataRow.at_s)
-            events = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc()).limit(last_events)
+            latest = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc())
+            events = latest.where(EventRow.kind != CHECKPOINT).limit(last_events)
+            marks = latest.where(EventRow.kind.in_(_MARKING), EventRow.submodel.is_not(None)).limit(MOST_MARKS)
             slices = select(SliceRow).where(SliceRow.run_id == run_id).order_by(SliceRow.id.desc()).limit(last_slices)
             shown = list(reversed(list(session.scalars(slices))))
             return History(
@@ -130,6 +141,7 @@ class Telemetry:
                 memory=[(row.at_s, row.size_bytes) for row in session.execute(memory)],
                 strata=list(session.scalars(strata)),
                 events=list(reversed(list(session.scalars(events)))),
+                marks=list(reversed(list(session.scalars(marks)))),
             )
 
     def last_turns(self, run_id: str) -> dict[str, float]:

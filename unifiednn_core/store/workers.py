@@ -11,7 +11,16 @@ from unifiednn_core.clock import Clock
 from unifiednn_core.lifecycle import ENDED, Event, State
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.runs import Runs, release_worker, run_of, submodel_of, submodels_of
-from unifiednn_core.store.schema import AttemptRow, EpochRow, MemoryRow, RunRow, SliceRow, StepRow, StrataRow
+from unifiednn_core.store.schema import (
+    AttemptRow,
+    EpochRow,
+    MemoryRow,
+    RunRow,
+    SliceRow,
+    StepRow,
+    StrataRow,
+    SubModelRow,
+)
 
 # Workers in a row that died at the very same step of the same sub-model before it is taken for the culprit. Somebody
 # who kills workers from outside hardly meets the same step so often.
@@ -45,22 +54,33 @@ class Workers:
     def __init__(self, database: Database, runs: Runs, clock: Clock):
         self._database, self._runs, self._clock = database, runs, clock
 
-    def claim_next(self, device: str, claimer: WorkerIdentity | None = None) -> str | None:
+    def next_in_line(self, device: str) -> tuple[RunRow, list[SubModelRow]] | None:
+        """The run that `claim_next` would take, with its sub-models in order of arrival."""
+        with self._database.read() as session:
+            run = _next_in_line(session, device)
+            return None if run is None else (run, list(session.scalars(submodels_of(run.id))))
+
+    def hold_back(self, run_id: str, waits_for: str) -> None:
+        """Say what a run waits for, unless it was claimed or ended meanwhile."""
+        with self._database.write() as session:
+            run = session.scalar(select(RunRow).where(RunRow.id == run_id, *_WAITING))
+            if run is not None:
+                run.waits_for = waits_for
+
+    def claim_next(self, device: str, claimer: WorkerIdentity | None = None, *, only: str | None = None) -> str | None:
         """Take the oldest waiting run for `device`, if no other run holds it; atomic between all supervisors.
 
-        `claimer` is the process that is going to start its worker: should it die before, the run is taken back.
+        `claimer` is the process that is going to start its worker: should it die before, the run is taken back. With
+        `only`, nothing is taken where another run is the oldest by now.
         """
         with self._database.write() as session:
-            on_device = RunRow.device == device
-            if session.scalar(select(RunRow.id).where(on_device, *_CLAIMED).limit(1)) is not None:
-                return None
-            waiting = select(RunRow).where(on_device, *_WAITING).order_by(RunRow.created_at_s, RunRow.id)
-            run = session.scalar(waiting.limit(1))
-            if run is None:
+            run = _next_in_line(session, device)
+            if run is None or only not in (None, run.id):
                 return None
             self._runs.transition_in(session, run.id, None, Event.CLAIM)
             run.heartbeat_at_s = self._clock.utc_s()
             run.claimer = None if claimer is None else asdict(claimer)
+            run.waits_for = None
             return run.id
 
     def waited_for(self) -> list[str]:
@@ -187,6 +207,16 @@ class Workers:
         if State(submodel_of(session, run.id, submodel).state) not in ENDED:
             self._runs.transition_in(session, run.id, submodel, Event.FAIL, cause=found, remedy=remedy)
         run.died_at, run.deaths_there = None, 0
+
+
+def _next_in_line(session: Session, device: str) -> RunRow | None:
+    """The oldest run that waits for a device; None while another one holds it."""
+    on_device = RunRow.device == device
+    if session.scalar(select(RunRow.id).where(on_device, *_CLAIMED).limit(1)) is not None:
+        return None
+    waiting = select(RunRow).where(on_device, *_WAITING).order_by(RunRow.created_at_s, RunRow.id)
+    run: RunRow | None = session.scalar(waiting.limit(1))
+    return run
 
 
 def _set_worker(run: RunRow, worker: WorkerIdentity) -> None:

@@ -29,6 +29,12 @@ class ResidentData:
         """Data set that somebody holds; None where nobody does."""
         return self._sets.get(sha256)
 
+    @property
+    def placed_bytes(self) -> int:
+        """Bytes of the data sets that lie on the device now. To be asked from any thread."""
+        placed = [held for held in list(self._sets.values()) if held.inputs.device == self._device]
+        return sum(held.inputs.nbytes + held.targets.nbytes for held in placed)
+
     def use(self, lease: "Lease") -> Dataset:
         """Return the one copy on the device; `Lease.use` is the way here."""
         if not lease.in_use:

@@ -1,11 +1,17 @@
 """Devices, and the settings that make a step repeatable on them."""
 
+import ctypes
 import os
 import platform
+from collections.abc import Callable
+from functools import cache
+from typing import cast
 
 import torch
+from torch import nn
 
 from unifiednn_core.errors import BadInput
+from unifiednn_core.training.rng import preserved
 
 
 def resolve(name: str) -> torch.device:
@@ -37,8 +43,26 @@ def use_exact_profile(device: torch.device, threads: int) -> None:
     torch.backends.cudnn.deterministic = True
     # Kernels without a deterministic twin warn instead of failing somebody's model at its third epoch.
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # These attention kernels have gradients that are not repeatable where warnings are enough.
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
     # Filling fresh memory is for debugging; it changes no result of a program that reads only what it wrote.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def warm_up(device: torch.device) -> None:
+    """Load what the first step of any network loads on the host: part of the context, not of a sub-model.
+
+    The first optimizer of a process alone brings 800 modules with it. A GPU is left alone: nobody trains there yet.
+    """
+    if device.type != "cpu":
+        return
+    with preserved(device):
+        network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 2))
+        optimizer = torch.optim.AdamW(network.parameters())
+        nn.CrossEntropyLoss()(network(torch.zeros(2, 1, 6, 6)), torch.zeros(2, dtype=torch.int64)).backward()
+        optimizer.step()
 
 
 def synchronize(device: torch.device) -> None:
@@ -57,20 +81,23 @@ def is_healthy(device: torch.device) -> bool:
 
 
 def free_cached(device: torch.device) -> None:
-    """Give memory that torch holds in reserve back to the device, for other processes and sub-models."""
+    """Give memory that is held in reserve back to the system, for other processes and sub-models.
+
+    On a GPU torch holds it; on the host the C library does, glibc's in pieces of any size.
+    """
     if device.type == "cuda":
         torch.cuda.empty_cache()
+    elif (trim := _malloc_trim()) is not None:
+        trim(0)
 
 
-def reset_peak(device: torch.device) -> None:
-    """Start a new count of the most that torch allocates on the device."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def peak_allocated_bytes(device: torch.device) -> int | None:
-    """Most that torch had allocated since `reset_peak`; None on a CPU, where torch does not count."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+@cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    """The function of glibc that gives free memory back; None where the C library is another."""
+    try:
+        return cast(Callable[[int], int], ctypes.CDLL(None).malloc_trim)
+    except (OSError, AttributeError):
+        return None
 
 
 def environment(device: torch.device, threads: int) -> dict[str, object]:

@@ -15,6 +15,7 @@ import torch
 from unifiednn_core.clock import Clock, RealClock
 from unifiednn_core.hybrid.unifier import HybridModel
 from unifiednn_core.lifecycle import Event, State, next_state
+from unifiednn_core.memory.strata import Footprint
 from unifiednn_core.scheduling.base import Decision, Policy
 from unifiednn_core.spec import CheckpointSpec
 from unifiednn_core.training import device as devices
@@ -26,6 +27,7 @@ from unifiednn_core.training.orders import AnyOrder
 from unifiednn_core.training.rng import preserved
 from unifiednn_core.training.roster import Roster
 from unifiednn_core.training.submodel import SubModel
+from unifiednn_core.training.turn_meter import TurnMeter
 
 
 class Engine(Obedience):
@@ -57,10 +59,15 @@ class Engine(Obedience):
         self._orders: deque[AnyOrder] = deque()
         self._woken = threading.Event()
         self._leaving = self._changed = False
+        self._left_something = False
+        """Whether memory of a sub-model that ended or is paused waits to be given back."""
+        self._meter = TurnMeter(device)
         self._steps = 0
         self._period = Period(checkpoint, self._clock)
         self._being_kept: set[str] = set()
         self._at_work: tuple[str, float] | None = None
+        self.holder: str | None = None
+        """Sub-model that holds the device; for any thread."""
         self.device_lost: tuple[str, str, str] | None = None
         """Sub-model whose error left the device unusable for this process, its cause and remedy."""
 
@@ -97,6 +104,15 @@ class Engine(Obedience):
         """Who takes a step, and since when by its own clock; None between steps. To be asked from other threads."""
         return self._at_work
 
+    def footprints(self) -> dict[str, Footprint]:
+        """What each sub-model that has not ended keeps in memory now. To be asked from other threads."""
+        return {job.submodel.name: job.submodel.footprint for job in self._roster}
+
+    def transient_bytes(self, submodel: str) -> int | None:
+        """Most that a sub-model took for a while in any of its turns; None where unknown. From other threads."""
+        job = self._roster.get(submodel)
+        return None if job is None else self._meter.transient_bytes(submodel, job.submodel.footprint)
+
     def run(self) -> None:
         """Train until every sub-model has ended, or an order says to leave."""
         devices.use_exact_profile(self._device, self._threads)
@@ -111,8 +127,13 @@ class Engine(Obedience):
 
         Nothing of a sub-model outlives its turn in a variable here, so that its memory is free once it has ended.
         """
+        self._woken.clear()  # before orders are read, so that none is slept through
         self._between_steps(None)
         self._end_finished()
+        if self._left_something:
+            self._left_something = False
+            with contextlib.suppress(RuntimeError):  # a device that broke down has nothing left to give
+                devices.free_cached(self._device)
         if self._leaving or not self._roster:
             return False
         if self._roster.runnable:
@@ -143,16 +164,18 @@ class Engine(Obedience):
         if job.state is State.QUEUED:
             job.state = next_state(submodel.name, job.state, Event.BEGIN)
             self._report(Moved(submodel.name, Event.BEGIN))
-        devices.reset_peak(self._device)
+        self._meter.begin(submodel.name, start_s)
+        self.holder = submodel.name
         self._report(Granted(submodel.name, start_s, decision.reason))
         failure: tuple[str, str] | None = None
         quantum, sent_away, self._changed = decision.quantum, False, False
         try:
             with submodel.world():
-                meter = QuantumMeter(quantum, submodel, self._clock)
+                self._meter.placed(submodel.footprint)
+                spent = QuantumMeter(quantum, submodel, self._clock).spent
                 while not sent_away:
                     self._step(submodel)
-                    if submodel.finished or meter.spent():
+                    if submodel.finished or spent():
                         break
                     self._between_steps(job)
                     if self._leaving or submodel.finished or job.state is not State.RUNNING:
@@ -161,20 +184,20 @@ class Engine(Obedience):
                         chosen, again = self._choose()
                         sent_away, self._changed = chosen is not job, False
                         if again.quantum != quantum:
-                            quantum, meter = again.quantum, QuantumMeter(again.quantum, submodel, self._clock)
+                            quantum, spent = again.quantum, QuantumMeter(again.quantum, submodel, self._clock).spent
             devices.synchronize(self._device)
         except Exception as error:  # whatever one network raises ends that one alone
             traceback.print_exc()
             failure = cause_of(error), remedy_of(error)
-        self._at_work = None
+        self._at_work = self.holder = None
         end_s = self.now_s()
         job.service_s += end_s - start_s
         job.timed_s += end_s - start_s
         job.timed_steps += submodel.steps_done - first_step
         if not self._leaving and not sent_away:
             job.in_line_since = self._roster.next_tick()
-        steps, peak_bytes = submodel.steps_done - first_step, devices.peak_allocated_bytes(self._device)
-        self._report(Released(submodel.name, start_s, end_s, steps, decision.reason, peak_bytes))
+        steps, cost = submodel.steps_done - first_step, self._meter.end(submodel.footprint)
+        self._report(Released(submodel.name, start_s, end_s, steps, decision.reason, cost))
         self._settle(job, failure)
 
     def _step(self, submodel: SubModel) -> None:
@@ -208,6 +231,7 @@ class Engine(Obedience):
             return
         try:
             job.submodel.park()
+            self._left_something = True
         except Exception as error:
             traceback.print_exc()
             self._end(job, Event.FAIL, cause_of(error), remedy_of(error))
@@ -230,14 +254,12 @@ class Engine(Obedience):
         self._hybrid.remove(name)
         self._report(Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
         submodel.release()
-        with contextlib.suppress(RuntimeError):  # a device that broke down has nothing left to give
-            devices.free_cached(self._device)
+        self._left_something = True
 
     # -- between two steps
 
     def _between_steps(self, holding: Job | None) -> None:
         """Obey what was asked, and keep what was learnt; `holding` is in the middle of its turn."""
-        self._woken.clear()
         while self._orders and not self._leaving:
             self._obey(self._orders.popleft(), holding)
         if self._period.is_over(self._steps):

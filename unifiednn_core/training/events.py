@@ -84,6 +84,18 @@ class EpochDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What a turn took."""
+
+    peak_bytes: int | None = None
+    """Most in use: what torch had allocated on a GPU, what the process had resident on the host. None where unknown."""
+    transient_bytes: int | None = None
+    """Most that was taken for a while, beside what stayed."""
+    cpu_s: float = 0.0
+    """CPU seconds of the whole process, user and system."""
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """A sub-model gave the device back."""
 
@@ -92,8 +104,7 @@ class Released:
     end_s: float
     steps: int
     reason: str
-    peak_bytes: int | None
-    """Most that torch had allocated during the quantum; None on a CPU."""
+    cost: Cost
 
 
 @dataclass(frozen=True, slots=True)

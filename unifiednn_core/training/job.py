@@ -76,6 +76,7 @@ class Job:
 def job_view(job: Job, now_s: float) -> JobView:
     """What the policy sees of a job."""
     submodel = job.submodel
+    paused_s = job.paused_s if job.paused_since_s is None else job.paused_until(now_s)
     return JobView(
         name=submodel.name,
         arrival=job.arrival,
@@ -87,7 +88,7 @@ def job_view(job: Job, now_s: float) -> JobView:
         steps_total=submodel.steps_total,
         steps_done=submodel.steps_done,
         seconds_per_step=job.timed_s / job.timed_steps if job.timed_steps else None,
-        waiting_s=max(0.0, now_s - job.service_s - job.paused_until(now_s)),
+        waiting_s=max(0.0, now_s - job.service_s - paused_s),
     )
 
 

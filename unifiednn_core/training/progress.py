@@ -1,5 +1,6 @@
 """How far a sub-model is: its data order, its cursor in it, and the sums that become the figures of the epoch."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -12,16 +13,19 @@ from unifiednn_core.weights import host_tree
 
 
 class Tally:
-    """Loss and right answers of the steps since the last reading, left on the device until somebody reads."""
+    """Loss and right answers of the steps since the last reading, left on the device until somebody reads.
+
+    Sums are float64 and int64, as tensors or as plain numbers: both add up to the same bits.
+    """
 
     def __init__(self) -> None:
-        self._loss: Tensor | None = None
-        self._correct: Tensor | None = None
+        self._loss: Tensor | float | None = None
+        self._correct: Tensor | int | None = None
         self._samples = self._labels = 0
 
-    def add(self, loss: Tensor, samples: int, correct: Tensor | None, labels: int) -> None:
+    def add(self, loss: Tensor | float, samples: int, correct: Tensor | int | None, labels: int) -> None:
         """Count one batch of `samples` with its mean loss, and `correct` of `labels` answers."""
-        weighted = loss.double() * samples
+        weighted = (loss.double() if isinstance(loss, Tensor) else loss) * samples
         self._loss = weighted if self._loss is None else self._loss + weighted
         self._samples += samples
         if correct is not None:
@@ -30,23 +34,25 @@ class Tally:
 
     def is_finite(self) -> bool:
         """Whether all losses were numbers; the host waits for the device here."""
-        return self._loss is None or bool(torch.isfinite(self._loss))
+        return self._loss is None or math.isfinite(self._loss)
 
     def means(self) -> tuple[float | None, float | None]:
         """Mean loss over samples and accuracy since the last call; the host waits for the device here."""
-        loss = None if self._loss is None else self._loss.item() / self._samples
-        accuracy = None if self._correct is None else self._correct.item() / self._labels
+        loss = None if self._loss is None else float(self._loss) / self._samples
+        accuracy = None if self._correct is None else int(self._correct) / self._labels
         self._loss, self._correct, self._samples, self._labels = None, None, 0, 0
         return loss, accuracy
 
     def move(self, device: torch.device) -> None:
         """Take the sums to a device."""
-        self._loss = None if self._loss is None else self._loss.to(device)
-        self._correct = None if self._correct is None else self._correct.to(device)
+        self._loss = self._loss.to(device) if isinstance(self._loss, Tensor) else self._loss
+        self._correct = self._correct.to(device) if isinstance(self._correct, Tensor) else self._correct
 
     def state(self) -> dict[str, Any]:
         """Host copy of the sums."""
-        sums = {"loss": self._loss, "correct": self._correct, "samples": self._samples, "labels": self._labels}
+        loss = None if self._loss is None else torch.as_tensor(self._loss, dtype=torch.float64)
+        correct = None if self._correct is None else torch.as_tensor(self._correct, dtype=torch.int64)
+        sums = {"loss": loss, "correct": correct, "samples": self._samples, "labels": self._labels}
         copied: dict[str, Any] = host_tree(sums)
         return copied
 

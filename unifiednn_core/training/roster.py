@@ -37,7 +37,7 @@ class Roster:
     @property
     def runnable(self) -> list[Job]:
         """Jobs that could train now."""
-        return [job for job in self if job.state in RUNNABLE]
+        return [job for job in self._jobs.values() if job.state in RUNNABLE]
 
     def choose(self, policy: Policy, now_s: float) -> tuple[Job, Decision, bool]:
         """Ask the policy among the runnable, of whom there must be one.

@@ -8,6 +8,7 @@ evaluation runs after each epoch in `eval()` without grad, in file order. With `
 `batch.chunk(k)` one after the other, each part's loss times its share of the samples.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,19 +17,19 @@ from torch import Tensor
 
 from unifiednn_core.checkpoints.checkpoint import Checkpoint
 from unifiednn_core.choices import CLASSIFICATION
-from unifiednn_core.errors import BadCheckpoint, Diverged
+from unifiednn_core.errors import Diverged
 from unifiednn_core.hybrid.separator import EpochFigures
 from unifiednn_core.hybrid.unifier import Part
 from unifiednn_core.intake.datasets import Dataset, to_model_input
+from unifiednn_core.memory.strata import Footprint
 from unifiednn_core.spec import SubModelSpec
-from unifiednn_core.training import device as devices
-from unifiednn_core.training import optimizer_state
+from unifiednn_core.training import optimizer_state, state
 from unifiednn_core.training.data import HOST, Lease
 from unifiednn_core.training.events import Stepped
+from unifiednn_core.training.footprint import footprints_of
 from unifiednn_core.training.progress import Progress
 from unifiednn_core.training.recipe import recipe, score_of
 from unifiednn_core.training.rng import RngState
-from unifiednn_core.weights import host_tree
 
 
 class SubModel:
@@ -52,7 +53,12 @@ class SubModel:
         self._scores_classes = part.hyperparameters.criterion in CLASSIFICATION
         self._progress = Progress(torch.Generator().manual_seed(seed))
         self._rng = RngState.of_seed(seed, device)
-        self._placed = self._in_world = False
+        self._placed = self._in_world = self._measured = False
+        self._on_host = device == HOST
+        self._trained = [parameter for group in part.optimizer.param_groups for parameter in group["params"]]
+        self.footprint: Footprint
+        """What it keeps in memory now; a new value at each change, for any thread."""
+        self._measure()
 
     @property
     def name(self) -> str:
@@ -95,14 +101,16 @@ class SubModel:
         if not self._placed:  # a sub-model that has not started, or is paused, holds no memory on the device
             self._move(self._device)
             self._placed = True
+            self._measure()
         self._rng.restore(self._device)
-        self._in_world = True
+        self._in_world, self.footprint = True, self._working
         try:
             yield
         finally:
             self._in_world = False
             self._rng = RngState.current(self._device)
-            self.part.optimizer.zero_grad(set_to_none=True)
+            self._drop_gradients()
+            self.footprint = self._idle
 
     def step(self) -> Stepped:
         """Train on the next batch, inside `world`.
@@ -110,26 +118,29 @@ class SubModel:
         Raises `Diverged` where the loss is no number: at once on a CPU; elsewhere, where reading a loss makes the host
         wait, at the end of the epoch or at the next checkpoint.
         """
-        data, optimizer = self._train.use(), self.part.optimizer
+        data, split = self._train.use(), self._hyperparameters.batch_split
         batch = self._progress.next_batch(self._train.samples, self._hyperparameters.batch_size, self._device)
-        optimizer.zero_grad(set_to_none=True)
-        if self._hyperparameters.batch_split == 1:
+        self._drop_gradients()
+        if split == 1:
             loss, correct, labels = self._learn(data, batch, share=None)
         else:
             losses, rights, labels = [], [], 0
-            for piece in batch.chunk(self._hyperparameters.batch_split):
+            for piece in batch.chunk(split):
                 loss, correct, count = self._learn(data, piece, share=len(piece) / len(batch))
                 losses.append(loss)
                 rights += [] if correct is None else [correct]
                 labels += count
             loss, correct = torch.stack(losses).sum(), torch.stack(rights).sum() if rights else None
-        if self._device.type == "cpu" and not torch.isfinite(loss):
-            raise Diverged(self.name, self.steps_done + 1, loss.item())
-        optimizer.step()
+        if self._on_host and not math.isfinite(value := loss.item()):
+            raise Diverged(self.name, self.steps_done + 1, value)
+        self.part.optimizer.step()
+        if not self._measured:  # the first step makes the state of the optimizer
+            self._measure()
+            self._measured = True
         if self.part.lr_scheduler is not None and self._lr_per_step:
             self.part.lr_scheduler.step()
         self._progress.steps_done += 1
-        self._progress.tally.add(loss, len(batch), correct, labels)
+        self._count(loss, len(batch), correct, labels)
         return Stepped(self.name, self.steps_done, loss, correct, labels)
 
     @property
@@ -147,6 +158,7 @@ class SubModel:
         if self.part.lr_scheduler is not None and not self._lr_per_step:
             self.part.lr_scheduler.step()
         self._require_finite()
+        self._measure()
         train_loss, train_accuracy = progress.tally.means()
         test_loss, test_accuracy = self._evaluate(beat) if self._test is not None else (None, None)
         progress.order, progress.cursor = None, 0
@@ -169,22 +181,13 @@ class SubModel:
         """Copy the whole state to the host, between two steps; raises `Diverged` where a loss was no number."""
         self._require_finite()
         rng = RngState.current(self._device) if self._in_world else self._rng
-        lr_scheduler = self.part.lr_scheduler
         return Checkpoint(
             submodel=self.name,
             step=self.steps_done,
             epoch=self.epochs_done,
             score=score_of(self.figures),
             recipe=recipe(self._hyperparameters, self._seed, self._train.samples, self._device),
-            state={
-                "model": host_tree(self.part.state_dict()),
-                "buffers": host_tree(self.part.transient_buffers()),
-                "optimizer": optimizer_state.packed(self.part.optimizer),
-                "lr_scheduler": None if lr_scheduler is None else host_tree(lr_scheduler.state_dict()),
-                "rng": {"cpu": rng.cpu, "cuda": rng.cuda},
-                "data": self._progress.data_state(),
-                "metrics": self._progress.metrics_state(),
-            },
+            state=state.taken(self.part, rng, self._progress),
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -192,23 +195,12 @@ class SubModel:
 
         Another learning rate than the checkpoint's scales everything that it is computed from.
         """
-        state = checkpoint.state
-        try:
-            self.part.load_state_dict(state["model"])
-            for name, buffer in self.part.transient_buffers().items():
-                buffer.copy_(state["buffers"][name])
-            optimizer_state.unpack(self.part.optimizer, state["optimizer"])
-            if self.part.lr_scheduler is not None and state["lr_scheduler"] is not None:
-                self.part.lr_scheduler.load_state_dict(host_tree(state["lr_scheduler"]))
-            self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
-        except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
-            if isinstance(error, BadCheckpoint):
-                raise
-            raise BadCheckpoint(f"The checkpoint does not fit the sub-model '{self.name}': {error}") from error
-        cuda = state["rng"]["cuda"]
+        self._progress = state.put_back(self.part, checkpoint)
+        self._measure()
+        rng, cuda = checkpoint.state["rng"]["cpu"], checkpoint.state["rng"]["cuda"]
         if self._device.type == "cuda" and cuda is None:  # taken on a CPU; there is no such stream to go on with
             cuda = RngState.of_seed(self._seed, self._device).cuda
-        self._rng = RngState(state["rng"]["cpu"], cuda if self._device.type == "cuda" else None)
+        self._rng = RngState(rng, cuda if self._device.type == "cuda" else None)
         factor = self._hyperparameters.learning_rate / checkpoint.recipe["learning_rate"]
         if factor != 1.0:
             optimizer_state.scale_learning_rates(self.part.optimizer, self.part.lr_scheduler, factor)
@@ -218,18 +210,35 @@ class SubModel:
         if self._placed:
             self._move(HOST)
             self._placed = False
+            self._measure()
             self._train.park()
             if self._test is not None:
                 self._test.park()
-            devices.free_cached(self._device)
 
     def release(self) -> None:
-        """Let go of the data sets, for good."""
+        """Let go of data sets, weights and the optimizer's state, for good.
+
+        Networks and optimizers hold themselves in circles (an fx graph its module, an LR scheduler the step of its
+        optimizer); only emptying them frees their memory at once.
+        """
+        for tensor in (*self.part.module.parameters(), *self.part.module.buffers()):
+            tensor.data = tensor.data.new_empty(0)
+        self.part.optimizer.state.clear()
         self._train.release()
         if self._test is not None:
             self._test.release()
 
     # -- inside
+
+    def _measure(self) -> None:
+        """Tell anew what lies where; what is held does not change from step to step."""
+        self._idle, self._working = footprints_of(self.part, placed=self._placed)
+        self.footprint = self._working if self._in_world else self._idle
+
+    def _drop_gradients(self) -> None:
+        """What `zero_grad(set_to_none=True)` of the optimizer does, without its entry in a profile (5 us)."""
+        for parameter in self._trained:
+            parameter.grad = None
 
     def _move(self, device: torch.device) -> None:
         self.part.module.to(device).train()
@@ -251,17 +260,25 @@ class SubModel:
         """Mean loss and accuracy over the test set."""
         if self._test is None:
             return None, None
-        test, tally = self._test.use(), self._progress.tally
+        test = self._test.use()
         module, size = self.part.module.eval(), self._hyperparameters.batch_size
         for start in range(0, len(test.targets), size):
             inputs = self._scaled(test.inputs[start : start + size])
             targets = test.targets[start : start + size]
             outputs = module(inputs)
             loss, correct = self.part.criterion(outputs, targets), self._correct(outputs, targets)
-            tally.add(loss, len(targets), correct, targets.numel())
+            self._count(loss, len(targets), correct, targets.numel())
             beat()
         module.train()
-        return tally.means()
+        return self._progress.tally.means()
+
+    def _count(self, loss: Tensor, samples: int, correct: Tensor | None, labels: int) -> None:
+        """Add one batch to the sums; on the host as plain numbers, which the same arithmetic adds faster."""
+        if self._on_host:
+            right = None if correct is None else int(correct.item())
+            self._progress.tally.add(loss.item(), samples, right, labels)
+        else:
+            self._progress.tally.add(loss, samples, correct, labels)
 
     def _require_finite(self) -> None:
         if not self._progress.tally.is_finite():
@@ -272,7 +289,7 @@ class SubModel:
 
     def _correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """Number of right classes in the batch, a scalar on the device; None where there are no classes."""
-        return (outputs.detach().argmax(1) == targets).sum() if self._scores_classes else None
+        return torch.count_nonzero(outputs.argmax(1) == targets) if self._scores_classes else None
 
     @property
     def _lr_per_step(self) -> bool:

@@ -1,0 +1,136 @@
+"""What real processes take, as it is sampled, recorded and shown."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+import torch
+
+from tests.integration.product import EPOCHS, Product
+from unifiednn_core.memory.samplers import PROCESS_PSS, processes_memory
+from unifiednn_core.memory.strata import sum_of
+from unifiednn_core.memory_views import Strata
+
+MIB = 2**20
+TORCH = """
+import sys, torch
+held = torch.ones({size})
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def torch_processes() -> Iterator[list[int]]:
+    """Two processes with torch loaded, which share its libraries, and 40 and 80 MiB of their own."""
+    pipe, started = subprocess.PIPE, []
+    for size in (10 * MIB, 20 * MIB):
+        command = [sys.executable, "-c", TORCH.format(size=size)]
+        started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, env=dict(os.environ, OMP_NUM_THREADS="1")))
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+    yield [process.pid for process in started]
+    for process in started:
+        process.communicate()
+
+
+def test_the_sum_over_torch_processes_is_what_the_system_says(torch_processes: list[int]) -> None:
+    told_before = sum(psutil.Process(pid).memory_full_info().pss for pid in torch_processes)
+    sample = processes_memory(torch_processes)
+    told_after = sum(psutil.Process(pid).memory_full_info().pss for pid in torch_processes)
+    assert sample.source == PROCESS_PSS
+    assert 0.97 * min(told_before, told_after) <= sample.size_bytes <= 1.03 * max(told_before, told_after)
+    resident = sum(psutil.Process(pid).memory_info().rss for pid in torch_processes)
+    assert sample.size_bytes < resident, "what both share counts once"
+
+
+def assert_whole(strata: Strata) -> None:
+    """At each instant all layers together are the total."""
+    for place, total in enumerate(strata.total_bytes):
+        sizes = [layer.size_bytes[place] for layer in strata.layers]
+        if total is not None:
+            assert sum(size or 0.0 for size in sizes) == total
+            assert min(size or 0.0 for size in sizes) >= 0.0
+        else:
+            assert not any(sizes)
+
+
+def test_a_run_says_what_its_memory_and_its_time_were_spent_on(product: Product) -> None:
+    product.start()
+    view = product.finish()
+    run, rows = product.service._store.runs.get(product.run_id)
+    history = product.service._store.telemetry.history(product.run_id, run.memory_source)
+    assert history.strata
+    assert all(sum_of(row.strata) <= row.total_bytes for row in history.strata)
+    first, last = history.strata[0].strata, history.strata[-1].strata
+    assert first["weights"].keys() == EPOCHS.keys()
+    assert first["context"] > 50 * MIB
+    assert len(last["weights"]) < len(EPOCHS), "who has ended takes nothing"
+    assert_whole(view.strata)
+    assert view.strata.source == view.memory_source == PROCESS_PSS
+    kinds = {layer.kind for layer in view.strata.layers}
+    assert {"context", "data", "weights", "unexplained"} <= kinds
+    for kind in ("load", "end", "separation"):
+        assert {mark.submodel for mark in view.marks if mark.kind == kind} == set(EPOCHS), kind
+    assert any(mark.kind == "checkpoint" for mark in view.marks)
+    assert "checkpoint" not in {event.kind for event in view.events}, "they would hide what people did"
+
+    peaks = [part.peak_memory_bytes for part in view.submodels if part.peak_memory_bytes is not None]
+    assert view.peak_memory_bytes is not None
+    assert len(peaks) == len(EPOCHS)
+    assert view.peak_memory_bytes >= max(*peaks, *(size for _, size in history.memory))
+
+    of_turns = [part.cpu_s for part in view.submodels if part.cpu_s is not None]
+    assert len(of_turns) == len(EPOCHS)
+    assert view.cpu_s is not None
+    assert 0 < sum(of_turns) <= view.cpu_s, "the whole life of the process, with its start"
+    assert view.launched_at_s is not None
+    assert view.started_at_s is not None
+    assert view.created_at_s - 1 <= view.launched_at_s <= view.started_at_s
+
+    measured = product.service._store.measured.recall([row.memory_key for row in rows])
+    assert measured
+    assert all(size > 0 for size in measured.values())
+    context = product.service._store.measured.recall([f"context:cpu:{torch.__version__}"])
+    assert all(size > 50 * MIB for size in context.values())
+    assert len(context) == 1
+
+
+def test_while_a_process_stands_still_nothing_is_made_up(product: Product) -> None:
+    def samples() -> int:
+        return sum(total is not None for total in product.view.strata.total_bytes)
+
+    product.start_and_hold("lenet", 2)
+    product.until(lambda: samples() >= 6, "samples before")
+    product.signal_worker(signal.SIGSTOP)
+    before, stopped_at_s = samples(), time.monotonic()
+    time.sleep(6.0)
+    product.signal_worker(signal.SIGCONT)
+    product.until(lambda: samples() >= before + 6, "samples after")
+    strata, stood_still_s = product.view.strata, time.monotonic() - stopped_at_s
+    product.go_on()
+    product.finish()
+    assert strata.total_bytes.count(None) == 1, strata.at_s
+    gap = strata.total_bytes.index(None)
+    assert 5.0 < strata.at_s[gap + 1] - strata.at_s[gap - 1] < stood_still_s
+    assert_whole(strata)
+
+
+def test_a_later_attempt_adds_to_what_the_earlier_ones_used(product: Product) -> None:
+    product.start_and_hold("transformer", 12)
+    product.until(lambda: (product.view.cpu_s or 0.0) > 0, "CPU seconds")
+    launched_at_s, used_s = product.view.launched_at_s, product.view.cpu_s
+    product.environment.clear()
+    product.signal_worker(signal.SIGKILL)
+    view = product.finish()
+    assert view.attempt == 2
+    assert view.launched_at_s == launched_at_s, "a makespan counts from the first launch"
+    assert view.cpu_s is not None
+    assert used_s is not None
+    assert view.cpu_s > used_s

@@ -1,0 +1,51 @@
+"""Whether there is room for a run that waits: what it was predicted to need, as it stands now, against what is free."""
+
+import logging
+from collections.abc import Sequence
+
+from unifiednn_core.errors import BadInput
+from unifiednn_core.forecast import parts_of
+from unifiednn_core.lifecycle import ENDED, State
+from unifiednn_core.memory.budget import Budget, shortage
+from unifiednn_core.memory.estimate import baseline_bytes, hybrid_bytes
+from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.spec import PolicySpec
+from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
+
+_log = logging.getLogger(__name__)
+
+
+def waits_for(run: RunRow, rows: Sequence[SubModelRow], budget: Budget) -> str | None:
+    """What has to be free before a run can start, as people read it after "waits for"; None where it can.
+
+    A run that only waits to be stopped needs next to nothing. A concurrent baseline that the device never has room for
+    is started: that it does not fit is its result.
+    """
+    needed_bytes = None if State(run.state) is State.STOPPING else now_needed_bytes(run, rows)
+    if needed_bytes is None:
+        return None
+    hopeless = budget.total_bytes is not None and needed_bytes > budget.total_bytes
+    return None if run.mode == "concurrent" and hopeless else shortage(run.device, needed_bytes, budget)
+
+
+def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow]) -> int | None:
+    """Peak of what is left of a run, under its policy and batch splits of today; None where nothing is predicted.
+
+    Ended sub-models need nothing any more, and people may have changed the rest while it trained.
+    """
+    try:
+        predicted = {part.name: part for part in parts_of(run.prediction)}
+        splits = {part["name"]: part["hyperparameters"].get("batch_split", 1) for part in run.spec["submodels"]}
+        open_names = [row.name for row in rows if State(row.state) not in ENDED]
+        parts = [predicted[name].with_split(splits[name]) for name in open_names if name in predicted]
+        if not parts:
+            return None
+        kind, context_bytes = run.device.partition(":")[0], int(run.prediction["context_bytes"])
+        if run.mode != HYBRID:
+            return baseline_bytes(parts, run.mode, device_type=kind, context_bytes=context_bytes)
+        policy = PolicySpec.model_validate(run.spec.get("policy", {}))
+        chosen = policy_named(policy.name, policy.parameters)
+        return hybrid_bytes(parts, chosen, device_type=kind, context_bytes=context_bytes)
+    except (BadInput, ValueError, KeyError, TypeError):  # written by another version; it must not keep a run waiting
+        _log.exception("The prediction of run %s cannot be read; it starts without regard to memory.", run.id)
+        return None
