@@ -39,9 +39,7 @@ def compare(
     repeats: Annotated[int, typer.Option(help="Train each arm so often.", min=1, max=100)] = 1,
     policy: Annotated[str | None, typer.Option(help="Take this policy instead of the one in the spec.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Train equal baselines again that there are.")] = False,
-    html: Annotated[
-        Path | None, typer.Option(help="Write the report, one page that needs no network.")
-    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report, one page that needs no network.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a spec as a hybrid and by plain PyTorch, at once and one after another, and say what merging saved.

@@ -6,16 +6,19 @@ from typing import Any
 
 from unifiednn_core import submission
 from unifiednn_core.clock import Clock
+from unifiednn_core.comparison_views import Mode
 from unifiednn_core.errors import BadInput, Finding, NotFound
+from unifiednn_core.forecast import Forecast, forecast, parts_of
 from unifiednn_core.home import Home
 from unifiednn_core.intake import client
 from unifiednn_core.intake.report import CheckReport, FileReport
-from unifiednn_core.lifecycle import State
+from unifiednn_core.lifecycle import ENDED, State
+from unifiednn_core.memory.estimate import Part
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec import Hyperparameters, PolicySpec, RunSpec, SubModelSpec, parse_hyperparameters, parse_run
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.schema import SubModelRow
+from unifiednn_core.store.schema import HYBRID, SubModelRow
 
 # Arguments of LR schedulers that are learning rates themselves.
 _LEARNING_RATE_ARGUMENTS = ("max_lr", "eta_min")
@@ -120,12 +123,17 @@ class Control:
         if submodel.name.lower() in {row.name.lower() for row in rows}:
             message = f"Two sub-models would be called '{submodel.name}'."
             raise _wrong("Name", f"submodels.{submodel.name}.name", message, "Give each its own name.")
-        settings = {key: value for key, value in run.spec.items() if key not in ("submodels", "policy")}
+        settings = {key: value for key, value in run.spec.items() if key != "submodels"}
         alone = RunSpec.model_validate({**settings, "submodels": [submodel.model_dump(mode="json")]})
-        resolved, report, files = self._admit(alone, base or Path.cwd())
+        training = {row.name for row in rows if State(row.state) not in ENDED}
+        others = [part for part in parts_of(run.prediction) if part.name in training]
+        resolved, report, files, found = self._admit(alone, base or Path.cwd(), others=others)
         row = submission.submodel_row(run_id, 0, alone, report)
         part = resolved.submodels[0].model_dump(mode="json", exclude_none=True)
-        return self._store.commands.issue(run_id, None, Verb.ADD, {"submodel": part, "files": files}, row=row)
+        state = self._store.commands.issue(run_id, None, Verb.ADD, {"submodel": part, "files": files}, row=row)
+        if found is not None:
+            self._store.runs.update(run_id, prediction=found.document)
+        return state
 
     def checkpoint(self, run_id: str, submodel: str) -> Path:
         """The newest checkpoint of a sub-model, one file; raises `NotFound` where there is none."""
@@ -138,14 +146,20 @@ class Control:
     def check(self, spec: RunSpec, base: Path | None = None) -> CheckReport:
         """Look at everything that a spec names, in a process of its own; paths are relative to `base`."""
         report = client.check(spec, base or Path.cwd(), self.home)
-        return report.model_copy(update={"findings": (*submission.own_findings(spec), *report.findings)})
+        found = forecast(spec, report, self._store.measured)
+        findings = (*submission.own_findings(spec), *report.findings, *(() if found is None else found.findings))
+        prediction = None if found is None else found.prediction
+        return report.model_copy(update={"findings": findings, "prediction": prediction})
 
     # -- inside
 
-    def _admit(self, spec: RunSpec, base: Path) -> tuple[RunSpec, CheckReport, dict[str, str]]:
-        """Take the files of a spec into the library.
+    def _admit(
+        self, spec: RunSpec, base: Path, *, mode: Mode = HYBRID, others: Sequence[Part] = ()
+    ) -> tuple[RunSpec, CheckReport, dict[str, str], Forecast | None]:
+        """Take the files of a spec into the library; `others` are in the hybrid already that it joins.
 
-        Returns the spec with files named by content, what was found, and the names under which they were handed in.
+        Returns the spec with files named by content, what was found, the names under which they were handed in, and
+        the memory that it will need.
         """
         findings = submission.own_findings(spec)
         read = client.check if findings else client.admit  # of a refused spec nothing is kept
@@ -153,13 +167,16 @@ class Control:
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
         if errors:
             raise BadInput(errors)
+        found = forecast(spec, report, self._store.measured, mode=mode, others=others)
+        if found is not None and found.findings:
+            raise BadInput(found.findings)
         for written, file in report.files.items():
             if file.report is not None and not written.startswith("sha256:"):
                 self._remember(file.report, file.filename)
         references = {name: f"sha256:{file.sha256}" for name, file in report.files.items()}
         known = {row.sha256: row.filename for row in self._store.library.files()}
         filenames = {f"sha256:{file.sha256}": known[file.sha256] for file in report.files.values()}
-        return submission.with_files(spec, references), report, filenames
+        return submission.with_files(spec, references), report, filenames, found
 
     def _remember(self, report: FileReport, filename: str) -> None:
         self._store.library.add_file(

@@ -68,7 +68,7 @@ class Observing(Control):
         """The comparison of a run as one HTML page that needs no network."""
         found = self.comparison(run_id)
         arms = (found.hybrid, *found.baselines.values())
-        return html.render(found, {arm.mode: self.observe(arm.run_ids[-1]) for arm in arms}, plotly_js.source())
+        return html.render(found, {arm.mode: self._view(arm.run_ids[-1], None) for arm in arms}, plotly_js.source())
 
     # -- inside
 

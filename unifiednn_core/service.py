@@ -250,7 +250,7 @@ class Service(Observing):
 
     def _rows_of(self, spec: RunSpec, base: Path, mode: Mode) -> tuple[RunRow, list[SubModelRow]]:
         """Rows of a run that is admitted; raises `BadInput` with all findings."""
-        resolved, report, files = self._admit(spec, base)
+        resolved, report, files, found = self._admit(spec, base, mode=mode)
         threads, slot = spec.threads or default_threads(), submission.slot(spec.device)
         run = RunRow(
             id=self._new_id(),
@@ -261,6 +261,7 @@ class Service(Observing):
             fingerprint=fingerprint(resolved, slot, threads),
             spec=resolved.model_dump(mode="json", exclude_none=True),
             threads=threads,
+            prediction={} if found is None else found.document,
             created_at_s=self._clock.utc_s(),
             environment={"files": files},
         )

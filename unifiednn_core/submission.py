@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 
 from unifiednn_core.errors import BadInput, Finding
+from unifiednn_core.forecast import memory_key
 from unifiednn_core.intake.report import CheckReport
 from unifiednn_core.lifecycle import State
+from unifiednn_core.memory.budget import slot
 from unifiednn_core.memory.samplers import gpu_count
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec import RunSpec, StartSpec
 from unifiednn_core.store.schema import SubModelRow
+
+__all__ = ["own_findings", "slot", "submodel_row", "with_files"]
 
 
 def own_findings(spec: RunSpec) -> tuple[Finding, ...]:
@@ -45,13 +49,6 @@ def _start_with_file(start: StartSpec | None, references: Mapping[str, str]) -> 
     return None if start is None else start.model_copy(update={"file": references[start.file]})
 
 
-def slot(device: str) -> str:
-    """Device that a run waits for, told without loading torch."""
-    if device == "auto":
-        return "cuda:0" if gpu_count() else "cpu"
-    return "cuda:0" if device == "cuda" else device
-
-
 def submodel_row(run_id: str, place: int, spec: RunSpec, report: CheckReport) -> SubModelRow:
     """Row of the sub-model at `place` in the order of arrival."""
     submodel = spec.submodels[place]
@@ -67,4 +64,5 @@ def submodel_row(run_id: str, place: int, spec: RunSpec, report: CheckReport) ->
         parameters=facts.parameters,
         epochs=epochs,
         steps_total=facts.steps_per_epoch * epochs,
+        memory_key=memory_key(spec, submodel, report),
     )

@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from unifiednn_core.memory.samplers import NVML_DEVICE, NVML_PROCESS, GpuReading, GpuSampler, processes_memory
+from unifiednn_core.clock import Clock, RealClock
+from unifiednn_core.memory.host import HostSampler
+from unifiednn_core.memory.pace import Pace
+from unifiednn_core.memory.samplers import NVML_DEVICE, NVML_PROCESS, PROCESS_PSS, GpuReading, GpuSampler
 from unifiednn_core.store.telemetry import Batch
 
 MOST_ROWS = 1000
@@ -31,8 +34,10 @@ class Thinning:
 class Gauge:
     """Takes samples and remembers what they come to. Used by one thread alone."""
 
-    def __init__(self, gpu: GpuSampler | None):
+    def __init__(self, gpu: GpuSampler | None, clock: Clock | None = None):
         self._gpu, self._thinning = gpu, Thinning()
+        self._host = HostSampler(Pace(clock or RealClock()))
+        self._source = PROCESS_PSS
         self._before = GpuReading() if gpu is None else gpu.read(())
         self._last: tuple[float, float] | None = None
         """Moment and utilisation of the last reading of the GPU."""
@@ -45,10 +50,11 @@ class Gauge:
 
     def sample(self, at_s: float, pids: Mapping[str, int], batch: Batch) -> None:
         """Take one sample of the scripts, by name, `at_s` after the launch."""
-        own = {name: processes_memory([pid]) for name, pid in pids.items()}
+        by_pid = self._host.read(pids.values())
+        own = {name: by_pid[pid] for name, pid in pids.items()}
         for name, sample in own.items():
             self.peak_bytes[name] = max(sample.size_bytes, self.peak_bytes.get(name, 0))
-        host = next(iter(own.values())).source
+        host = self._source = next(iter(own.values())).source
         totals = {host: sum(sample.size_bytes for sample in own.values())}
         reading = None if self._gpu is None else self._gpu.read(pids.values())
         if reading is not None:
@@ -63,6 +69,17 @@ class Gauge:
         batch.memory += [{"at_s": at_s, "source": name, "size_bytes": total} for name, total in totals.items()]
         if reading is not None and reading.device_bytes is not None:
             batch.strata.append({"at_s": at_s, **self._of_card(reading, reading.device_bytes)})
+
+    def end(self, name: str, pid: int, peak_resident_bytes: int, batch: Batch) -> None:
+        """Take in the peak of a script that has ended, as the kernel knows it: also what came between two samples.
+
+        As for hybrids (runtime/recorder.py), all together took at least as much as any of them.
+        """
+        peak = self._host.unshared(pid, peak_resident_bytes)
+        self.peak_bytes[name] = max(peak, self.peak_bytes.get(name, 0))
+        self._peaks[self._source] = max(peak, self._peaks.get(self._source, 0))
+        if not any(source in self._peaks for source in (NVML_PROCESS, NVML_DEVICE)):
+            batch.run |= {"memory_source": self._source, "peak_memory_bytes": self._peaks[self._source]}
 
     def _on_gpu(self, reading: GpuReading) -> dict[str, int]:
         """Bytes of the scripts by source; where the driver tells no process apart, what the GPU's memory grew by."""

@@ -15,6 +15,8 @@ from typing import Any
 
 from unifiednn_core.clock import Clock
 
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # unit of ru_maxrss
+
 SCRIPT = "unifiednn_core.baselines.vanilla"
 
 
@@ -37,6 +39,8 @@ class Ended:
     """By the monotonic clock."""
     cpu_s: float
     """User and system seconds of the process and of those that it waited for."""
+    peak_resident_bytes: int
+    """Most that it had resident at any moment."""
 
 
 Message = Said | Ended
@@ -76,7 +80,7 @@ class Process:
         self._process.returncode = code  # Popen did not see it end
         if pipe is not None:
             pipe.close()
-        self._inbox.put(Ended(self.name, code, at_s, used.ru_utime + used.ru_stime))
+        self._inbox.put(Ended(self.name, code, at_s, used.ru_utime + used.ru_stime, used.ru_maxrss * _MAXRSS_BYTES))
 
 
 def start(name: str, job: Path, log: Path, threads: int, inbox: "queue.SimpleQueue[Message]", clock: Clock) -> Process:

@@ -69,9 +69,9 @@ class Scripts:
         self._launched_at_s = 0.0
         self._told_environment = False
         self._cpu_s = 0.0
-        self._pace = Pace(clock)
+        self._pace = Pace(clock, most_share=1.0)  # the gauge itself sees to what a look costs
         on_gpu = run.device.startswith("cuda")
-        self._gauge = Gauge(GpuSampler(int(run.device.partition(":")[2] or 0)) if on_gpu else None)
+        self._gauge = Gauge(GpuSampler(int(run.device.partition(":")[2] or 0)) if on_gpu else None, clock)
         self.journal = Journal(store, run.id, clock)
 
     @property
@@ -117,6 +117,8 @@ class Scripts:
         track.over = True
         self._cpu_s += ended.cpu_s
         end_s = ended.at_s - (self._launched_s or 0.0)
+        if track.process is not None:
+            self._gauge.end(track.name, track.process.pid, ended.peak_resident_bytes, self.journal.batch)
         weights = track.weights if ended.code == 0 and not track.discard else None
         peak_bytes = (track.weights or {}).get("peak_bytes") or self._gauge.peak_bytes.get(track.name)
         self.journal.columns(track.name).update(

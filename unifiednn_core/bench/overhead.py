@@ -1,16 +1,14 @@
 """What the engine costs for each step, beside a bare loop over the same network and the same resident data.
 
-Both run in one thread, in turns, so that whatever slows the machine down slows both; and both end with the same bits.
-Time is that of this thread on a core: it waits for nobody, so on an idle machine the wall clock says the same.
+Both run in one thread, step by step in turns, so that whatever slows the machine down slows both; and both end with
+the same bits. Time is that of this thread on a core: it waits for nobody, so on an idle machine the wall clock says the
+same. Figures are medians over all steps: what happens once, at the start or the end, is no part of a step.
 """
 
 import gc
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -24,19 +22,18 @@ from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec import SubModelSpec
 from unifiednn_core.training.data import HOST, ResidentData
 from unifiednn_core.training.engine import Engine
-from unifiednn_core.training.events import Ended, Report
+from unifiednn_core.training.events import Ended, Report, Stepped
 from unifiednn_core.training.submodel import SubModel
 from unifiednn_core.weights import state_sha256
 
 _CLASSES, _BATCH_SIZE, _SEED = 10, 32, 7
-_KEPT_REPORTS = 2000
 _MOST_STEP_S = 60e-6
 _MOST_RATIO, _LONG_STEP_S = 1.02, 5e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """Seconds for each step, bare and under the engine; equally many repeats of both, taken in turns."""
+    """Seconds of a step, bare and under the engine: medians over the steps of each repeat."""
 
     network: str
     submodels: int
@@ -49,13 +46,13 @@ class Overhead:
 
     @property
     def overheads_s(self) -> tuple[float, ...]:
-        """What the engine adds to a step: each repeat against the mean of the bare ones before and after it."""
-        return tuple(engine - bare for engine, bare in zip(self.engine_step_s, self._bare_beside(), strict=True))
+        """What the engine adds to a step."""
+        return tuple(engine - bare for bare, engine in self._pairs)
 
     @property
     def ratios(self) -> tuple[float, ...]:
         """Time of a step under the engine for each second of a bare one."""
-        return tuple(engine / bare for engine, bare in zip(self.engine_step_s, self._bare_beside(), strict=True))
+        return tuple(engine / bare for bare, engine in self._pairs)
 
     @property
     def holds(self) -> bool:
@@ -63,8 +60,9 @@ class Overhead:
         long = median(self.bare_step_s) >= _LONG_STEP_S
         return median(self.ratios) <= _MOST_RATIO if long else median(self.overheads_s) < _MOST_STEP_S
 
-    def _bare_beside(self) -> list[float]:
-        return [(before + after) / 2 for before, after in pairwise(self.bare_step_s)]
+    @property
+    def _pairs(self) -> list[tuple[float, float]]:
+        return list(zip(self.bare_step_s, self.engine_step_s, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +102,45 @@ def measure(repeats: int = 5, threads: int = 1) -> tuple[Overhead, ...]:
 def _measure(network: _Network, *, turns: bool, repeats: int, threads: int) -> Overhead:
     data, count = _data(network), 3 if turns else 1
     network = replace(network, epochs=network.epochs // count)  # as many steps in all
-    bare, engine = partial(_bare, network, data, count), partial(_engine, network, data, count, threads)
-    bare(), engine()  # kernels are compiled and caches filled
-    gc.collect()
-    bare_s, engine_s, identical = [], [], True
-    seconds, weights = bare()
-    bare_s.append(seconds)
-    for _ in range(repeats):
-        seconds, engine_weights = engine()
-        engine_s.append(seconds)
-        seconds, weights = bare()
-        bare_s.append(seconds)
-        identical &= weights == engine_weights
-    steps = count * network.epochs * network.samples // _BATCH_SIZE
+    _side_by_side(network, data, count, threads)  # kernels are compiled and caches filled
+    found = [_side_by_side(network, data, count, threads) for _ in range(repeats)]
     return Overhead(
         network=network.name,
         submodels=count,
         quantum="1 step" if turns else "to completion",
-        steps=steps,
-        bare_step_s=tuple(seconds / steps for seconds in bare_s),
-        engine_step_s=tuple(seconds / steps for seconds in engine_s),
-        identical_weights=identical,
+        steps=count * network.epochs * network.samples // _BATCH_SIZE,
+        bare_step_s=tuple(bare_s for bare_s, _, _ in found),
+        engine_step_s=tuple(engine_s for _, engine_s, _ in found),
+        identical_weights=all(identical for _, _, identical in found),
     )
+
+
+def _side_by_side(network: _Network, data: Dataset, count: int, threads: int) -> tuple[float, float, bool]:
+    """Train twice at once: each time the engine reports a step, the bare loop takes one, too.
+
+    Returns median seconds of a bare step and of one under the engine, and whether the weights are the same.
+    """
+    parts = _parts(network, count)
+    bare, bare_s, engine_s = _bare_steps(network, parts, data), list[float](), list[float]()
+    ended: dict[str, str] = {}
+    since_s = time.thread_time()
+
+    def take(report: Report) -> None:
+        nonlocal since_s
+        if isinstance(report, Stepped):
+            reported_s = time.thread_time()
+            next(bare)
+            now_s = time.thread_time()
+            engine_s.append(reported_s - since_s)
+            bare_s.append(now_s - reported_s)
+            since_s = now_s
+        elif isinstance(report, Ended):
+            ended[report.submodel] = state_sha256(report.state_dict or {})
+
+    gc.collect()
+    _engine(network, data, count, threads, take).run()
+    identical = [ended[part.name] for part in parts] == [state_sha256(part.state_dict()) for part in parts]
+    return median(bare_s), median(engine_s), identical
 
 
 def _data(network: _Network) -> Dataset:
@@ -161,21 +176,15 @@ def _definition(network: _Network) -> Definition:
     )
 
 
-def _bare(network: _Network, data: Dataset, count: int) -> tuple[float, list[str]]:
-    """Train by the recipe and do nothing else; seconds and the weights' hashes.
-
-    Several take turns of one step, each with its own stream of random numbers, as the recipe asks for.
-    """
-    parts = _parts(network, count)
-    began_s = time.thread_time()
+def _bare_steps(network: _Network, parts: Sequence[Part], data: Dataset) -> Iterator[None]:
+    """Train by the recipe and do nothing else, in turns of one step, each with its own stream of random numbers."""
     generators = [torch.Generator().manual_seed(_SEED) for _ in parts]
     streams = [torch.Generator().manual_seed(_SEED).get_state() for _ in parts]
-    torch.set_rng_state(streams[0])
     for _ in range(network.epochs):
         orders = [torch.randperm(network.samples, generator=generator) for generator in generators]
         for start in range(0, network.samples, _BATCH_SIZE):
             for place, part in enumerate(parts):
-                if count > 1:
+                if len(parts) > 1:
                     torch.set_rng_state(streams[place])
                 batch = orders[place][start : start + _BATCH_SIZE]
                 part.optimizer.zero_grad(set_to_none=True)
@@ -183,14 +192,13 @@ def _bare(network: _Network, data: Dataset, count: int) -> tuple[float, list[str
                 loss = part.criterion(outputs, data.targets.index_select(0, batch))
                 loss.backward()
                 part.optimizer.step()
-                if count > 1:
+                if len(parts) > 1:
                     streams[place] = torch.get_rng_state()
-    return time.thread_time() - began_s, [state_sha256(part.state_dict()) for part in parts]
+                yield
 
 
-def _engine(network: _Network, data: Dataset, count: int, threads: int) -> tuple[float, list[str]]:
-    """Train the same under the engine, its reports kept for as long as a worker leaves them."""
-    specs, resident, reports = _specs(network, count), ResidentData(HOST), deque[Report](maxlen=_KEPT_REPORTS)
+def _engine(network: _Network, data: Dataset, count: int, threads: int, report: Callable[[Report], object]) -> Engine:
+    specs, resident = _specs(network, count), ResidentData(HOST)
     hybrid = unify(Submission(spec.name, _definition(network), spec.hyperparameters) for spec in specs)
     submodels = [
         SubModel(
@@ -204,9 +212,4 @@ def _engine(network: _Network, data: Dataset, count: int, threads: int) -> tuple
         for spec in specs
     ]
     policy = policy_named("round_robin", {"unit": "steps", "amount": 1}) if count > 1 else policy_named("fcfs", {})
-    engine = Engine(hybrid, submodels, policy, device=HOST, threads=threads, report=reports.append)
-    began_s = time.thread_time()
-    engine.run()
-    seconds = time.thread_time() - began_s
-    ended = {r.submodel: state_sha256(r.state_dict or {}) for r in reports if isinstance(r, Ended)}
-    return seconds, [ended[spec.name] for spec in specs]
+    return Engine(hybrid, submodels, policy, device=HOST, threads=threads, report=report)

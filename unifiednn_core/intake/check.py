@@ -1,5 +1,6 @@
 """Holds a whole spec against its files: everything that can be known before training is found here."""
 
+import logging
 import re
 import shutil
 from dataclasses import dataclass, field
@@ -12,9 +13,12 @@ from unifiednn_core.intake.base import Definition
 from unifiednn_core.intake.datasets import Dataset
 from unifiednn_core.intake.dry_run import dry_run
 from unifiednn_core.intake.inspection import attempt, sha256_of
+from unifiednn_core.intake.need import measure
 from unifiednn_core.intake.report import CheckReport, ResolvedFile, SubModelReport
 from unifiednn_core.intake.start import check_start
-from unifiednn_core.intake.trial import Trial
+from unifiednn_core.intake.trial import Trial, Tried
+from unifiednn_core.memory.budget import device_type
+from unifiednn_core.memory.need import MemoryNeed
 from unifiednn_core.spec import RunSpec, SubModelSpec
 
 # Room for the weights in both formats, the zip of them, and one more copy while it is written.
@@ -29,7 +33,7 @@ def check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
     findings: list[Finding] = []
     reports: dict[str, SubModelReport] = {}
     for submodel in spec.submodels:
-        report, found = _check_submodel(submodel, files)
+        report, found = _check_submodel(submodel, files, device_type(spec.device))
         findings += found
         if report is not None:
             reports[submodel.name] = report
@@ -95,7 +99,7 @@ class _Files:
         return dataset, tuple(finding.model_copy(update={"field": place}) for finding in findings)
 
 
-def _check_submodel(submodel: SubModelSpec, files: _Files) -> tuple[SubModelReport | None, list[Finding]]:
+def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> tuple[SubModelReport | None, list[Finding]]:
     place = f"submodels.{submodel.name}"
     definition, wrong_model = attempt(lambda: files.definition(submodel), f"{place}.model")
     train, wrong_train = files.dataset(submodel.train_data, f"{place}.train_data")
@@ -109,9 +113,15 @@ def _check_submodel(submodel: SubModelSpec, files: _Files) -> tuple[SubModelRepo
         return None, [*findings, *wrong_start]
     steps_per_epoch = submodel.hyperparameters.steps_per_epoch(train.samples)
     findings += _check_steps(submodel, train.samples, steps_per_epoch)
+    memory = None
     if not findings:
         trial = Trial(submodel, definition, train, test)
-        findings += attempt(lambda: dry_run(trial), f"{place}.model")[1]
+        tried, wrong = attempt(lambda: dry_run(trial), f"{place}.model")
+        findings += wrong
+        if tried is not None:
+            hashes = [files.resolve(name).sha256 for name in (submodel.train_data, submodel.test_data) if name]
+            memory, unknown = _memory_of(trial, tried, device, hashes)
+            findings += unknown
     findings += wrong_start
     if start is not None:
         misfits, unread = attempt(
@@ -130,8 +140,25 @@ def _check_submodel(submodel: SubModelSpec, files: _Files) -> tuple[SubModelRepo
         classes=train.classes,
         steps_per_epoch=steps_per_epoch,
         operators=definition.operators,
+        memory=memory,
     )
     return report, findings
+
+
+def _memory_of(trial: Trial, tried: Tried, device: str, hashes: list[str]) -> tuple[MemoryNeed | None, list[Finding]]:
+    """Memory that the sub-model needs; where a few more steps cannot be counted, the run is not kept from training."""
+    try:
+        return measure(trial, tried, device, hashes), []
+    except Exception as error:
+        logging.getLogger(__name__).exception("The memory of %s could not be counted.", trial.spec.name)
+        finding = Finding(
+            severity="warning",
+            title="Memory not predicted",
+            field=f"{trial.field}.model",
+            message=f"How much memory a step takes could not be counted ({type(error).__name__}).",
+            remedy="Watch the memory of the run: it starts without regard to what is free.",
+        )
+        return None, [finding]
 
 
 def _check_steps(submodel: SubModelSpec, samples: int, steps_per_epoch: int) -> list[Finding]:

@@ -9,7 +9,15 @@ from torch import Tensor, nn
 from unifiednn_core.choices import CLASSIFICATION
 from unifiednn_core.errors import BadInput
 from unifiednn_core.intake.datasets import Dataset, to_model_input
-from unifiednn_core.intake.trial import Trial, check_input_shape, check_labels, check_values, dtype_name, found
+from unifiednn_core.intake.trial import (
+    Trial,
+    Tried,
+    check_input_shape,
+    check_labels,
+    check_values,
+    dtype_name,
+    found,
+)
 from unifiednn_core.spec import Hyperparameters
 from unifiednn_core.training_parts import build_criterion, build_lr_scheduler, build_optimizer
 
@@ -18,10 +26,10 @@ _OTHER_BATCH = 'Set "drop_last" to true, or choose another batch size.'
 _TORCH_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, ZeroDivisionError)
 
 
-def dry_run(trial: Trial) -> None:
+def dry_run(trial: Trial) -> Tried:
     """Run a training step, the last partial batch and an evaluation; the default RNG is left as it was.
 
-    Raises `BadInput` with the first thing that goes wrong.
+    Returns what was trained on the way. Raises `BadInput` with the first thing that goes wrong.
     """
     with torch.random.fork_rng(devices=[]):
         module = trial.definition.build()
@@ -38,6 +46,7 @@ def dry_run(trial: Trial) -> None:
                 batch = range(min(trial.batch_size, trial.test.samples))
                 _loss(trial, module.eval(), criterion, trial.test, batch, "test_data")
             _check_extreme_ids(trial, module, trial.test, "test_data")
+        return Tried(module.train(), criterion, optimizer)
 
 
 def _parts(trial: Trial, module: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:

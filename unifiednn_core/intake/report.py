@@ -9,6 +9,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from unifiednn_core.errors import Finding
+from unifiednn_core.memory.need import MemoryNeed
+from unifiednn_core.memory_views import Prediction
 
 
 class _Part(BaseModel):
@@ -40,6 +42,8 @@ class SubModelReport(_Part):
     classes: int | None
     steps_per_epoch: int
     operators: tuple[str, ...] = ()
+    memory: MemoryNeed | None = None
+    """What it needs on its device; None where a step could not be tried."""
 
 
 class ResolvedFile(_Part):
@@ -60,6 +64,8 @@ class CheckReport(_Part):
     submodels: dict[str, SubModelReport] = {}
     files: dict[str, ResolvedFile] = {}
     """By the name that the spec gives them."""
+    prediction: Prediction | None = None
+    """Memory of the whole run; there where every sub-model could be tried."""
 
     @property
     def has_errors(self) -> bool:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from unifiednn_core.errors import BadInput, Finding
 from unifiednn_core.intake.base import Definition
@@ -33,6 +34,15 @@ class Trial:
         """Samples of the batch that is tried."""
         size = min(self.spec.hyperparameters.batch_size, self.train.samples)
         return min(size, LARGE_BATCH) if self.definition.weights_bytes > LARGE_WEIGHTS_BYTES else size
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a trial leaves behind: a network that has taken a step, with its optimizer's state."""
+
+    module: nn.Module
+    criterion: nn.Module
+    optimizer: Optimizer
 
 
 def check_input_shape(trial: Trial, data: Dataset, entry: str) -> None:

@@ -1,0 +1,101 @@
+"""A run of the short demo that is trained as a baseline, by a conductor and scripts that are processes of their own."""
+
+import os
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.integration.conftest import wait_until
+from tests.integration.product import EPOCHS, STEPS_PER_EPOCH
+from unifiednn_core.home import Home
+from unifiednn_core.lifecycle import State
+from unifiednn_core.service import Service
+from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.views import RunView
+
+
+class Baseline:
+    """A run of the short demo that is to be trained as a baseline, in a home of its own."""
+
+    def __init__(self, home: Home, run_id: str):
+        self.home, self.run_id = home, run_id
+        self.service = Service.open(home)
+        self.store = self.service._store
+
+    def prepare(self, mode: str, names: tuple[str, ...], epochs: dict[str, int], **options: Any) -> "Baseline":
+        """Make the run that waits one of this mode, of these sub-models, as if it had been submitted so."""
+        run, _ = self.store.runs.get(self.run_id)
+        parts = [part for part in run.spec["submodels"] if part["name"] in names]
+        parts.sort(key=lambda part: names.index(part["name"]))
+        for part in parts:
+            part["hyperparameters"]["epochs"] = epochs.get(part["name"], EPOCHS[part["name"]])
+        self.store.runs.update(self.run_id, mode=mode, spec=run.spec | options | {"submodels": parts})
+        with closing(sqlite3.connect(self.home.root / "unifiednn.sqlite3")) as database, database:
+            marks = ", ".join("?" * len(names))
+            database.execute(f"DELETE FROM submodels WHERE run_id = ? AND name NOT IN ({marks})", (self.run_id, *names))
+            for place, name in enumerate(names):
+                count = epochs.get(name, EPOCHS[name])
+                changed = (place, count, count * STEPS_PER_EPOCH[name], self.run_id, name)
+                columns = "arrival = ?, epochs = ?, steps_total = ?"
+                database.execute(f"UPDATE submodels SET {columns} WHERE run_id = ? AND name = ?", changed)
+        return self
+
+    def start(self) -> "Baseline":
+        self.service.start_supervisor()
+        return self
+
+    @property
+    def row(self) -> RunRow:
+        return self.store.runs.get(self.run_id)[0]
+
+    @property
+    def parts(self) -> dict[str, SubModelRow]:
+        return {part.name: part for part in self.store.runs.get(self.run_id)[1]}
+
+    def states(self) -> dict[str, State]:
+        return {name: State(part.state) for name, part in self.parts.items()}
+
+    def scripts(self) -> dict[str, int]:
+        """Process ids of the scripts that run."""
+        pid = self.row.worker_pid
+        if pid is None or not psutil.pid_exists(pid):
+            return {}
+        children = psutil.Process(pid).children()
+        return {Path(child.cmdline()[-1]).stem: child.pid for child in children if child.status() != "zombie"}
+
+    def until_trained(self, name: str) -> None:
+        """Wait until an epoch of this sub-model is in the store."""
+        wait_until(lambda: self.parts[name].epochs_done > 0)
+
+    def finish(self) -> RunView:
+        """Wait until the run has ended for good."""
+        wait_until(lambda: State(self.row.state) in (State.COMPLETED, State.FAILED, State.STOPPED))
+        return self.view
+
+    @property
+    def view(self) -> RunView:
+        return self.service.observe(self.run_id)
+
+    def rows(self, query: str) -> list[Any]:
+        """Rows of a query with the run's id as its only parameter."""
+        with closing(sqlite3.connect(self.home.root / "unifiednn.sqlite3")) as database:
+            return database.execute(query, (self.run_id,)).fetchall()
+
+    def slices(self) -> dict[str, tuple[float, float, int]]:
+        """Start, end and steps of the only slice of each sub-model."""
+        rows = self.rows("SELECT submodel, start_s, end_s, steps FROM slices WHERE run_id = ? ORDER BY start_s")
+        assert len({row[0] for row in rows}) == len(rows)
+        return {name: (start_s, end_s, steps) for name, start_s, end_s, steps in rows}
+
+    def said(self, kind: str, name: str | None = None) -> list[str]:
+        return [event.message for event in self.view.events if event.kind == kind and name in (None, event.submodel)]
+
+    def close(self) -> None:
+        pid = self.row.worker_pid
+        self.service.close()
+        if pid is not None and State(self.row.state) not in (State.COMPLETED, State.FAILED, State.STOPPED):
+            os.kill(pid, signal.SIGKILL)  # its scripts end with it

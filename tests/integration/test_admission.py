@@ -1,0 +1,138 @@
+"""Through the whole product: what needs too much is refused with a change that helps, what finds no room waits."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import wait_until, write_spec
+from unifiednn_core import forecast
+from unifiednn_core.errors import BadInput, Finding
+from unifiednn_core.home import Home
+from unifiednn_core.lifecycle import State
+from unifiednn_core.memory.budget import Budget, budget_of
+from unifiednn_core.service import Service
+from unifiednn_core.spec import RunSpec, load_run, parse_run
+
+EPOCHS = {"lenet": 1, "resnet": 1, "transformer": 1}
+
+
+@pytest.fixture
+def demo(samples: Path, tmp_path: Path) -> RunSpec:
+    """The demo for one epoch, in turns of one step, so that all three are in memory at once."""
+    path = write_spec(samples, tmp_path, epochs=EPOCHS, policy={"name": "round_robin", "unit": "steps"})
+    return load_run(path)
+
+
+@pytest.fixture
+def lenet(demo: RunSpec) -> RunSpec:
+    """The smallest of the three by itself."""
+    return demo.model_copy(update={"submodels": demo.submodels[:1]})
+
+
+@pytest.fixture
+def idle(home: Home) -> Service:
+    """A service that starts nothing."""
+    return Service.open(home)
+
+
+def refused(service: Service, spec: RunSpec) -> Finding:
+    with pytest.raises(BadInput) as error:
+        service.submit(spec)
+    [finding] = error.value.findings
+    return finding
+
+
+def test_a_limit_refuses_with_a_change_that_is_admitted_once_it_is_made(idle: Service, demo: RunSpec) -> None:
+    report = idle.check(demo)
+    assert report.findings == () and report.prediction is not None
+    peak_bytes, by_policy = report.prediction.peak_bytes, report.prediction.by_policy
+    assert by_policy["fcfs"] < peak_bytes == by_policy["round_robin"]
+    limited = demo.model_copy(update={"memory_limit_bytes": peak_bytes - 1})
+    finding = refused(idle, limited)
+    assert idle.runs() == ()
+    assert finding.field == "policy.name"
+    other = {"name": finding.remedy.split('"')[1]}
+    run_id = idle.submit(parse_run(limited.model_dump(mode="json") | {"policy": other}))
+    prediction = idle.observe(run_id).prediction
+    assert prediction is not None
+    assert prediction.peak_bytes == by_policy[other["name"]] <= peak_bytes - 1
+    assert prediction.budget_bytes == peak_bytes - 1
+
+
+def test_a_larger_split_is_asked_for_where_the_policy_cannot_help(idle: Service, demo: RunSpec) -> None:
+    [transformer] = [part for part in demo.submodels if part.name == "transformer"]
+    alone = demo.model_copy(update={"submodels": (transformer,)})
+    prediction = idle.check(alone).prediction
+    assert prediction is not None
+    limited = alone.model_copy(update={"memory_limit_bytes": prediction.peak_bytes - 1})
+    finding = refused(idle, limited)
+    assert finding.field == "submodels.transformer.hyperparameters.batch_split"
+    split = int(finding.remedy.partition(":")[0].rpartition(" ")[2])
+    hyperparameters = transformer.hyperparameters.model_copy(update={"batch_split": split})
+    smaller = transformer.model_copy(update={"hyperparameters": hyperparameters})
+    after = idle.observe(idle.submit(limited.model_copy(update={"submodels": (smaller,)}))).prediction
+    assert after is not None
+    assert after.peak_bytes <= prediction.peak_bytes - 1
+
+
+def test_who_would_make_a_run_too_large_cannot_join_it(idle: Service, demo: RunSpec) -> None:
+    first, *_, last = demo.submodels
+    both = idle.check(demo.model_copy(update={"submodels": (first, last)})).prediction
+    assert both is not None
+    one = demo.model_copy(update={"submodels": (first,), "memory_limit_bytes": both.peak_bytes - 1})
+    run_id = idle.submit(one)
+    with pytest.raises(BadInput, match="memory_limit_bytes"):
+        idle.add_submodel(run_id, last)
+    assert [part.name for part in idle.observe(run_id).submodels] == [first.name]
+    spec = idle._store.runs.get(run_id)[0].spec
+    idle._store.runs.update(run_id, spec=spec | {"memory_limit_bytes": both.peak_bytes})
+    idle.add_submodel(run_id, last)
+    prediction = idle.observe(run_id).prediction
+    assert prediction is not None
+    assert [part.name for part in prediction.submodels] == [first.name, last.name]
+    assert prediction.peak_bytes == both.peak_bytes
+
+
+def test_more_than_the_machine_has_is_refused_before_anything_is_queued(
+    idle: Service, demo: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "budget_of", lambda device: Budget(300 * 1024**2, 0))
+    finding = refused(idle, demo)
+    assert "300 MiB on cpu in all" in finding.message
+    assert idle.runs() == ()
+
+
+def test_a_run_waits_for_memory_and_starts_by_itself_and_the_next_one_after_it(home: Home, lenet: RunSpec) -> None:
+    free = [64 * 1024**2]
+    service = Service.open(home)
+    service._supervisor._budget = lambda device: Budget(budget_of(device).total_bytes, free[0])
+    service.start_supervisor()
+    try:
+        first, second, stopped = (service.submit(lenet.model_copy(update={"name": name})) for name in "abc")
+        wait_until(lambda: service.observe(first).waits_for is not None)
+        view = service.observe(first)
+        assert view.state is State.QUEUED
+        assert view.prediction is not None
+        assert "64 MiB are free; other processes hold" in (view.waits_for or "")
+        assert service.observe(second).waits_for is None, "it waits for the first"
+        service.stop(stopped)
+        wait_until(lambda: service.observe(stopped).state is State.STOPPED)
+        assert service.observe(first).state is State.QUEUED
+        free[0] = view.prediction.peak_bytes
+        wait_until(lambda: service.observe(second).ended_at_s is not None)
+        states = [service.observe(run_id).state for run_id in (first, second)]
+        assert states == [State.COMPLETED, State.COMPLETED]
+        assert service.observe(first).waits_for is None
+    finally:
+        service.close()
+
+
+def test_what_was_measured_is_remembered_for_the_next_equal_training(service: Service, lenet: RunSpec) -> None:
+    measured = []
+    for name in ("first", "again"):
+        run_id = service.submit(lenet.model_copy(update={"name": name}))
+        wait_until(lambda run_id=run_id: service.observe(run_id).ended_at_s is not None)
+        prediction = service.observe(run_id).prediction
+        assert prediction is not None
+        measured.append([part.measured for part in prediction.submodels])
+    assert measured == [[False], [True]]
