@@ -23,7 +23,7 @@ NOBODY = 2**22 + 17  # above the greatest number that Linux gives to a process
 class Nvml:
     """Two cards; `failing` names the functions that raise, `error` what."""
 
-    nvmlMemory_v2 = pynvml.nvmlMemory_v2
+    nvmlMemory_v2 = pynvml.nvmlMemory_v2  # noqa: N815  (its own name)
 
     def __init__(self, *failing: str, error: Exception | None = None, processes: Any = None, used: int = 900 * MIB):
         self.failing = set(failing)
