@@ -12,7 +12,7 @@ from unifiednn_core.command import DONE, FAILED, INTERRUPTED, AsJson, SpecPath, 
 from unifiednn_core.comparison_views import BASELINES, Mode
 from unifiednn_core.durable import write_text
 from unifiednn_core.errors import BadInput, IllegalTransition
-from unifiednn_core.lifecycle import ENDED, State
+from unifiednn_core.lifecycle import State
 from unifiednn_core.service import Service
 from unifiednn_core.spec import PolicySpec, RunSpec, load_run
 
@@ -81,13 +81,15 @@ def _train_arms(
 ) -> tuple[str, bool]:
     """Train all arms, one at a time; returns the id of the last hybrid, and whether a person has ended it early."""
     if repeats == 1 and not fresh:
-        hybrid = service.submit(asked, base, baselines=BASELINES)
-        waiting = [run.run_id for run in service.comparable(hybrid) if run.state not in ENDED][::-1]
+        hybrid = service.submit(asked, base)
+        before = {run.run_id for run in service.runs()}
+        waiting = [hybrid, *(service.start_baseline(hybrid, mode) for mode in BASELINES)]
+        ours = [run_id for run_id in waiting if run_id == hybrid or run_id not in before]
     else:
         queued = [
             (mode, service.submit_arm(asked, base, mode)) for repeat in range(repeats) for mode in arm_order(repeat)
         ]
-        waiting = [run_id for _, run_id in queued]
+        waiting = ours = [run_id for _, run_id in queued]
         hybrid = next(run_id for mode, run_id in reversed(queued) if mode == HYBRID)
     service.start_supervisor()
     try:
@@ -98,7 +100,7 @@ def _train_arms(
             terminal.follow(service, run_id, quiet=quiet)
     except KeyboardInterrupt:
         terminal.err.print("Stopping; what was learnt is kept.")
-        _stop(service, waiting)
+        _stop(service, ours)
         return hybrid, True
     return hybrid, False
 

@@ -56,6 +56,8 @@ class Arm:
 
     mode: Mode
     run_ids: tuple[str, ...]
+    threads: int | None = None
+    """Of each process."""
     memory_bytes: Spread | None
     """Peak of all processes of the arm at one instant."""
     memory_source: str | None

@@ -1,7 +1,7 @@
 """What people can see of runs, alone and against each other. The service is the door to it."""
 
 from unifiednn_core.baselines import verdict
-from unifiednn_core.baselines.fingerprint import fingerprint, machine
+from unifiednn_core.baselines.fingerprint import asked_sha256
 from unifiednn_core.comparison_views import Comparison
 from unifiednn_core.control import Control
 from unifiednn_core.errors import NotFound
@@ -54,9 +54,9 @@ class Observing(Control):
         of = views[run_id] if run.mode == HYBRID else next((v for v in views.values() if v.mode == HYBRID), None)
         if of is None:
             raise NotFound(f"Run '{run_id}' is a baseline of no hybrid that is here. Train the same spec as a hybrid.")
-        now = {other.id: current_fingerprint(other) for other, _ in peers}
-        oldest_first = list(views.values())[::-1]
-        return verdict.compare(oldest_first, of, lambda view: now[view.run_id], machine(run.device))
+        steered = {other.id for other, _ in peers if self._steered(other)}
+        measured_on = next(other for other, _ in peers if other.id == of.run_id).environment.get("measured_on", {})
+        return verdict.compare(list(views.values())[::-1], of, lambda view: view.run_id in steered, measured_on)
 
     def comparison_document(self, run_id: str) -> dict[str, object]:
         """The document that `unifiednn compare --json` prints."""
@@ -88,7 +88,7 @@ class Observing(Control):
             if other.id == run.id or (run.fingerprint and other.fingerprint == run.fingerprint)
         ]
 
-
-def current_fingerprint(run: RunRow) -> str:
-    """Fingerprint of a run as it, the machine and the versions stand now."""
-    return fingerprint(RunSpec.model_validate(run.spec), run.device, run.threads or 1)
+    def _steered(self, run: RunRow) -> bool:
+        """Whether people changed a run after it was submitted, or had it do more than train."""
+        asked = run.environment.get("asked_sha256")
+        return asked != asked_sha256(RunSpec.model_validate(run.spec)) or self._store.commands.steered(run.id)

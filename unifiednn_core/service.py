@@ -10,7 +10,7 @@ from pathlib import Path
 from unifiednn_core import submission
 from unifiednn_core.architectures import registry as architectures
 from unifiednn_core.baselines.arms import as_baseline
-from unifiednn_core.baselines.fingerprint import fingerprint
+from unifiednn_core.baselines.fingerprint import asked_sha256, fingerprint, machine
 from unifiednn_core.clock import Clock, RealClock
 from unifiednn_core.comparison_views import BASELINES, Mode
 from unifiednn_core.durable import copy_into
@@ -19,7 +19,7 @@ from unifiednn_core.home import Home
 from unifiednn_core.intake import client
 from unifiednn_core.intake.report import CheckReport, FileReport
 from unifiednn_core.lifecycle import ENDED, State
-from unifiednn_core.observing import Observing, current_fingerprint
+from unifiednn_core.observing import Observing
 from unifiednn_core.presentation import runs as present
 from unifiednn_core.runtime.launchers import Launcher, LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor, default_threads
@@ -34,6 +34,9 @@ __all__ = ["CheckReport", "FileReport", "PolicyCard", "Service"]
 
 SAMPLES = Path(__file__).parent.parent / "sample_models"
 SAMPLES_PATIENCE_S = 300
+
+
+_SPOILED = {State.STOPPING, *ENDED - {State.COMPLETED}}
 
 
 class Service(Observing):
@@ -179,7 +182,7 @@ class Service(Observing):
         """
         _require_baseline(mode)
         run, rows = self._store.runs.get(run_id)
-        if current_fingerprint(run) != run.fingerprint:
+        if fingerprint(RunSpec.model_validate(run.spec), run.device, run.threads or 1) != run.fingerprint:
             raise BadInput.of(
                 "Changed since",
                 field=run_id,
@@ -263,14 +266,15 @@ class Service(Observing):
             threads=threads,
             prediction={} if found is None else found.document,
             created_at_s=self._clock.utc_s(),
-            environment={"files": files},
+            environment={"files": files, "asked_sha256": asked_sha256(resolved), "measured_on": machine(slot)},
         )
         return run, [submission.submodel_row(run.id, place, spec, report) for place in range(len(spec.submodels))]
 
     def _usable_baseline(self, run: RunRow, mode: Mode) -> str | None:
         """Id of an equal baseline that is finished, trains or waits, the newest."""
-        for other, _ in self._equals(run):
-            if other.mode == mode and (State(other.state) is State.COMPLETED or State(other.state) not in ENDED):
+        for other, parts in self._equals(run):
+            states = {State(other.state), *(State(part.state) for part in parts)}
+            if other.mode == mode and (states == {State.COMPLETED} or not states & _SPOILED):
                 return other.id
         return None
 

@@ -30,9 +30,13 @@ def follow(service: Service, run_id: str, quiet: bool) -> RunView:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
         bars: dict[str, TaskID] = {}
+        waits_for: str | None = None
         told_until_s = max((event.at_s for event in service.observe(run_id).events), default=0.0)
         while True:
             view = service.observe(run_id)
+            if view.waits_for is not None and waits_for is None:
+                err.print(f"It waits for {view.waits_for.rstrip('.')}.", markup=False, highlight=False, soft_wrap=True)
+            waits_for = view.waits_for
             if not quiet:
                 told_until_s = _print_news(view, told_until_s)
             for part in view.submodels:

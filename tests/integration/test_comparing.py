@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from unifiednn_core.baselines import fingerprint as fingerprint_module
 from unifiednn_core.errors import BadInput, NotFound
 from unifiednn_core.home import Home
 from unifiednn_core.lifecycle import Event, State
@@ -50,6 +51,8 @@ def test_an_equal_baseline_is_taken_instead_of_a_new_one(idle: Service, spec: Ru
     run_id = idle.submit(spec)
     baseline = idle.start_baseline(run_id, "concurrent")
     assert idle.start_baseline(run_id, "concurrent") == baseline
+    for part in idle._store.runs.get(baseline)[1]:
+        idle._store.runs._record(baseline, part.name, {"state": State.COMPLETED.value})
     complete(idle, baseline)
     other_policy = spec.model_copy(update={"policy": PolicySpec(name="fcfs"), "name": "another name"})
     again = idle.submit(other_policy, baselines=("concurrent",))
@@ -64,6 +67,32 @@ def test_a_failed_baseline_is_run_again(idle: Service, spec: RunSpec) -> None:
     baseline = idle.start_baseline(run_id, "concurrent")
     idle._store.runs.update(baseline, state=State.FAILED.value)
     assert idle.start_baseline(run_id, "concurrent") != baseline
+
+
+@pytest.mark.parametrize("state", [State.STOPPED, State.FAILED, State.STOPPING])
+def test_a_baseline_that_lacks_a_sub_model_is_run_again(idle: Service, spec: RunSpec, state: State) -> None:
+    run_id = idle.submit(spec)
+    baseline = idle.start_baseline(run_id, "concurrent")
+    _, parts = idle._store.runs.get(baseline)
+    for part in parts:
+        idle._store.runs._record(baseline, part.name, {"state": State.COMPLETED.value})
+    complete(idle, baseline)
+    assert idle.start_baseline(run_id, "concurrent") == baseline
+    idle._store.runs._record(baseline, "resnet", {"state": state.value})
+    assert idle.start_baseline(run_id, "concurrent") != baseline
+
+
+def test_a_verdict_outlives_the_machine_that_it_was_measured_on(
+    idle: Service, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = idle.submit(spec, baselines=("concurrent",))
+    measured_on = idle.comparison(run_id).environment
+    monkeypatch.setattr(fingerprint_module, "version", lambda name: "another")
+    found = idle.comparison(run_id)
+    assert found.environment == measured_on
+    assert not any("changed" in str(verdict.withheld_because) for verdict in found.verdicts.values())
+    with pytest.raises(BadInput, match="Submit it again"):
+        idle.start_baseline(run_id, "sequential")
 
 
 def test_another_training_asks_for_another_baseline(idle: Service, spec: RunSpec) -> None:

@@ -7,6 +7,7 @@ from unifiednn_core.lifecycle import State
 from unifiednn_core.store.schema import RunRow, SubModelRow
 
 _SAME_TRAINING = ("name", "device", "fingerprint", "spec", "threads", "prediction")
+_SAME_FACTS = ("files", "asked_sha256", "measured_on")
 _SAME_SUBMODEL = ("name", "arrival", "priority", "model_format", "parameters", "epochs", "steps_total", "memory_key")
 
 
@@ -20,7 +21,7 @@ def as_baseline(
         state=State.QUEUED.value,
         mode=mode,
         created_at_s=now_s,
-        environment={"files": run.environment["files"]},
+        environment={key: run.environment[key] for key in _SAME_FACTS},
     )
     parts = [
         SubModelRow(

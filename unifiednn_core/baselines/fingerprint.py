@@ -29,18 +29,21 @@ _VERSIONS = ("unifiednn", "torch", "numpy", "safetensors")
 
 
 def fingerprint(spec: RunSpec, slot: str, threads: int) -> str:
-    """SHA-256 over what is trained, on what, and with what.
+    """SHA-256 over what is trained, on what, and with what; `slot` is the device that the run holds."""
+    return _sha256({"asked": asked_sha256(spec), "slot": slot, "threads": threads, "machine": machine(slot)})
 
-    `spec` names its files by content, `slot` is the device that the run holds. Order and names of sub-models count:
-    a sequential baseline trains them in that order.
+
+def asked_sha256(spec: RunSpec) -> str:
+    """SHA-256 over what is trained, wherever that is. `spec` names its files by content.
+
+    Order and names of sub-models count: a sequential baseline trains them in that order.
     """
     asked = spec.model_dump(mode="json", exclude=_OF_THE_RUN)
     for written, part in zip(asked["submodels"], spec.submodels, strict=True):
         for name in _OF_A_SUBMODEL:
             written.pop(name)
         written["hyperparameters"]["seed"] = spec.seed_of(part)
-    document = {"asked": asked, "slot": slot, "threads": threads, "machine": machine(slot)}
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    return _sha256(asked)
 
 
 def machine(slot: str) -> dict[str, object]:
@@ -55,6 +58,10 @@ def machine(slot: str) -> dict[str, object]:
         **{name: version(name) for name in _VERSIONS},
     }
     return facts | (_gpu(int(slot.removeprefix("cuda:"))) if slot.startswith("cuda:") else {})
+
+
+def _sha256(document: object) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _cpu_name() -> str:

@@ -1,6 +1,6 @@
 """The hybrid against its baselines: arms from runs, ratios from arms, and why a verdict is withheld. Pure functions."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from unifiednn_core.comparison_views import BASELINES, Arm, ArmSubModel, Comparison, Mode, Spread, Verdict
 from unifiednn_core.lifecycle import ENDED, State
@@ -12,25 +12,32 @@ HYBRID: Mode = "hybrid"
 
 
 def compare(
-    runs: Sequence[RunView], of: RunView, current: Callable[[RunView], str], environment: dict[str, object]
+    runs: Sequence[RunView], of: RunView, steered: Callable[[RunView], bool], environment: dict[str, object]
 ) -> Comparison:
     """Compare `of`, a hybrid, with all baselines among `runs`, which have its fingerprint, oldest first.
 
-    Its arm are all hybrids of the same policy; `current` tells the fingerprint of a run as it stands now, which differs
-    where somebody changed the run while it trained.
+    Its arm are all hybrids that train in the same way; `steered` tells whether somebody changed a run while it trained.
+    Of arms with several repeats equally many are taken, the last ones, so that each ratio has its pair.
     """
-    peers = [run for run in runs if run.mode == HYBRID and run.policy_text == of.policy_text]
-    hybrid = _hybrid_arm(peers, of, current)
-    baselines = {}
+    peers = [run for run in runs if run.mode == HYBRID and _way(run) == _way(of)]
+    by_mode = {HYBRID: _repeats(peers, steered)}
+    if of not in by_mode[HYBRID]:  # not clean: it stands alone, with its problem
+        by_mode[HYBRID] = [of]
     for mode in BASELINES:
         found = [run for run in runs if run.mode == mode]
         if found:
-            clean = [run for run in found if _problem(run, current) is None]
-            baselines[mode] = _arm(mode, clean or found[-1:], current)
+            by_mode[mode] = _repeats(found, steered) or found[-1:]
+    count = min((len(repeats) for repeats in by_mode.values() if len(repeats) > 1), default=1)
+    if of in by_mode[HYBRID][:-count]:
+        by_mode[HYBRID].remove(of)
+        by_mode[HYBRID].append(of)
+    arms = {mode: _arm(mode, repeats[-count:], steered) for mode, repeats in by_mode.items()}
+    hybrid, baselines = arms[HYBRID], {mode: arms[mode] for mode in BASELINES if mode in arms}
     verdicts = {}
     for mode in BASELINES:
         repeats = [*peers, *(run for run in runs if run.mode == mode)]
-        verdicts[mode] = _verdict(mode, hybrid, baselines.get(mode), _left_out(repeats, hybrid, baselines.get(mode)))
+        left_out = _left_out(repeats, hybrid, baselines.get(mode))
+        verdicts[mode] = _verdict(mode, hybrid, baselines.get(mode), left_out, environment)
     return Comparison(
         run_id=of.run_id,
         name=of.name,
@@ -42,13 +49,17 @@ def compare(
     )
 
 
-def _hybrid_arm(peers: Sequence[RunView], of: RunView, current: Callable[[RunView], str]) -> Arm:
-    """All clean repeats where `of` is one of them; otherwise `of` alone, with its problem."""
-    clean = [run for run in peers if _problem(run, current) is None]
-    return _arm(HYBRID, clean if of.run_id in {run.run_id for run in clean} else [of], current)
+def _way(run: RunView) -> tuple[object, ...]:
+    """What steers a hybrid beside what it trains."""
+    return run.policy_text, run.checkpoint_text, tuple((part.name, part.priority) for part in run.submodels)
 
 
-def _problem(run: RunView, current: Callable[[RunView], str]) -> str | None:
+def _repeats(runs: Sequence[RunView], steered: Callable[[RunView], bool]) -> list[RunView]:
+    """Runs whose figures can be compared."""
+    return [run for run in runs if _problem(run, steered) is None]
+
+
+def _problem(run: RunView, steered: Callable[[RunView], bool]) -> str | None:
     """Why the figures of a run cannot be compared."""
     if run.state not in ENDED:
         return f"{run.mode} run {run.run_id} is {run.state.value}; its figures are there when it has ended"
@@ -64,13 +75,13 @@ def _problem(run: RunView, current: Callable[[RunView], str]) -> str | None:
         return f"a sub-model of {run.mode} run {run.run_id} was paused; its times are not those of one piece"
     if any(part.redone_steps or part.attempt > 1 for part in run.submodels):
         return f"a sub-model of {run.mode} run {run.run_id} was retried; its times are not those of one piece"
-    if current(run) != run.fingerprint:
+    if steered(run):
         return f"{run.mode} run {run.run_id} was changed while it trained; submit it again to compare it"
     return None
 
 
-def _arm(mode: Mode, runs: Sequence[RunView], current: Callable[[RunView], str]) -> Arm:
-    problem = next((found for run in runs if (found := _problem(run, current)) is not None), None)
+def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]) -> Arm:
+    problem = next((found for run in runs if (found := _problem(run, steered)) is not None), None)
     parts = tuple(_arm_submodel(name, runs) for name in (part.name for part in runs[0].submodels))
     differing = [part.name for part in parts if len(set(part.state_sha256)) > 1]
     if problem is None and differing:
@@ -79,6 +90,7 @@ def _arm(mode: Mode, runs: Sequence[RunView], current: Callable[[RunView], str])
     return Arm(
         mode=mode,
         run_ids=tuple(run.run_id for run in runs),
+        threads=runs[-1].threads,
         memory_bytes=_spread(run.peak_memory_bytes for run in runs) if len(sources) == 1 else None,
         memory_source=sources.pop() if len(sources) == 1 else None,
         makespan_s=_spread(makespan_s(run) for run in runs),
@@ -134,7 +146,9 @@ def _wait_s(run: RunView, part: SubModelView) -> float | None:
     return None if turnaround is None else max(0.0, turnaround - part.service_s)
 
 
-def _verdict(mode: Mode, hybrid: Arm, baseline: Arm | None, notes: tuple[str, ...]) -> Verdict:
+def _verdict(
+    mode: Mode, hybrid: Arm, baseline: Arm | None, notes: tuple[str, ...], environment: Mapping[str, object]
+) -> Verdict:
     withheld = _withheld(mode, hybrid, baseline)
     same = None if baseline is None else _identical(hybrid, baseline)
     if withheld is None and same is False:
@@ -167,7 +181,7 @@ def _verdict(mode: Mode, hybrid: Arm, baseline: Arm | None, notes: tuple[str, ..
         gpu_seconds_ratio=ratios["GPU seconds"],
         identical_weights=same,
         withheld_because=None,
-        notes=(*notes, *_cautions(ratios, hybrid, baseline)),
+        notes=(*notes, *_cautions(ratios, hybrid, baseline, environment)),
     )
 
 
@@ -190,7 +204,9 @@ def _identical(hybrid: Arm, baseline: Arm) -> bool | None:
     return None if any(None in found for found in hashes) else all(len(found) == 1 for found in hashes)
 
 
-def _cautions(ratios: dict[str, Spread | None], hybrid: Arm, baseline: Arm) -> Iterable[str]:
+def _cautions(
+    ratios: Mapping[str, Spread | None], hybrid: Arm, baseline: Arm, environment: Mapping[str, object]
+) -> Iterable[str]:
     for name, ratio in ratios.items():
         if ratio is not None and len(ratio.values) > 1 and ratio.low < 1 < ratio.high:
             yield f"{name}: some repeats are above 1 and some below, so there is no clear difference"
@@ -199,6 +215,18 @@ def _cautions(ratios: dict[str, Spread | None], hybrid: Arm, baseline: Arm) -> I
             if spread is not None and spread.high - spread.low > WIDE * spread.median:
                 wide = (spread.high - spread.low) / spread.median
                 yield f"{name} of the {arm.mode} repeats differs by {100 * wide:.0f} % of its median"
+    if baseline.mode == "concurrent":
+        yield from _unfair(hybrid, environment)
+
+
+def _unfair(hybrid: Arm, environment: Mapping[str, object]) -> Iterable[str]:
+    """What makes a concurrent baseline look worse than it has to."""
+    count, threads, cores = len(hybrid.submodels), hybrid.threads, environment.get("cores")
+    if isinstance(cores, int) and threads is not None and count > 1 and threads > max(1, cores // count):
+        even = max(1, cores // count)
+        yield f"{count} processes of {threads} threads share {cores} cores: an even fight has {even} a process"
+    if hybrid.memory_source == "process RSS":
+        yield "memory is the resident size: libraries that processes share count once for each of them"
 
 
 def _left_out(repeats: Iterable[RunView], hybrid: Arm, baseline: Arm | None) -> tuple[str, ...]:
@@ -212,12 +240,11 @@ def _left_out(repeats: Iterable[RunView], hybrid: Arm, baseline: Arm | None) -> 
 
 
 def _ratio(ours: Spread | None, theirs: Spread | None) -> Spread | None:
-    """Repeat by repeat; a single value stands against all repeats of the other, else the last ones are paired."""
+    """Repeat by repeat; a single value stands against all repeats of the other."""
     if ours is None or theirs is None or min(theirs.values) <= 0:
         return None
-    a, b = ours.values, theirs.values
-    count = max(len(a), len(b)) if 1 in (len(a), len(b)) else min(len(a), len(b))
-    a, b = (values * count if len(values) == 1 else values[-count:] for values in (a, b))
+    count = max(len(ours.values), len(theirs.values))
+    a, b = (spread.values * count if len(spread.values) == 1 else spread.values for spread in (ours, theirs))
     return Spread(tuple(x / y for x, y in zip(a, b, strict=True)))
 
 

@@ -1,6 +1,7 @@
 """How much memory a device has, and how much of it is free, told without loading torch."""
 
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -26,7 +27,7 @@ UNKNOWN = Budget(None, None)
 def slot(device: str) -> str:
     """Device that a spec's `auto`, `cpu`, `cuda` or `cuda:N` stands for on this machine."""
     if device == "auto":
-        return "cuda:0" if gpu_count() else "cpu"
+        return "cuda:0" if gpu_count() and not version("torch").endswith("+cpu") else "cpu"
     return "cuda:0" if device == "cuda" else device
 
 

@@ -9,6 +9,7 @@ import torch
 from unifiednn_core.clock import Clock
 from unifiednn_core.errors import IllegalTransition
 from unifiednn_core.lifecycle import Event
+from unifiednn_core.memory.samplers import NVML_DEVICE, NVML_PROCESS
 from unifiednn_core.runtime.gauge import Gauge, Reading
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import SubModelRow
@@ -222,7 +223,8 @@ class Recorder:
 
     def _raise_peak(self, submodel: str, start_s: float, end_s: float, peak_bytes: int | None = None) -> None:
         """Peak of a stretch: the samples that fall into it, and what the turn's own meter saw between them."""
-        sampled = [size_bytes for at_s, size_bytes in self._samples if start_s <= at_s <= end_s]
+        on_gpu = self._source in (NVML_PROCESS, NVML_DEVICE)  # there samples are of all, the meter of this one alone
+        sampled = [] if on_gpu else [size for at_s, size in self._samples if start_s <= at_s <= end_s]
         metered = [] if peak_bytes is None else [peak_bytes - self._shared_bytes]
         track = self._tracks[submodel]
         peak = max((*sampled, *metered, track.peak_bytes))

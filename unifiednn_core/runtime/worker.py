@@ -79,6 +79,7 @@ class Worker:
             standings={submodel.name: standing for submodel, standing in taken},
             checkpoint=spec.checkpoint,
             mark=self._at_work.mark,
+            empties=True,
             elapsed_s=self._elapsed_s(run.started_at_s, max(last_turns.values(), default=0.0)),
         )
         self._ledger.attach(self._engine)
@@ -110,10 +111,12 @@ class Worker:
                     self._carry_orders()
                 resting = not self._thread.is_alive()  # asked before its last reports are read
                 self._ledger.write_down()
-                code = self._outcome(resting=resting and self._ledger.idle, leaving=leaving)
+                rests = resting and self._ledger.idle
+                if rests:  # before the run ends in the store, where somebody may wait for its figures
+                    self._sum_up()
+                code = self._outcome(resting=rests, leaving=leaving)
                 if code is not None:
                     self._at_work.clear()
-                    self._sum_up()
                     return code
             except OperationalError:  # a full disk or a locked store: nothing is dropped, the next turn tries again
                 traceback.print_exc()

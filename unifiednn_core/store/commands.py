@@ -40,6 +40,7 @@ EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.ORDER, Verb.POLICY, Verb.ADD
 OF_A_BASELINE = frozenset({Verb.STOP, Verb.DISCARD, Verb.RESUME})
 # What only a worker can do, because it has to do with weights or checkpoints.
 _NEEDS_WORKER = frozenset({Verb.SAVE, Verb.STOP, Verb.DISCARD, Verb.RETRY})
+_STEERING = EDITS | {Verb.PAUSE, Verb.RESUME, Verb.SAVE, Verb.RETRY}
 _OPEN = CommandRow.applied_at_s.is_(None)
 
 
@@ -86,6 +87,12 @@ class Commands:
             failpoints.passing("command.before_acknowledgement")
         failpoints.passing("command.after_acknowledgement")
         return state
+
+    def steered(self, run_id: str) -> bool:
+        """Whether anything was asked of a run that changes how long it takes."""
+        of_run = (CommandRow.run_id == run_id) & CommandRow.verb.in_([verb.value for verb in _STEERING])
+        with self._database.read() as session:
+            return session.scalar(select(CommandRow.id).where(of_run).limit(1)) is not None
 
     def open(self, run_id: str) -> list[Command]:
         """Orders that have not taken effect yet, oldest first."""
@@ -195,6 +202,8 @@ class Commands:
         state = State.QUEUED
         for name in names:
             state = self._runs.transition_in(session, run.id, name, Event.RETRY)
+            if arguments.get("hyperparameters"):  # it will need another amount of memory than the key stands for
+                submodel_of(session, run.id, name).memory_key = ""
         run.spec = _with_hyperparameters(run.spec, names, arguments.get("hyperparameters", {}))
         if State(run.state) is State.FAILED:
             self._runs.transition_in(session, run.id, None, Event.RETRY)

@@ -47,12 +47,15 @@ class Engine(Obedience):
         checkpoint: CheckpointSpec | None = None,
         elapsed_s: float = 0.0,
         mark: Callable[[str, str], object] = lambda name, doing: None,
+        empties: bool = False,
     ):
         """`submodels` come in order of arrival; `standings` says where those stand that were trained before,
         `elapsed_s` how long ago their run began. Without `checkpoint` nothing is captured unless somebody asks.
-        `mark` is told before each step whose it is, and which.
+        `mark` is told before each step whose it is, and which. With `empties` the memory of an ended sub-model is freed
+        at once, even where somebody still holds its module.
         """
         self._hybrid, self._policy, self._device, self._threads = hybrid, policy, device, threads
+        self._empties = empties
         self._report, self._mark, self._clock = report, mark, clock or RealClock()
         self._started_s = self._clock.monotonic_s() - elapsed_s
         self._roster = Roster(submodels, standings or {}, self.now_s())
@@ -116,6 +119,7 @@ class Engine(Obedience):
     def run(self) -> None:
         """Train until every sub-model has ended, or an order says to leave."""
         devices.use_exact_profile(self._device, self._threads)
+        self._meter.pass_over()
         with preserved(self._device):
             while self._turn():
                 pass
@@ -140,6 +144,7 @@ class Engine(Obedience):
             self._grant(*self._choose())
         else:
             self._woken.wait()
+            self._meter.pass_over()
         return True
 
     def _end_finished(self) -> None:
@@ -253,7 +258,7 @@ class Engine(Obedience):
         self._roster.remove(name)
         self._hybrid.remove(name)
         self._report(Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
-        submodel.release()
+        submodel.release(empty=self._empties)
         self._left_something = True
 
     # -- between two steps

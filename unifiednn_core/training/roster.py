@@ -45,7 +45,7 @@ class Roster:
         A decision that cannot be enacted is refused, which the last value says, and the first in line goes instead.
         """
         runnable = self.runnable
-        decision = policy.decide(View(tuple(job_view(job, now_s) for job in runnable), now_s))
+        decision = policy.decide(View(tuple([job_view(job, now_s) for job in runnable]), now_s))
         for job in runnable:
             if job.submodel.name == decision.job:
                 return job, decision, False

@@ -215,15 +215,16 @@ class SubModel:
             if self._test is not None:
                 self._test.park()
 
-    def release(self) -> None:
-        """Let go of data sets, weights and the optimizer's state, for good.
+    def release(self, *, empty: bool = False) -> None:
+        """Let go of the data sets, for good; with `empty` also of weights and optimizer state, whoever holds them.
 
         Networks and optimizers hold themselves in circles (an fx graph its module, an LR scheduler the step of its
-        optimizer); only emptying them frees their memory at once.
+        optimizer), so their memory would wait for the garbage collector.
         """
-        for tensor in (*self.part.module.parameters(), *self.part.module.buffers()):
-            tensor.data = tensor.data.new_empty(0)
-        self.part.optimizer.state.clear()
+        if empty:
+            for tensor in (*self.part.module.parameters(), *self.part.module.buffers()):
+                tensor.data = tensor.data.new_empty(0)
+            self.part.optimizer.state.clear()
         self._train.release()
         if self._test is not None:
             self._test.release()

@@ -44,7 +44,7 @@ class _Base:
 
 
 class TurnMeter:
-    """Memory and CPU time since `begin`. The engine's thread measures, any thread can read.
+    """Memory since `begin`, and CPU time since the turn before. The engine's thread measures, any thread can read.
 
     On a GPU memory is what torch has allocated there. On the host it is what the process has resident, as the kernel
     counts it. Asking adds 40 us to a turn (measured on Linux 6.18), so of short turns each sub-model has at most four
@@ -58,7 +58,7 @@ class TurnMeter:
         self._measured_at_s: dict[str, float] = {}
         self._transient_bytes: dict[str, int] = {}
         self._submodel = ""
-        self._cpu_began_s = 0.0
+        self._cpu_began_s = time.process_time()
         self._files = _proc_files(os.getpid()) if device.type == "cpu" else None
 
     def begin(self, submodel: str, now_s: float) -> None:
@@ -67,7 +67,7 @@ class TurnMeter:
         Before the first turn of a sub-model, what others left in reserve is given back: its first steps would be given
         that memory, and seem to need none.
         """
-        self._cpu_began_s, self._submodel = time.process_time(), submodel
+        self._submodel = submodel
         last_s = self._measured_at_s.get(submodel)
         self._measures = last_s is None or now_s - last_s >= _REST_S
         if not self._measures:
@@ -92,8 +92,12 @@ class TurnMeter:
         if transient_bytes is not None:
             self._transient_bytes[self._submodel] = max(transient_bytes, self._transient_bytes.get(self._submodel, 0))
         self._base, self._measures = None, False
-        peak_bytes = None if usage is None else usage.peak_bytes
-        return Cost(peak_bytes, transient_bytes, time.process_time() - self._cpu_began_s)
+        cpu_began_s, self._cpu_began_s = self._cpu_began_s, time.process_time()
+        return Cost(None if usage is None else usage.peak_bytes, transient_bytes, self._cpu_began_s - cpu_began_s)
+
+    def pass_over(self) -> None:
+        """Say that the CPU time since the last turn was spent on none."""
+        self._cpu_began_s = time.process_time()
 
     def transient_bytes(self, submodel: str, footprint: Footprint) -> int | None:
         """Most that a sub-model took for a while, in this turn or one before; None where unknown."""

@@ -69,8 +69,8 @@ def run(run_id: str, mode: str = "hybrid", ends_s: tuple[float, ...] = (4.0, 10.
     return replace(plain, **changes)
 
 
-def comparison(*runs: RunView, of: int = 0, changed: tuple[str, ...] = ()) -> Comparison:
-    return compare(runs, runs[of], lambda view: "other" if view.run_id in changed else view.fingerprint, {})
+def comparison(*runs: RunView, of: int = 0, changed: tuple[str, ...] = (), **machine: object) -> Comparison:
+    return compare(runs, runs[of], lambda view: view.run_id in changed, machine)
 
 
 def with_part(view: RunView, **changes: Any) -> RunView:
@@ -195,11 +195,41 @@ sizes = st.lists(st.integers(1, 10**12), min_size=1, max_size=5)
 
 
 @given(sizes, sizes)
-def test_there_is_one_ratio_for_each_pair_of_repeats(ours: list[int], theirs: list[int]) -> None:
+def test_each_ratio_has_its_pair_and_the_figures_shown_are_those_of_the_pairs(
+    ours: list[int], theirs: list[int]
+) -> None:
     hybrids = [run(f"h{at}", peak_memory_bytes=size) for at, size in enumerate(ours)]
     baselines = [run(f"c{at}", "concurrent", peak_memory_bytes=size) for at, size in enumerate(theirs)]
-    ratio = comparison(*hybrids, *baselines).verdicts["concurrent"].memory_ratio
+    found = comparison(*hybrids, *baselines, of=len(ours) - 1)
+    ratio, arms = found.verdicts["concurrent"].memory_ratio, (found.hybrid, found.baselines["concurrent"])
+    count = max(len(ours), len(theirs)) if 1 in (len(ours), len(theirs)) else min(len(ours), len(theirs))
+    shown = [arm.memory_bytes.values if arm.memory_bytes is not None else () for arm in arms]
+    assert shown == [tuple(ours[-count:]), tuple(theirs[-count:])]
     assert ratio is not None
-    paired = max(len(ours), len(theirs)) if 1 in (len(ours), len(theirs)) else min(len(ours), len(theirs))
-    assert len(ratio.values) == paired
-    assert min(ours) / max(theirs) <= ratio.low <= ratio.median <= ratio.high <= max(ours) / min(theirs)
+    a, b = (values * count if len(values) == 1 else values for values in shown)
+    assert ratio.values == tuple(x / y for x, y in zip(a, b, strict=True))
+
+
+def test_the_run_that_was_asked_about_is_always_among_the_repeats() -> None:
+    hybrids = [run(f"h{at}") for at in range(4)]
+    found = comparison(*hybrids, run("c0", "concurrent"), run("c1", "concurrent"), of=0)
+    assert found.hybrid.run_ids == ("h3", "h0")
+    assert "hybrid run h1 (completed) is left out" in found.verdicts["concurrent"].notes
+
+
+def test_hybrids_that_are_steered_in_another_way_are_no_repeats() -> None:
+    for other in (run("h2", checkpoint_text="every step"), with_part(run("h2"), priority=3)):
+        assert comparison(HYBRID, other, CONCURRENT).hybrid.run_ids == ("h",)
+
+
+def test_an_uneven_fight_is_said() -> None:
+    wide = [replace(view, threads=4) for view in (HYBRID, CONCURRENT)]
+    [note] = comparison(*wide, cores=4).verdicts["concurrent"].notes
+    assert note == "2 processes of 4 threads share 4 cores: an even fight has 2 a process"
+    assert comparison(*wide, cores=8).verdicts["concurrent"].notes == ()
+    assert comparison(HYBRID, CONCURRENT, cores=1).verdicts["concurrent"].notes == ()
+
+
+def test_resident_sizes_are_said_to_count_libraries_twice() -> None:
+    both = [replace(view, memory_source="process RSS") for view in (HYBRID, CONCURRENT)]
+    assert any("resident size" in note for note in comparison(*both).verdicts["concurrent"].notes)

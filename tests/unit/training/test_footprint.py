@@ -78,7 +78,9 @@ def test_the_tensors_of_an_ended_sub_model_are_free_before_the_next_one_steps() 
         networks = [
             ("plain", submodel_spec(name, lr_scheduler={"name": "step", "args": {"step_size": 1}})) for name in "ab"
         ]
-        session = Session(networks, FirstComeFirstServed(), look).run()
+        session = Session(networks, FirstComeFirstServed(), look)
+        session.engine._empties = True  # as that of a worker
+        session.run()
     finally:
         gc.enable()
     of_a = sum(isinstance(report, Stepped) and report.submodel == "a" for report in session.reports)
