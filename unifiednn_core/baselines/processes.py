@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unifiednn_core.clock import Clock
+from unifiednn_core.runtime.launchers import training_environment
 
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # unit of ru_maxrss
 
@@ -88,18 +89,12 @@ def start(name: str, job: Path, log: Path, threads: int, inbox: "queue.SimpleQue
 
     A script ends with the thread that started it, so this is for the main thread.
     """
-    environment = dict(
-        os.environ,
-        OMP_NUM_THREADS=str(threads),
-        CUBLAS_WORKSPACE_CONFIG=":4096:8",  # both as for hybrids (runtime/launchers.py)
-        CUDA_DEVICE_ORDER="PCI_BUS_ID",
-    )
     with log.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", SCRIPT, str(job)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=file,
-            env=environment,
+            env=training_environment(threads),
         )
     return Process(name, process, inbox, clock)
