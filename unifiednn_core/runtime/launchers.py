@@ -13,10 +13,6 @@ from unifiednn_core.store.schema import HYBRID
 WORKERS = {HYBRID: "unifiednn_core.runtime.worker"}
 BASELINES = "unifiednn_core.baselines.conductor"
 
-# A hybrid trains in a thread of its own, for which glibc keeps a second heap: steps took up to a quarter longer there than
-# in the one thread of a script, with 20 to 40 MiB more. With one heap both are alike. What the operator has set stays.
-_MALLOC = {"MALLOC_ARENA_MAX": "1"}
-
 
 class Launcher(Protocol):
     """Starts workers, and tells when one that it started has ended."""
@@ -41,7 +37,6 @@ class Launcher(Protocol):
 def training_environment(threads: int) -> dict[str, str]:
     """Environment of a process that trains, whether a hybrid or one script of a baseline."""
     return {
-        **_MALLOC,
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # repeatable matrix products; must be set before CUDA starts
