@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unifiednn_core import submission
 from unifiednn_core.architectures import registry as architectures
-from unifiednn_core.baselines.arms import as_baseline
+from unifiednn_core.baselines.arms import as_baseline, is_whole
 from unifiednn_core.baselines.fingerprint import asked_sha256, fingerprint, machine
 from unifiednn_core.clock import Clock, RealClock
 from unifiednn_core.comparison_views import BASELINES, Mode
@@ -18,7 +18,7 @@ from unifiednn_core.errors import BadInput, NotFound, SamplesFailed
 from unifiednn_core.home import Home
 from unifiednn_core.intake import client
 from unifiednn_core.intake.report import CheckReport, FileReport
-from unifiednn_core.lifecycle import ENDED, State
+from unifiednn_core.lifecycle import State
 from unifiednn_core.observing import Observing
 from unifiednn_core.presentation import runs as present
 from unifiednn_core.runtime.launchers import Launcher, LocalLauncher
@@ -34,9 +34,6 @@ __all__ = ["CheckReport", "FileReport", "PolicyCard", "Service"]
 
 SAMPLES = Path(__file__).parent.parent / "sample_models"
 SAMPLES_PATIENCE_S = 300
-
-
-_SPOILED = {State.STOPPING, *ENDED - {State.COMPLETED}}
 
 
 class Service(Observing):
@@ -273,8 +270,7 @@ class Service(Observing):
     def _usable_baseline(self, run: RunRow, mode: Mode) -> str | None:
         """Id of an equal baseline that is finished, trains or waits, the newest."""
         for other, parts in self._equals(run):
-            states = {State(other.state), *(State(part.state) for part in parts)}
-            if other.mode == mode and (states == {State.COMPLETED} or not states & _SPOILED):
+            if other.mode == mode and is_whole(other, parts):
                 return other.id
         return None
 

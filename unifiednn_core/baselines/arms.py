@@ -1,14 +1,21 @@
-"""Rows of a run that trains the same as another one, in another way."""
+"""Rows of a run that trains the same as another one, in another way, and whether they can stand for it."""
 
 from collections.abc import Sequence
 
 from unifiednn_core.comparison_views import Mode
-from unifiednn_core.lifecycle import State
+from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.store.schema import RunRow, SubModelRow
 
 _SAME_TRAINING = ("name", "device", "fingerprint", "spec", "threads", "prediction")
 _SAME_FACTS = ("files", "asked_sha256", "measured_on")
 _SAME_SUBMODEL = ("name", "arrival", "priority", "model_format", "parameters", "epochs", "steps_total", "memory_key")
+_SPOILED = {State.STOPPING, *ENDED - {State.COMPLETED}}
+
+
+def is_whole(run: RunRow, rows: Sequence[SubModelRow]) -> bool:
+    """Whether a baseline is finished, trains or waits, with all its sub-models."""
+    states = {State(run.state), *(State(row.state) for row in rows)}
+    return states == {State.COMPLETED} or not states & _SPOILED
 
 
 def as_baseline(
