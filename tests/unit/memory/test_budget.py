@@ -52,8 +52,11 @@ def test_a_card_that_cannot_be_asked_is_unknown_and_nobody_waits_for_it() -> Non
 
 def test_devices_are_told_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "gpu_count", lambda: 2)
+    monkeypatch.setattr(budget, "version", lambda name: "2.13.0")
     assert [slot(name) for name in ("auto", "cuda", "cuda:1", "cpu")] == ["cuda:0", "cuda:0", "cuda:1", "cpu"]
     assert device_type("auto") == "cuda"
+    monkeypatch.setattr(budget, "version", lambda name: "2.13.0+cpu")  # which can use none of them
+    assert device_type("auto") == "cpu"
     monkeypatch.setattr(budget, "gpu_count", lambda: 0)
     assert device_type("auto") == "cpu"
 
