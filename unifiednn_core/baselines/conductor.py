@@ -19,10 +19,10 @@ from unifiednn_core.baselines.plan import Places, job_of
 from unifiednn_core.baselines.processes import Ended, Message, Said
 from unifiednn_core.baselines.scripts import Scripts
 from unifiednn_core.clock import Clock, RealClock
-from unifiednn_core.errors import UnifiedNNError
 from unifiednn_core.home import Home
 from unifiednn_core.lifecycle import ENDED, Event, State
 from unifiednn_core.runtime import liveness
+from unifiednn_core.runtime.giving_up import give_up
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
@@ -97,16 +97,6 @@ class Conductor:
                 self._scripts.stop(command.submodel, discard=command.verb is Verb.DISCARD)
 
 
-def fail(store: Store, run_id: str, error: Exception) -> None:
-    """Record that a baseline cannot be run at all."""
-    cause = str(error) if isinstance(error, UnifiedNNError) else f"{type(error).__name__}: {error}"
-    remedy = f"The log runs/{run_id}/worker.log in the home folder has the whole trace. Correct it, then retry."
-    for row in store.runs.get(run_id)[1]:
-        if State(row.state) not in ENDED:
-            store.runs.transition(run_id, row.name, Event.FAIL, cause=cause, remedy=remedy)
-    store.runs.transition(run_id, None, Event.FAIL, cause=cause, remedy=remedy)
-
-
 def conduct(home: Home, run_id: str, clock: Clock | None = None) -> int:
     """Be the worker of a baseline, in the main thread of a process that does nothing else; returns its exit code."""
     store = Store.open(home, clock)
@@ -120,7 +110,7 @@ def conduct(home: Home, run_id: str, clock: Clock | None = None) -> int:
         return FAILED
     except Exception as error:
         traceback.print_exc()
-        fail(store, run_id, error)
+        give_up(store, run_id, error)
         return FAILED
 
 

@@ -149,7 +149,7 @@ class GpuSampler:
         """Second version of the answer where there is one: the first counts what the driver reserves as used."""
         try:
             return self._nvml.nvmlDeviceGetMemoryInfo(self._handle, version=self._nvml.nvmlMemory_v2)
-        except Exception:
+        except Exception:  # an older driver, or an older library that knows no versions
             return self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
 
     def _listed(self) -> dict[int, int | None]:
@@ -184,7 +184,7 @@ def gpu_count(nvml: Any = pynvml) -> int:
     try:
         nvml.nvmlInit()
         return int(nvml.nvmlDeviceGetCount())
-    except Exception:
+    except Exception:  # no driver, no card, no rights: to us there is none
         return 0
 
 

@@ -19,7 +19,6 @@ from sqlalchemy.exc import OperationalError
 
 from unifiednn_core import failpoints
 from unifiednn_core.clock import Clock, RealClock
-from unifiednn_core.errors import UnifiedNNError
 from unifiednn_core.home import Home
 from unifiednn_core.hybrid.graph import to_dot
 from unifiednn_core.lifecycle import ENDED, Event, State
@@ -29,6 +28,7 @@ from unifiednn_core.runtime import liveness
 from unifiednn_core.runtime.assembly import Workbench, in_line
 from unifiednn_core.runtime.at_work import AtWork
 from unifiednn_core.runtime.gauge import Gauge
+from unifiednn_core.runtime.giving_up import give_up
 from unifiednn_core.runtime.ledger import Ledger
 from unifiednn_core.runtime.orders_of import joins, order_of
 from unifiednn_core.runtime.takeup import TakeUp
@@ -227,17 +227,6 @@ def launched_at_s(clock: Clock) -> float:
     return clock.utc_s() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
 
 
-def fail(store: Store, run_id: str, error: Exception) -> None:
-    """Record that a run cannot be trained at all."""
-    cause = str(error) if isinstance(error, UnifiedNNError) else f"{type(error).__name__}: {error}"
-    remedy = f"The log runs/{run_id}/worker.log in the home folder has the whole trace. Correct it, then retry."
-    _, submodels = store.runs.get(run_id)
-    for row in submodels:
-        if State(row.state) not in ENDED:
-            store.runs.transition(run_id, row.name, Event.FAIL, cause=cause, remedy=remedy)
-    store.runs.transition(run_id, None, Event.FAIL, cause=cause, remedy=remedy)
-
-
 def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
     """Be the worker of a run, in the main thread of a process that does nothing else; returns its exit code."""
     threading.current_thread().name = "telemetry"
@@ -256,7 +245,7 @@ def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
         return FAILED
     except Exception as error:
         traceback.print_exc()
-        fail(store, run_id, error)
+        give_up(store, run_id, error)
         return FAILED
 
 
