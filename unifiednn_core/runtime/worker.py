@@ -1,18 +1,19 @@
 """The worker: one process that trains one run on one device.
 
-The engine trains in a background thread. The main thread writes down what it reports, hands it the orders of people,
-and samples memory. Two more put progress on disk and separate what has ended. The store is all that they share with
+The engine trains in the main thread. Another writes down what it reports, hands it the orders of people, and samples
+memory. Two more put progress on disk and separate what has ended. The store is all that they share with
 the outside; whatever happens to this process, the next one goes on from there.
 """
 
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 from sqlalchemy.exc import OperationalError
@@ -31,6 +32,7 @@ from unifiednn_core.runtime.gauge import Gauge
 from unifiednn_core.runtime.giving_up import give_up
 from unifiednn_core.runtime.ledger import Ledger
 from unifiednn_core.runtime.orders_of import joins, order_of
+from unifiednn_core.runtime.seat import Seat, Terminations
 from unifiednn_core.runtime.takeup import TakeUp
 from unifiednn_core.runtime.watchdog import Watchdog
 from unifiednn_core.scheduling.registry import policy_named
@@ -51,8 +53,9 @@ DONE, FAILED, STUCK, TERMINATED = 0, 1, 3, 128 + signal.SIGTERM
 class Worker:
     """Everything between the store and the engine of one run."""
 
-    def __init__(self, home: Home, store: Store, run_id: str, clock: Clock | None = None):
+    def __init__(self, home: Home, store: Store, run_id: str, terminations: Terminations, clock: Clock | None = None):
         self._store, self._run_id, self._clock = store, run_id, clock or RealClock()
+        self._terminations = terminations
         self._store.commands.adopt(run_id)
         run, rows = store.runs.get(run_id)
         spec, self._threads = RunSpec.model_validate(run.spec), run.threads or 1
@@ -83,33 +86,34 @@ class Worker:
             elapsed_s=self._elapsed_s(run.started_at_s, max(last_turns.values(), default=0.0)),
         )
         self._ledger.attach(self._engine)
+        self._seat = Seat(self._engine.run)
         self._posted: set[int] = set()
-        self._terminated_at_s: float | None = None
-
-    def terminate(self) -> None:
-        """Keep everything and end soon; safe in a signal handler."""
-        self._terminated_at_s = time.monotonic()
 
     def run(self) -> int:
-        """Train to the end and write down how it went; returns the exit code."""
+        """Train to the end in the calling thread, the main one, and write down how it went; returns the exit code."""
         self._store.runs.record_environment(self._run_id, environment(self._bench.device, self._threads))
         self._store.runs.update(self._run_id, graph=to_dot(self._bench.hybrid))
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
         self._carry_orders()  # what was asked in the meantime holds before the first step
         Watchdog(lambda: self._engine.at_work, self._step_limit_s, self._end_a_stuck_step).start()
-        leaving = False
-        self._thread = self._engine.start()
+        self._seat.take()
+        return self._seat.serve(partial(_guarded, self._store, self._run_id, self._attend), _leave)
+
+    def _attend(self) -> int:
+        """Everything beside the training, until there is nothing more to do here; returns the exit code."""
+        terminated_at_s: float | None = None
         while True:
             reading = self._gauge.read(self._engine.now_s(), self._engine, self._bench.data.placed_bytes)
             if reading is not None:
                 self._ledger.recorder.memory(reading)
-            if self._terminated_at_s is not None and not leaving:
-                leaving = True
+            if terminated_at_s is None and self._terminations.heard:
+                terminated_at_s = time.monotonic()
                 self._engine.post(Leave())
+            leaving = terminated_at_s is not None
             try:
                 if not leaving:
                     self._carry_orders()
-                resting = not self._thread.is_alive()  # asked before its last reports are read
+                resting = not self._seat.taken  # asked before its last reports are read
                 self._ledger.write_down()
                 rests = resting and self._ledger.idle
                 if rests:  # before the run ends in the store, where somebody may wait for its figures
@@ -120,7 +124,7 @@ class Worker:
                     return code
             except OperationalError:  # a full disk or a locked store: nothing is dropped, the next turn tries again
                 traceback.print_exc()
-            if leaving and time.monotonic() - (self._terminated_at_s or 0.0) > FAREWELL_S:
+            if terminated_at_s is not None and time.monotonic() - terminated_at_s > FAREWELL_S:
                 return TERMINATED
             time.sleep(TICK_S)
 
@@ -146,7 +150,7 @@ class Worker:
         if resting and leaving:
             return TERMINATED
         if resting and self._engine.has_orders:  # somebody joined when all others had just ended
-            self._thread = self._engine.start()
+            self._seat.take()
         elif resting and self._ledger.open:
             raise RuntimeError("The engine ended before its sub-models did; the worker's log says why.")
         return None
@@ -160,7 +164,7 @@ class Worker:
         self._store.commands.decline(pause.id, "pause: a stop overtook it")
         self._ledger.pause = None
         self._engine.stay()
-        self._thread = self._engine.start()
+        self._seat.take()
         return None
 
     def _carry_orders(self) -> None:
@@ -215,8 +219,7 @@ class Worker:
         cause = f"A step of {name} took longer than {self._step_limit_s:g} s."
         remedy = "It may be endless. Correct the model, or allow longer steps in the spec (step_limit_s)."
         self._store.workers.quarantine(self._run_id, name, cause, remedy)
-        sys.stderr.flush()
-        os._exit(STUCK)
+        _leave(STUCK)
 
 
 def launched_at_s(clock: Clock) -> float:
@@ -229,17 +232,19 @@ def launched_at_s(clock: Clock) -> float:
 
 def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
     """Be the worker of a run, in the main thread of a process that does nothing else; returns its exit code."""
-    threading.current_thread().name = "telemetry"
     store = Store.open(home, clock)
     attempt = store.workers.register(run_id, liveness.current())
     if attempt is None:
         return FAILED  # it came up so late that the run was given up
     if attempt == 1:
         store.runs.update(run_id, launched_at_s=launched_at_s(clock or RealClock()))
+    return _guarded(store, run_id, lambda: Worker(home, store, run_id, Terminations(), clock).run())
+
+
+def _guarded(store: Store, run_id: str, work: Callable[[], int]) -> int:
+    """Do a part of the worker's work; what goes wrong in it is written down, and the exit code returned."""
     try:
-        worker = Worker(home, store, run_id, clock)
-        signal.signal(signal.SIGTERM, lambda *_: worker.terminate())
-        return worker.run()
+        return work()
     except (OperationalError, OSError):  # a store or disk that cannot be written now is no fault of the run
         traceback.print_exc()
         return FAILED
@@ -252,10 +257,14 @@ def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
 def main() -> None:
     """Train the run named on the command line: `python -m unifiednn_core.runtime.worker HOME RUN_ID`."""
     failpoints.arm_from_environment()
-    code = train(Home(Path(sys.argv[1])), sys.argv[2])
+    _leave(train(Home(Path(sys.argv[1])), sys.argv[2]))
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process at once: no thread of it must hold the device any longer."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # no thread of ours must hold the device any longer
+    os._exit(code)
 
 
 if __name__ == "__main__":
