@@ -8,10 +8,12 @@ UnifiedNNError
 ├── DrillFailed        (RuntimeError)  the fault drill itself could not be carried out
 ├── NotFound           (LookupError)   a run, sub-model or file that the store does not know
 ├── IllegalTransition  (RuntimeError)  a state does not allow the event; carries the history
+├── Forbidden          (PermissionError)  the role of who asks does not allow it
 ├── HostileFile        (ValueError)    an uploaded file asks for something no model needs
 ├── IntakeFailed       (RuntimeError)  the process that reads uploaded files died or ran out of its limits
 ├── SamplesFailed      (RuntimeError)  the script that writes the sample models failed
 ├── SeparationFailed   (RuntimeError)  a trained model could not be written, or read back differently
+├── Unauthorised       (PermissionError)  who asks is not known, or no longer
 └── WrongSchema        (RuntimeError)  the database was written by another version of this program
 
 A message says what is wrong, where, and what to do. A `Finding` is the same three things as a value, so that a
@@ -87,6 +89,10 @@ class NotFound(UnifiedNNError, LookupError):
     """The store does not know a thing of this name. List the known ones with `unifiednn runs`."""
 
 
+class Forbidden(UnifiedNNError, PermissionError):
+    """The role of who asks does not allow it. What belongs to somebody else is not forbidden but `NotFound`."""
+
+
 class HostileFile(UnifiedNNError, ValueError):
     """An uploaded file asks for something that no model needs; it is refused before anything of it is used."""
 
@@ -101,6 +107,10 @@ class SamplesFailed(UnifiedNNError, RuntimeError):
 
 class SeparationFailed(UnifiedNNError, RuntimeError):
     """A separated model could not be written, or what was read back differs from what was trained."""
+
+
+class Unauthorised(UnifiedNNError, PermissionError):
+    """Who asks is not known: not signed in, or with a token that expired or was revoked."""
 
 
 class WrongSchema(UnifiedNNError, RuntimeError):
