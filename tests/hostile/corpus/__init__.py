@@ -1,0 +1,21 @@
+"""Files that mean harm, by format. Each entry makes one file into a folder; what it would do leaves a mark there."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.hostile.corpus import archives, data, documents, pickles, weights
+
+Maker = Callable[[Path], Path]
+"""Writes a hostile file into an empty folder and returns its path; its payload would make the folder's `CANARY`."""
+
+CORPUS: dict[str, Maker] = {
+    f"{room}/{name}": maker
+    for room, makers in {
+        "exported": archives.MAKERS,
+        "pickle": pickles.MAKERS,
+        "weights": weights.MAKERS,
+        "data": data.MAKERS,
+        "document": documents.MAKERS,
+    }.items()
+    for name, maker in makers.items()
+}

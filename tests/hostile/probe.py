@@ -1,0 +1,82 @@
+"""Inspects every file of the corpus in one intake process whose every move is listened to; prints what happened.
+
+`python -m tests.hostile.probe FOLDER` reads FOLDER/NAME/FILE as the corpus wrote them; with a FILE it unpickles that.
+"""
+
+import json
+import pickle
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+# What reading a file never needs. Files are opened all the time: those opened for writing count.
+WATCHED = (
+    *("os.system", "os.exec", "os.posix_spawn", "os.fork", "os.spawn", "subprocess.", "pty.", "socket.", "urllib."),
+    *("os.mkdir", "os.remove", "os.rename", "os.link", "os.symlink", "os.chmod", "os.truncate", "shutil."),
+    *("ctypes.dlopen", "ensurepip.", "webbrowser."),
+)
+SCRATCH = "/dev/null"
+
+
+class Listener:
+    """Collects the events of the interpreter while `listening`; a hook can never be taken out again."""
+
+    def __init__(self) -> None:
+        self.listening, self.heard = False, list[str]()
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.listening and (event.startswith(WATCHED) or (event == "open" and _writes(arguments))):
+            self.heard.append(f"{event} {arguments!r}"[:300])
+
+    @contextmanager
+    def __call__(self) -> Iterator[list[str]]:
+        self.heard, self.listening = [], True
+        try:
+            yield self.heard
+        finally:
+            self.listening = False
+
+
+def _writes(arguments: tuple[Any, ...]) -> bool:
+    path, mode, _ = arguments
+    return isinstance(mode, str) and any(sign in mode for sign in "wax+") and path != SCRATCH
+
+
+def control(path: Path) -> None:
+    """Do what reading must never do, to show that it would be heard."""
+    listener = Listener()
+    with listener() as heard, path.open("rb") as file:
+        pickle.load(file)
+    sys.stdout.write(json.dumps(heard))
+
+
+def main(folder: Path) -> None:
+    """Inspect the good file first, so that what libraries load once is loaded."""
+    import torch
+
+    from unifiednn_core.intake import process
+    from unifiednn_core.intake.inspection import inspect_file
+
+    torch.set_num_threads(1)
+    process.limit_resources()
+    listener, found = Listener(), {}
+    for case in sorted(folder.iterdir(), key=lambda case: not case.name.startswith("good")):
+        (path,) = [path for path in case.iterdir() if path.name != "whole.pt"]
+        with listener() as heard:
+            report = inspect_file(path, path.name)
+        found[case.name] = {
+            "kind": report.kind,
+            "findings": [finding.model_dump() for finding in report.findings],
+            "heard": heard,
+            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    control(place) if place.is_file() else main(place)
