@@ -15,7 +15,7 @@ app: .venv/app.stamp samples
 	$(BIN)/unifiednn app
 
 test: lint check-types check-imports samples browser
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-long: .venv/dev.stamp samples browser
 	$(BIN)/pytest -m "not gpu"

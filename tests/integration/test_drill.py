@@ -8,7 +8,7 @@ import pytest
 
 from unifiednn_core.failpoints import ACTIONS, POINTS
 
-KILLS = 20
+KILLS = 12
 
 
 @pytest.mark.timeout(600)

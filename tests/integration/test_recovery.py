@@ -14,7 +14,7 @@ from unifiednn_core.lifecycle import Event, State
 NAMES = tuple(EPOCHS)
 RUN_S = 3.0
 """A little more than the run takes, the start of its worker included."""
-TIMES = [pytest.param(place, marks=[] if place < 2 else pytest.mark.long) for place in range(10)]
+TIMES = [pytest.param(place, marks=[] if place < 1 else pytest.mark.long) for place in range(10)]
 
 
 def assert_whole(product: Product, alone: Callable[..., str]) -> None:

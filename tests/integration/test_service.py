@@ -30,7 +30,9 @@ def vanilla_hashes(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     return {name: train_alone(spec, name, samples).state_sha256 for name in ("lenet", "resnet", "transformer")}
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "priority", "sjf", "round_robin"])
+@pytest.mark.parametrize(
+    "policy", ["fcfs", "round_robin", *(pytest.param(name, marks=pytest.mark.long) for name in ("priority", "sjf"))]
+)
 def test_every_sample_comes_back_with_the_bits_of_a_plain_loop(
     service: Service, short_demo: Path, vanilla_hashes: dict[str, str], policy: str
 ) -> None:

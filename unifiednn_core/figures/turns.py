@@ -26,8 +26,9 @@ def merge(slices: Sequence[Slice], limit: int = MAX_BARS) -> list[Turn]:
 
     No step is lost. A sub-model always keeps one bar, so more sub-models than `limit` give more bars.
     """
-    turns = [Turn(s.submodel, s.start_s, s.end_s, s.steps, s.reason) for s in slices]
-    lanes = {turn.submodel: [t for t in turns if t.submodel == turn.submodel] for turn in turns}
+    lanes: dict[str, list[Turn]] = {}
+    for s in slices:
+        lanes.setdefault(s.submodel, []).append(Turn(s.submodel, s.start_s, s.end_s, s.steps, s.reason))
     gap_s = 1e-3  # two turns with no step of another between them
     while True:
         lanes = {name: _close(lane, gap_s) for name, lane in lanes.items()}
