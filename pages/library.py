@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, submodels, uploads, wording
+from pages._ui import actions, frame, markup, preview, split_form, submodels, uploads, wording
 from unifiednn_core.units import memory_text
 from unifiednn_core.views import FileView, TrainedView
 
@@ -19,7 +19,10 @@ def main() -> None:
     with models:
         _files([file for file in files if file.kind in ("model", "weights")], "model", uploads.MODEL_SUFFIXES)
     with data:
-        _files([file for file in files if file.kind == "data"], "data set", uploads.DATA_SUFFIXES)
+        held = [file for file in files if file.kind == "data"]
+        _files(held, "data set", uploads.DATA_SUFFIXES)
+        if held:
+            _look(held)
     with checkpoints:
         _files([file for file in files if file.kind == "checkpoint"], "checkpoint", uploads.CHECKPOINT_SUFFIXES)
     with done:
@@ -54,6 +57,22 @@ def _files(files: Sequence[FileView], thing: str, suffixes: tuple[str, ...]) -> 
     st.html(markup.table(wording.count_text(len(files), thing), heads, rows, numeric=frozenset({4})))
 
 
+def _look(files: Sequence[FileView]) -> None:
+    """Draw one data set: what it is like, and how to part it."""
+    st.html(preview.STYLE)
+    names = {file.sha256: file for file in files}
+    with st.container(horizontal=True, vertical_alignment="bottom", key="look"):
+        chosen = st.selectbox(
+            "Look into",
+            list(names),
+            format_func=lambda sha256: f"{names[sha256].filename} · {sha256[:6]}",
+            key="look-pick",
+            width=420,
+        )
+        split_form.draw(names[chosen])
+    st.html(preview.panel(names[chosen]))
+
+
 def facts(file: FileView) -> str:
     """What is known of a file, on one line of HTML."""
     known, parts = file.facts, []
@@ -73,7 +92,9 @@ def facts(file: FileView) -> str:
         parts.append(markup.text(dtype))
     if isinstance(classes := known.get("classes"), int):
         parts.append(f"{classes} classes")
-    return f'<span class="u-faint">{" · ".join(parts) or "-"}</span>'
+    if file.kind == "data" and known.get("classes") is None and isinstance(kind := known.get("target_dtype"), str):
+        parts.append(f"targets {markup.text(kind)}")
+    return f'<span class="u-faint u-nowrap">{" · ".join(parts) or "-"}</span>'
 
 
 def _trained(trained: Sequence[TrainedView]) -> None:

@@ -1,8 +1,9 @@
 """What can be asked of runs that exist, and how files are taken in for them. The service is the door to it."""
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from unifiednn_core import submission
 from unifiednn_core.clock import Clock
@@ -14,10 +15,13 @@ from unifiednn_core.intake import client
 from unifiednn_core.intake.report import CheckReport, FileReport
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.memory.estimate import Part
+from unifiednn_core.ownership import filename_for, owners_in, without_owners
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec import Hyperparameters, PolicySpec, RunSpec, SubModelSpec, parse_hyperparameters, parse_run
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.measured import Measured
+from unifiednn_core.store.people import People
 from unifiednn_core.store.schema import HYBRID, SubModelRow
 
 # Arguments of LR schedulers that are learning rates themselves.
@@ -33,6 +37,26 @@ class Control:
     def __init__(self, home: Home, store: Store, clock: Clock):
         self.home = home
         self._store, self._clock = store, clock
+        self._person, self._sees_all = "", True
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that everything is dated by."""
+        return self._clock
+
+    @property
+    def people_store(self) -> People:
+        """Roles, tokens and the ledger."""
+        return self._store.people
+
+    def acting_for(self, person: str, *, sees_all: bool) -> Self:
+        """The same over the same store, for one person: what is handed in becomes this person's own.
+
+        Who does not see all is told nothing that follows from what others have: no equal run, no measured memory.
+        """
+        other = copy.copy(self)
+        other._person, other._sees_all = person, sees_all
+        return other
 
     def pause(self, run_id: str, submodel: str | None = None) -> State:
         """Pause a run or one sub-model at its next step boundary; its device memory is freed."""
@@ -129,7 +153,8 @@ class Control:
         others = [part for part in parts_of(run.prediction) if part.name in training]
         resolved, report, files, found = self._admit(alone, base or Path.cwd(), others=others)
         row = submission.submodel_row(run_id, 0, alone, report)
-        part = resolved.submodels[0].model_dump(mode="json", exclude_none=True)
+        row.owner = owners_in(resolved, self._store.library, self._person)[submodel.name]
+        part = without_owners(resolved).submodels[0].model_dump(mode="json", exclude_none=True)
         state = self._store.commands.issue(run_id, None, Verb.ADD, {"submodel": part, "files": files}, row=row)
         if found is not None:
             self._store.runs.update(run_id, prediction=found.document)
@@ -146,7 +171,7 @@ class Control:
     def check(self, spec: RunSpec, base: Path | None = None) -> CheckReport:
         """Look at everything that a spec names, in a process of its own; paths are relative to `base`."""
         report = client.check(spec, base or Path.cwd(), self.home)
-        found = forecast(spec, report, self._store.measured)
+        found = forecast(spec, report, self._measured)
         findings = (*submission.own_findings(spec), *report.findings, *(() if found is None else found.findings))
         prediction = None if found is None else found.prediction
         return report.model_copy(update={"findings": findings, "prediction": prediction})
@@ -167,16 +192,24 @@ class Control:
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
         if errors:
             raise BadInput(errors)
-        found = forecast(spec, report, self._store.measured, mode=mode, others=others)
+        found = forecast(spec, report, self._measured, mode=mode, others=others)
         if found is not None and found.findings:
             raise BadInput(found.findings)
         for written, file in report.files.items():
             if file.report is not None and not written.startswith("sha256:"):
                 self._remember(file.report, file.filename)
         references = {name: f"sha256:{file.sha256}" for name, file in report.files.items()}
-        known = {row.sha256: row.filename for row in self._store.library.files()}
-        filenames = {f"sha256:{file.sha256}": known[file.sha256] for file in report.files.values()}
-        return submission.with_files(spec, references), report, filenames, found
+        resolved = submission.with_files(spec, references)
+        people = frozenset({self._person, *owners_in(resolved, self._store.library, self._person).values()})
+        return resolved, report, self._filenames((file.sha256 for file in report.files.values()), people), found
+
+    def _filenames(self, hashes: Iterable[str], people: frozenset[str]) -> dict[str, str]:
+        names_by_owner = self._store.library.names_by_owner
+        return {f"sha256:{sha256}": filename_for(names_by_owner(sha256), people, sha256) for sha256 in hashes}
+
+    @property
+    def _measured(self) -> Measured:
+        return self._store.measured if self._sees_all else _NothingMeasured()
 
     def _remember(self, report: FileReport, filename: str) -> None:
         self._store.library.add_file(
@@ -186,6 +219,7 @@ class Control:
             format=report.format,
             size_bytes=report.size_bytes,
             facts=dict(report.facts),
+            owner=self._person,
         )
 
     def _row(self, run_id: str, submodel: str) -> SubModelRow:
@@ -202,6 +236,17 @@ class Control:
 
     def _hyperparameters(self, run_id: str, submodel: str) -> Hyperparameters:
         return self._spec_of(run_id, submodel).hyperparameters
+
+
+class _NothingMeasured(Measured):
+    """No memory of any run: what was measured tells that somebody trained the same."""
+
+    def __init__(self) -> None:
+        pass
+
+    def recall(self, keys: Iterable[str]) -> dict[str, int]:
+        """Nothing."""
+        return {}
 
 
 def _wrong(title: str, field: str, message: str, remedy: str) -> BadInput:

@@ -14,6 +14,7 @@ UnifiedNNError
 ├── SamplesFailed      (RuntimeError)  the script that writes the sample models failed
 ├── SeparationFailed   (RuntimeError)  a trained model could not be written, or read back differently
 ├── Unauthorised       (PermissionError)  who asks is not known, or no longer
+├── UploadConflict     (RuntimeError)  an upload has another writer, or another length than its sender thinks
 └── WrongSchema        (RuntimeError)  the database was written by another version of this program
 
 A message says what is wrong, where, and what to do. A `Finding` is the same three things as a value, so that a
@@ -111,6 +112,17 @@ class SeparationFailed(UnifiedNNError, RuntimeError):
 
 class Unauthorised(UnifiedNNError, PermissionError):
     """Who asks is not known: not signed in, or with a token that expired or was revoked."""
+
+
+class UploadConflict(UnifiedNNError, RuntimeError):
+    """An upload has another writer, or another length than its sender thinks; `offset_bytes` is where to go on."""
+
+    def __init__(self, message: str, offset_bytes: int):
+        self.offset_bytes = offset_bytes
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.offset_bytes)
 
 
 class WrongSchema(UnifiedNNError, RuntimeError):

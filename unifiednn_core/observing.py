@@ -1,11 +1,14 @@
 """What people can see of runs, alone and against each other. The service is the door to it."""
 
+from collections.abc import Sequence
+
 from unifiednn_core.baselines import verdict
 from unifiednn_core.baselines.fingerprint import asked_sha256
 from unifiednn_core.comparison_views import Comparison
 from unifiednn_core.control import Control
 from unifiednn_core.errors import NotFound
 from unifiednn_core.lifecycle import State
+from unifiednn_core.ownership import RunOwners
 from unifiednn_core.presentation import runs as present
 from unifiednn_core.presentation.comparison import comparison_document
 from unifiednn_core.report import html, plotly_js
@@ -70,6 +73,14 @@ class Observing(Control):
         arms = (found.hybrid, *found.baselines.values())
         return html.render(found, {arm.mode: self._view(arm.run_ids[-1], None) for arm in arms}, plotly_js.source())
 
+    def owners(self) -> dict[str, RunOwners]:
+        """Who handed in each run, and whose its sub-models are."""
+        return {run.id: _owners_of(run, parts) for run, parts in self._store.runs.all()}
+
+    def owners_of(self, run_id: str) -> RunOwners:
+        """Who handed a run in, and whose its sub-models are."""
+        return _owners_of(*self._store.runs.get(run_id))
+
     # -- inside
 
     def _view(self, run_id: str, last_slices: int | None) -> RunView:
@@ -86,9 +97,14 @@ class Observing(Control):
             (other, parts)
             for other, parts in everyone
             if other.id == run.id or (run.fingerprint and other.fingerprint == run.fingerprint)
+            if self._sees_all or _owners_of(other, parts).wholly_of(self._person)
         ]
 
     def _steered(self, run: RunRow) -> bool:
         """Whether people changed a run after it was submitted, or had it do more than train."""
         asked = run.environment.get("asked_sha256")
         return asked != asked_sha256(RunSpec.model_validate(run.spec)) or self._store.commands.steered(run.id)
+
+
+def _owners_of(run: RunRow, parts: Sequence[SubModelRow]) -> RunOwners:
+    return RunOwners(run.submitter, {part.name: part.owner for part in parts})

@@ -1,42 +1,38 @@
 """The only door for pages and command line: check, submit, start, pause, stop, observe, download."""
 
 import secrets
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from unifiednn_core import submission
+from unifiednn_core import samples, submission
 from unifiednn_core.architectures import registry as architectures
 from unifiednn_core.baselines.arms import as_baseline, is_whole
 from unifiednn_core.baselines.fingerprint import asked_sha256, fingerprint, machine
 from unifiednn_core.clock import Clock, RealClock
 from unifiednn_core.comparison_views import BASELINES, Mode
+from unifiednn_core.converting import Converting
 from unifiednn_core.durable import copy_into
-from unifiednn_core.errors import BadInput, NotFound, SamplesFailed
+from unifiednn_core.errors import BadInput, NotFound
 from unifiednn_core.home import Home
 from unifiednn_core.intake import client
 from unifiednn_core.intake.report import CheckReport, FileReport
 from unifiednn_core.lifecycle import State
-from unifiednn_core.observing import Observing
+from unifiednn_core.ownership import owners_in, without_owners
 from unifiednn_core.presentation import runs as present
 from unifiednn_core.runtime.launchers import Launcher, LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor, default_threads
 from unifiednn_core.scheduling.registry import PolicyCard, describe
-from unifiednn_core.spec import RunSpec, load_run
+from unifiednn_core.spec import RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 from unifiednn_core.store.workers import DEATHS_LIMIT
-from unifiednn_core.views import FileView, TrainedView
+from unifiednn_core.taking_in import KINDS
+from unifiednn_core.views import TrainedView
 
-__all__ = ["CheckReport", "FileReport", "PolicyCard", "Service"]
-
-SAMPLES = Path(__file__).parent.parent / "sample_models"
-SAMPLES_PATIENCE_S = 300
+__all__ = ["KINDS", "CheckReport", "FileReport", "PolicyCard", "Service"]
 
 
-class Service(Observing):
+class Service(Converting):
     """Everything that a person can ask for. Safe to share between threads."""
 
     def __init__(
@@ -91,52 +87,30 @@ class Service(Observing):
 
     # -- files
 
-    def import_file(
-        self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = ("model", "weights", "data", "checkpoint")
-    ) -> FileView:
-        """Take an uploaded file of one of `kinds` into the library; raises `BadInput`, and then nothing is kept."""
-        waiting = self.home.quarantine / secrets.token_hex(8)
-        try:
-            with waiting.open("wb") as file:
-                file.writelines(chunks)
-            return self._take_in(waiting, Path(filename).name, kinds)
-        except OSError as error:
-            raise BadInput.of(
-                "File not stored",
-                field=filename,
-                message=f"The file could not be written: {error.strerror}.",
-                remedy=f"{shutil.disk_usage(self.home.root).free // 1024**2} MiB are free in the home folder.",
-            ) from None
-        finally:
-            waiting.unlink(missing_ok=True)
-
-    def files(self) -> tuple[FileView, ...]:
-        """Models and data sets of the library, the newest first."""
-        return tuple(present.file_view(row) for row in self._store.library.files())
-
     def prepare_samples(self) -> RunSpec:
         """Return the demo, ready to submit; its files are written where they are missing. Raises `SamplesFailed`."""
-        spec = load_run(SAMPLES / "demo.json")
-        named = {name for part in spec.submodels for name in (part.model, part.train_data, part.test_data) if name}
-        if not all((SAMPLES / name).is_file() for name in named):
-            _build_samples()
-        return submission.with_files(spec, {name: str(SAMPLES / name) for name in named})
+        return samples.demo()
 
     # -- drafts
 
     def save_draft(self, document: dict[str, object], draft_id: str | None = None) -> str:
         """Keep a run that is still being put together; returns the draft's id."""
         draft_id = draft_id or secrets.token_hex(4)
-        self._store.library.save_draft(draft_id, document)
+        if not self._sees_all:
+            try:
+                self.draft(draft_id)
+            except NotFound:  # of somebody else, perhaps, which must neither be told nor written over
+                draft_id = secrets.token_hex(4)
+        self._store.library.save_draft(draft_id, document, self._person)
         return draft_id
 
     def draft(self, draft_id: str) -> dict[str, object]:
         """Document of a draft; raises `NotFound`."""
-        return self._store.library.draft(draft_id)
+        return self._store.library.draft(draft_id, None if self._sees_all else self._person)
 
     def delete_draft(self, draft_id: str) -> None:
         """Forget a draft."""
-        self._store.library.delete_draft(draft_id)
+        self._store.library.delete_draft(draft_id, None if self._sees_all else self._person)
 
     # -- runs
 
@@ -230,31 +204,15 @@ class Service(Observing):
 
     # -- inside
 
-    def _take_in(self, path: Path, filename: str, kinds: Sequence[str]) -> FileView:
-        report = client.inspect(path, filename)
-        errors = [finding for finding in report.findings if finding.severity == "error"]
-        if errors:
-            raise BadInput(errors)
-        if report.kind not in kinds:
-            raise BadInput.of(
-                "Another kind of file",
-                field=filename,
-                message=f"This file holds {report.kind}; {' or '.join(kinds)} is wanted here.",
-                remedy="Data sets hold exactly the entries 'inputs' and 'targets'.",
-            )
-        place = self.home.file(report.sha256)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(place)
-        self._remember(report, filename)
-        return next(view for view in self.files() if view.sha256 == report.sha256)
-
     def _rows_of(self, spec: RunSpec, base: Path, mode: Mode) -> tuple[RunRow, list[SubModelRow]]:
         """Rows of a run that is admitted; raises `BadInput` with all findings."""
         resolved, report, files, found = self._admit(spec, base, mode=mode)
+        owners, resolved = owners_in(resolved, self._store.library, self._person), without_owners(resolved)
         threads, slot = spec.threads or default_threads(), submission.slot(spec.device)
         run = RunRow(
             id=self._new_id(),
             name=spec.name,
+            submitter=self._person,
             state=State.QUEUED.value,
             device=slot,
             mode=mode,
@@ -265,7 +223,10 @@ class Service(Observing):
             created_at_s=self._clock.utc_s(),
             environment={"files": files, "asked_sha256": asked_sha256(resolved), "measured_on": machine(slot)},
         )
-        return run, [submission.submodel_row(run.id, place, spec, report) for place in range(len(spec.submodels))]
+        rows = [submission.submodel_row(run.id, place, spec, report) for place in range(len(spec.submodels))]
+        for row in rows:
+            row.owner = owners[row.name]
+        return run, rows
 
     def _usable_baseline(self, run: RunRow, mode: Mode) -> str | None:
         """Id of an equal baseline that is finished, trains or waits, the newest."""
@@ -275,18 +236,14 @@ class Service(Observing):
         return None
 
     def _baseline(self, run: RunRow, rows: Sequence[SubModelRow], mode: Mode) -> tuple[RunRow, list[SubModelRow]]:
-        return as_baseline(run, rows, mode, run_id=self._new_id(), now_s=self._clock.utc_s())
+        baseline, parts = as_baseline(run, rows, mode, run_id=self._new_id(), now_s=self._clock.utc_s())
+        baseline.submitter = self._person
+        for part, row in zip(parts, rows, strict=True):
+            part.owner = row.owner
+        return baseline, parts
 
     def _new_id(self) -> str:
         return f"{present.stamp(self._clock.utc_s())}-{secrets.token_hex(2)}"
-
-
-def _build_samples() -> None:
-    command = [sys.executable, "-m", "sample_models.build"]
-    try:
-        subprocess.run(command, cwd=SAMPLES.parent, check=True, capture_output=True, timeout=SAMPLES_PATIENCE_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise SamplesFailed(f"The sample models could not be written ({error}). Run: make samples") from error
 
 
 def _require_baseline(mode: str) -> None:

@@ -7,31 +7,26 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, checked_arguments, known
 from unifiednn_core.errors import BadInput
+from unifiednn_core.hyperparameters import EarlyStopping as EarlyStopping
+from unifiednn_core.hyperparameters import GradientClipping as GradientClipping
+from unifiednn_core.hyperparameters import Hyperparameters as Hyperparameters
+from unifiednn_core.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
+from unifiednn_core.hyperparameters import WarmUp as WarmUp
 from unifiednn_core.spec_findings import finding_of
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 DEFAULT_CHECKPOINT_PERIOD_S = 30.0
 MAX_SPEC_BYTES = 4 * 1024**2
 
-
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-_AnyPart = TypeVar("_AnyPart", bound=_Part)
+_AnyPart = TypeVar("_AnyPart", bound=BaseModel)
 
 
 class PolicySpec(BaseModel):
@@ -45,75 +40,6 @@ class PolicySpec(BaseModel):
     def parameters(self) -> dict[str, Any]:
         """Everything beside the name; the policy itself checks it."""
         return dict(self.model_extra or {})
-
-
-class LRSchedulerSpec(_Part):
-    """LR scheduler by torch's arguments; stepped once per epoch unless `per` is "step"."""
-
-    name: str
-    args: Annotated[dict[str, Any], Field(validate_default=True)] = {}
-    per: Literal["epoch", "step"] = "epoch"
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        return known(name, LR_SCHEDULERS, "LR scheduler")
-
-    @field_validator("args")
-    @classmethod
-    def _arguments(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        return checked_arguments(args, LR_SCHEDULERS.get(info.data.get("name", "")))
-
-
-class Hyperparameters(_Part):
-    """How one sub-model is trained. This object is the hyper-parameter file that a user uploads."""
-
-    epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 32
-    optimizer: str = "sgd"
-    learning_rate: Annotated[float, Field(gt=0)] = 0.01
-    optimizer_args: dict[str, Any] = {}
-    criterion: str = "cross_entropy"
-    criterion_args: dict[str, Any] = {}
-    lr_scheduler: LRSchedulerSpec | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-    """Seed of this sub-model; without one the run's seed is taken."""
-    drop_last: bool = False
-    batch_split: Annotated[int, Field(ge=1, le=65_536)] = 1
-    """Parts in which a batch goes through the network, one after the other, for one optimizer step. More parts need
-    less memory. The gradient is that of the whole batch but for rounding; batch normalisation sees the parts."""
-    techniques: list[str] = []
-
-    @field_validator("optimizer")
-    @classmethod
-    def _optimizer(cls, name: str) -> str:
-        return known(name, OPTIMIZERS, "optimizer")
-
-    @field_validator("criterion")
-    @classmethod
-    def _criterion(cls, name: str) -> str:
-        return known(name, CRITERIA, "criterion")
-
-    @field_validator("optimizer_args")
-    @classmethod
-    def _optimizer_args(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        return checked_arguments(args, OPTIMIZERS.get(info.data.get("optimizer", "")))
-
-    @field_validator("criterion_args")
-    @classmethod
-    def _criterion_args(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        return checked_arguments(args, CRITERIA.get(info.data.get("criterion", "")))
-
-    @field_validator("techniques")
-    @classmethod
-    def _techniques(cls, names: list[str]) -> list[str]:
-        if names:
-            raise PydanticCustomError("unknown_name", "No techniques exist yet. Leave the list empty.")
-        return names
-
-    def steps_per_epoch(self, samples: int) -> int:
-        """Batches in one epoch of `samples`, with or without the last partial one."""
-        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
 
 
 class ArchitectureSpec(_Part):
@@ -147,6 +73,8 @@ class SubModelSpec(_Part):
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Lower goes first."""
     start_from: StartSpec | None = None
+    owner: Annotated[str, Field(min_length=1, max_length=320)] | None = None
+    """Whose it is, which an operator may say; without one the person to whom the model file belongs."""
     hyperparameters: Hyperparameters = Hyperparameters()
 
 

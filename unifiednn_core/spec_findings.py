@@ -12,6 +12,8 @@ def finding_of(detail: ErrorDetails, data: object) -> Finding:
     """One mistake; `data` is the document that it was found in."""
     context = detail.get("ctx", {})
     field = str(context.get("field") or _field_path(detail["loc"], data) or "spec")
+    if "argument" in context:
+        field = f"{field}.{context['argument']}"
     message, remedy = detail["msg"], "Correct this entry."
     if detail["type"] in ("unknown_name", "duplicate_name"):  # our own messages end with the remedy
         message, _, remedy = message.rpartition(". ") if message.count(". ") else (message, "", remedy)

@@ -19,9 +19,16 @@ def build_optimizer(parameters: Iterable[nn.Parameter], hyperparameters: Hyperpa
 
 
 def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
-    """Make the criterion; raises what torch raises for values that it does not take."""
+    """Make the criterion, lists among its arguments as tensors; raises what torch raises for values it does not take.
+
+    Weights of classes and the like are buffers of it, which have to follow the network to its device.
+    """
     criterion = getattr(nn, CRITERIA[hyperparameters.criterion].torch_class)
-    built: nn.Module = criterion(**hyperparameters.criterion_args)
+    given = {
+        name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value
+        for name, value in hyperparameters.criterion_args.items()
+    }
+    built: nn.Module = criterion(**given)
     return built
 
 
@@ -33,3 +40,16 @@ def build_lr_scheduler(optimizer: Optimizer, hyperparameters: Hyperparameters) -
     lr_scheduler = getattr(torch.optim.lr_scheduler, LR_SCHEDULERS[asked.name].torch_class)
     built: LRScheduler = lr_scheduler(optimizer, **asked.args)
     return built
+
+
+def step_lr_scheduler(
+    lr_scheduler: LRScheduler | None, hyperparameters: Hyperparameters, *, after: str, loss: float | None = None
+) -> None:
+    """Step the LR scheduler where it steps after this: an "epoch" with its `loss`, or a "step"."""
+    asked = hyperparameters.lr_scheduler
+    if lr_scheduler is None or asked is None or asked.per != after:
+        return
+    if LR_SCHEDULERS[asked.name].measured:
+        lr_scheduler.step(loss)  # type: ignore[arg-type]  # ReduceLROnPlateau
+    else:
+        lr_scheduler.step()

@@ -5,6 +5,7 @@ durations seconds (`_s`), memory bytes.
 from dataclasses import dataclass, field
 
 from unifiednn_core.comparison_views import Mode
+from unifiednn_core.data_views import DataPreview, preview_of
 from unifiednn_core.lifecycle import Event, State
 from unifiednn_core.memory_views import Mark, Prediction, Strata
 
@@ -193,6 +194,11 @@ class FileView:
     facts: dict[str, object] = field(default_factory=dict)
     """Of a model: parameters, input_shape, input_dtype, operators.
     Of data: samples, input_shape, input_dtype, classes."""
+
+    @property
+    def preview(self) -> DataPreview | None:
+        """What a data set is like; None of anything else, and of one that was taken in long ago."""
+        return preview_of(self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from pages._ui import frame, markup
+from pages._ui import frame, markup, signed_in
 from unifiednn_core.comparison_views import BASELINES, Comparison, Mode
 from unifiednn_core.errors import UnifiedNNError
 from unifiednn_core.lifecycle import ENDED, Event, State
@@ -71,7 +71,10 @@ def with_curves(runs: Sequence[RunView]) -> list[RunView]:
 
 def observed(run: RunView) -> RunView:
     """The run with its curves; of one that has ended they are read once."""
-    return _of_ended(run.run_id, run.ended_at_s) if run.state in ENDED else frame.service().observe(run.run_id)
+    if run.state not in ENDED:
+        return frame.service().observe(run.run_id)
+    person = signed_in.actor()
+    return _of_ended(run.run_id, run.ended_at_s, None if person is None else (person.id, person.role))
 
 
 def comparison(run_id: str) -> Comparison | None:
@@ -88,5 +91,5 @@ def reused(baseline: RunView, hybrid: RunView) -> bool:
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
-def _of_ended(run_id: str, ended_at_s: float | None) -> RunView:
+def _of_ended(run_id: str, ended_at_s: float | None, person: tuple[str, str] | None) -> RunView:
     return frame.service().observe(run_id)

@@ -1,12 +1,13 @@
 """The frame of every screen. A page begins with one `page` call and needs nothing of app.py."""
 
-import gc
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from pages._ui import live_chart, markup, screens, wording
+from pages._ui import live_chart, markup, screens, signed_in, wording
+from unifiednn_core.errors import Forbidden
 
 if TYPE_CHECKING:
     from unifiednn_core.service import Service
@@ -16,28 +17,21 @@ PARTS = live_chart.ROOT / "unifiednn_core" / "report" / "parts.css"
 ICON = live_chart.ROOT / "pages" / "_ui" / "icon.svg"
 
 
-@st.cache_resource(show_spinner=False)
 def service() -> "Service":
-    """The one service of this process, with its supervisor started and the charts' library in place."""
-    from unifiednn_core.service import Service
-
-    opened = Service.open()
-    opened.start_supervisor()
-    live_chart.install_plotly()
-    # Streamlit collects garbage after every run of a script; frozen imports are not walked through each time.
-    gc.collect()
-    gc.freeze()
-    return opened
+    """The service as whoever looks at this page may use it."""
+    return signed_in.service()
 
 
 def page(title: str) -> None:
-    """Set the page up: browser title, style sheet, and a banner when no run could start."""
+    """Set the page up: browser title, style sheet, who may see it, and a banner when no run could start."""
     st.set_page_config(page_title=f"{title} · UnifiedNN", page_icon=ICON, layout="wide")
     screens.ensure_routed()
     st.html(STYLE)
     st.html(PARTS)
+    signed_in.require(title)
     if not service().supervisor_alive:
-        service().start_supervisor()
+        with suppress(Forbidden):
+            service().start_supervisor()
     if not service().supervisor_alive:
         st.html(markup.notice("red", "error", "No run can start", wording.NO_SUPERVISOR))
 

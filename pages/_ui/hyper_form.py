@@ -1,4 +1,4 @@
-"""Hyper-parameters as a form or as JSON: two sights of the same values, both built from `choices.py`."""
+"""Hyper-parameters as a form or as JSON: two sights of the same values, both built from the tables of choices."""
 
 import json
 from collections.abc import Mapping
@@ -6,14 +6,13 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts, wording
-from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Choice
+from pages._ui import actions, argument_form, drafts, hyper_extras, markup
+from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Choice, LRSchedulerChoice
 from unifiednn_core.errors import BadInput, Finding
 from unifiednn_core.spec import Hyperparameters, parse_hyperparameters, parse_json
 
 NO_SCHEDULER = "none"
-ARGUMENT_COLUMNS = 4
-SCHEDULERS = {NO_SCHEDULER: Choice("", help="The learning rate stays as it is."), **LR_SCHEDULERS}
+SCHEDULERS = {NO_SCHEDULER: LRSchedulerChoice("none", help="The learning rate stays as it is."), **LR_SCHEDULERS}
 
 
 def hyperparameters(values: Mapping[str, Any], *, key: str) -> dict[str, Any]:
@@ -73,24 +72,15 @@ def _form(seeds: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     criterion = _choice(two, "Criterion", CRITERIA, seeds.get("criterion", base.criterion), f"{key}-crit")
     scheduler = seeds.get("lr_scheduler") or {"name": NO_SCHEDULER}
     lr_scheduler = _choice(three, "LR scheduler", SCHEDULERS, scheduler["name"], f"{key}-lr")
-    for entry, table, chosen in (("optimizer", OPTIMIZERS, optimizer), ("criterion", CRITERIA, criterion)):
-        known = seeds.get(f"{entry}_args", {}) if seeds.get(entry, chosen) == chosen else {}
-        values |= {entry: chosen, f"{entry}_args": _arguments(table[chosen], known, f"{key}-{entry}-{chosen}")}
+    chosen: tuple[tuple[str, Mapping[str, Choice], str], ...] = (
+        ("optimizer", OPTIMIZERS, optimizer),
+        ("criterion", CRITERIA, criterion),
+    )
+    for entry, table, name in chosen:
+        known = seeds.get(f"{entry}_args", {}) if seeds.get(entry, name) == name else {}
+        values |= {entry: name, f"{entry}_args": argument_form.arguments(table[name], known, f"{key}-{entry}-{name}")}
     values["lr_scheduler"] = _lr_scheduler(lr_scheduler, scheduler, f"{key}-lr")
-    one, two = st.columns([1, 3], vertical_alignment="bottom")
-    values["batch_split"] = int(
-        one.number_input(
-            "Batch split",
-            1,
-            65_536,
-            seeds.get("batch_split", base.batch_split),
-            key=f"{key}-split",
-            help=wording.BATCH_SPLIT_HELP,
-        )
-    )
-    values["drop_last"] = two.checkbox(
-        "Leave out the last, smaller batch of each epoch", bool(seeds.get("drop_last", False)), key=f"{key}-drop"
-    )
+    values |= hyper_extras.extras(seeds, key=f"{key}-more")
     return {name: value for name, value in values.items() if value is not None and value != {}}
 
 
@@ -102,41 +92,28 @@ def _learning_rate(column: Any, seeds: Mapping[str, Any], key: str) -> object:
 def _lr_scheduler(name: str, seed: Mapping[str, Any], key: str) -> dict[str, Any] | None:
     if name == NO_SCHEDULER:
         return None
-    known = seed.get("args", {}) if seed["name"] == name else {}
-    args = _arguments(SCHEDULERS[name], known, f"{key}-{name}")
+    choice, same = SCHEDULERS[name], seed["name"] == name
+    args = argument_form.arguments(choice, seed.get("args", {}) if same else {}, f"{key}-{name}")
     per = st.segmented_control(
         "The LR scheduler steps once per",
-        ["epoch", "step"],
-        default=seed.get("per", "epoch"),
+        ["epoch", "step"] if not choice.measured else ["epoch"],
+        default=seed.get("per", "epoch") if same else choice.per or "epoch",
         required=True,
-        key=f"{key}-per",
+        key=f"{key}-per-{name}",
     )
     return {"name": name, "args": args, "per": per}
 
 
 def _choice(column: Any, label: str, table: Mapping[str, Choice], name: str, key: str) -> str:
+    """Draw a list that is searched by typing, short names and those of torch's classes, and what the chosen one is."""
     names = list(table)
     index = names.index(name) if name in names else 0
-    return str(column.selectbox(label, names, index=index, key=key, help=_help(table), filter_mode=None))
+    with column:
+        chosen = str(st.selectbox(label, names, index=index, key=key, format_func=lambda one: title(one, table[one])))
+        st.html(markup.small(table[chosen].help))
+    return chosen
 
 
-def _arguments(choice: Choice, known: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Draw one field for each argument in torch's own words; an empty one means torch's default."""
-    if not choice.arguments:
-        return {}
-    typed = {}
-    with st.expander(f"Arguments of {choice.torch_class}", expanded=bool(known or choice.required)):
-        columns = st.columns(ARGUMENT_COLUMNS)
-        for at, argument in enumerate(choice.arguments):
-            needed = argument in choice.required
-            typed[argument] = columns[at % ARGUMENT_COLUMNS].text_input(
-                f"{argument} (needed)" if needed else argument,
-                drafts.argument_text(known[argument]) if argument in known else "",
-                key=f"{key}-{argument}",
-                placeholder="" if needed else "default",
-            )
-    return {argument: drafts.argument(text) for argument, text in typed.items() if text.strip()}
-
-
-def _help(table: Mapping[str, Choice]) -> str:
-    return "  \n".join(f"**{name}**: {choice.help}" for name, choice in table.items())
+def title(name: str, choice: Choice) -> str:
+    """Short name, and that of torch's class where it is not the same word."""
+    return name if choice.torch_class.lower() == name else f"{name} ({choice.torch_class})"

@@ -3,7 +3,18 @@
 import streamlit as st
 from streamlit.navigation.page import Page
 
+from pages._ui import signed_in
+
 _ROUTED = "routed"
+SCREENS = (
+    ("Now", "sensors"),
+    ("Build", "account_tree"),
+    ("Run", "monitoring"),
+    ("Compare", "balance"),
+    ("Library", "inventory_2"),
+)
+PEOPLE = ("People", "group")
+"""The screen that there is where people sign in."""
 
 
 def route() -> None:
@@ -26,13 +37,23 @@ def ensure_routed() -> None:
 
 
 def _navigation() -> Page:
+    person = signed_in.actor()
+    pages = [
+        _page(*screen, hidden=person is not None and not signed_in.may_see(person, screen[0])) for screen in SCREENS
+    ]
+    if person is not None:
+        pages.append(_page(*PEOPLE, hidden=not signed_in.may_see(person, PEOPLE[0])))
+    nobody = signed_in.login_configured() and person is None
+    return st.navigation(pages, position="hidden" if nobody else "sidebar")
+
+
+def _page(title: str, icon: str, *, hidden: bool) -> Page:
     # Icons stand in the titles: as icons of their own the browser would fetch them from the internet for its tab.
-    return st.navigation(
-        [
-            st.Page("pages/now.py", title=":material/sensors: Now", url_path="now", default=True),
-            st.Page("pages/build.py", title=":material/account_tree: Build", url_path="build"),
-            st.Page("pages/run.py", title=":material/monitoring: Run", url_path="run"),
-            st.Page("pages/compare.py", title=":material/balance: Compare", url_path="compare"),
-            st.Page("pages/library.py", title=":material/inventory_2: Library", url_path="library"),
-        ]
+    name = title.lower()
+    return st.Page(
+        f"pages/{name}.py",
+        title=f":material/{icon}: {title}",
+        url_path=name,
+        default=name == "now",
+        visibility="hidden" if hidden else "visible",
     )

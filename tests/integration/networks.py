@@ -106,23 +106,42 @@ OPTIMIZER_ARGS: dict[str, tuple[dict[str, Any], ...]] = {
 }
 
 
+# Optimizers without a momentum that an LR scheduler could cycle.
+WITHOUT_MOMENTUM = frozenset({"adagrad", "adadelta", "adafactor", "asgd", "rprop"})
+CLIPPING: tuple[dict[str, float] | None, ...] = (None, {"norm": 0.5}, {"value": 0.02})
+EARLY_STOPPING: tuple[dict[str, Any] | None, ...] = (
+    None,
+    {"metric": "test_loss", "patience": 1, "min_delta": 0.05},
+    {"metric": "test_accuracy", "patience": 1},
+)
+
+
 @st.composite
 def hyperparameters(draw: st.DrawFn, samples: int) -> dict[str, Any]:
-    """Every optimizer and LR scheduler that there is, on batches with and without a partial last one."""
+    """Everything that can be asked for, on batches with and without a partial last one, and groups of them.
+
+    Muon alone is left out: it takes networks of matrices, which the zoo has not.
+    """
     epochs, batch_size = draw(st.integers(1, 3)), draw(st.sampled_from([5, 8, 12, 37, 64]))
-    optimizer = draw(st.sampled_from(sorted(OPTIMIZERS)))
+    optimizer = draw(st.sampled_from(sorted(OPTIMIZERS.keys() - {"muon"})))
     drop_last = batch_size <= samples and draw(st.booleans())
-    steps_per_epoch = samples // batch_size if drop_last else -(-samples // batch_size)
+    batches = samples // batch_size if drop_last else -(-samples // batch_size)
+    accumulation_steps = draw(st.sampled_from([1, 1, 2, 3]))
+    steps_per_epoch = -(-batches // accumulation_steps)
     return {
         "epochs": epochs,
         "batch_size": batch_size,
         "drop_last": drop_last,
         "batch_split": draw(st.sampled_from([1, 1, 3])),
+        "accumulation_steps": accumulation_steps,
+        "gradient_clipping": draw(st.sampled_from(CLIPPING)),
+        "warm_up": draw(st.sampled_from([None, {"steps": 3}])),
+        "early_stopping": draw(st.sampled_from(EARLY_STOPPING)),
         "optimizer": optimizer,
         "optimizer_args": draw(st.sampled_from(OPTIMIZER_ARGS.get(optimizer, ({},))))
-        | draw(st.sampled_from(WEIGHT_DECAY)),
+        | draw(st.sampled_from(WEIGHT_DECAY if optimizer != "rprop" else ({},))),
         "learning_rate": draw(st.sampled_from([0.001, 0.01, 0.03])),
-        "criterion_args": draw(st.sampled_from([{}, {"label_smoothing": 0.1}])),
+        "criterion_args": draw(st.sampled_from([{}, {"label_smoothing": 0.1}, {"weight": [1, 2, 0.5, 3]}])),
         "lr_scheduler": draw(st.none() | lr_schedulers(optimizer, epochs, epochs * steps_per_epoch)),
         "seed": draw(st.integers(0, 2**63 - 1)),
     }
@@ -136,12 +155,22 @@ def lr_schedulers(draw: st.DrawFn, optimizer: str, epochs: int, steps_total: int
         "exponential": {"gamma": 0.9},
         "cosine": {"T_max": epochs},
         "linear": {"total_iters": 3},
+        "constant": {"factor": 0.5, "total_iters": 2},
+        "polynomial": {"total_iters": 4, "power": 2},
+        "cosine_warm_restarts": {"T_0": 1, "T_mult": 2},
+        "reduce_on_plateau": {"patience": 0, "factor": 0.5, "threshold": 0.05},
         "one_cycle": {
             "max_lr": 0.02,
             "total_steps": steps_total,
-            "cycle_momentum": optimizer not in ("adagrad", "adadelta"),  # these two have none
+            "cycle_momentum": optimizer not in WITHOUT_MOMENTUM,
+        },
+        "cyclic": {
+            "base_lr": 0.001,
+            "max_lr": 0.02,
+            "step_size_up": 2,
+            "cycle_momentum": optimizer not in WITHOUT_MOMENTUM,
         },
     }
     name = draw(st.sampled_from(sorted(LR_SCHEDULERS)))
-    per = "step" if name == "one_cycle" else draw(st.sampled_from(["epoch", "step"]))
-    return {"name": name, "args": args[name], "per": per}
+    meant = LR_SCHEDULERS[name].per if name in ("one_cycle", "reduce_on_plateau") else ""
+    return {"name": name, "args": args[name], "per": meant or draw(st.sampled_from(["epoch", "step"]))}

@@ -23,7 +23,7 @@ from unifiednn_core.training.events import Ended, Obeyed, Report, Stepped
 from unifiednn_core.training.orders import AnyOrder, Order, Reorder, SetPolicy, SetPriority
 from unifiednn_core.weights import state_sha256
 
-DATA = dataset()
+DATA, TEST = dataset(), dataset(20, seed=1)
 SAMPLES = len(DATA.targets)
 
 
@@ -207,7 +207,8 @@ def check_equality(networks: Networks, policy: Policy, plan: Plan) -> None:
 
 def vanilla(network: str, spec: SubModelSpec, steps: int | None) -> dict[str, str]:
     module = definition(network).build()
-    return vanilla_loop.train(module, spec.hyperparameters, (DATA.inputs, DATA.targets), steps).bits()
+    train, test = ((data.inputs, data.targets) for data in (DATA, TEST))
+    return vanilla_loop.train(module, spec.hyperparameters, train, steps, test).bits()
 
 
 def alone(network: str, spec: SubModelSpec) -> dict[str, str]:

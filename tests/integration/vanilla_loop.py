@@ -14,6 +14,7 @@ from torch.optim import lr_scheduler as lr_schedulers
 
 from unifiednn_core.spec import Hyperparameters
 
+# By hand, so that a wrong entry in the tables of the product is found.
 OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {
     "sgd": optim.SGD,
     "adam": optim.Adam,
@@ -21,8 +22,13 @@ OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {
     "rmsprop": optim.RMSprop,
     "adagrad": optim.Adagrad,
     "adadelta": optim.Adadelta,
+    "adafactor": optim.Adafactor,
+    "adamax": optim.Adamax,
+    "asgd": optim.ASGD,
+    "muon": optim.Muon,
     "nadam": optim.NAdam,
     "radam": optim.RAdam,
+    "rprop": optim.Rprop,
 }
 LR_SCHEDULERS: dict[str, Callable[..., lr_schedulers.LRScheduler]] = {
     "step": lr_schedulers.StepLR,
@@ -31,7 +37,29 @@ LR_SCHEDULERS: dict[str, Callable[..., lr_schedulers.LRScheduler]] = {
     "cosine": lr_schedulers.CosineAnnealingLR,
     "linear": lr_schedulers.LinearLR,
     "one_cycle": lr_schedulers.OneCycleLR,
+    "reduce_on_plateau": lr_schedulers.ReduceLROnPlateau,
+    "constant": lr_schedulers.ConstantLR,
+    "cosine_warm_restarts": lr_schedulers.CosineAnnealingWarmRestarts,
+    "cyclic": lr_schedulers.CyclicLR,
+    "polynomial": lr_schedulers.PolynomialLR,
 }
+CRITERIA: dict[str, Callable[..., nn.Module]] = {
+    "cross_entropy": nn.CrossEntropyLoss,
+    "nll": nn.NLLLoss,
+    "multi_margin": nn.MultiMarginLoss,
+    "mse": nn.MSELoss,
+    "l1": nn.L1Loss,
+    "smooth_l1": nn.SmoothL1Loss,
+    "huber": nn.HuberLoss,
+    "bce": nn.BCELoss,
+    "bce_with_logits": nn.BCEWithLogitsLoss,
+    "multi_label_soft_margin": nn.MultiLabelSoftMarginLoss,
+    "hinge_embedding": nn.HingeEmbeddingLoss,
+    "soft_margin": nn.SoftMarginLoss,
+    "kl_div": nn.KLDivLoss,
+    "poisson_nll": nn.PoissonNLLLoss,
+}
+Pair = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -57,41 +85,113 @@ class Trained:
         )
 
 
-def train(module: nn.Module, hyper: Hyperparameters, data: tuple[Tensor, Tensor], steps: int | None = None) -> Trained:
-    """Train on (inputs, targets) by cross entropy, all epochs or the given number of steps; nothing is evaluated."""
-    inputs, targets = data
+def train(
+    module: nn.Module, hyper: Hyperparameters, data: Pair, steps: int | None = None, test: Pair | None = None
+) -> Trained:
+    """Train on (inputs, targets), all epochs or the given number of steps.
+
+    It is evaluated only where something goes by that, which draws no random number and so changes nothing else.
+    """
     optimizer = OPTIMIZERS[hyper.optimizer](module.parameters(), lr=hyper.learning_rate, **hyper.optimizer_args)
-    criterion = nn.CrossEntropyLoss(**hyper.criterion_args)
+    criterion = _criterion(hyper)
     asked, lr_scheduler = hyper.lr_scheduler, None
     if asked is not None:
         lr_scheduler = LR_SCHEDULERS[asked.name](optimizer, **asked.args)
-    losses = []
+    losses: list[float] = []
+    epoch: list[tuple[float, int]] = []  # losses of the epoch, with their samples
+    seen: list[tuple[float, float | None, float | None]] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(hyper.seed or 0)
-        for batch, ends_epoch in islice(_batches(len(targets), hyper), steps):
+        for group, ends_epoch in islice(_groups(len(data[1]), hyper), steps):
+            samples = sum(len(batch) for batch in group)
             optimizer.zero_grad(set_to_none=True)
             parts = []
-            for part in batch.chunk(hyper.batch_split):
-                loss = criterion(module(inputs[part]), targets[part]) * (len(part) / len(batch))
-                loss.backward()
-                parts.append(loss.detach())
-            optimizer.step()
+            for batch in group:
+                for part in batch.chunk(hyper.batch_split):
+                    loss = criterion(module(data[0][part]), data[1][part]) * (len(part) / samples)
+                    loss.backward()
+                    parts.append(loss.detach())
             losses.append(torch.stack(parts).sum().item())
-            if asked is not None and lr_scheduler is not None and (ends_epoch or asked.per == "step"):
+            epoch.append((losses[-1], samples))
+            _step(module, optimizer, hyper, len(losses))
+            if asked is not None and lr_scheduler is not None and asked.per == "step":
                 lr_scheduler.step()
+            if not ends_epoch:
+                continue
+            train_loss = sum(value * count for value, count in epoch) / sum(count for _, count in epoch)
+            by_test = (asked is not None and asked.name == "reduce_on_plateau") or hyper.early_stopping is not None
+            seen.append(
+                (train_loss, *(_evaluated(module, criterion, hyper, test) if test and by_test else (None, None)))
+            )
+            epoch.clear()
+            if asked is not None and lr_scheduler is not None and asked.per == "epoch":
+                judged = seen[-1][0] if seen[-1][1] is None else seen[-1][1]
+                lr_scheduler.step(*([judged] if asked.name == "reduce_on_plateau" else []))  # type: ignore[arg-type]
+            if _has_stalled(hyper, seen):
+                break
     return Trained(module, optimizer, lr_scheduler, losses)
 
 
-def _batches(samples: int, hyper: Hyperparameters) -> Iterator[tuple[Tensor, bool]]:
-    """Yield the samples of each batch, and whether it is the last of its epoch."""
+def _criterion(hyper: Hyperparameters) -> nn.Module:
+    lists = {key: torch.tensor(value).float() for key, value in hyper.criterion_args.items() if isinstance(value, list)}
+    return CRITERIA[hyper.criterion](**{**hyper.criterion_args, **lists})
+
+
+def _step(module: nn.Module, optimizer: optim.Optimizer, hyper: Hyperparameters, step: int) -> None:
+    """Clip, and take one step with the share of the learning rate that the warm-up leaves."""
+    if hyper.gradient_clipping is not None and hyper.gradient_clipping.norm is not None:
+        nn.utils.clip_grad_norm_(module.parameters(), hyper.gradient_clipping.norm)
+    if hyper.gradient_clipping is not None and hyper.gradient_clipping.value is not None:
+        nn.utils.clip_grad_value_(module.parameters(), hyper.gradient_clipping.value)
+    [group] = optimizer.param_groups
+    rate = group["lr"]
+    if hyper.warm_up is not None and step < hyper.warm_up.steps:
+        group["lr"] = rate * (step / hyper.warm_up.steps)
+    optimizer.step()
+    group["lr"] = rate
+
+
+@torch.no_grad()
+def _evaluated(module: nn.Module, criterion: nn.Module, hyper: Hyperparameters, test: Pair) -> tuple[float, float]:
+    """Mean loss and accuracy in file order."""
+    module.eval()
+    loss, right = 0.0, 0
+    for inputs, targets in zip(*(whole.split(hyper.batch_size) for whole in test), strict=True):
+        outputs = module(inputs)
+        loss += criterion(outputs, targets).item() * len(targets)
+        right += int((outputs.argmax(1) == targets).sum())
+    module.train()
+    return loss / len(test[1]), right / len(test[1])
+
+
+def _has_stalled(hyper: Hyperparameters, seen: Sequence[tuple[float, float | None, float | None]]) -> bool:
+    """Whether none of the last epochs was better than the best before them."""
+    asked = hyper.early_stopping
+    if asked is None:
+        return False
+    of = {"train_loss": 0, "test_loss": 1, "test_accuracy": 2}[asked.metric]
+    values = [row[of] if asked.metric != "test_accuracy" else -(row[of] or 0.0) for row in seen]
+    best_at = 0
+    for at, value in enumerate(values):
+        best = values[best_at]
+        assert value is not None and best is not None, "no test data to go by"
+        if value < best - asked.min_delta:
+            best_at = at
+    return len(values) - 1 - best_at >= asked.patience
+
+
+def _groups(samples: int, hyper: Hyperparameters) -> Iterator[tuple[list[Tensor], bool]]:
+    """Yield the samples of each batch of a step, and whether it is the last step of its epoch."""
     generator = torch.Generator().manual_seed(hyper.seed or 0)
     for _ in range(hyper.epochs):
         order = torch.randperm(samples, generator=generator)
         batches = [order[start : start + hyper.batch_size] for start in range(0, samples, hyper.batch_size)]
         if hyper.drop_last and len(batches[-1]) < hyper.batch_size:
             batches.pop()
-        for place, batch in enumerate(batches, start=1):
-            yield batch, place == len(batches)
+        size = hyper.accumulation_steps
+        groups = [batches[start : start + size] for start in range(0, len(batches), size)]
+        for place, group in enumerate(groups, start=1):
+            yield group, place == len(groups)
 
 
 def _bits(where: str, value: object) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from pages._ui import frame
+from pages._ui import frame, uploads
 from tests.ui.fake_service import FakeService
 from tests.ui.fake_views import demo_spec
 
@@ -33,6 +33,29 @@ def open_page(service):
         return app
 
     return open_page
+
+
+@pytest.fixture
+def upload(service, monkeypatch):
+    """Sends a file to an uploader, as its component in the browser does: the page is told once that it is there."""
+    arrived: dict[str, str] = {}
+    drawn: dict[str, tuple[str, ...]] = {}
+
+    def sent_upload(label: str, suffixes: tuple[str, ...], *, key: str) -> str | None:
+        drawn[key] = uploads.KINDS[suffixes]
+        return arrived.pop(key, None)
+
+    def upload(app: AppTest, key: str, filename: str, content: bytes) -> None:
+        """`key` is how the uploader's key ends."""
+        [key] = [known for known in drawn if known.endswith(key)]
+        service.sent["u-1"] = (filename, content, drawn[key])
+        arrived[key] = "u-1"
+        app.run()
+        assert not app.exception, [error.value for error in app.exception]
+        assert not arrived and not service.sent
+
+    monkeypatch.setattr(uploads, "sent_upload", sent_upload)
+    return upload
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from unifiednn_core.errors import BadInput, Finding, NotFound
 from unifiednn_core.lifecycle import Event, State, actions, next_state, submodel_actions
 from unifiednn_core.memory_views import Prediction
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
+from unifiednn_core.server_folders import ServerFile
 from unifiednn_core.spec import PolicySpec, RunSpec, SubModelSpec
 from unifiednn_core.views import CommandView, FileView, RunView, TrainedView
 
@@ -62,6 +63,9 @@ class FakeService:
     submitted: list[RunSpec] = field(default_factory=list)
     plans: list[tuple[tuple[Mode, ...], bool]] = field(default_factory=list)
     """Baselines of each submission, and whether they run first."""
+    sent: dict[str, tuple[str, bytes, tuple[str, ...]]] = field(default_factory=dict)
+    """Uploads that have arrived: name, content and kinds."""
+    on_server: tuple[ServerFile, ...] = ()
     compared: Comparison | None = None
     predicted: Prediction | None = None
     supervisor_alive: bool = True
@@ -80,6 +84,17 @@ class FakeService:
         file = replace(library()[0], filename=filename, kind=kind, sha256=sha(filename), size_bytes=len(content))
         self.held.append(file)
         return file
+
+    def finish_upload(self, upload_id: str) -> FileView:
+        filename, content, kinds = self.sent.pop(upload_id)
+        return self.import_file(filename, [content], kinds)
+
+    def server_files(self, suffixes: Sequence[str] = ()) -> tuple[ServerFile, ...]:
+        return self.on_server
+
+    def import_server_file(self, name: str, kinds: Sequence[str]) -> FileView:
+        shown = next(file.shown for file in self.on_server if file.name == name)
+        return self.import_file(Path(shown).name, [b"content"], kinds)
 
     def prepare_samples(self) -> RunSpec:
         return demo_spec()

@@ -211,11 +211,9 @@ def test_a_start_can_be_taken_back(open_page, service, drafted):
     assert "start_from" not in service.drafts[drafted]["submodels"][0]
 
 
-def test_a_checkpoint_that_is_uploaded_in_the_form_is_chosen(open_page, service, drafted):
+def test_a_checkpoint_that_is_uploaded_in_the_form_is_chosen(upload, open_page, service, drafted):
     app = press(open_page("build", draft=drafted), "Edit lenet")
-    uploader = next(uploader for uploader in app.file_uploader if uploader.label.startswith("Checkpoint"))
-    uploader.set_value(("own.safetensors", b"content", "application/octet-stream")).run()
-    assert not app.exception
+    upload(app, "-start-upload", "own.safetensors", b"content")
     assert next(box.value for box in app.selectbox if box.label == "Checkpoint or weights") is not None
     press(app, "Save sub-model")
     assert service.drafts[drafted]["submodels"][0]["start_from"]["file"] == f"sha256:{service.held[-1].sha256}"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ALLOWED = {
+    "access",
     "service",
     "views",
     "comparison_views",

@@ -1,11 +1,7 @@
 from dataclasses import replace
 
-from tests.ui.reading import html_of, text_of
-
-
-def upload(app, key, filename, content):
-    app.file_uploader(key=key).set_value((filename, content, "application/octet-stream")).run()
-    assert not app.exception
+from tests.ui.reading import downloads, html_of, text_of
+from unifiednn_core.server_folders import ServerFile
 
 
 def test_files_are_listed_with_their_facts(open_page):
@@ -15,8 +11,9 @@ def test_files_are_listed_with_their_facts(open_page):
 
 
 def test_trained_models_can_be_downloaded(open_page, service):
-    app = open_page("library")
-    assert len(app.get("download_button")) == len(service.trained())
+    offered = downloads(open_page("library"))
+    wanted = [(f"Download {m.submodel}", f"files/models/{m.run_id}/{m.submodel}") for m in service.trained()]
+    assert wanted and offered == wanted
 
 
 def test_an_empty_library_says_how_to_fill_it(open_page, service):
@@ -27,17 +24,17 @@ def test_an_empty_library_says_how_to_fill_it(open_page, service):
         assert sentence in words
 
 
-def test_an_uploaded_model_is_listed(open_page):
+def test_an_uploaded_model_is_listed(upload, open_page):
     app = open_page("library")
-    upload(app, "library-model-0", "own.pt2", b"content")
+    upload(app, "library-model", "own.pt2", b"content")
     assert "own.pt2" in text_of(app)
 
 
-def test_a_refused_upload_shows_the_finding_until_the_next_one(open_page):
+def test_a_refused_upload_shows_the_finding_until_the_next_one(upload, open_page):
     app = open_page("library")
-    upload(app, "library-model-0", "bad.pt2", b"broken")
+    upload(app, "library-model", "bad.pt2", b"broken")
     assert "This is no model." in text_of(app) and "Export it again." in text_of(app)
-    upload(app, "library-model-1", "good.pt2", b"content")
+    upload(app, "library-model", "good.pt2", b"content")
     assert "This is no model." not in text_of(app)
 
 
@@ -47,12 +44,27 @@ def test_names_of_files_cannot_become_markup(open_page, service):
     assert "<svg" not in shown and "&lt;svg" in shown
 
 
-def test_checkpoints_are_listed_and_can_be_added(open_page, service):
+def test_checkpoints_are_listed_and_can_be_added(upload, open_page, service):
     app = open_page("library")
     assert (
         "lenet-step-115.safetensors checkpoint unifiednn-checkpoint 9,326 weights · of lenet · step 115 · adam"
         in text_of(app)
     )
-    upload(app, "library-checkpoint-0", "own-step-7.safetensors", b"content")
+    upload(app, "library-checkpoint", "own-step-7.safetensors", b"content")
     assert service.held[-1].kind == "checkpoint"
     assert "own-step-7.safetensors" in text_of(app)
+
+
+def test_a_file_in_a_folder_of_the_server_can_be_taken_in(open_page, service):
+    service.on_server = (ServerFile(name="0/sub/own.pt2", shown="models/sub/own.pt2", size_bytes=2048),)
+    app = open_page("library")
+    box = app.selectbox(key="library-model-server-file")
+    assert app.button(key="library-model-server-take").disabled
+    box.select("0/sub/own.pt2").run()
+    app.button(key="library-model-server-take").click().run()
+    assert not app.exception
+    assert service.held[-1].filename == "own.pt2"
+
+
+def test_without_folders_nothing_is_offered_from_the_server(open_page):
+    assert not [box for box in open_page("library").selectbox if "server" in box.label]

@@ -1,14 +1,12 @@
-import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Choice
+from unifiednn_core.choices import OPTIMIZERS
 from unifiednn_core.errors import BadInput, Finding
 from unifiednn_core.spec import RunSpec, load_run, parse_hyperparameters, parse_run
 
@@ -35,17 +33,42 @@ def findings_of(document: object) -> list[Finding]:
         (minimal(epochs=0), "submodels.a.hyperparameters.epochs", "greater than or equal to 1"),
         (minimal(epochs="many"), "submodels.a.hyperparameters.epochs", "many"),
         (minimal(learning_rat=1), "submodels.a.hyperparameters.learning_rat", "spelling"),
-        (minimal(optimizer_args={"momentun": 1}), "submodels.a.hyperparameters.optimizer_args", "momentum"),
+        (minimal(optimizer_args={"momentun": 1}), "submodels.a.hyperparameters.optimizer_args.momentun", "dampening"),
         (
             minimal(optimizer_args={"momentum": float("nan")}),
-            "submodels.a.hyperparameters.optimizer_args",
-            "not finite",
+            "submodels.a.hyperparameters.optimizer_args.momentum",
+            "does not take momentum = NaN",
         ),
         (minimal(techniques=["dropit"]), "submodels.a.hyperparameters.techniques", "No techniques exist"),
         (
             minimal(lr_scheduler={"name": "step"}),
             "submodels.a.hyperparameters.lr_scheduler.args",
             "'step_size'",
+        ),
+        (minimal(gradient_clipping={}), "submodels.a.hyperparameters.gradient_clipping", "Give one of the two"),
+        (
+            minimal(gradient_clipping={"norm": 1, "value": 1}),
+            "submodels.a.hyperparameters.gradient_clipping",
+            "Give one of the two",
+        ),
+        (minimal(gradient_clipping={"norm": 0}), "submodels.a.hyperparameters.gradient_clipping.norm", "greater than"),
+        (minimal(warm_up={"steps": 0}), "submodels.a.hyperparameters.warm_up.steps", "greater than"),
+        (minimal(warm_up=5), "submodels.a.hyperparameters.warm_up", "5"),
+        (minimal(accumulation_steps=0), "submodels.a.hyperparameters.accumulation_steps", "greater than"),
+        (
+            minimal(early_stopping={"metric": "loss"}),
+            "submodels.a.hyperparameters.early_stopping.metric",
+            "'test_loss'",
+        ),
+        (
+            minimal(criterion="mse", early_stopping={"metric": "test_accuracy"}),
+            "submodels.a.hyperparameters.early_stopping.metric",
+            "no accuracy",
+        ),
+        (
+            minimal(lr_scheduler={"name": "reduce_on_plateau", "per": "step"}),
+            "submodels.a.hyperparameters.lr_scheduler.per",
+            "'epoch'",
         ),
         ({"submodels": []}, "submodels", "Add at least one"),
         ({}, "submodels", "missing"),
@@ -140,16 +163,27 @@ def test_a_submodel_without_a_seed_takes_the_seed_of_the_run() -> None:
     assert spec.seed_of(spec.submodels[0]) == 7
 
 
+def test_everything_new_survives_json() -> None:
+    asked = {
+        "optimizer": "Adafactor",
+        "optimizer_args": {"eps": [None, 0.001]},
+        "accumulation_steps": 4,
+        "gradient_clipping": {"norm": 1.0},
+        "warm_up": {"steps": 10},
+        "early_stopping": {"metric": "train_loss", "patience": 3, "min_delta": 0.5},
+        "lr_scheduler": {"name": "ReduceLROnPlateau"},
+    }
+    parsed = parse_hyperparameters(asked)
+    assert parse_hyperparameters(json.loads(parsed.model_dump_json(exclude_none=True))) == parsed
+    assert parsed.model_dump(include=asked.keys() - {"optimizer", "lr_scheduler"}, exclude_none=True) == {
+        name: asked[name] for name in asked.keys() - {"optimizer", "lr_scheduler"}
+    }
+
+
 @pytest.mark.parametrize(
-    ("choice", "room"),
-    [
-        *((choice, torch.optim) for choice in OPTIMIZERS.values()),
-        *((choice, torch.nn) for choice in CRITERIA.values()),
-        *((choice, torch.optim.lr_scheduler) for choice in LR_SCHEDULERS.values()),
-    ],
-    ids=lambda value: getattr(value, "torch_class", ""),
+    ("batch_size", "accumulation_steps", "drop_last", "steps"),
+    [(8, 1, False, 5), (8, 2, False, 3), (8, 2, True, 2), (8, 3, True, 2), (8, 9, False, 1), (64, 2, True, 0)],
 )
-def test_the_tables_of_choices_agree_with_torch(choice: Choice, room: Any) -> None:
-    parameters = inspect.signature(getattr(room, choice.torch_class)).parameters
-    assert set(choice.arguments) <= set(parameters)
-    assert set(choice.required) <= set(choice.arguments)
+def test_steps_count_groups_of_batches(batch_size: int, accumulation_steps: int, drop_last: bool, steps: int) -> None:
+    asked = {"batch_size": batch_size, "accumulation_steps": accumulation_steps, "drop_last": drop_last}
+    assert parse_hyperparameters(asked).steps_per_epoch(37) == steps

@@ -17,7 +17,7 @@ from unifiednn_core.errors import BadInput, Finding
 if TYPE_CHECKING:
     from torch import nn
 
-_FAMILIES = ("lenet", "mlp", "resnet", "roberta", "transformer", "transformer_lm", "vgg_cbam")
+_FAMILIES = ("lenet", "mlp", "resnet", "roberta", "transformer", "transformer_lm", "vgg_cbam", "huggingface")
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 

@@ -12,6 +12,7 @@ from unifiednn_core.intake import datasets, registry
 from unifiednn_core.intake.base import Definition
 from unifiednn_core.intake.datasets import Dataset
 from unifiednn_core.intake.dry_run import dry_run
+from unifiednn_core.intake.hyper_findings import hyper_findings
 from unifiednn_core.intake.inspection import attempt, sha256_of
 from unifiednn_core.intake.need import measure
 from unifiednn_core.intake.report import CheckReport, ResolvedFile, SubModelReport
@@ -24,6 +25,7 @@ from unifiednn_core.spec import RunSpec, SubModelSpec
 # Room for the weights in both formats, the zip of them, and one more copy while it is written.
 COPIES_ON_DISK = 4
 SPARE_BYTES = 64 * 1024**2
+NAMED_PER_FINDING = 6
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 
 
@@ -80,12 +82,7 @@ class _Files:
         file = self.resolve(submodel.model)
         model_format = registry.sniff(file.path)
         if model_format is None:
-            raise BadInput.of(
-                "Unknown format",
-                field=file.filename,
-                message="No format knows this model file; it may be damaged.",
-                remedy=f"Formats: {', '.join(known.name for known in registry.FORMATS)}.",
-            )
+            raise registry.unknown(file.path)
         return model_format.read(file.path, submodel.architecture)
 
     def dataset(self, written: str, place: str) -> tuple[Dataset | None, tuple[Finding, ...]]:
@@ -111,8 +108,10 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> tuple
         findings += wrong_test
     if definition is None or train is None or (test is None and submodel.test_data is not None):
         return None, [*findings, *wrong_start]
+    findings += _check_names(train, test, f"{place}.test_data")
     steps_per_epoch = submodel.hyperparameters.steps_per_epoch(train.samples)
-    findings += _check_steps(submodel, train.samples, steps_per_epoch)
+    own = hyper_findings(submodel, train, test)
+    findings += [finding for finding in own if finding.severity == "error"]
     memory = None
     if not findings:
         trial = Trial(submodel, definition, train, test)
@@ -128,7 +127,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> tuple
             lambda: check_start(submodel, definition, train.samples, start.path), f"{place}.start_from.file"
         )
         findings += [*(misfits or ()), *unread]
-    findings += _warnings(submodel)
+    findings += [finding for finding in own if finding.severity == "warning"]
     report = SubModelReport(
         name=submodel.name,
         format=definition.format,
@@ -161,70 +160,23 @@ def _memory_of(trial: Trial, tried: Tried, device: str, hashes: list[str]) -> tu
         return None, [finding]
 
 
-def _check_steps(submodel: SubModelSpec, samples: int, steps_per_epoch: int) -> list[Finding]:
-    """Findings on the length of the training: no step at all, or more steps than a one-cycle schedule has."""
-    hyper, place = submodel.hyperparameters, f"submodels.{submodel.name}.hyperparameters"
-    if steps_per_epoch == 0:
-        message = f"The training data has {samples} samples, less than one batch of {hyper.batch_size}, and drop_last."
-        return [
-            Finding(
-                title="No step to train",
-                field=f"{place}.batch_size",
-                message=message,
-                remedy='Choose a smaller batch size, or set "drop_last" to false.',
-            )
-        ]
-    asked = hyper.lr_scheduler
-    if asked is None or asked.name != "one_cycle":
+def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Finding]:
+    """Findings on class names or columns that differ, so that equal numbers mean different things."""
+    if test is None:
         return []
-    total, needed = asked.args.get("total_steps"), hyper.epochs * (steps_per_epoch if asked.per == "step" else 1)
-    if isinstance(total, int) and total < needed:
-        return [
-            Finding(
-                title="LR scheduler too short",
-                field=f"{place}.lr_scheduler.args",
-                message=f"OneCycleLR ends with an error after total_steps = {total}; the training takes {needed}.",
-                remedy=f"Set total_steps to {needed}.",
-            )
-        ]
+    for what, ours, theirs in (
+        ("classes", train.notes.class_names, test.notes.class_names),
+        ("columns", train.notes.columns, test.notes.columns),
+    ):
+        if ours and theirs and ours != theirs:
+            message = f"The test data have the {what} {_some(theirs)}; the training data have {_some(ours)}."
+            remedy = f"Give both the same {what}: split one file, or complete the smaller one."
+            return [Finding(title=f"Other {what}", field=place, message=message, remedy=remedy)]
     return []
 
 
-def _warnings(submodel: SubModelSpec) -> list[Finding]:
-    hyper, place = submodel.hyperparameters, f"submodels.{submodel.name}"
-    asked, warnings = hyper.lr_scheduler, []
-    if submodel.test_data is None:
-        warnings.append(
-            Finding(
-                severity="warning",
-                title="No test data",
-                field=f"{place}.test_data",
-                message="Without test data nothing tells how well the network does on samples it has not seen.",
-                remedy="Give test data.",
-            )
-        )
-    if asked is not None and asked.name == "one_cycle" and asked.per != "step":
-        warnings.append(
-            Finding(
-                severity="warning",
-                title="LR scheduler",
-                field=f"{place}.hyperparameters.lr_scheduler.per",
-                message="OneCycleLR is meant to be stepped after every batch, but is stepped once per epoch.",
-                remedy='Set "per" to "step".',
-            )
-        )
-    period = asked.args.get("T_max") if asked is not None and asked.name == "cosine" else None
-    if asked is not None and asked.per == "epoch" and isinstance(period, int) and period < hyper.epochs:
-        warnings.append(
-            Finding(
-                severity="warning",
-                title="LR scheduler",
-                field=f"{place}.hyperparameters.lr_scheduler.args",
-                message=f"With T_max = {period} the learning rate rises again before epoch {hyper.epochs}.",
-                remedy=f"Set T_max to {hyper.epochs}.",
-            )
-        )
-    return warnings
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:NAMED_PER_FINDING]) + (" …" if len(names) > NAMED_PER_FINDING else "")
 
 
 def _check_disk(home: Home, reports: dict[str, SubModelReport]) -> list[Finding]:

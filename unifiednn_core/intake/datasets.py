@@ -1,32 +1,35 @@
-"""Data sets: one tensor of inputs and one of targets, from `.pt`, `.safetensors` or `.npz`."""
+"""Data sets: one tensor of inputs and one of targets, mapped from `.pt`, `.safetensors` or `.npz`.
 
-import zipfile
-from collections.abc import Mapping
+Tables and zips of images are read too; a library keeps them converted (`conversion.py`).
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from unifiednn_core.errors import BadInput, HostileFile
-from unifiednn_core.intake import tensor_files
+from unifiednn_core.data_views import DataNotes
+from unifiednn_core.errors import BadInput
+from unifiednn_core.intake import images, npz, tables, tensor_files
+from unifiednn_core.intake.opened import NO_NOTES, Opened, aligned, blocks
 
 KEYS = frozenset({"inputs", "targets"})
-FREE_UNPACKED_BYTES = 256 * 1024**2
-MAX_UNPACKED_RATIO = 100
-MASKED_ELEMENTS = 2**20
 _HOW_TO_SAVE = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, path).'
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Samples in file order; integer targets are int64, as torch's criteria want them."""
+    """Samples in file order; class numbers are int64 and real targets float32 or smaller, as torch's criteria want."""
 
     inputs: Tensor
     """[samples, ...]"""
     targets: Tensor
     """[samples, ...]"""
+    notes: DataNotes = NO_NOTES
+    """What is known of the file that it was converted from."""
 
     @property
     def samples(self) -> int:
@@ -64,51 +67,57 @@ def to_model_input(batch: Tensor, scale: float | None, mean: float | None, std: 
 
 
 def container_of(path: Path) -> str | None:
-    """`pt`, `safetensors` or `npz`, judged by the bytes; None where it can hold no data set."""
-    if tensor_files.is_torch_file(path):
-        return "pt"
-    if tensor_files.is_safetensors(path):
-        return "safetensors"
-    return "npz" if _is_npz(path) else None
+    """How the file holds its data, judged by the bytes; None where it can hold no data set."""
+    return next((name for name, (sniff, _) in _CONTAINERS.items() if sniff(path)), None)
+
+
+def open_data(path: Path) -> Opened:
+    """Open a data file; nothing that is in it is checked yet. Raises `BadInput` or `HostileFile`."""
+    container = container_of(path)
+    if container is None:
+        message = "The file is no .pt, .safetensors, .npz, .csv, .parquet or zip of images, or it is damaged."
+        raise _bad(path, "Not a data set", message)
+    return _CONTAINERS[container][1](path)
 
 
 def read_dataset(path: Path) -> Dataset:
-    """Read and check a data set.
+    """Read and check a data set, with flat memory where it can be mapped.
 
     Raises:
         BadInput: It is damaged, lacks an entry, is empty, or holds what cannot be trained on.
         HostileFile: It claims more than it holds.
 
     """
-    container = container_of(path)
-    if container is None:
-        raise _bad(path, "Not a data set", "The file is no .pt, .safetensors or .npz file, or it is damaged.")
-    loaded: object
-    if container == "pt":
-        loaded = tensor_files.load_torch_file(path)
-    elif container == "safetensors":
-        loaded = tensor_files.load_safetensors(path)
-    else:
-        loaded = _load_npz(path)
-    return dataset_from(path, loaded)
+    return dataset_from(path, open_data(path))
 
 
-def dataset_from(path: Path, loaded: object) -> Dataset:
+def dataset_from(path: Path, opened: Opened) -> Dataset:
     """Check what a file held; raises as `read_dataset`."""
-    if not isinstance(loaded, Mapping):
-        raise _bad(path, "Not a data set", f"The file holds a {type(loaded).__name__}.")
-    if loaded.keys() != KEYS:
-        found = ", ".join(sorted(str(key)[:40] for key in loaded)[:5]) or "nothing"
-        raise _bad(path, "Not a data set", f"The entries must be exactly 'inputs' and 'targets'; found: {found}.")
-    inputs, targets = (_checked(path, name, loaded[name]) for name in ("inputs", "targets"))
+    found = opened.entries
+    if found.keys() != KEYS:
+        named = ", ".join(sorted(str(key)[:40] for key in found)[:5]) or "nothing"
+        raise _bad(path, "Not a data set", f"The entries must be exactly 'inputs' and 'targets'; found: {named}.")
+    for name in ("inputs", "targets"):
+        _check(path, name, found[name])
+    inputs, targets = found["inputs"], found["targets"]
     if len(inputs) != len(targets):
         raise _bad(path, "Lengths differ", f"There are {len(inputs)} inputs but {len(targets)} targets.")
-    if not len(inputs) or not inputs.numel():
+    if not len(inputs) or not inputs.numel() or not targets.numel():
         raise _bad(path, "Data set empty", "There is no sample in it.")
-    return Dataset(inputs=inputs, targets=targets if targets.is_floating_point() else targets.to(torch.int64))
+    for name in ("inputs", "targets"):
+        if found[name].is_floating_point():
+            _check_finite(path, name, opened)
+    return Dataset(aligned(inputs), as_targets(aligned(targets)), opened.notes)
 
 
-def _checked(path: Path, name: str, value: object) -> Tensor:
+def as_targets(stored: Tensor) -> Tensor:
+    """Targets as torch's criteria want them: integers as int64, float64 as float32."""
+    if not stored.is_floating_point():
+        return stored.to(torch.int64)
+    return stored.to(torch.float32) if stored.dtype is torch.float64 else stored
+
+
+def _check(path: Path, name: str, value: object) -> None:
     if isinstance(value, Mapping):
         raise _bad(path, "Several inputs", f"'{name}' is a dict; several inputs are not supported yet.")
     if not isinstance(value, Tensor):
@@ -118,17 +127,12 @@ def _checked(path: Path, name: str, value: object) -> Tensor:
     tensor_files.check_plain(name, value)
     if value.dim() == 0:
         raise _bad(path, "Not a list of samples", f"'{name}' is a single number.")
-    if value.is_floating_point():
-        _check_finite(path, name, value)
-    return value.detach().contiguous()
 
 
-def _check_finite(path: Path, name: str, value: Tensor) -> None:
-    """Look at some samples at a time: masks over all of them would take half as much memory again."""
+def _check_finite(path: Path, name: str, opened: Opened) -> None:
     count, first = 0, None
-    rows = max(1, MASKED_ELEMENTS * len(value) // max(1, value.numel()))
-    for start in range(0, len(value), rows):
-        bad = ~torch.isfinite(value[start : start + rows])
+    for start, samples in blocks(opened, name):
+        bad = ~torch.isfinite(samples)
         found = int(bad.sum())
         if found and first is None:
             row, *place = bad.nonzero()[0].tolist()
@@ -138,51 +142,38 @@ def _check_finite(path: Path, name: str, value: Tensor) -> None:
         raise _bad(path, "Not finite", f"'{name}' has {count} values that are NaN or infinite, the first at {first}.")
 
 
-def _is_npz(path: Path) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return False
-    return bool(names) and all(name.endswith(".npy") for name in names)
+def _open_torch_file(path: Path) -> Opened:
+    return Opened(_entries(path, tensor_files.load_torch_file(path)), again=lambda: _map_torch_file(path))
 
 
-def _load_npz(path: Path) -> dict[str, object]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            infos = archive.infolist()
-            unpacked_bytes = sum(info.file_size for info in infos)
-            if unpacked_bytes > max(FREE_UNPACKED_BYTES, MAX_UNPACKED_RATIO * path.stat().st_size):
-                raise HostileFile(f"The file would unpack to {unpacked_bytes} bytes, far more than data compresses.")
-            for info in infos:
-                _check_declared_size(archive, info)
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    except HostileFile:
-        raise
-    except TypeError as error:
-        raise _bad(path, "Type of data", f"torch cannot hold these arrays: {error}.") from None
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError) as error:
-        if "Object arrays" in str(error):
-            raise _bad(path, "Type of data", "The file holds Python objects; only numbers are read.") from None
-        raise tensor_files.damaged(path) from None
+def _open_safetensors(path: Path) -> Opened:
+    notes = DataNotes.of(tensor_files.safetensors_metadata(path))
+    return Opened(tensor_files.load_safetensors(path), notes, again=lambda: tensor_files.load_safetensors(path))
 
 
-def _check_declared_size(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
-    """Hold the shape in an array's header against the bytes of its entry, before numpy allocates it."""
-    with archive.open(info) as file:
-        version = np.lib.format.read_magic(file)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if read_header is None:
-            raise ValueError(f"unknown version {version}")
-        shape, _, dtype = read_header(file)
-    if any(size < 0 for size in shape) or (
-        not dtype.hasobject and int(np.prod(shape, dtype=object)) * dtype.itemsize > info.file_size
-    ):
-        raise HostileFile(f"The array '{info.filename[:60]}' claims the shape {shape}, but the file has fewer bytes.")
+def _open_npz(path: Path) -> Opened:
+    packed, again = npz.load_npz(path), None if npz.is_compressed(path) else lambda: npz.load_npz(path)
+    return Opened(packed, again=again)
+
+
+def _map_torch_file(path: Path) -> Mapping[str, Any]:
+    return _entries(path, tensor_files.load_torch_file(path))
+
+
+def _entries(path: Path, loaded: object) -> Mapping[str, Any]:
+    if not isinstance(loaded, Mapping):
+        raise _bad(path, "Not a data set", f"The file holds a {type(loaded).__name__}.")
+    return loaded
+
+
+_CONTAINERS: dict[str, tuple[Callable[[Path], bool], Callable[[Path], Opened]]] = {
+    "pt": (tensor_files.is_torch_file, _open_torch_file),
+    "safetensors": (tensor_files.is_safetensors, _open_safetensors),
+    "npz": (npz.is_npz, _open_npz),
+    "parquet": (tables.is_parquet, tables.read_parquet),
+    "images": (images.holds_images, images.read_images),
+    "csv": (tables.is_csv, tables.read_csv),
+}
 
 
 def _bad(path: Path, title: str, message: str) -> BadInput:

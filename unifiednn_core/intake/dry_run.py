@@ -38,13 +38,15 @@ def dry_run(trial: Trial) -> Tried:
         check_input_shape(trial, trial.train, "train_data")
         loss = _loss(trial, module, criterion, trial.train, range(trial.batch_size), "train_data")
         _step(trial, loss, optimizer)
-        _check_single_sample(trial, module)
+        _check_last_batch(trial, module)
         _check_extreme_ids(trial, module, trial.train, "train_data")
         if trial.test is not None:
             check_input_shape(trial, trial.test, "test_data")
             with torch.no_grad():
                 batch = range(min(trial.batch_size, trial.test.samples))
                 _loss(trial, module.eval(), criterion, trial.test, batch, "test_data")
+                last = _smallest_batch(trial.test.samples, trial.spec.hyperparameters.batch_size, drop_last=False)
+                _outputs(trial, module, trial.test, range(min(last, trial.batch_size)), "test_data")
             _check_extreme_ids(trial, module, trial.test, "test_data")
         return Tried(module.train(), criterion, optimizer)
 
@@ -113,8 +115,11 @@ def _outputs(trial: Trial, module: nn.Module, data: Dataset, batch: range, entry
     raw, spec = data.inputs[batch.start : batch.stop], trial.spec
     inputs = to_model_input(raw, spec.scale, spec.mean, spec.std)
     try:
-        outputs: Tensor = module(inputs)
+        outputs: object = module(inputs)
     except _TORCH_ERRORS as error:
+        if isinstance(error, TypeError) and "required positional argument" in str(error):
+            message = f"The network takes several inputs; a data set has one tensor of them ({_first_line(error)})."
+            raise found("Several inputs", f"{trial.field}.model", message, "Let forward take one tensor.") from None
         if not inputs.is_floating_point() and _runs(module, inputs.float() * IMAGE_SCALE):
             message = f"The inputs are {dtype_name(inputs)}, but the network computes with floating point numbers."
             remedy = f'Set "scale", for images {IMAGE_SCALE:.17g} (1/255), or store the inputs as float32.'
@@ -125,6 +130,9 @@ def _outputs(trial: Trial, module: nn.Module, data: Dataset, batch: range, entry
         message = f"The network does not take a batch {_shape(inputs)}: {_first_line(error)}."
         remedy = "Give data of the shape that the network takes, or the network that fits the data."
         raise found("Inputs", f"{trial.field}.{entry}", message, remedy) from None
+    if isinstance(outputs, tuple | list | dict):
+        message = f"The network returns several outputs (a {type(outputs).__name__}); a criterion compares one tensor."
+        raise found("Several outputs", f"{trial.field}.model", message, "Let forward return the scores alone.")
     if not isinstance(outputs, Tensor) or outputs.dim() == 0 or len(outputs) != len(raw):
         message = "The network must return one tensor with one row for each sample."
         raise found("Output", f"{trial.field}.model", message, "Let forward return the scores alone.")
@@ -149,13 +157,16 @@ def _check_batch_sizes(trial: Trial) -> None:
         raise found("Batch too small", f"{trial.field}.test_data", message, "Choose another batch size.")
 
 
-def _check_single_sample(trial: Trial, module: nn.Module) -> None:
-    """Train on one sample where an epoch will.
+def _check_last_batch(trial: Trial, module: nn.Module) -> None:
+    """Run as many samples as the last batch of an epoch has: some networks take one number of them alone.
 
-    Normalisation over the batch either refuses that or, in an exported graph, spoils its running statistics.
+    Normalisation over the batch either refuses a single sample or, in an exported graph, spoils its statistics.
     """
     spec, hyper = trial.spec, trial.spec.hyperparameters
-    if _smallest_batch(trial.train.samples, hyper.batch_size, hyper.drop_last) > 1:
+    last = _smallest_batch(trial.train.samples, hyper.batch_size, hyper.drop_last)
+    if last > 1:
+        with torch.no_grad():
+            _outputs(trial, module, trial.train, range(min(last, trial.batch_size)), "train_data")
         return
     inputs = to_model_input(trial.train.inputs[:1], spec.scale, spec.mean, spec.std)
     try:

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from unifiednn_core.checkpoints.file import looks_like_one
 from unifiednn_core.errors import BadInput, Finding, HostileFile
-from unifiednn_core.intake import datasets, registry
+from unifiednn_core.intake import conversion, datasets, registry
+from unifiednn_core.intake.preview import preview
 from unifiednn_core.intake.report import FileReport
 from unifiednn_core.intake.start import CHECKPOINT_FORMAT, checkpoint_facts
 from unifiednn_core.intake.state_dict import Safetensors, StateDict
@@ -43,13 +44,13 @@ def attempt(action: Callable[[], Result], field: str) -> tuple[Result | None, tu
     except BadInput as error:
         return None, tuple(_placed(finding, field) for finding in error.findings)
     except HostileFile as error:
-        title, message, remedy = "File refused", str(error), "Save the file again with torch's own functions."
+        title, message, remedy = "File refused", str(error), "Save the file again in the usual way."
     except MemoryError:
         title, message, remedy = "Too large", "There is not enough memory to read the file.", "Use a smaller one."
     except Exception as error:  # a parser of strangers' bytes can fail in any way; the traceback goes to the log
         _log.exception("cannot read %s", field)
         title, message = "Cannot be read", f"The file cannot be read ({type(error).__name__})."
-        remedy = "Save it again with torch's own functions, and copy it whole."
+        remedy = "Save it again in the usual way, and copy it whole."
     return None, (Finding(title=title, field=field, message=message, remedy=remedy),)
 
 
@@ -62,18 +63,15 @@ def sha256_of(path: Path) -> str:
 def _describe(path: Path) -> tuple[str, str, dict[str, object]]:
     """Kind, format and facts; raises `BadInput` or `HostileFile`."""
     container = datasets.container_of(path)
-    if container == "npz":
-        return "data", "npz", datasets.read_dataset(path).facts
+    if container in ("npz", "parquet"):
+        return _describe_data(path, container)
     known = registry.sniff(path)
+    if known is None and container in conversion.CONVERTED:
+        return _describe_data(path, container)
     if isinstance(known, StateDict | Safetensors) and container is not None:
         return _describe_tensors(path, known, container)
     if known is None:
-        raise BadInput.of(
-            "Unknown kind of file",
-            field=path.name,
-            message="No format knows this file.",
-            remedy="Models: .pt2, .pt, .pth, .safetensors. Data: .pt, .safetensors, .npz.",
-        )
+        raise registry.unknown(path)
     definition = known.read(path, None)
     return (
         "model",
@@ -91,11 +89,17 @@ def _describe(path: Path) -> tuple[str, str, dict[str, object]]:
 def _describe_tensors(path: Path, known: StateDict | Safetensors, container: str) -> tuple[str, str, dict[str, object]]:
     loaded = known.load(path)
     if isinstance(loaded, dict) and datasets.KEYS & loaded.keys():
-        return "data", container, datasets.dataset_from(path, loaded).facts
+        return _describe_data(path, container)
     state_dict = known.read_state_dict(path)
     sizes = [tensor.numel() for tensor in state_dict.values()]
     weights_bytes = sum(tensor.numel() * tensor.element_size() for tensor in state_dict.values())
     return "weights", known.name, {"tensors": len(sizes), "elements": sum(sizes), "weights_bytes": weights_bytes}
+
+
+def _describe_data(path: Path, container: str) -> tuple[str, str, dict[str, object]]:
+    dataset = datasets.read_dataset(path)
+    seen = preview(path, dataset)
+    return "data", dataset.notes.origin or container, {**dataset.facts, "preview": seen.model_dump(mode="json")}
 
 
 def _placed(finding: Finding, field: str) -> Finding:

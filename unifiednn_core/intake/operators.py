@@ -45,6 +45,7 @@ sinh.default cosh.default erf.default floor.default ceil.default round.default t
 clamp.default clamp.Tensor clamp_.default clamp_min.default clamp_max.default maximum.default minimum.default
 eq.Scalar eq.Tensor ne.Scalar ne.Tensor lt.Scalar lt.Tensor le.Scalar le.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor
 logical_and.default logical_or.default logical_not.default bitwise_and.Tensor bitwise_or.Tensor bitwise_not.default
+__and__.Tensor __or__.Tensor
 where.self where.ScalarOther where.ScalarSelf where.Scalar
 masked_fill.Scalar masked_fill.Tensor masked_fill_.Scalar masked_fill_.Tensor
 isnan.default isinf.default isfinite.default nan_to_num.default

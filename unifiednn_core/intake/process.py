@@ -8,11 +8,14 @@ from pathlib import Path
 
 import psutil
 
+from unifiednn_core.data_views import SplitPlan
 from unifiednn_core.errors import Finding
 from unifiednn_core.home import Home
+from unifiednn_core.intake import conversion
 from unifiednn_core.intake.check import check
-from unifiednn_core.intake.inspection import inspect_file, sha256_of
-from unifiednn_core.intake.report import CheckReport, FileReport, ResolvedFile
+from unifiednn_core.intake.inspection import attempt, inspect_file, sha256_of
+from unifiednn_core.intake.report import CheckReport, FileReport, ResolvedFile, SplitReport
+from unifiednn_core.intake.split import split
 from unifiednn_core.spec import RunSpec
 
 CPU_LIMIT_S = 600
@@ -30,9 +33,36 @@ def limit_resources() -> None:
     _let_write(False)
 
 
-def run_inspect(path: Path, filename: str) -> FileReport:
-    """Say what a file is."""
-    return inspect_file(path, filename)
+def run_inspect(path: Path, filename: str, convert_to: Path | None = None) -> FileReport:
+    """Say what a file is; with `convert_to`, a data set that cannot be mapped is written there first."""
+    if convert_to is None:
+        return inspect_file(path, filename)
+    needed, findings = attempt(lambda: conversion.is_needed(path), filename)
+    if not needed and not findings:
+        return inspect_file(path, filename)
+    if not findings:
+        _let_write(True)
+        _, findings = attempt(lambda: conversion.convert(path, convert_to), filename)
+    if not findings:
+        return inspect_file(convert_to, filename).model_copy(update={"converted": True})
+    size_bytes = path.stat().st_size
+    return FileReport(kind="unknown", format="", sha256=sha256_of(path), size_bytes=size_bytes, findings=findings)
+
+
+def run_split(path: Path, filename: str, plan: SplitPlan, home: Home) -> SplitReport:
+    """Part a data set and keep both parts by their content."""
+    _let_write(True)
+    with tempfile.TemporaryDirectory(dir=home.quarantine) as name:
+        parts, findings = attempt(lambda: split(path, plan, Path(name)), filename)
+        if parts is None:
+            return SplitReport(findings=findings)
+        reports = {part: inspect_file(written, filename) for part, written in parts.items()}
+        for part, written in parts.items():
+            report = reports[part]
+            _take_in(
+                ResolvedFile(path=written, sha256=report.sha256, size_bytes=report.size_bytes, filename=filename), home
+            )
+    return SplitReport(train=reports["train"], test=reports["test"])
 
 
 def run_check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
@@ -50,8 +80,7 @@ def run_admit(spec: RunSpec, base: Path, home: Home) -> CheckReport:
     files = dict(report.files)
     for written, file in report.files.items():
         try:
-            path = _take_in(file, home)
-            files[written] = file.model_copy(update={"path": path, "report": inspect_file(path, file.filename)})
+            files[written] = _admitted(file, home)
         except OSError as error:
             findings.append(
                 Finding(
@@ -62,6 +91,20 @@ def run_admit(spec: RunSpec, base: Path, home: Home) -> CheckReport:
                 )
             )
     return report.model_copy(update={"files": files, "findings": (*report.findings, *findings)})
+
+
+def _admitted(file: ResolvedFile, home: Home) -> ResolvedFile:
+    """Take a file in, as a data set that can be mapped where it is one that cannot."""
+    if not conversion.is_needed(file.path):
+        path = _take_in(file, home)
+        return file.model_copy(update={"path": path, "report": inspect_file(path, file.filename)})
+    with tempfile.TemporaryDirectory(dir=home.create().quarantine) as name:
+        converted = Path(name) / "converted"
+        conversion.convert(file.path, converted)
+        report = inspect_file(converted, file.filename)
+        update = {"sha256": report.sha256, "size_bytes": report.size_bytes, "report": report}
+        path = _take_in(file.model_copy(update={**update, "path": converted}), home)
+    return file.model_copy(update={**update, "path": path})
 
 
 def _take_in(file: ResolvedFile, home: Home) -> Path:

@@ -1,13 +1,19 @@
 """The model formats that can be read, in the order in which they are asked."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 from unifiednn_core.errors import BadInput
+from unifiednn_core.intake import described, zips
 from unifiednn_core.intake.base import Format
 from unifiednn_core.intake.exported import Exported
+from unifiednn_core.intake.huggingface import HuggingFace
+from unifiednn_core.intake.layers import LayerList
+from unifiednn_core.intake.module import PickledModule
 from unifiednn_core.intake.state_dict import Safetensors, StateDict
 
-FORMATS: tuple[Format, ...] = (Exported(), StateDict(), Safetensors())
+FORMATS: tuple[Format, ...] = (StateDict(), Safetensors(), Exported(), PickledModule(), LayerList(), HuggingFace())
 
 
 def format_named(name: str) -> Format:
@@ -26,3 +32,49 @@ def format_named(name: str) -> Format:
 def sniff(path: Path) -> Format | None:
     """Format of a model file, judged by its bytes; None where no format knows it."""
     return next((known for known in FORMATS if known.sniff(path)), None)
+
+
+def unknown(path: Path) -> BadInput:
+    """Finding for a model file that no format knows; where its kind is refused on purpose, it says so."""
+    title, message, remedy = next(
+        (said for recognised, *said in _REFUSED if recognised(path)),
+        (
+            "Unknown kind of file",
+            "No format knows this file; it may be damaged.",
+            "Models: .pt2, .pt, .pth, .safetensors, .json. Data: .pt, .safetensors, .npz, .csv, .parquet, .zip.",
+        ),
+    )
+    return BadInput.of(title, field=path.name, message=message, remedy=remedy)
+
+
+def _is_torchscript(path: Path) -> bool:
+    return any(name.endswith("/constants.pkl") for name in zips.names(path))
+
+
+def _is_compiled(path: Path) -> bool:
+    return any(name.endswith((".so", ".cubin")) for name in zips.names(path))
+
+
+def _is_old_pickle(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(14) == b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19"  # torch before 1.6
+
+
+def _is_description(path: Path) -> bool:
+    return described.WEIGHTS in (described.document_of(path, "") or {})
+
+
+def _is_source(path: Path) -> bool:
+    with path.open("rb") as file:
+        return re.search(rb"^\s*(import|from) torch\b", file.read(4096), re.MULTILINE) is not None
+
+
+_PACK = "On your own machine, run `unifiednn pack your_module.py:make_network`, and hand in the .pt2 file."
+_REFUSED: tuple[tuple[Callable[[Path], bool], str, str, str], ...] = (
+    (_is_torchscript, "TorchScript", "A TorchScript file is a program, which is not run here.", _PACK),
+    (_is_compiled, "Compiled network", "The file holds compiled code, which is not run here.", _PACK),
+    (_is_old_pickle, "Old file", "The file is of a torch before 1.6.", "Load it, and save it with a newer torch."),
+    (_is_description, "Description alone", "The weights of this network lie in a .safetensors file beside it.",
+     "Hand in that .safetensors file: it holds the description, too."),
+    (_is_source, "Python source", "A Python file is a program, which is not run here.", _PACK),
+)  # fmt: skip

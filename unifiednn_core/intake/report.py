@@ -26,6 +26,8 @@ class FileReport(_Part):
     size_bytes: int
     facts: dict[str, object] = {}
     findings: tuple[Finding, ...] = ()
+    converted: bool = False
+    """Whether hash and size are those of the data set that the file was converted into."""
 
 
 class SubModelReport(_Part):
@@ -55,6 +57,14 @@ class ResolvedFile(_Part):
     filename: str
     report: FileReport | None = None
     """What the file is; there once it is taken in."""
+
+
+class SplitReport(_Part):
+    """The two parts of a data set, which lie under the hash of their content; none where there is a finding."""
+
+    findings: tuple[Finding, ...] = ()
+    train: FileReport | None = None
+    test: FileReport | None = None
 
 
 class CheckReport(_Part):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from unifiednn_core.architectures import registry
 from unifiednn_core.errors import BadInput, Finding
-from unifiednn_core.intake import tensor_files
+from unifiednn_core.intake import described, records, tensor_files
 from unifiednn_core.intake.base import Definition, Delivery, count_parameters, size_bytes
 from unifiednn_core.spec import ArchitectureSpec
 from unifiednn_core.weights import host_copy
@@ -108,8 +108,8 @@ class StateDict(_Weights):
     suffixes: ClassVar[tuple[str, ...]] = (".pt", ".pth")
 
     def sniff(self, path: Path) -> bool:
-        """Whether `torch.save` wrote the file."""
-        return tensor_files.is_torch_file(path)
+        """Whether `torch.save` wrote the file, and no object of a class into it."""
+        return tensor_files.is_torch_file(path) and not records.is_pickled_object(path)
 
     def load(self, path: Path) -> object:
         """Whatever the file holds; raises `BadInput` or `HostileFile`."""
@@ -127,8 +127,8 @@ class Safetensors(_Weights):
     suffixes: ClassVar[tuple[str, ...]] = (".safetensors",)
 
     def sniff(self, path: Path) -> bool:
-        """Whether the file begins as safetensors files do."""
-        return tensor_files.is_safetensors(path)
+        """Whether the file begins as safetensors files do, and does not describe its network itself."""
+        return tensor_files.is_safetensors(path) and not described.is_described(path)
 
     def load(self, path: Path) -> object:
         """Whatever the file holds; raises `BadInput` or `HostileFile`."""

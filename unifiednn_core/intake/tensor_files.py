@@ -1,6 +1,7 @@
 """Files that hold nothing but named tensors: torch's zip of a pickle (`.pt`, `.pth`) and safetensors.
 
-Sizes that a file declares are held against the bytes that are there before anything is allocated.
+Both are mapped into memory, not read. Sizes that a file declares are held against the bytes that are there before
+anything is allocated.
 """
 
 import pickle
@@ -8,11 +9,12 @@ import zipfile
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
 from unifiednn_core.errors import BadInput, HostileFile
+from unifiednn_core.intake import zips
 
 MAX_HEADER_BYTES = 100_000_000
 _TORCHSCRIPT = "constants.pkl"
@@ -20,11 +22,7 @@ _TORCHSCRIPT = "constants.pkl"
 
 def is_torch_file(path: Path) -> bool:
     """Whether the file is what `torch.save` writes, and no TorchScript program."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = {name.partition("/")[2] for name in archive.namelist()}
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return False
+    names = {name.partition("/")[2] for name in zips.names(path)}
     return "data.pkl" in names and _TORCHSCRIPT not in names
 
 
@@ -37,12 +35,10 @@ def is_safetensors(path: Path) -> bool:
 
 
 def load_torch_file(path: Path) -> object:
-    """What `torch.save` wrote, read without running code; raises `BadInput` or `HostileFile`."""
+    """What `torch.save` wrote, mapped without running code; raises `BadInput` or `HostileFile`."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            infos = archive.infolist()
-        _check_entries(infos, path.stat().st_size)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        _check_entries(zips.members(path), path.stat().st_size)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except HostileFile:
         raise
     except pickle.UnpicklingError:
@@ -64,9 +60,18 @@ def _check_entries(infos: list[zipfile.ZipInfo], size_bytes: int) -> None:
 
 
 def load_safetensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file; raises `BadInput` where it is damaged."""
+    """All tensors of a safetensors file, mapped; raises `BadInput` where it is damaged."""
     try:
         return load_file(path)
+    except (SafetensorError, ValueError, KeyError, RuntimeError):
+        raise damaged(path) from None
+
+
+def safetensors_metadata(path: Path) -> dict[str, str]:
+    """Texts in the header of a safetensors file; raises `BadInput` where it is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
     except (SafetensorError, ValueError, KeyError, RuntimeError):
         raise damaged(path) from None
 

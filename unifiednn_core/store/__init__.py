@@ -6,6 +6,7 @@ from unifiednn_core.store.commands import Commands
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.library import Library
 from unifiednn_core.store.measured import Measured
+from unifiednn_core.store.people import People
 from unifiednn_core.store.runs import Runs
 from unifiednn_core.store.telemetry import Telemetry
 from unifiednn_core.store.workers import Workers
@@ -22,6 +23,7 @@ class Store:
         self.commands = Commands(self._database, self.runs, clock)
         self.telemetry = Telemetry(self._database, clock)
         self.library = Library(self._database, clock)
+        self.people = People(self._database, clock)
         self.measured = Measured(self._database, clock)
 
     @classmethod

@@ -5,7 +5,7 @@ from typing import Any, Final
 from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 HYBRID: Final = "hybrid"
 
 
@@ -28,6 +28,8 @@ class RunRow(Base):
     __tablename__ = "runs"
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
+    submitter: Mapped[str] = mapped_column(default="")
+    """Who handed it in; "" is whoever works at the machine itself."""
     state: Mapped[str] = mapped_column(index=True)
     device: Mapped[str]
     mode: Mapped[str] = mapped_column(default=HYBRID)
@@ -86,6 +88,8 @@ class SubModelRow(Base):
     __table_args__ = (ForeignKeyConstraint(["run_id"], ["runs.id"], ondelete="CASCADE"),)
     run_id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(default="")
+    """Whose it is: that person alone sees it, beside operators and viewers."""
     arrival: Mapped[int]
     """Place in line, from 0; a person can change it."""
     number: Mapped[int] = mapped_column(default=lambda context: context.get_current_parameters()["arrival"])
@@ -264,10 +268,24 @@ class FileRow(Base):
     facts: Mapped[dict[str, Any]] = mapped_column(default=dict)
 
 
+class FileOwnerRow(Base):
+    """One of those to whom a file of the library belongs, under the name that this person gave it.
+
+    The same bytes may belong to several people; none of them can tell.
+    """
+
+    __tablename__ = "file_owners"
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    filename: Mapped[str]
+    created_at_s: Mapped[float]
+
+
 class DraftRow(Base):
     """A run that is still being put together."""
 
     __tablename__ = "drafts"
     id: Mapped[str] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(default="")
     document: Mapped[dict[str, Any]]
     changed_at_s: Mapped[float]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.hybrid.separator import EpochFigures
+from unifiednn_core.spec import Hyperparameters
 from unifiednn_core.weights import host_tree
 
 
@@ -80,13 +81,25 @@ class Progress:
     figures: list[EpochFigures] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
 
-    def next_batch(self, samples: int, size: int, device: torch.device) -> Tensor:
-        """Indices of the next batch, int64 [size] or fewer; an epoch begins with a permutation drawn on the CPU."""
+    def next_batches(self, samples: int, hyperparameters: Hyperparameters, device: torch.device) -> list[Tensor]:
+        """Batches of the next step, each the indices of its samples, int64 [batch_size] or fewer.
+
+        An epoch begins with a permutation drawn on the CPU, and its last step has the batches that are left.
+        """
+        size = hyperparameters.batch_size
         if self.order is None:
             self.order, self.cursor = torch.randperm(samples, generator=self.generator).to(device), 0
-        batch = self.order[self.cursor : self.cursor + size]
-        self.cursor += len(batch)
-        return batch
+        used = samples // size * size if hyperparameters.drop_last else samples
+        end = min(used, self.cursor + size * hyperparameters.accumulation_steps)
+        batches = [self.order[start : min(end, start + size)] for start in range(self.cursor, end, size)]
+        self.cursor = end
+        return batches
+
+    def close_epoch(self, figures: EpochFigures) -> None:
+        """Count an epoch as done."""
+        self.order, self.cursor = None, 0
+        self.epochs_done = figures.epoch
+        self.figures.append(figures)
 
     def move(self, device: torch.device) -> None:
         """Take everything to a device that steps read there."""

@@ -11,7 +11,7 @@ from unifiednn_core.spec import Hyperparameters
 
 def recipe(hyperparameters: Hyperparameters, seed: int, samples: int, device: torch.device) -> dict[str, Any]:
     """Everything beside the network that the next steps follow from."""
-    asked = hyperparameters.model_dump(mode="json", exclude={"epochs", "seed", "techniques"})
+    asked = hyperparameters.model_dump(mode="json", exclude={"epochs", "seed", "early_stopping", "techniques"})
     return {**asked, "seed": seed, "samples": samples, "device_type": device.type, "torch": torch.__version__}
 
 

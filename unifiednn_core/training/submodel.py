@@ -3,9 +3,15 @@
 The recipe (anyone can write the plain loop that gives the same bits): RNG state of `torch.manual_seed(seed)`; data
 generator `torch.Generator().manual_seed(seed)`; each epoch `torch.randperm(n, generator=...)` on the CPU; batches are
 consecutive slices of it, the last partial one kept unless `drop_last`; a step is `zero_grad(set_to_none=True)`,
-forward, criterion, backward, `optimizer.step()`; the LR scheduler steps once per epoch unless the spec says per step;
-evaluation runs after each epoch in `eval()` without grad, in file order. With `batch_split` = k > 1 a step goes through
-`batch.chunk(k)` one after the other, each part's loss times its share of the samples.
+forward, criterion, backward, clipping (`clip_grad_norm_` or `clip_grad_value_`), `optimizer.step()`; the LR scheduler
+steps once per epoch unless the spec says per step; evaluation runs after each epoch in `eval()` without grad, in file
+order, and before a scheduler that goes by its loss. With `accumulation_steps` = a > 1 a step takes the next a batches
+of the epoch, or those that are left; with `batch_split` = k > 1 each batch goes through as `batch.chunk(k)`. Each part
+goes forward and backward by itself, its loss times its share of the samples of the step. With `warm_up` the i-th step
+is taken with min(1, i / steps) times the learning rate that the LR scheduler has set.
+
+All that people and policies ask for happens between two steps, when there are no gradients: so none are kept, neither
+in a checkpoint nor in the memory of a sub-model that waits.
 """
 
 import math
@@ -16,20 +22,22 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.checkpoints.checkpoint import Checkpoint
-from unifiednn_core.choices import CLASSIFICATION
 from unifiednn_core.errors import Diverged
 from unifiednn_core.hybrid.separator import EpochFigures
 from unifiednn_core.hybrid.unifier import Part
 from unifiednn_core.intake.datasets import Dataset, to_model_input
 from unifiednn_core.memory.strata import Footprint
 from unifiednn_core.spec import SubModelSpec
-from unifiednn_core.training import optimizer_state, state
+from unifiednn_core.training import optimizer_state, state, stopping
 from unifiednn_core.training.data import HOST, Lease
 from unifiednn_core.training.events import Stepped
 from unifiednn_core.training.footprint import footprints_of
 from unifiednn_core.training.progress import Progress
 from unifiednn_core.training.recipe import recipe, score_of
 from unifiednn_core.training.rng import RngState
+from unifiednn_core.training.scoring import answers
+from unifiednn_core.training.update import share_of_rate, update
+from unifiednn_core.training_parts import step_lr_scheduler
 
 
 class SubModel:
@@ -50,10 +58,9 @@ class SubModel:
         self.steps_per_epoch = part.hyperparameters.steps_per_epoch(train.samples)
         self._train, self._test, self._device = train, test, device
         self._seed, self._hyperparameters = seed, part.hyperparameters
-        self._scores_classes = part.hyperparameters.criterion in CLASSIFICATION
         self._progress = Progress(torch.Generator().manual_seed(seed))
         self._rng = RngState.of_seed(seed, device)
-        self._placed = self._in_world = self._measured = False
+        self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
         self._trained = [parameter for group in part.optimizer.param_groups for parameter in group["params"]]
         self.footprint: Footprint
@@ -82,13 +89,13 @@ class SubModel:
 
     @property
     def steps_total(self) -> int:
-        """Steps of the whole training."""
+        """Steps of the whole training, where nothing stops it early."""
         return self.steps_per_epoch * self.epochs
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are trained."""
-        return self.epochs_done >= self.epochs
+        """Whether all epochs are trained, or enough of them as early stopping goes."""
+        return self._stopped or self.epochs_done >= self.epochs
 
     @property
     def figures(self) -> tuple[EpochFigures, ...]:
@@ -113,34 +120,35 @@ class SubModel:
             self.footprint = self._idle
 
     def step(self) -> Stepped:
-        """Train on the next batch, inside `world`.
+        """Train on the next batches that make a step, inside `world`.
 
         Raises `Diverged` where the loss is no number: at once on a CPU; elsewhere, where reading a loss makes the host
         wait, at the end of the epoch or at the next checkpoint.
         """
-        data, split = self._train.use(), self._hyperparameters.batch_split
-        batch = self._progress.next_batch(self._train.samples, self._hyperparameters.batch_size, self._device)
+        data, hyperparameters = self._train.use(), self._hyperparameters
+        batches = self._progress.next_batches(self._train.samples, hyperparameters, self._device)
+        samples = sum(len(batch) for batch in batches)
+        parts = [part for batch in batches for part in batch.chunk(hyperparameters.batch_split)]
         self._drop_gradients()
-        if split == 1:
-            loss, correct, labels = self._learn(data, batch, share=None)
+        if len(parts) == 1:
+            loss, correct, labels = self._learn(data, parts[0], share=None)
         else:
             losses, rights, labels = [], [], 0
-            for piece in batch.chunk(split):
-                loss, correct, count = self._learn(data, piece, share=len(piece) / len(batch))
+            for part in parts:
+                loss, correct, count = self._learn(data, part, share=len(part) / samples)
                 losses.append(loss)
                 rights += [] if correct is None else [correct]
                 labels += count
             loss, correct = torch.stack(losses).sum(), torch.stack(rights).sum() if rights else None
         if self._on_host and not math.isfinite(value := loss.item()):
             raise Diverged(self.name, self.steps_done + 1, value)
-        self.part.optimizer.step()
+        update(self.part.optimizer, self._trained, hyperparameters, self.steps_done + 1)
         if not self._measured:  # the first step makes the state of the optimizer
             self._measure()
             self._measured = True
-        if self.part.lr_scheduler is not None and self._lr_per_step:
-            self.part.lr_scheduler.step()
+        step_lr_scheduler(self.part.lr_scheduler, hyperparameters, after="step")
         self._progress.steps_done += 1
-        self._count(loss, len(batch), correct, labels)
+        self._count(loss, samples, correct, labels)
         return Stepped(self.name, self.steps_done, loss, correct, labels)
 
     @property
@@ -149,30 +157,29 @@ class SubModel:
         return self._progress.order is not None and self.steps_done % self.steps_per_epoch == 0
 
     def end_epoch(self, beat: Callable[[], object] = lambda: None) -> EpochFigures:
-        """Step the LR scheduler, evaluate, and close the epoch, inside `world`; `beat` is called after each test batch.
+        """Evaluate, step the LR scheduler, and close the epoch, inside `world`; `beat` is called after each test batch.
 
         Raises `Diverged` where a loss of the epoch was no number.
         """
-        progress = self._progress
-        learning_rate = float(self.part.optimizer.param_groups[0]["lr"])
-        if self.part.lr_scheduler is not None and not self._lr_per_step:
-            self.part.lr_scheduler.step()
+        progress, hyperparameters = self._progress, self._hyperparameters
+        rate = float(self.part.optimizer.param_groups[0]["lr"])
         self._require_finite()
         self._measure()
         train_loss, train_accuracy = progress.tally.means()
         test_loss, test_accuracy = self._evaluate(beat) if self._test is not None else (None, None)
-        progress.order, progress.cursor = None, 0
-        progress.epochs_done += 1
         figures = EpochFigures(
-            epoch=progress.epochs_done,
+            epoch=progress.epochs_done + 1,
             step=progress.steps_done,
-            learning_rate=learning_rate,
+            learning_rate=rate * share_of_rate(hyperparameters, progress.steps_done),
             train_loss=train_loss,
             train_accuracy=train_accuracy,
             test_loss=test_loss,
             test_accuracy=test_accuracy,
         )
-        progress.figures.append(figures)
+        judged = train_loss if test_loss is None else test_loss
+        step_lr_scheduler(self.part.lr_scheduler, hyperparameters, after="epoch", loss=judged)
+        progress.close_epoch(figures)
+        self._stopped = stopping.stops_early(hyperparameters.early_stopping, self.figures)
         return figures
 
     # -- kept, put back, put aside
@@ -196,6 +203,7 @@ class SubModel:
         Another learning rate than the checkpoint's scales everything that it is computed from.
         """
         self._progress = state.put_back(self.part, checkpoint)
+        self._stopped = stopping.stops_early(self._hyperparameters.early_stopping, self.figures)
         self._measure()
         rng, cuda = checkpoint.state["rng"]["cpu"], checkpoint.state["rng"]["cuda"]
         if self._device.type == "cuda" and cuda is None:  # taken on a CPU; there is no such stream to go on with
@@ -243,6 +251,7 @@ class SubModel:
 
     def _move(self, device: torch.device) -> None:
         self.part.module.to(device).train()
+        self.part.criterion.to(device)
         optimizer_state.follow_parameters(self.part.optimizer)
         self._progress.move(device)
 
@@ -254,7 +263,7 @@ class SubModel:
         loss = self.part.criterion(outputs, targets)
         loss = loss if share is None else loss * share
         loss.backward()
-        return loss.detach(), self._correct(outputs, targets), targets.numel()
+        return loss.detach(), *answers(outputs.detach(), targets, self._hyperparameters)
 
     @torch.no_grad()
     def _evaluate(self, beat: Callable[[], object]) -> tuple[float | None, float | None]:
@@ -267,8 +276,8 @@ class SubModel:
             inputs = self._scaled(test.inputs[start : start + size])
             targets = test.targets[start : start + size]
             outputs = module(inputs)
-            loss, correct = self.part.criterion(outputs, targets), self._correct(outputs, targets)
-            self._count(loss, len(targets), correct, targets.numel())
+            correct, labels = answers(outputs, targets, self._hyperparameters)
+            self._count(self.part.criterion(outputs, targets), len(targets), correct, labels)
             beat()
         module.train()
         return self._progress.tally.means()
@@ -287,12 +296,3 @@ class SubModel:
 
     def _scaled(self, inputs: Tensor) -> Tensor:
         return to_model_input(inputs, self.spec.scale, self.spec.mean, self.spec.std)
-
-    def _correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Number of right classes in the batch, a scalar on the device; None where there are no classes."""
-        return torch.count_nonzero(outputs.argmax(1) == targets) if self._scores_classes else None
-
-    @property
-    def _lr_per_step(self) -> bool:
-        lr_scheduler = self._hyperparameters.lr_scheduler
-        return lr_scheduler is not None and lr_scheduler.per == "step"

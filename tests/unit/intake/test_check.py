@@ -48,6 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "many_labels": {"inputs": images, "targets": torch.arange(25)},
         "negative": {"inputs": images, "targets": labels - 1},
         "real": {"inputs": images, "targets": labels.float()},
+        "counts": {"inputs": images, "targets": labels.float()},
+        "signs": {"inputs": images, "targets": labels.float().clamp(max=1) * 2 - 1},
         "tokens": {"inputs": torch.arange(25 * 5).view(25, 5) % 11, "targets": labels},
         "foreign_token": {"inputs": torch.arange(25 * 5).view(25, 5) % 11, "targets": labels},
     }
@@ -83,6 +85,7 @@ def test_a_good_spec_has_no_finding_and_says_what_would_be_trained(folder: Path,
 
 HYPER = "submodels.one.hyperparameters"
 BARE = "weights.safetensors"
+NO_TEST = {"test_data": None}
 TOKENS = {"model": "attention.pt2", "train_data": "foreign_token.pt", "test_data": None}
 
 
@@ -90,8 +93,14 @@ def lr_scheduler(name: str, per: str = "epoch", epochs: int = 1, **args: Any) ->
     return {"hyperparameters": {"epochs": epochs, "lr_scheduler": {"name": name, "per": per, "args": args}}}
 
 
-def adam(**args: Any) -> dict[str, Any]:
-    return {"hyperparameters": {"optimizer": "adam", "optimizer_args": args}}
+def hyper(**changes: Any) -> dict[str, Any]:
+    return {"hyperparameters": changes}
+
+
+def rates(criterion: str = "poisson_nll", poisson_data: str = "counts") -> dict[str, Any]:
+    """A network of one number for each sample, which a criterion compares with the targets."""
+    data = {"train_data": f"{poisson_data}.pt", "test_data": "counts.pt"}
+    return {"model": "score.pt2", **data, **hyper(criterion=criterion)}
 
 
 CASES: list[tuple[dict[str, Any], str, str]] = [
@@ -119,14 +128,14 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"model": "score.pt2", "hyperparameters": {"criterion": "mse"}}, "submodels.one.train_data", "real numbers"),
     ({"model": "score.pt2"}, "submodels.one.model", "single number"),
     (TOKENS, "submodels.one.train_data", "0 to 11"),
-    ({"hyperparameters": {"optimizer_args": {"momentum": -1}}}, f"{HYPER}.optimizer_args", "momentum"),
-    (adam(betas="x"), f"{HYPER}.optimizer_args", "adam"),
-    (adam(betas=[0.9, 2]), f"{HYPER}.optimizer_args", "beta"),
-    ({"hyperparameters": {"criterion_args": {"label_smoothing": 3}}}, f"{HYPER}.criterion_args", "smoothing"),
-    (lr_scheduler("step", step_size="x"), f"{HYPER}.lr_scheduler.args", "step"),
-    (lr_scheduler("cosine", T_max=0), f"{HYPER}.lr_scheduler.args", "cosine"),
+    ({"hyperparameters": {"optimizer_args": {"nesterov": True}}}, f"{HYPER}.optimizer_args", "Nesterov"),
+    ({"hyperparameters": {"optimizer": "muon"}}, f"{HYPER}.optimizer_args", "2D"),
+    ({"hyperparameters": {"criterion_args": {"weight": [1, 2]}}}, f"{HYPER}.criterion_args", "weight"),
     (lr_scheduler("one_cycle", "step", 3, max_lr=1, total_steps=11), f"{HYPER}.lr_scheduler.args", "takes 12"),
     ({"hyperparameters": {"batch_size": 26, "drop_last": True}}, f"{HYPER}.batch_size", "25 samples"),
+    (hyper(early_stopping={"patience": 2}, epochs=3) | NO_TEST, f"{HYPER}.early_stopping.metric", "train_l"),
+    (rates("bce_with_logits", "signs") | NO_TEST, "submodels.one.train_data", "from 0 to 1; these go from -1 to 1"),
+    (rates("soft_margin", "counts") | NO_TEST, "submodels.one.train_data", "these go from 0 to 2"),
     ({"model": "batches.pt2"}, f"{HYPER}.batch_size", "one sample"),
     ({"model": "batches.pt2", "hyperparameters": {"batch_size": 1}}, f"{HYPER}.batch_size", "one sample"),
     ({"model": "eights.pt2"}, f"{HYPER}.batch_size", "at least 8"),
@@ -153,12 +162,29 @@ def test_mistakes_of_all_submodels_are_found_at_once(folder: Path, home: Home) -
     assert report.submodels.keys() == {"b", "c"}
 
 
+def test_a_plateau_without_test_data_is_doubtful(folder: Path, home: Home) -> None:
+    report = checked(folder, home, asked(test_data=None, **lr_scheduler("reduce_on_plateau", epochs=20)))
+    assert f"{HYPER}.lr_scheduler.name" in {finding.field for finding in report.findings}
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
         ({"test_data": None}, "submodels.one.test_data"),
         (lr_scheduler("one_cycle", max_lr=1, total_steps=9), f"{HYPER}.lr_scheduler.per"),
         (lr_scheduler("cosine", epochs=9, T_max=4), f"{HYPER}.lr_scheduler.args"),
+        (lr_scheduler("cosine", epochs=3, T_max=4), f"{HYPER}.lr_scheduler.args"),
+        (lr_scheduler("cosine", "step", epochs=2, T_max=7), f"{HYPER}.lr_scheduler.args"),
+        (lr_scheduler("one_cycle", "step", 3, max_lr=1, total_steps=13), f"{HYPER}.lr_scheduler.args"),
+        (lr_scheduler("cyclic", base_lr=0.1, max_lr=1), f"{HYPER}.lr_scheduler.per"),
+        (lr_scheduler("step", epochs=3, step_size=3), f"{HYPER}.lr_scheduler.args"),
+        (lr_scheduler("multi_step", "step", 2, milestones=[9, 8]), f"{HYPER}.lr_scheduler.args"),
+        (hyper(warm_up={"steps": 8}, epochs=2), f"{HYPER}.warm_up.steps"),
+        (hyper(accumulation_steps=5), f"{HYPER}.accumulation_steps"),
+        (hyper(accumulation_steps=2, criterion_args={"weight": [1, 2, 3]}), f"{HYPER}.criterion_args.weight"),
+        (hyper(batch_split=2, criterion_args={"ignore_index": 7}), f"{HYPER}.criterion_args.ignore_index"),
+        (hyper(early_stopping={"patience": 4}, epochs=4), f"{HYPER}.early_stopping.patience"),
+        (rates(poisson_data="signs"), "submodels.one.train_data"),
     ],
 )
 def test_what_is_merely_doubtful_is_a_warning(changes: dict[str, Any], field: str, folder: Path, home: Home) -> None:

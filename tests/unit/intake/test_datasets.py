@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unifiednn_core.errors import BadInput, HostileFile
+from unifiednn_core.intake import opened
 from unifiednn_core.intake.datasets import container_of, read_dataset, to_model_input
 
 
@@ -149,3 +150,36 @@ def test_the_transform_is_float32_times_scale_minus_mean_over_std(
     expected = (batch.float() * (1 if scale is None else scale) - (0 if mean is None else mean)) / (std or 1)
     assert found.dtype is torch.float32
     assert torch.equal(found, expected)
+
+
+def test_stored_arrays_are_mapped_wherever_they_lie(tmp_path: Path) -> None:
+    """A name of any length moves what follows by single bytes."""
+    inputs = torch.arange(12, dtype=torch.int64).view(4, 3)
+    for shift in range(9):
+        with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+            for name, tensor in (("inputs", inputs), ("targets", torch.arange(4))):
+                content = io.BytesIO()
+                np.save(content, np.asfortranarray(tensor.numpy()))
+                info = zipfile.ZipInfo(f"{name}.npy")
+                info.extra = b"\0\0" + shift.to_bytes(2, "little") + bytes(shift)
+                archive.writestr(info, content.getvalue())
+        dataset = read_dataset(tmp_path / "d.npz")
+        assert torch.equal(dataset.inputs, inputs) and torch.equal(dataset.targets, torch.arange(4))
+        assert dataset.inputs.data_ptr() % 8 == dataset.targets.data_ptr() % 8 == 0
+
+
+def test_tokens_stay_integers_and_real_targets_become_float32(tmp_path: Path) -> None:
+    torch.save({"inputs": torch.arange(6, dtype=torch.int32).view(3, 2), "targets": torch.rand(3).double()},
+               tmp_path / "d.pt")  # fmt: skip
+    dataset = read_dataset(tmp_path / "d.pt")
+    assert (dataset.inputs.dtype, dataset.targets.dtype) == (torch.int32, torch.float32)
+
+
+def test_values_are_found_in_any_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened, "BLOCK_ELEMENTS", 8)
+    data = {"inputs": torch.ones(30, 4), "targets": torch.arange(30)}
+    data["inputs"][17, 2] = data["inputs"][29, 3] = float("nan")
+    for filename, save in SAVE.items():
+        save(data, tmp_path / filename)
+        with pytest.raises(BadInput, match=r"has 2 values .* the first at \[17, 2\]"):
+            read_dataset(tmp_path / filename)

@@ -1,0 +1,132 @@
+"""What a data set is like: figures, class balance, first samples. HTML of values that were found at intake."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from pages._ui import markup, wording
+from unifiednn_core.data_views import DataPreview, DataSample, ValueStats
+from unifiednn_core.views import FileView
+
+STYLE = Path(__file__).with_name("preview.css")
+MAX_LABELLED = 24
+"""Classes; more are drawn without a label each."""
+MAX_BARS = 120
+MAX_SHOWN_NAMES = 40
+
+
+def panel(file: FileView) -> str:
+    """Preview of a data set; one sentence where none was made."""
+    seen = file.preview
+    if seen is None:
+        return markup.small("This file was taken in before there were previews. Add it again to see one.")
+    left = _part("First samples", _samples(seen))
+    right = _part("Class balance", _balance(seen)) if seen.class_counts else ""
+    below = "".join(map(_line, (_columns(seen), seen.notes.part)))
+    return (
+        f"{markup.strip(_figures(file, seen))}{markup.findings(seen.warnings)}"
+        f'<div class="u-look">{left}{right}</div>{below}'
+    )
+
+
+def _figures(file: FileView, seen: DataPreview) -> list[markup.Fact]:
+    samples, shape = file.facts.get("samples"), file.facts.get("input_shape")
+    sides = _sides(shape) if isinstance(shape, list | tuple) else "-"
+    return [
+        markup.Fact("Samples", f"{samples:,}" if isinstance(samples, int) else "-", escape(_missing(seen))),
+        markup.Fact("One input", sides, escape(str(file.facts.get("input_dtype", "")))),
+        markup.Fact("Numbers", _range(seen.inputs), _spread(seen.inputs)),
+        _target(file, seen),
+    ]
+
+
+def _sides(shape: Sequence[int]) -> str:
+    return markup.shape(shape) if len(shape) > 1 else wording.count_text(shape[0] if shape else 1, "number")
+
+
+def _missing(seen: DataPreview) -> str:
+    return "no NaN, none infinite" if not seen.not_finite else f"{seen.not_finite:,} NaN or infinite"
+
+
+def _target(file: FileView, seen: DataPreview) -> markup.Fact:
+    kind = escape(str(file.facts.get("target_dtype", "")))
+    shape = file.facts.get("target_shape")
+    each = f" · {markup.shape(shape)} each" if isinstance(shape, list | tuple) and shape else ""
+    if seen.targets is not None:
+        return markup.Fact("Targets", _range(seen.targets), f"{_spread(seen.targets)} · {kind}{each}")
+    count = sum(1 for number in seen.class_counts if number)
+    words = f"{count:,} class" if count == 1 else f"{count:,} classes"
+    return markup.Fact("Targets", words, f"{kind}{each}")
+
+
+def _range(stats: ValueStats) -> str:
+    return f"{stats.minimum:.4g} to {stats.maximum:.4g}"
+
+
+def _spread(stats: ValueStats) -> str:
+    return f"mean {stats.mean:.4g}, std {stats.std:.4g}"
+
+
+def _samples(seen: DataPreview) -> str:
+    if any(sample.image for sample in seen.samples):
+        return f'<div class="u-thumbs">{"".join(_thumbnail(sample) for sample in seen.samples)}</div>'
+    rows = [
+        (f'<span class="u-mono">{escape(sample.values)}</span>', f"<b>{escape(sample.target)}</b>")
+        for sample in seen.samples
+    ]
+    return markup.table("", ("Input", "Target"), rows, numeric=frozenset({1}))
+
+
+def _thumbnail(sample: DataSample) -> str:
+    label = escape(sample.target)
+    return (
+        f'<figure><img src="{escape(sample.image)}" alt="Sample of {label}">'
+        f'<figcaption title="{label}">{label}</figcaption></figure>'
+    )
+
+
+def _balance(seen: DataPreview) -> str:
+    """One bar for each class; very many classes share bars, which then say so."""
+    counts = seen.class_counts
+    per_bar = -(-len(counts) // MAX_BARS)
+    groups = [(start, counts[start : start + per_bar]) for start in range(0, len(counts), per_bar)]
+    highest = max(sum(group) for _, group in groups) or 1
+    bars = "".join(_bar(seen, start, group, highest, labelled=len(counts) <= MAX_LABELLED) for start, group in groups)
+    least, most = min(counts), max(counts)
+    words = f"{least:,} each" if least == most else f"{least:,} to {most:,} each"
+    if per_bar > 1:
+        words += f" · a bar is {per_bar} classes"
+    dense = "" if len(counts) <= MAX_LABELLED else " u-dense"
+    return f'<div class="u-balance{dense}" role="list">{bars}</div>{markup.small(words)}'
+
+
+def _bar(seen: DataPreview, start: int, group: tuple[int, ...], highest: int, *, labelled: bool) -> str:
+    count = sum(group)
+    name = seen.class_name(start) if len(group) == 1 else f"{start} to {start + len(group) - 1}"
+    title = escape(f"{name}: {wording.count_text(count, 'target')}")
+    label = f"<span>{escape(name)}</span>" if labelled else ""
+    return (
+        f'<div role="listitem" title="{title}" aria-label="{title}">'
+        f'<div class="u-stem"><i style="height:{_height(count, highest)}"></i></div>{label}</div>'
+    )
+
+
+def _height(count: int, highest: int) -> str:
+    """Height of a bar; what is there at all is seen."""
+    return f"max({100 * count / highest:.2f}%, 1px)" if count else "0"
+
+
+def _columns(seen: DataPreview) -> str:
+    notes = seen.notes
+    if not notes.columns:
+        return ""
+    more = f" and {len(notes.columns) - MAX_SHOWN_NAMES:,} more" if len(notes.columns) > MAX_SHOWN_NAMES else ""
+    return f"Target: column {notes.target}. Inputs, in order: {', '.join(notes.columns[:MAX_SHOWN_NAMES])}{more}."
+
+
+def _part(heading: str, body: str) -> str:
+    return f'<section><h3 class="u-section">{escape(heading)}</h3>{body}</section>'
+
+
+def _line(words: str) -> str:
+    return markup.small(words) if words else ""

@@ -1,0 +1,172 @@
+"""Who uses the dashboard: the one at the machine, or somebody who signed in. All that a page asks goes through here."""
+
+import gc
+from typing import TYPE_CHECKING, Any, cast
+
+import streamlit as st
+
+from pages._ui import live_chart, login_cookie, markup
+from unifiednn_core.errors import BadInput, Forbidden, Unauthorised
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from unifiednn_core.access.gate import Gate
+    from unifiednn_core.access.people import Settings
+    from unifiednn_core.access.roles import Actor
+    from unifiednn_core.access.scoped import ScopedService
+    from unifiednn_core.service import Service
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address)."
+PLEASE_SIGN_IN = "This dashboard trains networks of several people. You see what your role here shows you."
+
+
+@st.cache_resource(show_spinner=False)
+def opened() -> "Service":
+    """The one service of this process, with its supervisor started and the charts' library in place.
+
+    It knows nobody and refuses nothing: pages and routes take what `service` and `admit` give them.
+    """
+    from unifiednn_core.service import Service
+
+    opened = Service.open()
+    opened.start_supervisor()
+    live_chart.install_plotly()
+    # Streamlit collects garbage after every run of a script; frozen imports are not walked through each time.
+    gc.collect()
+    gc.freeze()
+    return opened
+
+
+def login_configured() -> bool:
+    """Whether people have to sign in."""
+    return bool(_section("auth"))
+
+
+def settings() -> "Settings":
+    """How people are known: sections `[auth]` and `[access]` of Streamlit's secrets; raises `BadInput`."""
+    from unifiednn_core.access.people import HOUR_S, Settings
+    from unifiednn_core.access.roles import Role
+
+    access = _section("access")
+    hours = access.get("sign_in_hours", 12)
+    if not isinstance(hours, int | float) or hours <= 0:
+        message, remedy = f"'{hours}' is no time.", "Give hours, such as 12."
+        raise BadInput.of("Sign-in", field="access.sign_in_hours", message=message, remedy=remedy)
+    return Settings(
+        login=login_configured(),
+        reachable=_reachable(),
+        role_claim=str(access.get("role_claim", "groups")),
+        roles={value: Role.of(str(role), f"access.roles.{value}") for value, role in access.get("roles", {}).items()},
+        admins=frozenset(str(person).strip().lower() for person in access.get("admins", ())),
+        sign_in_s=hours * HOUR_S,
+    )
+
+
+def gate() -> "Gate":
+    """The gate of this server; raises `BadInput` where its settings are wrong."""
+    from unifiednn_core.access.gate import Gate
+
+    return Gate(opened(), settings(), login_cookie.claims)
+
+
+def admit(request: "Request") -> "Service":
+    """The service for whoever sends a request; raises `Unauthorised` and `Forbidden`."""
+    return cast("Service", gate().admit(request.headers, request.cookies))
+
+
+def service() -> "Service":
+    """The service for whoever looks at this page; raises `Unauthorised` and `Forbidden`."""
+    doors = gate()
+    scoped = doors.acting_as(doors.actor_of(_claims())) if doors.settings.login else doors.local()
+    return cast("Service", scoped)
+
+
+def administration() -> "ScopedService":
+    """What an admin does about people; for others each of its calls raises `Forbidden`."""
+    return cast("ScopedService", service())
+
+
+def actor() -> "Actor | None":
+    """Who is signed in; None where nobody is, or somebody without a role, or nobody has to be."""
+    if not login_configured():
+        return None
+    doors = gate()
+    try:
+        return doors.actor_of(_claims())
+    except (Unauthorised, Forbidden):
+        return None
+
+
+def require(title: str) -> None:
+    """Draw the rest of the page for those alone whom it is for; everybody else reads what to do."""
+    if not login_configured():
+        if _reachable():
+            _stop("Sign-in is not configured", "Others can reach this server, and nobody has to sign in.", OPEN_REMEDY)
+        return
+    doors = gate()
+    try:
+        person = doors.actor_of(_claims())
+    except Unauthorised as error:
+        _sign_in(str(error) if _claims().get("is_logged_in") else "")
+    except Forbidden as error:
+        _no_role(str(error))
+    else:
+        _sidebar(person)
+        if not may_see(person, title):
+            _stop(
+                "Not for your role", f"You are a {person.role} here; this page is for others.", "Ask an admin for it."
+            )
+
+
+def may_see(person: "Actor", title: str) -> bool:
+    """Whether a page of this title is for a person."""
+    from unifiednn_core.access.permissions import RULES
+
+    needs = {"Build": "submit", "Library": "files", "People": "people"}.get(title, "runs")
+    return person.role.rank >= RULES[needs].least.rank
+
+
+# -- inside
+
+
+def _claims() -> dict[str, Any]:
+    return dict(st.user.to_dict())
+
+
+def _section(name: str) -> dict[str, Any]:
+    found = st.secrets.get(name) if st.secrets.load_if_toml_exists() else None
+    return {} if found is None else found.to_dict()
+
+
+def _reachable() -> bool:
+    return st.get_option("server.address") not in LOOPBACK
+
+
+def _sidebar(person: "Actor") -> None:
+    with st.sidebar:
+        st.html(markup.small(f"{person.name}, {person.role}"))
+        if st.button("Sign out", key="sign-out", icon=":material/logout:", type="tertiary"):
+            st.logout()
+
+
+def _sign_in(why: str) -> None:
+    st.html(markup.empty("Sign in", why or PLEASE_SIGN_IN))
+    with st.container(horizontal=True, horizontal_alignment="center"):
+        if st.button("Sign in", key="sign-in", type="primary", icon=":material/login:"):
+            st.login()
+    st.stop()
+
+
+def _no_role(why: str) -> None:
+    st.html(markup.empty("No role yet", why))
+    with st.container(horizontal=True, horizontal_alignment="center"):
+        if st.button("Sign out", key="sign-out", icon=":material/logout:"):
+            st.logout()
+    st.stop()
+
+
+def _stop(title: str, message: str, remedy: str) -> None:
+    st.html(markup.notice("orange", "lock", title, message, remedy))
+    st.stop()

@@ -1,0 +1,241 @@
+"""Networks of the kinds that people bring, small, in plain torch, each in every form that can say it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unifiednn_core.architectures import registry
+from unifiednn_core.bench.networks import NETWORKS as PAPER
+from unifiednn_core.spec import ArchitectureSpec
+
+SAMPLES = 14  # with batches of 4: three whole ones and a partial one of 2
+
+
+class LstmClassifier(nn.Module):
+    """Two layers of LSTM with dropout; the last step is classified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 8)
+        self.lstm = nn.LSTM(8, 12, num_layers=2, dropout=0.3, batch_first=True)
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        steps, _ = self.lstm(self.embedding(tokens))
+        scores: Tensor = self.head(steps[:, -1])
+        return scores
+
+
+class UNet(nn.Module):
+    """One level down and up again, with the skip between them; a class for every pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+        self.bottom = nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(4, 8, 3, padding=1), nn.ReLU())
+        self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
+        self.head = nn.Conv2d(8, 3, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        level = self.down(images)
+        scores: Tensor = self.head(torch.cat((level, self.up(self.bottom(level))), 1))
+        return scores
+
+
+class Positions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 16) * 0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return tokens + self.weight
+
+
+class Vit(nn.Module):
+    """Patches of 4x4, learned positions, one Transformer layer with dropout, and the mean of the patches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, 16, 4, stride=4)
+        self.positions = Positions()
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.2, activation="gelu", batch_first=True)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = self.patches(images).flatten(2).permute(0, 2, 1)
+        scores: Tensor = self.head(self.layer(self.positions(tokens)).mean(1))
+        return scores
+
+
+def autoencoder() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 64), nn.Sigmoid(),
+        nn.Unflatten(1, (1, 8, 8)),
+    )  # fmt: skip
+
+
+def transformer() -> nn.Module:
+    """Of torch's own layers alone."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True, norm_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    return nn.Sequential(nn.Embedding(20, 8), encoder, nn.Flatten(), nn.Linear(72, 3))
+
+
+def conv(**args: Any) -> list[Any]:
+    return ["Conv2d", args]
+
+
+LSTM_LAYERS = [
+    ["Embedding", {"num_embeddings": 20, "embedding_dim": 8}],
+    ["LSTM", {"input_size": 8, "hidden_size": 12, "num_layers": 2, "dropout": 0.3, "batch_first": True}],
+    ["LastStep"],
+    ["Linear", {"in_features": 12, "out_features": 3}],
+]
+UNET_LAYERS = [
+    conv(in_channels=1, out_channels=4, kernel_size=3, padding=1),
+    ["BatchNorm2d", {"num_features": 4}],
+    ["ReLU"],
+    [
+        "Skip",
+        [
+            ["MaxPool2d", {"kernel_size": 2}],
+            conv(in_channels=4, out_channels=8, kernel_size=3, padding=1),
+            ["ReLU"],
+            ["ConvTranspose2d", {"in_channels": 8, "out_channels": 4, "kernel_size": 2, "stride": 2}],
+        ],
+    ],
+    conv(in_channels=8, out_channels=3, kernel_size=1),
+]
+_LAYER = {"d_model": 16, "nhead": 2, "dim_feedforward": 32, "dropout": 0.2, "activation": "gelu", "batch_first": True}
+VIT_LAYERS = [
+    conv(in_channels=1, out_channels=16, kernel_size=4, stride=4),
+    ["Flatten", {"start_dim": 2}],
+    ["Permute", {"dims": [0, 2, 1]}],
+    ["Position", {"length": 4, "size": 16}],
+    ["TransformerEncoderLayer", _LAYER],
+    ["Mean", {"dim": 1}],
+    ["Linear", {"in_features": 16, "out_features": 3}],
+]
+_LAYER_OF_TWO = {
+    "d_model": 8,
+    "nhead": 2,
+    "dim_feedforward": 16,
+    "dropout": 0.2,
+    "batch_first": True,
+    "norm_first": True,
+}
+TRANSFORMER_LAYERS = [
+    ["Embedding", {"num_embeddings": 20, "embedding_dim": 8}],
+    ["TransformerEncoderLayer", _LAYER_OF_TWO],
+    ["TransformerEncoderLayer", _LAYER_OF_TWO],
+    ["Flatten"],
+    ["Linear", {"in_features": 72, "out_features": 3}],
+]
+AUTOENCODER_LAYERS = [
+    ["Flatten"],
+    ["Linear", {"in_features": 64, "out_features": 16}],
+    ["Tanh"],
+    ["Dropout", {"p": 0.1}],
+    ["Linear", {"in_features": 16, "out_features": 64}],
+    ["Sigmoid"],
+    ["Unflatten", {"dim": 1, "unflattened_size": [1, 8, 8]}],
+]
+LENET_LAYERS = [
+    ["Sequential", [
+        conv(in_channels=1, out_channels=6, kernel_size=5), ["BatchNorm2d", {"num_features": 6}], ["ReLU"],
+        ["MaxPool2d", {"kernel_size": 2}],
+        conv(in_channels=6, out_channels=16, kernel_size=5), ["BatchNorm2d", {"num_features": 16}], ["ReLU"],
+        ["MaxPool2d", {"kernel_size": 2}],
+    ]],
+    ["Flatten"], ["Linear", {"in_features": 256, "out_features": 120}], ["ReLU"],
+    ["Linear", {"in_features": 120, "out_features": 84}], ["ReLU"], ["Linear", {"in_features": 84, "out_features": 10}],
+]  # fmt: skip
+BERT = {
+    "model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 50, "hidden_size": 16,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 16,
+    "num_labels": 3,
+}  # fmt: skip
+
+
+def bert() -> nn.Module:
+    """As a user of transformers makes it."""
+    from tests.contract.format_bert import made  # a library of seconds
+
+    return made(BERT)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One network in plain torch, with data for it."""
+
+    title: str
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    """Of one sample."""
+    classes: int
+    """Classes of a sample; 0 where the inputs are the targets."""
+    below: int = 0
+    """Inputs are whole numbers from 1 to below this; 0: real numbers."""
+    dense: bool = False
+    """Whether every place of a sample has a class of its own."""
+    architecture: ArchitectureSpec | None = None
+    layers: list[Any] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def network(self) -> nn.Module:
+        """Untrained, with weights that are the same each time."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return self.make().train()
+
+    def data(self, seed: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets."""
+        generator = torch.Generator().manual_seed(seed)
+        size = (SAMPLES, *self.shape)
+        inputs = (
+            torch.randint(1, self.below, size, generator=generator)
+            if self.below
+            else torch.rand(size, generator=generator)
+        )
+        if not self.classes:
+            return inputs, inputs
+        places = self.shape[-2:] if len(self.shape) == 3 else self.shape
+        target_size = (SAMPLES, *places) if self.dense else (SAMPLES,)
+        return inputs, torch.randint(0, self.classes, target_size, generator=generator)
+
+
+def _paper(key: str, shape: tuple[int, ...], classes: int, args: Mapping[str, Any], **more: Any) -> Case:
+    network = PAPER[key]
+    architecture = ArchitectureSpec(name=network.architecture, args={**network.narrow, **args})
+    return Case(
+        title=network.title,
+        make=lambda: registry.build(architecture.name, architecture.args),
+        shape=shape,
+        classes=classes,
+        architecture=architecture,
+        **more,
+    )
+
+
+CASES: Mapping[str, Case] = {
+    "lenet": _paper("lenet", (1, 28, 28), 10, {}, layers=LENET_LAYERS),
+    "resnet18": _paper("resnet18", (3, 8, 8), 10, {"width": 4}),
+    "resnet34": _paper("resnet34", (3, 8, 8), 100, {"width": 4}),
+    "vgg16_cbam": _paper("vgg16_cbam", (3, 32, 32), 10, {"width": 4, "hidden": 16, "reduction": 4}),
+    "transformer_lm": _paper(
+        "transformer_lm", (12,), 50, {"vocabulary": 50, "model_size": 16, "hidden": 16}, below=50, dense=True
+    ),
+    "xlm_roberta": _paper("xlm_roberta", (12,), 2, {"vocabulary": 50, "model_size": 16, "hidden": 32}, below=50),
+    "lstm": Case("LSTM classifier", LstmClassifier, (9,), 3, below=20, layers=LSTM_LAYERS),
+    "unet": Case("U-Net", UNet, (1, 8, 8), 3, dense=True, layers=UNET_LAYERS),
+    "vit": Case("ViT", Vit, (1, 8, 8), 3, layers=VIT_LAYERS),
+    "transformer": Case("Transformer encoder of torch.nn", transformer, (9,), 3, below=20, layers=TRANSFORMER_LAYERS),
+    "autoencoder": Case("Autoencoder", autoencoder, (1, 8, 8), 0, layers=AUTOENCODER_LAYERS),
+    "bert": Case(
+        "BERT (transformers)", bert, (12,), 3, below=50, config=BERT,
+        architecture=ArchitectureSpec(name="huggingface", args={"config": BERT}),
+    ),
+}  # fmt: skip

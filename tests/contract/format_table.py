@@ -1,0 +1,267 @@
+"""Makes `docs/FORMATS.md`: every kind of network through every format, trained inside a hybrid, against plain torch.
+
+`python -m tests.contract.format_table --write` writes the page; without `--write` it says whether the page is right.
+"""
+
+import json
+import sys
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from tests.contract.format_networks import CASES, Case
+from tests.unit.intake import kit
+from unifiednn_core.errors import BadInput
+from unifiednn_core.hybrid.separator import separate
+from unifiednn_core.hybrid.unifier import HybridModel, Submission
+from unifiednn_core.intake.base import Definition
+from unifiednn_core.intake.datasets import Dataset
+from unifiednn_core.intake.registry import FORMATS, format_named, sniff
+from unifiednn_core.spec import ArchitectureSpec, SubModelSpec
+from unifiednn_core.training.data import ResidentData
+from unifiednn_core.training.submodel import SubModel
+from unifiednn_core.weights import host_copy
+
+PAGE = Path(__file__).parents[2] / "docs" / "FORMATS.md"
+EQUAL = "bit-equal"
+FUSED = (
+    "weights are bit-equal; the test loss may differ by rounding, for in evaluation plain torch runs a "
+    "TransformerEncoderLayer as one fused operation"
+)
+STEPS, BATCH_SIZE, SEED, EPOCHS = 3, 4, 5, 2
+CPU = torch.device("cpu")
+_SAME_ORDER = "layers"  # a list numbers its layers; the weights are the same in the same order
+
+
+def cell(case: Case, format_name: str, folder: Path) -> str:
+    """`bit-equal`, or why the network cannot be taken; raises `AssertionError` where the bits differ."""
+    given = written(case, format_name, folder)
+    if isinstance(given, str):
+        return given
+    path, architecture = given
+    known = sniff(path)
+    assert known is not None and known.name == format_name, f"{path.name} is taken for {known}"
+    try:
+        definition = known.read(path, architecture)
+    except BadInput as error:
+        return error.findings[0].message.split(". ")[0].replace("|", "/").rstrip(".")
+    eager = case.network()
+    start = definition.build().state_dict()
+    eager.load_state_dict(_under_keys_of(eager, start, format_name))
+    figures, state = trained_in_hybrid(case, definition, folder)
+    expected_figures = trained_alone(case, eager)
+    assert [row[0] for row in figures] == [row[0] for row in expected_figures], "losses in training differ"
+    found = _under_keys_of(eager, state, format_name)
+    expected = eager.state_dict()
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        assert value.dtype == found[key].dtype and torch.equal(value, found[key]), f"{key} differs"
+    if not (format_name == "pt2" and any(isinstance(part, nn.TransformerEncoderLayer) for part in eager.modules())):
+        assert figures == expected_figures, f"{figures} and {expected_figures}"
+        return EQUAL
+    assert np.allclose(figures, expected_figures, rtol=1e-6, atol=0), f"{figures} and {expected_figures}"
+    return FUSED
+
+
+def _under_keys_of(eager: nn.Module, state: Mapping[str, Tensor], format_name: str) -> dict[str, Tensor]:
+    return dict(zip(eager.state_dict(), state.values(), strict=True)) if format_name == _SAME_ORDER else dict(state)
+
+
+def written(case: Case, format_name: str, folder: Path) -> tuple[Path, ArchitectureSpec | None] | str:
+    """The network as a file of the format; a text where the format has no words for it."""
+    eager = case.network()
+    if format_name in ("state_dict", "safetensors"):
+        if case.architecture is None:
+            return "the registry has no such architecture"
+        path = folder / f"m.{'pt' if format_name == 'state_dict' else 'safetensors'}"
+        (torch.save if format_name == "state_dict" else save_file)(host_copy(eager.state_dict()), path)
+        return path, case.architecture
+    if format_name == "pt2":
+        return kit.export(folder / "m.pt2", eager, case.data(0)[0][:3]), None
+    if format_name == "module":
+        torch.save(eager, folder / "m.pt")
+        return folder / "m.pt", None
+    if format_name == "layers":
+        document: object = case.layers and {"format": "unifiednn-layers", "seed": 1, "layers": case.layers}
+        reason = "nobody has written it as a list of these layers; its blocks are more than the list has"
+    else:
+        document, reason = dict(case.config), "it is no network of transformers"
+    if not document:
+        return reason
+    (folder / "m.json").write_text(json.dumps(document))
+    return folder / "m.json", None
+
+
+def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple[list[list[float]], dict[str, Tensor]]:
+    """Losses and weights after epochs beside another sub-model, separated and read back."""
+    hybrid, data = HybridModel(), ResidentData(CPU)
+    train, test = (Dataset(*case.data(seed)) for seed in (1, 2))
+    submodels = [submodel(hybrid, data, name, definition, case, train, test) for name in ("one", "other")]
+    for _ in range(EPOCHS):
+        for _ in range(STEPS):
+            for each in submodels:
+                with each.world():
+                    each.step()
+        for each in submodels:
+            with each.world():
+                each.end_epoch()
+    one = submodels[0]
+    separated = separate(
+        "one", definition, host_copy(one.part.state_dict()), spec={}, figures=one.figures, folder=folder / "separated"
+    )
+    known = format_named(definition.format)
+    again = known.read(separated.model_path, definition.architecture)
+    state = known.read_state_dict(separated.model_path)
+    assert all(torch.equal(tensor, state[key]) for key, tensor in again.build().state_dict().items())
+    ordered = {key: state[key] for key in again.build().state_dict()}
+    return [[row.train_loss or 0.0, row.test_loss or 0.0] for row in one.figures], ordered
+
+
+def submodel(
+    hybrid: HybridModel,
+    data: ResidentData,
+    name: str,
+    definition: Definition,
+    case: Case,
+    train: Dataset,
+    test: Dataset,
+) -> SubModel:
+    spec = SubModelSpec.model_validate(
+        {"name": name, "model": "m", "train_data": "d", "hyperparameters": hyperparameters(case)}
+    )
+    part = hybrid.add(Submission(name, definition, spec.hyperparameters))
+    held = [data.hold(key, lambda dataset=dataset: dataset) for key, dataset in (("train", train), ("test", test))]
+    return SubModel(part, spec, seed=SEED, train=held[0], test=held[1], device=CPU)
+
+
+def hyperparameters(case: Case) -> dict[str, object]:
+    return {
+        "epochs": EPOCHS, "batch_size": BATCH_SIZE, "drop_last": True, "seed": SEED, "optimizer": "adam",
+        "learning_rate": 0.01, "criterion": "cross_entropy" if case.classes else "mse",
+    }  # fmt: skip
+
+
+def trained_alone(case: Case, module: nn.Module) -> list[list[float]]:
+    """The exactness recipe as a plain loop: an epoch of steps in train mode, then the test set in eval mode."""
+    (inputs, targets), (test_inputs, test_targets) = case.data(1), case.data(2)
+    criterion = nn.CrossEntropyLoss() if case.classes else nn.MSELoss()
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
+    figures: list[list[float]] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        order = torch.Generator().manual_seed(SEED)
+        for _ in range(EPOCHS):
+            module.train()
+            losses = []
+            for batch in torch.randperm(len(inputs), generator=order).split(BATCH_SIZE)[:STEPS]:
+                optimizer.zero_grad(set_to_none=True)
+                loss = criterion(module(inputs[batch]), targets[batch])
+                loss.backward()
+                optimizer.step()
+                losses.append((loss.item(), len(batch)))
+            module.eval()
+            with torch.no_grad():
+                tests = [
+                    (criterion(module(part), labels).item(), len(part))
+                    for part, labels in zip(test_inputs.split(BATCH_SIZE), test_targets.split(BATCH_SIZE), strict=True)
+                ]
+            figures.append([_mean(losses), _mean(tests)])
+    return figures
+
+
+def _mean(losses: list[tuple[float, int]]) -> float:
+    return sum(loss * samples for loss, samples in losses) / sum(samples for _, samples in losses)
+
+
+def row(case: Case) -> list[str]:
+    """Cells of one network, in the order of the registry."""
+    cells = []
+    for known in FORMATS:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            cells.append(cell(case, known.name, Path(folder)))
+    return cells
+
+
+def short(text: str) -> str:
+    """Cell as the table shows it."""
+    return {EQUAL: EQUAL, FUSED: "weights bit-equal"}.get(text, "no")
+
+
+def page(rows: Mapping[str, list[str]]) -> str:
+    """Text of the page; reasons stand below the table, where each is said once."""
+    reasons = list(dict.fromkeys(text for cells in rows.values() for text in cells if text != EQUAL))
+    names = [known.name for known in FORMATS]
+    lines = [HEAD, f"| network | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    for name, cells in rows.items():
+        shown = [short(text) + ("" if text == EQUAL else f" ({reasons.index(text) + 1})") for text in cells]
+        lines.append(f"| {CASES[name].title} | {' | '.join(shown)} |")
+    lines += ["", "Why:", ""]
+    lines += [f"{number}. {text[0].upper()}{text[1:]}." for number, text in enumerate(reasons, 1)]
+    return "\n".join([*lines, "", FOOT])
+
+
+HEAD = """\
+# Formats
+
+Which networks get in, and by which file. Written by `python -m tests.contract.format_table --write`; a test fails where
+this page and what it finds differ.
+
+`bit-equal` means: the network was read from a file of that format and trained as one of two sub-models, two epochs of
+three steps with Adam, with a test in evaluation mode after each; then it was separated, written, read back, and built
+again. Losses, weights and buffers are those of the same training in plain torch, bit for bit.
+
+The first six rows are the networks of the paper's table 2, narrowed: the same layers in the same order, with fewer
+channels, words and rows, on smaller images. The paper's "ResNet50" has the weights of a ResNet-34.
+"""
+FOOT = """\
+## The formats
+
+| name | file | what it may say |
+|---|---|---|
+| state_dict | `.pt`, `.pth` | weights; the network is one of the registry's, by name and arguments |
+| safetensors | `.safetensors` | the same |
+| pt2 | `.pt2` | any graph of the allowed operators, from `torch.export.save` |
+| module | `.pt`, `.pth` | a whole network of torch's own layers, from `torch.save(network, path)` |
+| layers | `.json`, `.safetensors` | a list of torch's own layers and a few blocks around them |
+| huggingface | `.json`, `.safetensors` | the `config.json` of a classifier of transformers, which must be installed |
+
+Every network takes one tensor and gives one tensor with a row for each sample; several inputs or outputs are refused
+before the start. A pickled network is never run: it is read as inert records, from which torch's constructors make it
+again. Its layers that were pickled in evaluation mode, inside a network in train mode, stay in evaluation mode; notes
+that somebody left on a layer are not kept. TorchScript, compiled packages and Python files are refused with the way to
+a `.pt2`: `unifiednn pack`.
+
+A list of layers looks like this; initial weights are drawn after `torch.manual_seed(seed)`:
+
+```json
+{"format": "unifiednn-layers", "seed": 0, "layers": [
+  ["Conv2d", {"in_channels": 1, "out_channels": 8, "kernel_size": 3, "padding": 1}],
+  ["Residual", [["BatchNorm2d", {"num_features": 8}], ["ReLU"]]],
+  ["Flatten"], ["Linear", {"in_features": 512, "out_features": 10}]]}
+```
+
+Layers have torch's names and arguments. Blocks: `Residual` (adds what went in), `Skip` (puts it in front, by channel)
+and `Sequential` take a list of layers; `LastStep` and `AllSteps` follow an LSTM, GRU or RNN; `Permute` (dims), `Mean`
+(dim) and `Position` (length, size) are for Transformers. What was trained goes back as one `.safetensors` that holds
+the list, too, and beside it as list, weights and the lines of plain torch that load them.
+"""
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    text = page({name: row(case) for name, case in CASES.items()})
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(text, encoding="utf-8")
+        return 0
+    return int(PAGE.read_text(encoding="utf-8") != text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""Each thing that hyper-parameters can ask for, tried by itself in the engine."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.integration import vanilla_loop
+from tests.integration.kit import CPU, Session, dataset, submodel_spec
+from tests.integration.vanilla_loop import Trained
+from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.hybrid.unifier import Submission, unify
+from unifiednn_core.intake.base import Definition
+from unifiednn_core.intake.datasets import Dataset
+from unifiednn_core.lifecycle import Event
+from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
+from unifiednn_core.spec import CheckpointSpec, Hyperparameters, SubModelSpec
+from unifiednn_core.training.data import ResidentData
+from unifiednn_core.training.engine import Engine
+from unifiednn_core.training.events import Captured, Ended, EpochDone, Report, Stepped
+from unifiednn_core.training.submodel import SubModel
+
+OUTPUTS = 4
+LAST: dict[str, Callable[[], nn.Module]] = {
+    "nll": lambda: nn.LogSoftmax(1),
+    "kl_div": lambda: nn.LogSoftmax(1),
+    "bce": nn.Sigmoid,
+}
+ARGS: dict[str, dict[str, Any]] = {
+    "cosine": {"T_max": 2},
+    "step": {"step_size": 1},
+    "multi_step": {"milestones": [1]},
+    "exponential": {"gamma": 0.5},
+    "one_cycle": {"max_lr": 0.1, "total_steps": 10},
+    "cosine_warm_restarts": {"T_0": 1},
+    "cyclic": {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 2},
+    "reduce_on_plateau": {"patience": 0, "threshold": 0.5},
+    "cross_entropy": {"weight": [1, 2, 3, 0.5], "label_smoothing": 0.1},
+    "bce_with_logits": {"pos_weight": [1, 2, 3, 0.5]},
+    "kl_div": {"reduction": "batchmean"},
+}
+EVERY = (
+    [{"optimizer": name} for name in OPTIMIZERS]
+    + [{"criterion": name, "criterion_args": ARGS.get(name, {})} for name in CRITERIA]
+    + [
+        {"lr_scheduler": {"name": name, "args": ARGS.get(name, {}), "per": choice.per or "epoch"}}
+        for name, choice in LR_SCHEDULERS.items()
+    ]
+)
+
+
+def network(criterion: str) -> nn.Sequential:
+    """A network of matrices alone, which every optimizer takes."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        layers = nn.Flatten(), nn.Linear(36, 6, bias=False), nn.Tanh(), nn.Linear(6, OUTPUTS, bias=False)
+        return nn.Sequential(*layers, *([LAST[criterion]()] if criterion in LAST else []))
+
+
+def data_for(criterion: str, samples: int = 37, seed: int = 0) -> Dataset:
+    """Data whose targets are what the criterion takes."""
+    data = dataset(samples, seed)
+    generator = torch.Generator().manual_seed(seed)
+    shares = torch.rand(samples, OUTPUTS, generator=generator)
+    targets = {
+        "classes": data.targets,
+        "values": shares / shares.sum(1, keepdim=True),
+        "shares": shares.round(),
+        "signs": shares.round() * 2 - 1,
+        "counts": (shares * 5).round(),
+    }
+    return Dataset(inputs=data.inputs, targets=targets[CRITERIA[criterion].targets])
+
+
+def train(
+    hyper: Hyperparameters, train_data: Dataset, test_data: Dataset | None, checkpoint: CheckpointSpec | None = None
+) -> tuple[Trained, list[Report]]:
+    definition = Definition(
+        format="kit", path=Path("kit"), build=lambda: network(hyper.criterion), parameters=1, weights_bytes=4
+    )
+    hybrid, data = unify([Submission("x", definition, hyper)]), ResidentData(CPU)
+    reports: list[Report] = []
+    part = hybrid.part("x")
+    test = None if test_data is None else data.hold("test", lambda: test_data)
+    spec = SubModelSpec(name="x", model="m", train_data="d", hyperparameters=hyper)
+    held = data.hold("train", lambda: train_data)
+    submodel = SubModel(part, spec, seed=hyper.seed or 0, train=held, test=test, device=CPU)
+
+    def take(report: Report) -> None:
+        reports.append(report)
+        if isinstance(report, Captured):
+            engine.kept("x")
+
+    engine = Engine(hybrid, [submodel], FirstComeFirstServed(), device=CPU, report=take, checkpoint=checkpoint)
+    engine.run()
+    losses = [report.loss.item() for report in reports if isinstance(report, Stepped)]
+    return Trained(part.module[0], part.optimizer, part.lr_scheduler, losses), reports
+
+
+def asked(**changes: Any) -> Hyperparameters:
+    given = {"epochs": 2, "batch_size": 8, "seed": 3, "learning_rate": 0.05, "optimizer_args": {}}
+    if "optimizer" not in changes:
+        given["optimizer_args"] = {"momentum": 0.5}
+    return Hyperparameters.model_validate({**given, **changes})
+
+
+def epochs_of(reports: Sequence[Report]) -> list[Any]:
+    return [report.figures for report in reports if isinstance(report, EpochDone)]
+
+
+def ended(reports: Sequence[Report]) -> Ended:
+    [one] = [report for report in reports if isinstance(report, Ended)]
+    return one
+
+
+def pair(data: Dataset) -> tuple[Tensor, Tensor]:
+    return data.inputs, data.targets
+
+
+@pytest.mark.parametrize("changes", EVERY, ids=lambda changes: "-".join(map(str, changes.values()))[:40])
+def test_every_choice_trains_to_the_bits_of_a_plain_loop(changes: dict[str, Any]) -> None:
+    hyper = asked(**changes)
+    data, test = data_for(hyper.criterion), data_for(hyper.criterion, 20, seed=1)
+    trained, reports = train(hyper, data, test)
+    assert ended(reports).event is Event.COMPLETE, ended(reports).cause
+    plain = vanilla_loop.train(network(hyper.criterion), hyper, pair(data), test=pair(test))
+    assert trained.bits() == plain.bits()
+    assert (
+        trained.bits()["weights.1.weight"]
+        != Trained(network(hyper.criterion), plain.optimizer, None, []).bits()["weights.1.weight"]
+    )
+
+
+def test_the_names_of_torch_s_classes_train_alike() -> None:
+    data = data_for("cross_entropy")
+    short, _ = train(asked(optimizer="adamw"), data, None)
+    own, _ = train(asked(optimizer="AdamW", criterion="CrossEntropyLoss"), data, None)
+    assert short.bits() == own.bits()
+
+
+def test_batches_of_one_step_are_one_large_batch_in_parts() -> None:
+    data = data_for("cross_entropy")
+    steps = {"warm_up": {"steps": 3}, "gradient_clipping": {"norm": 0.1}, "drop_last": True}
+    many, _ = train(asked(batch_size=8, accumulation_steps=2, **steps), data, None)
+    large, _ = train(asked(batch_size=16, batch_split=2, **steps), data, None)
+    assert many.bits() == large.bits()
+    assert len(many.losses) == 4
+
+
+def test_checkpoints_lie_between_steps_and_hold_no_gradient() -> None:
+    data = data_for("cross_entropy")
+    every = CheckpointSpec(every_steps=1)
+    trained, reports = train(asked(accumulation_steps=2, epochs=1), data, None, every)
+    taken = [report.checkpoint for report in reports if isinstance(report, Captured)]
+    assert [(one.step, one.state["data"]["cursor"]) for one in taken] == [(1, 16), (2, 32)]
+    assert all(parameter.grad is None for parameter in trained.module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("clipping", "changes"), [({"norm": 0.01}, True), ({"value": 1e-4}, True), ({"norm": 1e6}, False)]
+)
+def test_gradients_are_clipped(clipping: dict[str, float], changes: bool) -> None:
+    data = data_for("cross_entropy")
+    plain, _ = train(asked(), data, None)
+    clipped, _ = train(asked(gradient_clipping=clipping), data, None)
+    assert (plain.losses[0] == clipped.losses[0], plain.losses != clipped.losses) == (True, changes)
+
+
+def test_a_warm_up_is_a_share_of_what_the_lr_scheduler_says() -> None:
+    schedule = {"name": "step", "args": {"step_size": 1, "gamma": 0.5}}
+    _, reports = train(asked(epochs=4, warm_up={"steps": 15}, lr_scheduler=schedule), data_for("cross_entropy"), None)
+    assert [row.learning_rate for row in epochs_of(reports)] == [0.05 * (5 / 15), 0.025 * (10 / 15), 0.0125, 0.00625]
+
+
+@pytest.mark.parametrize("with_test", [True, False])
+def test_a_plateau_is_seen_in_the_test_loss_or_without_it_in_that_of_the_training(with_test: bool) -> None:
+    schedule = {"name": "ReduceLROnPlateau", "args": {"patience": 0, "factor": 0.5, "threshold": 0.9}}
+    data, test = data_for("cross_entropy"), data_for("cross_entropy", 20, seed=1)
+    trained, reports = train(asked(epochs=3, lr_scheduler=schedule), data, test if with_test else None)
+    rows = epochs_of(reports)
+    assert trained.lr_scheduler is not None
+    best = rows[0].test_loss if with_test else rows[0].train_loss
+    assert trained.lr_scheduler.state_dict()["best"] == best
+    assert [row.learning_rate for row in rows] == [0.05, 0.05, 0.025]
+
+
+STOPPING = {"metric": "test_loss", "patience": 2, "min_delta": 100.0}
+
+
+def test_a_training_that_improves_no_more_is_complete_before_its_last_epoch() -> None:
+    data, test = data_for("cross_entropy"), data_for("cross_entropy", 20, seed=1)
+    trained, reports = train(asked(epochs=9, early_stopping=STOPPING), data, test)
+    end = ended(reports)
+    assert (end.event, end.cause, len(end.figures)) == (Event.COMPLETE, None, 3)
+    assert end.checkpoint is not None and end.checkpoint.epoch == 3
+    assert trained.bits() == train(asked(epochs=3), data, test)[0].bits()
+
+
+def test_one_that_has_stopped_is_complete_at_once_where_it_goes_on_from_its_last_checkpoint() -> None:
+    networks = [("mlp", submodel_spec("a", epochs=9, early_stopping=STOPPING))]
+    first = Session(networks, FirstComeFirstServed()).run()
+    [end] = first.ended.values()
+    assert end.checkpoint is not None
+    again = Session(networks, FirstComeFirstServed(), restored={"a": end.checkpoint}).run()
+    assert (again.steps, again.ended["a"].event) == (0, Event.COMPLETE)
+    assert again.hashes() == first.hashes()
+
+
+def test_patience_is_counted_over_the_end_of_an_attempt() -> None:
+    networks = [("mlp", submodel_spec("a", epochs=9, early_stopping=STOPPING))]
+    whole = Session(networks, FirstComeFirstServed()).run()
+    half = Session(networks, FirstComeFirstServed(), checkpoint=CheckpointSpec(every_steps=8)).run().reports
+    early = next(report.checkpoint for report in half if isinstance(report, Captured))
+    rest = Session(networks, FirstComeFirstServed(), restored={"a": early}).run()
+    assert (early.step, rest.steps, rest.hashes()) == (8, whole.steps - 8, whole.hashes())
+
+
+def test_answers_that_are_to_be_ignored_do_not_count() -> None:
+    data = data_for("cross_entropy")
+    hidden = Dataset(inputs=data.inputs, targets=torch.where(torch.arange(37) < 30, data.targets, 9))
+    hyper = asked(criterion_args={"ignore_index": 9}, batch_size=37, epochs=1, learning_rate=1e-9)
+    trained, reports = train(hyper, hidden, hidden)
+    [row] = epochs_of(reports)
+    right = (trained.module.eval()(data.inputs[:30]).argmax(1) == data.targets[:30]).sum().item()
+    assert row.test_accuracy == right / 30
+    assert next(report.labels for report in reports if isinstance(report, Stepped)) == 30

@@ -1,0 +1,290 @@
+"""Uploads and downloads over a real server: cuts, resumptions, refusals, and memory that stays flat."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tests.integration.web_server import WebServer, pieces
+from unifiednn_core.clock import RealClock
+from unifiednn_core.home import Home
+from unifiednn_core.store import Store
+from unifiednn_core.store.schema import RunRow, SubModelRow
+
+MIB = 1024**2
+GROWTH_BYTES = 20 * MIB
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory) -> Iterator[WebServer]:
+    server = WebServer(Home(tmp_path_factory.mktemp("web") / "home").create())
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> bytes:
+    """A small data set of 600 kB."""
+    path = tmp_path_factory.mktemp("data") / "digits.safetensors"
+    save_file(data_of(600), path)
+    return path.read_bytes()
+
+
+def data_of(samples: int) -> dict[str, np.ndarray]:
+    numbers = np.random.default_rng(0)
+    inputs = numbers.integers(0, 256, (samples, 1, 32, 32), dtype=np.uint8)
+    return {"inputs": inputs, "targets": np.arange(samples, dtype=np.int64) % 10}
+
+
+def quarantined(web: WebServer) -> list[str]:
+    return sorted(file.name for file in web.home.quarantine.iterdir())
+
+
+def finding(content: bytes) -> str:
+    [found] = json.loads(content)["findings"]
+    assert found["remedy"]
+    return f"{found['message']} {found['remedy']}"
+
+
+def until(done) -> None:
+    while not done():
+        time.sleep(0.02)
+
+
+def half_sent(web: WebServer, upload: str, offset: int, sent: bytes, announced: int):
+    """A connection that has sent only a part of what it announced, so that the server waits for more."""
+    connection = web.connection()
+    connection.putrequest("PATCH", upload)
+    connection.putheader("Upload-Offset", str(offset))
+    connection.putheader("Content-Length", str(announced))
+    connection.endheaders()
+    connection.send(sent)
+    return connection
+
+
+def test_a_cut_connection_goes_on_where_it_was(web, data):
+    digest = hashlib.sha256(data).hexdigest()
+    upload = web.begin("digits.safetensors", len(data), sha256=digest, kinds=["data"])
+    half_sent(web, upload, 0, data[:100_000], len(data)).close()
+    until(lambda: web.offset(upload) == 100_000)
+    until(lambda: web.send(upload, 100_000, data[100_000:200_000])[0] == 204)  # until the dead one is noticed
+    assert web.send(upload, 200_000, data[200_000:]) == (204, len(data))
+    status, _, content = web.ask("POST", f"{upload}/finish")
+    assert status == 200 and json.loads(content)["sha256"] == digest
+    assert web.home.file(digest).read_bytes() == data
+    assert quarantined(web) == []
+    assert web.ask("GET", upload)[0] == 404
+
+
+def test_a_killed_server_loses_nothing(web, data):
+    upload = web.begin("digits.safetensors", len(data))
+    assert web.send(upload, 0, data[:300_000]) == (204, 300_000)
+    web.kill()
+    web.start()
+    assert web.offset(upload) == 300_000
+    assert web.send(upload, 300_000, data[300_000:]) == (204, len(data))
+    assert web.ask("POST", f"{upload}/finish")[0] == 200
+
+
+def test_another_place_than_the_end_is_refused_and_the_end_told(web):
+    upload = web.begin("a.pt", 10)
+    assert web.send(upload, 0, b"12345") == (204, 5)
+    for wrong in (0, 4, 6, 10, 2**70):
+        assert web.send(upload, wrong, b"67890") == (409, 5)
+    assert web.ask("PATCH", upload, b"67890", Upload_Offset="-1")[0] == 422
+    assert web.ask("PATCH", upload, b"67890")[0] == 422
+    assert web.offset(upload) == 5
+    assert web.ask("POST", f"{upload}/finish")[0] == 409  # not whole yet, and it stays
+    assert web.ask("DELETE", upload)[0] == 204
+    assert web.ask("HEAD", upload)[0] == 404
+
+
+def test_an_upload_has_one_writer(web):
+    upload = web.begin("a.pt", 10)
+    first = half_sent(web, upload, 0, b"123", 10)
+    until(lambda: web.send(upload, 0, b"1234567890")[0] == 409)
+    first.close()
+    until(lambda: web.offset(upload) == 3)
+    until(lambda: web.send(upload, 3, b"4567890") == (204, 10))
+    identity = upload.rpartition("/")[2]
+    assert (web.home.quarantine / identity).read_bytes() == b"1234567890"
+    web.ask("DELETE", upload)
+
+
+def test_a_wrong_hash_is_refused_and_nothing_kept(web, data):
+    upload = web.begin("digits.safetensors", len(data), sha256="0" * 64)
+    web.send(upload, 0, data)
+    status, _, content = web.ask("POST", f"{upload}/finish")
+    assert status == 422 and "SHA-256" in finding(content)
+    assert quarantined(web) == []
+
+
+def test_more_than_announced_is_refused(web):
+    upload = web.begin("a.pt", 5)
+    status, _, content = web.ask("PATCH", upload, b"123456", Upload_Offset="0")
+    assert status == 422 and "announced" in finding(content)
+    web.ask("DELETE", upload)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"filename": "a.pt"},
+        {"filename": "a.pt", "size_bytes": 0},
+        {"filename": "a.pt", "size_bytes": -1},
+        {"filename": "a.pt", "size_bytes": "9"},
+        {"filename": "a.pt", "size_bytes": 2**62},
+        {"filename": "a.pt", "size_bytes": 9, "sha256": "../../x"},
+        {"filename": "a.pt", "size_bytes": 9, "kinds": ["anything"]},
+        {"filename": "a.pt", "size_bytes": 9, "owner": "somebody"},
+        {"filename": "..", "size_bytes": 9},
+        {"filename": "\x00\n", "size_bytes": 9},
+        {"filename": "a" * 20_000, "size_bytes": 9},
+        [],
+    ],
+)
+def test_what_cannot_be_is_refused_at_the_beginning(web, asked):
+    status, _, content = web.ask("POST", "/files/uploads", json.dumps(asked))
+    assert status == 422 and finding(content)
+    assert quarantined(web) == []
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Sec_Fetch_Site": "cross-site"}, {"Sec_Fetch_Site": "same-site"}, {"Origin": "http://evil.example"}]
+)
+def test_a_page_of_another_site_can_cause_nothing(web, headers):
+    body = json.dumps({"filename": "a.pt", "size_bytes": 3})
+    assert web.ask("POST", "/files/uploads", body, **headers)[0] == 403
+    upload = web.begin("a.pt", 3)
+    assert web.ask("PATCH", upload, b"123", Upload_Offset="0", **headers)[0] == 403
+    assert web.ask("POST", f"{upload}/finish", **headers)[0] == 403
+    assert web.ask("DELETE", upload, **headers)[0] == 403
+    assert web.offset(upload) == 0
+    own = {"Origin": f"http://127.0.0.1:{web.port}"}
+    assert web.ask("DELETE", upload, **own)[0] == 204
+
+
+@pytest.mark.parametrize("name", ["0" * 32, "..", "..%2funifiednn.sqlite3", "%2e%2e%2f%2e%2e%2fetc%2fpasswd", "a%00"])
+def test_unknown_uploads_and_runs_are_not_found(web, name):
+    assert web.ask("GET", f"/files/uploads/{name}")[0] == 404
+    assert web.ask("PATCH", f"/files/uploads/{name}", b"1", Upload_Offset="0")[0] == 404
+    for path in (f"models/{name}/x", f"models/x/{name}", f"checkpoints/{name}/{name}", f"runs/{name}.json"):
+        assert web.ask("GET", f"/files/{path}")[0] == 404
+
+
+def test_every_answer_has_the_headers_and_only_known_hosts_get_one(web):
+    for path in ("/files/runs/none.json", "/nowhere"):
+        _, headers, _ = web.ask("GET", path)
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+    assert web.ask("GET", "/files/runs/none.json", Host="evil.example")[0] == 400
+    assert web.ask("GET", "/files/runs/none.json", Host=f"localhost:{web.port}")[0] == 404
+
+
+@pytest.fixture(scope="module")
+def trained(web) -> Path:
+    """File of the trained model `net` of run `r-1`."""
+    return trained_in(web.home)
+
+
+def trained_in(home: Home) -> Path:
+    store = Store.open(home, RealClock())
+    run = RunRow(id="r-1", name="r-1", state="completed", device="cpu", spec={}, threads=1, created_at_s=0.0)
+    part = SubModelRow(
+        run_id="r-1",
+        name="net",
+        arrival=0,
+        state="completed",
+        priority=0,
+        model_format="pt2",
+        parameters=1,
+        epochs=1,
+        steps_total=1,
+        artifact="net.zip",
+    )
+    store.runs.add(run, [part])
+    store.close()
+    path = home.run("r-1") / "models" / "net.zip"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(np.random.default_rng(1).bytes(300_000))
+    return path
+
+
+def test_a_download_that_was_cut_goes_on(web, trained):
+    status, headers, content = web.ask("GET", "/files/models/r-1/net", Accept_Encoding="gzip")
+    assert status == 200 and content == trained.read_bytes()
+    assert headers["Content-Disposition"] == 'attachment; filename="r-1-net.zip"'
+    assert headers["Cache-Control"] == "private, no-cache"
+    status, more, rest = web.ask("GET", "/files/models/r-1/net", Range="bytes=200000-", If_Range=headers["ETag"])
+    assert status == 206 and content[:200_000] + rest == trained.read_bytes()
+    assert more["ETag"] == headers["ETag"]
+    replaced = trained.with_suffix(".new")
+    replaced.write_bytes(content[::-1])
+    replaced.replace(trained)
+    status, other, whole = web.ask("GET", "/files/models/r-1/net", Range="bytes=200000-", If_Range=headers["ETag"])
+    assert status == 200 and whole == content[::-1]  # of other bytes the rest would be worth nothing
+    assert other["ETag"] != headers["ETag"]
+
+
+def test_documents_come_as_files(web, trained):
+    status, headers, content = web.ask("GET", "/files/runs/r-1.json")
+    assert status == 200 and json.loads(content)["run_id"] == "r-1"
+    assert headers["Content-Disposition"] == 'attachment; filename="r-1.json"'
+    assert web.ask("GET", "/files/checkpoints/r-1/net")[0] == 404
+
+
+def up_and_down(web: WebServer, path: Path) -> int:
+    """Upload a file and download it again, as large as it is; returns how much the server's memory grew."""
+    size_bytes = path.stat().st_size
+    warm = web.begin("warm.safetensors", 3)
+    web.send(warm, 0, b"123")
+    web.ask("DELETE", warm)
+    web.ask("GET", "/files/models/r-1/net")
+    web.forget_peak()
+    before = web.peak_bytes()
+    upload = web.begin("large.safetensors", size_bytes, sha256=digest_of(path), kinds=["data"])
+    with path.open("rb") as file:
+        assert web.send(upload, 0, file) == (204, size_bytes)
+    status, _, content = web.ask("POST", f"{upload}/finish")
+    assert status == 200, content
+    kept = web.home.file(json.loads(content)["sha256"])
+    model = web.home.run("r-1") / "models" / "net.zip"
+    model.unlink()
+    model.hardlink_to(kept)
+    connection = web.connection()
+    connection.request("GET", "/files/models/r-1/net")
+    answer, arrived = connection.getresponse(), hashlib.sha256()
+    while piece := answer.read(MIB):
+        arrived.update(piece)
+    connection.close()
+    assert arrived.hexdigest() == digest_of(path)
+    return web.peak_bytes() - before
+
+
+def digest_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces(path):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def test_50_megabytes_up_and_down_need_no_memory(web, trained, tmp_path):
+    path = tmp_path / "large.safetensors"
+    save_file(data_of(48_000), path)
+    assert up_and_down(web, path) < 10 * MIB
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_two_gigabytes_up_and_down_need_no_memory(web, trained, tmp_path):
+    path = tmp_path / "large.safetensors"
+    save_file(data_of(2_080_000), path)
+    assert path.stat().st_size > 2 * 10**9
+    assert up_and_down(web, path) < GROWTH_BYTES
+    path.unlink()

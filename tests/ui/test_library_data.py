@@ -1,0 +1,96 @@
+from dataclasses import replace
+
+import pytest
+
+from tests.ui.fake_views import library, sha
+from tests.ui.reading import html_of, text_of
+from unifiednn_core.data_views import DataNotes, DataPreview, DataSample, ValueStats
+from unifiednn_core.errors import BadInput, Finding
+
+STATS = ValueStats(minimum=0, maximum=16, mean=4.5, std=6)
+PIXEL = "data:image/png;base64,AAAA"
+
+
+def data_set(name, **changes):
+    seen = DataPreview(inputs=STATS, **changes)
+    facts = {"samples": 1437, "input_shape": [1, 8, 8], "input_dtype": "uint8", "target_dtype": "int64", "classes": 3}
+    file = next(file for file in library() if file.kind == "data")
+    return replace(file, filename=name, sha256=sha(name), facts=facts | {"preview": seen.model_dump(mode="json")})
+
+
+@pytest.fixture
+def shown(open_page, service):
+    def shown(*files):
+        service.held[:] = files
+        return open_page("library")
+
+    return shown
+
+
+def test_the_preview_shows_figures_balance_and_samples(shown):
+    samples = (
+        DataSample(values="0, 1", target="cat", image=PIXEL),
+        DataSample(values="2, 3", target="dog", image=PIXEL),
+    )
+    notes = DataNotes(class_names=("cat", "dog", "fox"))
+    app = shown(data_set("own.zip", class_counts=(5, 10, 0), samples=samples, notes=notes))
+    words = text_of(app)
+    for sentence in ("1,437", "no NaN, none infinite", "0 to 16", "mean 4.5, std 6", "2 classes", "0 to 10 each"):
+        assert sentence in words
+    html = html_of(app)
+    assert html.count(f'<img src="{PIXEL}"') == 2
+    assert 'title="cat: 5 targets"' in html and "max(50.00%, 1px)" in html and 'title="fox: 0 targets"' in html
+
+
+def test_tables_show_numbers_and_their_columns(shown):
+    notes = DataNotes(origin="csv", columns=("a", "b"), target="price")
+    samples = (DataSample(values="0.5, 1", target="2.5"),)
+    words = text_of(shown(data_set("own.csv", targets=STATS, samples=samples, notes=notes)))
+    assert "0.5, 1 2.5" in words and "Target: column price. Inputs, in order: a, b." in words
+    assert "Class balance" not in words
+
+
+def test_warnings_stand_beside_the_figures(shown):
+    warning = Finding(severity="warning", title="One class alone", field="targets", message="All one.", remedy="Add.")
+    assert "One class alone (targets) All one. Add." in text_of(shown(data_set("own.pt", warnings=(warning,))))
+
+
+def test_texts_of_a_file_cannot_become_markup(shown):
+    bad = "<img onerror=alert(1)>"
+    notes = DataNotes(class_names=(bad,), columns=(bad,), target=bad, part=bad)
+    samples = (DataSample(values=bad, target=bad, image=f'"{bad}'), DataSample(values=bad, target=bad))
+    html = html_of(shown(data_set(bad, class_counts=(3,), samples=samples, notes=notes)))
+    assert bad not in html
+
+
+def test_very_many_classes_share_bars(shown):
+    html = html_of(shown(data_set("many.pt", class_counts=(1,) * 1000)))
+    assert html.count('role="listitem"') == 112 and "a bar is 9 classes" in html
+
+
+def test_a_data_set_without_preview_says_so(open_page):
+    assert "taken in before there were previews" in text_of(open_page("library"))
+
+
+def test_a_split_is_asked_of_the_service_and_a_refusal_shown(shown, service):
+    asked = []
+
+    def split_data(sha256, **plan):
+        asked.append((sha256, plan))
+        if plan["seed"]:
+            raise BadInput.of("Nothing to part", field="own.pt", message="Too few.", remedy="Give more.")
+        parts = data_set("own-train.safetensors"), data_set("own-test.safetensors")
+        service.held.extend(parts)
+        return parts
+
+    service.split_data = split_data
+    app = shown(data_set("own.pt"))
+    key = sha("own.pt")
+    app.slider[0].set_value(25)
+    app.button(key=f"FormSubmitter:split-{key[:12]}-Split").click().run()
+    assert not app.exception
+    assert asked == [(key, {"test_share": 0.25, "seed": 0, "by_class": True})]
+    assert "own-test.safetensors" in text_of(app)
+    app.number_input[0].set_value(3)
+    app.button(key=f"FormSubmitter:split-{key[:12]}-Split").click().run()
+    assert "Too few." in text_of(app)

@@ -1,0 +1,192 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.ui.fake_views import mid_flight
+from tests.unit.access.kit import ALICE, BOB, HERS, NAMES, SHARED, World, sha
+from unifiednn_core.access.filtering import WITHHELD, graph_of, own_run, share_of
+from unifiednn_core.lifecycle import State
+from unifiednn_core.memory_views import Layer, Mark, Prediction, Strata, SubModelPrediction
+from unifiednn_core.views import CommandView, EventView, RunView, Series, Slice
+
+MINE, OTHERS = frozenset({"resnet"}), ("lenet", "transformer")
+MY_FILES = frozenset({f"sha256:{sha('resnet')}"})
+
+
+def full_view() -> RunView:
+    """A run of three in mid-flight, with everything in it that could tell one person of another."""
+    view = mid_flight()
+    sizes = ("weights", "gradients", "optimizer", "transient", "data", "paper")
+    part = {f"{kind}_bytes": 1 for kind in sizes}
+    names = [submodel.name for submodel in view.submodels]
+    spec = {
+        "name": "demo",
+        "policy": {"name": "round_robin"},
+        "submodels": [
+            {"name": name, "model": f"sha256:{sha(name)}", "train_data": f"sha256:{sha('digits')}",
+             "start_from": {"file": f"sha256:{sha('start')}", "take": "weights"}}
+            for name in names
+        ],
+    }  # fmt: skip
+    return replace(
+        view,
+        spec=spec,
+        now_reason="resnet has been in line longest of 3 with lenet.",
+        waits_for="memory: other processes hold 5 GiB",
+        cause="lenet failed; what the others learnt is kept.",
+        queue_position=3,
+        energy_j=7.0,
+        utilisation=Series((1.0,), (0.5,)),
+        memory_notes=("transformer is not measured",),
+        waiting_commands=(
+            CommandView(submodel=None, text="order lenet, resnet, transformer", issued_at_s=1.0),
+            CommandView(submodel="lenet", text="pause for lenet", issued_at_s=1.0),
+            CommandView(submodel="resnet", text="epochs 3 for resnet", issued_at_s=1.0),
+        ),
+        events=(
+            *view.events,
+            EventView(at_s=1.0, submodel=None, kind="recovery", message="The worker died at transformer."),
+            EventView(at_s=1.0, submodel="resnet", kind="state", message="resnet is running."),
+            EventView(at_s=1.0, submodel="resnet", kind="warning", message="It takes over from lenet."),
+            EventView(at_s=1.0, submodel="lenet", kind="state", message="lenet is running."),
+        ),
+        schedule=(
+            Slice(submodel="lenet", start_s=0.0, end_s=1.0, steps=1, reason="lenet is the smallest of 3."),
+            Slice(submodel="resnet", start_s=1.0, end_s=2.0, steps=1, reason="resnet waited longer than lenet."),
+        ),
+        marks=(
+            Mark(1.0, "switch", "resnet", "resnet takes over from lenet."),
+            Mark(1.0, "load", "resnet", "resnet is running."),
+            Mark(1.0, "load", "lenet", "lenet is running."),
+        ),
+        strata=Strata(
+            at_s=(0.0, 1.0),
+            total_bytes=(100.0, 200.0),
+            layers=(
+                Layer("context", None, (50.0, 50.0)),
+                Layer("weights", "resnet", (10.0, 20.0)),
+                Layer("gradients", "resnet", (1.0, None)),
+                Layer("weights", "lenet", (30.0, 30.0)),
+            ),
+            source="PSS",
+        ),
+        prediction=Prediction(
+            peak_bytes=1,
+            context_bytes=1,
+            paper_bytes=1,
+            by_policy={"fcfs": 1},
+            submodels=tuple(SubModelPrediction(name=name, measured=True, **part) for name in names),
+        ),
+    )
+
+
+def test_nothing_of_the_others_is_left_in_the_view() -> None:
+    seen = share_of(full_view(), MINE, MY_FILES)
+    text = repr(seen)
+    assert "resnet" in text
+    for name in OTHERS:
+        assert not re.search(name, text), name
+        assert sha(name) not in text
+    assert [(part.name, part.number, part.arrival) for part in seen.submodels] == [("resnet", 0, 0)]
+    assert seen.submodels[0].loss.x, "its curves are there"
+    assert seen.submodels[0].peak_memory_bytes is None, "that is measured of the whole process"
+    assert [turn.reason for turn in seen.schedule] == ["It is the turn of resnet."]
+    assert [mark.kind for mark in seen.marks] == ["load"]
+    assert [command.text for command in seen.waiting_commands] == ["epochs 3 for resnet"]
+    assert [event.message for event in seen.events if event.at_s == 1.0] == ["resnet is running."]
+
+
+def test_totals_of_the_whole_are_withheld_and_ones_own_memory_is_shown() -> None:
+    seen = share_of(full_view(), MINE, MY_FILES)
+    assert (seen.prediction, seen.queue_position, seen.energy_j, seen.cpu_s, seen.peak_memory_bytes) == (None,) * 5
+    assert (seen.memory, seen.utilisation, seen.memory_notes, seen.fingerprint) == (Series(), Series(), (), "")
+    assert seen.strata.total_bytes == (11.0, None)
+    assert {layer.submodel for layer in seen.strata.layers} == {"resnet"}
+    assert seen.actions == frozenset()
+    [part] = seen.spec["submodels"]  # type: ignore[misc]
+    assert (part["model"], part["train_data"], part["start_from"]["file"]) == (
+        f"sha256:{sha('resnet')}", WITHHELD, WITHHELD
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mine", "run_state", "shown"),
+    [
+        (State.COMPLETED, State.RUNNING, State.COMPLETED),
+        (State.COMPLETED, State.FAILED, State.COMPLETED),
+        (State.FAILED, State.RUNNING, State.FAILED),
+        (State.STOPPED, State.COMPLETED, State.STOPPED),
+        (State.RUNNING, State.RUNNING, State.RUNNING),
+    ],
+)
+def test_how_others_end_does_not_show(mine: State, run_state: State, shown: State) -> None:
+    view = full_view()
+    ended = 50.0 if mine is not State.RUNNING else None
+    parts = tuple(
+        replace(part, state=mine, ended_at_s=ended) if part.name == "resnet" else part for part in view.submodels
+    )
+    seen = share_of(replace(view, state=run_state, submodels=parts, ended_at_s=99.0, started_at_s=10.0), MINE, MY_FILES)
+    assert (seen.state, seen.ended_at_s) == (shown, ended)
+    assert ended is None or seen.elapsed_s == 40.0
+    assert "lenet" not in f"{seen.cause}"
+
+
+def test_of_ones_own_run_only_other_runs_are_withheld() -> None:
+    view = full_view()
+    strata = replace(view.strata, layers=(*view.strata.layers, Layer("others", None, (7.0, 7.0))))
+    seen = own_run(replace(view, strata=strata), MY_FILES)
+    assert seen.submodels == view.submodels and seen.prediction == view.prediction
+    assert (seen.queue_position, seen.waits_for) == (None, "room on the device")
+    assert seen.strata.total_bytes == (91.0, None) and all(layer.kind != "others" for layer in seen.strata.layers)
+
+
+DOT = """digraph hybrid {
+  rankdir=LR;
+  input [label="global input", shape=ellipse]; output [label="global output", shape=ellipse];
+  subgraph cluster_0 { label="lenet"; fontname="sans-serif"; fontsize=11;
+    m0_0 [label="Conv2d"];
+  }
+  input -> m0_0;
+  m0_0 -> output;
+  subgraph cluster_1 { label="resnet"; fontname="sans-serif"; fontsize=11;
+    m1_0 [label="Linear"];
+    m1_1 [label="ReLU"];
+    m1_0 -> m1_1;
+  }
+  input -> m1_0;
+  m1_1 -> output;
+}"""
+
+
+def test_the_graph_shows_ones_own_clusters_numbered_anew() -> None:
+    assert (
+        graph_of(DOT, frozenset({"resnet"}))
+        == """digraph hybrid {
+  rankdir=LR;
+  input [label="global input", shape=ellipse]; output [label="global output", shape=ellipse];
+  subgraph cluster_0 { label="resnet"; fontname="sans-serif"; fontsize=11;
+    m0_0 [label="Linear"];
+    m0_1 [label="ReLU"];
+    m0_0 -> m0_1;
+  }
+  input -> m0_0;
+  m0_1 -> output;
+}"""
+    )
+    assert graph_of(DOT, frozenset({"lenet", "resnet"})) == DOT
+
+
+def test_everything_that_the_service_tells_of_a_shared_run_is_filtered(here: World) -> None:
+    here.store.runs.update(SHARED, graph=DOT.replace("lenet", "bravo").replace("resnet", "alpha"))
+    for actor, own, other in ((ALICE, "alpha", "bravo"), (BOB, "bravo", "alpha")):
+        service = here.of(actor)
+        told = [
+            service.runs(), service.observe(SHARED), service.document(SHARED), service.graph_dot(SHARED),
+            service.comparable(SHARED), service.files(), service.trained(),
+        ]  # fmt: skip
+        for thing in map(repr, told):
+            assert own in thing and other not in thing and sha(f"{other}-model") not in thing
+            assert NAMES[other] not in thing
+        assert {view.run_id for view in service.runs()} == {SHARED, HERS if own == "alpha" else "20260101-000002-cccc"}
+        assert service.observe(SHARED).now_reason == (None if own == "alpha" else "It is the turn of bravo.")

@@ -1,0 +1,213 @@
+import os
+import re
+import signal
+import socket
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.sandbox import hostile
+from unifiednn_core.errors import BadInput
+from unifiednn_core.intake.exported import Exported
+from unifiednn_core.packing.comparing import differences
+from unifiednn_core.packing.request import Example, Source
+from unifiednn_core.packing.source import network_of
+from unifiednn_core.sandbox import converter, probe
+from unifiednn_core.sandbox.limits import Limits
+from unifiednn_core.sandbox.request import Conversion, ConversionRequest
+
+EXAMPLE = Example(shape=(1, 6, 6))
+FAST = Limits(memory_bytes=2 * 1024**3, cpu_s=60, wall_s=120.0, result_bytes=64 * 1024**2, log_bytes=64 * 1024)
+
+
+@pytest.fixture(autouse=True)
+def _on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(probe.SETTING, "on")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    if probe.find().reason:
+        pytest.skip(probe.find().reason)
+    yield
+    sys.modules.pop("good", None)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return folder
+
+
+def convert(path: Path, out: Path, limits: Limits = FAST, **request: Any) -> Conversion:
+    asked = ConversionRequest.model_validate({"path": path, "example": EXAMPLE, "factory": "build"} | request)
+    return converter.convert(asked, out, limits)
+
+
+def refusal(path: Path, out: Path, limits: Limits = FAST, **request: Any) -> str:
+    """Everything that the findings say; nothing is left behind."""
+    with pytest.raises(BadInput) as caught:
+        convert(path, out, limits, **request)
+    assert list(out.iterdir()) == []
+    return " | ".join(f"{finding.title}: {finding}" for finding in caught.value.findings)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[tuple[dict[str, object], list[socket.socket]]]:
+    """Real things to get at: a canary, a home with a database, servers that listen."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "unifiednn.sqlite3").write_text("secret")
+    (tmp_path / "canary").write_text("alive")
+    servers = [
+        socket.socket(family, kind)
+        for family, kind in (
+            (socket.AF_INET, socket.SOCK_STREAM),
+            (socket.AF_INET, socket.SOCK_DGRAM),
+            (socket.AF_UNIX, socket.SOCK_STREAM),
+        )
+    ]
+    tcp, udp, unix = servers
+    for server in (tcp, udp):
+        server.bind(("127.0.0.1", 0))
+    unix.bind(str(home / "door"))
+    for server in servers:
+        server.setblocking(False)
+    tcp.listen()
+    unix.listen()
+    found = {"canary": str(tmp_path / "canary"), "home": str(home), "unix": str(home / "door")}
+    yield {**found, "tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1]}, servers
+    for server in servers:
+        server.close()
+
+
+def test_code_that_tries_everything_gets_nothing_and_still_converts(
+    tmp_path: Path, out: Path, places: tuple[dict[str, object], list[socket.socket]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aims, (tcp, udp, unix) = places
+    monkeypatch.setenv("SECRET_TOKEN", "do not tell")
+    canary = Path(str(aims["canary"]))
+    before = canary.stat()
+    ended: list[int] = []
+    old = signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
+    try:
+        done = convert(hostile.curious(tmp_path, aims), out, arguments={"width": 3})
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+    tried = re.search(r"TRIED (\d+) GOT THROUGH (\[.*?\]) ENVIRONMENT (\[.*?\]) OPEN (\d+)", done.log)
+    assert tried is not None, done.log
+    assert int(tried[1]) >= 44
+    assert (tried[2], tried[3]) == ("[]", "[]")
+    assert int(tried[4]) <= 6  # its input, its output, what it writes, and the file that is being read
+    assert ended == []
+    after = canary.stat()
+    assert canary.read_text() == "alive"
+    assert (before.st_mode, before.st_uid, before.st_mtime_ns) == (after.st_mode, after.st_uid, after.st_mtime_ns)
+    for server, take in ((tcp, tcp.accept), (udp, lambda: udp.recv(9)), (unix, unix.accept)):
+        with pytest.raises(BlockingIOError):
+            take()
+        assert server.fileno() >= 0
+    assert list(out.iterdir()) == [done.path]
+
+    with torch.random.fork_rng(devices=[]):
+        eager = network_of(Source(path=hostile.good(tmp_path), factory="build", arguments={"width": 3}))
+    assert differences(eager, Exported().read(done.path, None), EXAMPLE) == []
+
+
+def test_a_forged_result_is_looked_at_like_a_strangers_file(tmp_path: Path, out: Path) -> None:
+    archive = tmp_path / "forged.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("forged/archive_format", "pt2")
+        file.writestr("forged/models/model.json", '{"hostile": true}')
+    path = hostile.forging(tmp_path, archive.read_bytes(), b'{"done": true}')
+    said = refusal(path, out)
+    assert "forging.pt2" in said or "Not a network" in said
+
+
+def test_nothing_is_run_while_the_sandbox_is_off(tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(probe.SETTING)
+    assert not converter.state().usable
+    assert f"Set {probe.SETTING}=on" in refusal(hostile.good(tmp_path), out)
+
+
+def test_nothing_is_run_where_no_walls_can_be_had(tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        probe, "find", lambda: probe.Found(reason="No sandbox can be had on this machine: no Landlock.")
+    )
+    said = refusal(hostile.saying(tmp_path, f"open({str(tmp_path / 'ran')!r}, 'w')"), out)
+    assert "no Landlock" in said
+    assert "unifiednn pack" in said
+    assert not (tmp_path / "ran").exists()
+
+
+def _torchscript(folder: Path) -> tuple[Path, dict[str, Any]]:
+    path = folder / "scripted.pt"
+    network = network_of(Source(path=hostile.good(folder), factory="build"))
+    torch.jit.save(torch.jit.script(network), path)  # type: ignore[no-untyped-call]
+    return path, {"factory": ""}
+
+
+def _pickle(folder: Path) -> tuple[Path, dict[str, Any]]:
+    path, code = folder / "whole.pt", hostile.good(folder)
+    torch.save(network_of(Source(path=code, factory="build")), path)
+    return path, {"factory": "", "companion": code}
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("kind", [_torchscript, _pickle])
+def test_torchscript_and_pickles_convert_to_the_same_bits(
+    tmp_path: Path, out: Path, kind: Callable[[Path], tuple[Path, dict[str, Any]]]
+) -> None:
+    with torch.random.fork_rng(devices=[]):
+        path, request = kind(tmp_path)
+        del sys.modules["good"]
+        eager = network_of(Source(path=hostile.good(tmp_path), factory="build"))
+    done = convert(path, out, **request)
+    assert differences(eager, Exported().read(done.path, None), EXAMPLE) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("while True: pass", "processor time"),
+        ("import time\ntime.sleep(3600)", "ran for more than"),
+        ("import os, sys\nwhile True: os.write(1, b'x' * 4096)", "printed more than"),
+        ("import os\nos._exit(0)", "ended its process before"),
+        ("import os\nos._exit(7)", "with code 7"),
+        ("import sys\nsys.exit(0)", "SystemExit"),
+        ("import ctypes\nctypes.string_at(0)", "crashed its process"),
+        ("open('/etc/passwd')", "Permission denied"),
+        ("open('/tmp/unifiednn-test', 'w')", "Operation not permitted"),
+        ("import socket\nsocket.create_connection(('127.0.0.1', 9))", "Operation not permitted"),
+        ("import subprocess\nsubprocess.run(['/bin/true'])", "Operation not permitted"),
+        ("bytearray(8 * 1024**3)", "MemoryError"),
+        ("kept = []\nwhile True: kept.append(bytearray(64 * 1024**2))", "MemoryError"),
+        ("import json, os, sys\nwhile True: os.write(json.loads(sys.argv[1])['result'], b'x' * 2**20)", "too large"),
+        ("raise ValueError('\\x1b[31mred\\x1b[0m')", "\\x1b[31mred"),
+        ("build = 3", "no class or function 'build'"),
+    ],
+)
+def test_what_happened_is_said(tmp_path: Path, out: Path, code: str, says: str) -> None:
+    limits = Limits(memory_bytes=1024**3, cpu_s=12, wall_s=40.0, result_bytes=8 * 1024**2, log_bytes=64 * 1024)
+    assert says in refusal(hostile.saying(tmp_path, code), out, limits)
+
+
+@pytest.mark.long
+def test_a_forged_network_without_a_word_is_refused(tmp_path: Path, out: Path) -> None:
+    good = convert(hostile.good(tmp_path), out).path
+    payload = good.read_bytes()
+    good.unlink()
+    assert "Ended early" in refusal(hostile.forging(tmp_path, payload, None), out)
+    (tmp_path / "forging.py").unlink()
+    assert convert(hostile.forging(tmp_path, payload, b'{"done": true}'), out).report.kind == "model"
+
+
+def test_the_process_sees_its_own_folder_alone(tmp_path: Path) -> None:
+    assert str(tmp_path) not in probe.command("child", "{}")[-2]
+    assert os.environ.keys() - probe.ENVIRONMENT.keys()

@@ -1,0 +1,69 @@
+"""Criteria of torch for one output and one target, the common ones first. All of them are means over the batch."""
+
+from unifiednn_core.choices.argument import Argument, flag, number, numbers, word
+from unifiednn_core.choices.choice import CriterionChoice
+
+_WEIGHT = numbers("weight", least=0)
+_IGNORED = Argument(name="ignore_index", kind="integer", default=-100)
+_EPS = number("eps", 1e-8, above=0)
+
+CRITERIA: dict[str, CriterionChoice] = {
+    "cross_entropy": CriterionChoice(
+        "CrossEntropyLoss",
+        (_WEIGHT, _IGNORED, number("label_smoothing", 0.0, least=0, most=1)),
+        "Class scores against class numbers; weight has one entry for each class.",
+        "classes",
+    ),
+    "mse": CriterionChoice("MSELoss", help="Mean squared error."),
+    "bce_with_logits": CriterionChoice(
+        "BCEWithLogitsLoss",
+        (_WEIGHT, numbers("pos_weight", least=0)),
+        "Yes/no scores against 0 and 1; weight and pos_weight have one entry for each output.",
+        "shares",
+    ),
+    "l1": CriterionChoice("L1Loss", help="Mean absolute error."),
+    "smooth_l1": CriterionChoice("SmoothL1Loss", (number("beta", 1.0, least=0),), "Squared below beta, then absolute."),
+    "huber": CriterionChoice(
+        "HuberLoss", (number("delta", 1.0, above=0),), "Squared near zero, absolute beyond delta."
+    ),
+    "nll": CriterionChoice(
+        "NLLLoss", (_WEIGHT, _IGNORED), "Log-probabilities (log_softmax) against class numbers.", "classes"
+    ),
+    "bce": CriterionChoice(
+        "BCELoss", (_WEIGHT,), "Probabilities (after a sigmoid) against 0 and 1. Safer: bce_with_logits.", "shares"
+    ),
+    "hinge_embedding": CriterionChoice(
+        "HingeEmbeddingLoss", (number("margin", 1.0),), "Distances against 1 (alike) and -1 (not alike).", "signs"
+    ),
+    "kl_div": CriterionChoice(
+        "KLDivLoss",
+        (word("reduction", "mean", "mean", "batchmean"), flag("log_target")),
+        "Log-probabilities against probabilities; batchmean is the divergence itself.",
+    ),
+    "multi_label_soft_margin": CriterionChoice(
+        "MultiLabelSoftMarginLoss", (_WEIGHT,), "Yes/no scores against 0 and 1, the mean over the classes.", "shares"
+    ),
+    "multi_margin": CriterionChoice(
+        "MultiMarginLoss",
+        (Argument(name="p", kind="integer", default=1, least=1, most=2), number("margin", 1.0), _WEIGHT),
+        "Class scores against class numbers, by a margin.",
+        "classes",
+    ),
+    "poisson_nll": CriterionChoice(
+        "PoissonNLLLoss", (flag("log_input", default=True), flag("full"), _EPS), "Rates against counts.", "counts"
+    ),
+    "soft_margin": CriterionChoice("SoftMarginLoss", help="Scores against 1 and -1.", targets="signs"),
+}
+REFUSED_CRITERIA = {
+    "AdaptiveLogSoftmaxWithLoss": "has weights of its own, which belong into the network",
+    "CTCLoss": "needs the lengths of inputs and targets, beside one output and one target",
+    "CosineEmbeddingLoss": "compares two outputs",
+    "GaussianNLLLoss": "needs a second output, the variance",
+    "LinearCrossEntropyLoss": "has weights of its own, which belong into the network",
+    "MarginRankingLoss": "compares two outputs",
+    "MultiLabelMarginLoss": "needs targets that are lists of class numbers; use multi_label_soft_margin with 0 and 1",
+    "TripletMarginLoss": "compares three outputs",
+    "TripletMarginWithDistanceLoss": "compares three outputs and needs a function",
+}
+# Criteria whose targets are class numbers, so that an accuracy exists.
+CLASSIFICATION = frozenset(name for name, choice in CRITERIA.items() if choice.targets == "classes")

@@ -1,0 +1,96 @@
+"""Arrays of numpy's `.npz`: mapped where `numpy.savez` stored them, unpacked where they are compressed."""
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unifiednn_core.errors import BadInput, HostileFile
+from unifiednn_core.intake import tensor_files, zips
+
+FREE_UNPACKED_BYTES = 256 * 1024**2
+MAX_UNPACKED_RATIO = 100
+MAX_UNPACKED_BYTES = 2 * 1024**3
+_MAX_NPY_HEADER_BYTES = 12 + 10_000  # numpy reads no longer one
+
+
+def is_npz(path: Path) -> bool:
+    """Whether the file is a zip of arrays alone."""
+    names = zips.names(path)
+    return bool(names) and all(name.endswith(".npy") for name in names)
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether an array of it has to be unpacked."""
+    return any(info.compress_type != zipfile.ZIP_STORED for info in zips.members(path))
+
+
+def load_npz(path: Path) -> dict[str, Tensor]:
+    """All arrays by name; raises `BadInput` or `HostileFile`."""
+    try:
+        infos = zips.members(path)
+        _check_expansion(infos, path.stat().st_size)
+        with zipfile.ZipFile(path) as archive:
+            return {info.filename.removesuffix(".npy"): _array(path, archive, info) for info in infos}
+    except HostileFile:
+        raise
+    except TypeError as error:
+        raise _bad_type(path, f"torch cannot hold these arrays: {error}.") from None
+    except (zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        if "Object arrays" in str(error):
+            raise _bad_type(path, "The file holds Python objects; only numbers are read.") from None
+        raise tensor_files.damaged(path) from None
+
+
+def _check_expansion(infos: list[zipfile.ZipInfo], size_bytes: int) -> None:
+    packed = [info for info in infos if info.compress_type != zipfile.ZIP_STORED]
+    unpacked_bytes = sum(info.file_size for info in packed)
+    if unpacked_bytes > max(FREE_UNPACKED_BYTES, MAX_UNPACKED_RATIO * size_bytes):
+        raise HostileFile(f"The file would unpack to {unpacked_bytes} bytes, far more than data compresses.")
+    if unpacked_bytes > MAX_UNPACKED_BYTES:
+        raise HostileFile(
+            f"The file would unpack to {unpacked_bytes} bytes; {MAX_UNPACKED_BYTES} are the most that is unpacked. "
+            "Save it with numpy.savez, which does not compress, so that it is mapped."
+        )
+
+
+def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Tensor:
+    with archive.open(info) as file:
+        head = io.BytesIO(file.read(_MAX_NPY_HEADER_BYTES))
+        shape, column_order, dtype = _header(head)
+        length = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        if any(size < 0 for size in shape) or (not dtype.hasobject and length > info.file_size - head.tell()):
+            raise HostileFile(
+                f"The array '{info.filename[:60]}' claims the shape {shape}, but the file has fewer bytes."
+            )
+        if dtype.hasobject:
+            raise ValueError("Object arrays are not read")
+        if info.compress_type != zipfile.ZIP_STORED or not length:
+            file.seek(0)
+            return torch.from_numpy(np.lib.format.read_array(file, allow_pickle=False))
+    offset = zips.content_offset(path, info) + head.tell()
+    if offset + length > path.stat().st_size:
+        raise zipfile.BadZipFile("an array ends after the file")
+    # "c": writing would stay in memory; torch warns of arrays that cannot be written.
+    return torch.from_numpy(np.memmap(path, dtype, "c", offset, shape, "F" if column_order else "C"))
+
+
+def _header(file: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether columns come first, and type, before numpy allocates anything."""
+    version = np.lib.format.read_magic(file)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read is None:
+        raise ValueError(f"unknown version {version}")
+    return read(file)
+
+
+def _bad_type(path: Path, message: str) -> BadInput:
+    remedy = "Save plain numbers: numpy.savez(path, inputs=inputs, targets=targets)."
+    return BadInput.of("Type of data", field=path.name, message=message, remedy=remedy)

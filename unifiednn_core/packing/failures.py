@@ -1,0 +1,75 @@
+"""Why a network cannot be exported, told by what torch said, with what to write instead."""
+
+import re
+import traceback
+from dataclasses import dataclass
+
+from unifiednn_core.errors import Finding
+
+_OWN = ("/torch/", "/unifiednn_core/")
+_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One way in which export fails."""
+
+    pattern: str
+    """Of torch's message, or of the code where it failed."""
+    message: str
+    remedy: str
+
+
+DATA_DEPENDENT = Failure(
+    r"(?i)data.dependent|GuardOnDataDependent|_local_scalar_dense|item\(\)|nonzero|\bu\d+\b",
+    "What the network does depends on the values of its input (an `if`, `.item()`, a mask as index).",
+    "Choose with torch.where instead of `if`, multiply by a mask instead of indexing with it, or use torch.cond.",
+)
+# The first that fits is told.
+FAILURES = (
+    Failure(
+        r"nn/modules/transformer\.py|_detect_is_causal_mask",
+        "TransformerEncoder looks at the values of its mask to find out whether it is causal.",
+        "Pass is_causal=True (or False) together with the mask.",
+    ),
+    DATA_DEPENDENT,
+    Failure(
+        r"specialized it to be a constant|Constraints violated \((?P<size>\w+)\)",
+        "The network works for one {size} alone.",
+        "Take sizes from the input (x.shape[0], x.flatten(1), -1 in reshape) instead of writing them as numbers. "
+        "Recurrent layers take sequences of one length alone: leave --free out there.",
+    ),
+    Failure(
+        r"(?i)ScriptModule is not supported",
+        "A part of the network is TorchScript.",
+        "Give the network as Python code, without torch.jit.script or torch.jit.trace.",
+    ),
+    Failure(
+        r"(?i)backed by numpy|\.numpy\(\)|FakeTensor.*numpy|Cannot access data pointer",
+        "The network leaves torch, for instance through NumPy.",
+        "Write that part of forward with torch's own functions.",
+    ),
+)
+
+
+def explained(error: BaseException, name: str) -> Finding:
+    """The finding on `name` for what torch's export raised."""
+    text = f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{text}\n" + "\n".join(frame.filename for frame in frames[-12:])
+    for failure in FAILURES:
+        if (match := re.search(failure.pattern, where)) is not None:
+            size = (match.groupdict().get("size") or "batch").replace("size", "size of dimension ")
+            size = "batch size" if size == "batch" else size
+            message, remedy = failure.message.format(size=size), failure.remedy
+            break
+    else:
+        message = f"torch cannot export the network: {_first_line(text)}."
+        remedy = "Write forward with plain tensor operations whose course does not depend on values."
+    own = [frame for frame in frames if not any(part in frame.filename for part in _OWN)]
+    at = f" At line {own[-1].lineno}: {own[-1].line}" if own and own[-1].line else ""
+    return Finding(title="Cannot be exported", field=name, message=f"{message}{at}", remedy=remedy)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0].rstrip(".")[:_SHOWN]
