@@ -5,7 +5,19 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from pages._ui import actions, arm_words, arms, arms_row, charts, compare_list, frame, markup, stop_dialog, wording
+from pages._ui import (
+    actions,
+    arm_words,
+    arms,
+    arms_row,
+    charts,
+    compare_list,
+    downloads,
+    frame,
+    markup,
+    stop_dialog,
+    wording,
+)
 from unifiednn_core.comparison_views import Comparison, Mode
 from unifiednn_core.errors import NotFound
 from unifiednn_core.figures.curves import Quantity
@@ -76,26 +88,13 @@ def _head(comparison: Comparison, views: Mapping[Mode, RunView]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         beside = f"{hybrid.policy_text} · {hybrid.device}, {wording.count_text(hybrid.threads or 1, 'thread')}"
         st.html(markup.title(comparison.name, markup.state_badge(hybrid.state), markup.note(beside)))
-        st.download_button(
+        downloads.link(
             "Report",
-            data=lambda: frame.service().report(comparison.run_id),
-            file_name=f"{comparison.run_id}-comparison.html",
-            mime="text/html",
-            on_click="ignore",
-            type="primary",
-            icon=":material/download:",
-            key="download-report",
-            help="One HTML file with everything on this page. It opens without a network.",
+            downloads.address("reports", f"{comparison.run_id}.html"),
+            tip="One HTML file with everything on this page. It opens without a network.",
+            primary=True,
         )
-        st.download_button(
-            "JSON",
-            data=lambda: json.dumps(frame.service().comparison_document(comparison.run_id), indent=2),
-            file_name=f"{comparison.run_id}-comparison.json",
-            mime="application/json",
-            on_click="ignore",
-            icon=":material/download:",
-            key="download-comparison",
-        )
+        downloads.link("JSON", downloads.address("comparisons", f"{comparison.run_id}.json"))
         if st.button("Open the run", key="open-hybrid", icon=":material/monitoring:"):
             actions.open_run(comparison.run_id)
         if st.button("All comparisons", key="all-comparisons", icon=":material/list:", type="tertiary"):

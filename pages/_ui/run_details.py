@@ -4,7 +4,7 @@ import json
 
 import streamlit as st
 
-from pages._ui import frame, markup, predictions, submodels, wording
+from pages._ui import downloads, frame, markup, predictions, submodels, wording
 from unifiednn_core.views import RunView
 
 TABS = ("Events", "Values", "Memory", "Graph", "Spec and command")
@@ -57,22 +57,6 @@ def _events(view: RunView) -> None:
 def _spec(view: RunView) -> None:
     text = json.dumps(view.spec, indent=2)
     with st.container(horizontal=True):
-        st.download_button(
-            "Download spec",
-            text,
-            file_name=f"{view.run_id}-spec.json",
-            mime="application/json",
-            on_click="ignore",
-            icon=":material/download:",
-            key="download-spec",
-        )
-        st.download_button(
-            "Download results as JSON",
-            data=lambda: json.dumps(frame.service().document(view.run_id), indent=2),
-            file_name=f"{view.run_id}.json",
-            mime="application/json",
-            on_click="ignore",
-            icon=":material/download:",
-            key="download-document",
-        )
+        downloads.link("Download spec", downloads.address("specs", f"{view.run_id}.json"))
+        downloads.link("Download results as JSON", downloads.address("runs", f"{view.run_id}.json"))
     st.code(text, language="json", height=420)

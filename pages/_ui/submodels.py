@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, quarantine, wording
+from pages._ui import actions, downloads, frame, markup, quarantine, wording
 from unifiednn_core.figures.palette import sign
 from unifiednn_core.units import duration_text, memory_text
 from unifiednn_core.views import RunView, SubModelView
@@ -44,37 +44,26 @@ def _actions(view: RunView, submodel: SubModelView) -> None:
         if submodel.artifact:
             download_button(view.run_id, submodel.name, submodel.artifact, submodel.artifact_bytes)
         if submodel.checkpoint_step is not None:
-            _checkpoint_button(view.run_id, submodel, submodel.checkpoint_step)
+            _checkpoint_link(view.run_id, submodel, submodel.checkpoint_step)
 
 
 def download_button(run_id: str, submodel: str, artifact: str, size_bytes: int | None) -> None:
-    """Button that fetches the zip of a trained model; it is read only when clicked."""
-    st.download_button(
-        f"Download {wording.plain(submodel)}",
-        data=lambda: frame.service().artifact(run_id, submodel).open("rb"),
-        # The run id keeps two runs' files of one name apart, in the browser and in the media cache.
-        file_name=f"{run_id}-{artifact}",
-        mime="application/zip",
-        on_click="ignore",
-        key=f"download-{run_id}-{submodel}",
-        type="tertiary",
-        icon=":material/download:",
-        help=f"Download the trained model, {memory_text(size_bytes)}",
+    """Link that fetches the zip of a trained model."""
+    downloads.link(
+        f"Download {submodel}",
+        downloads.address("models", run_id, submodel),
+        tip=f"Download the trained model {artifact}, {memory_text(size_bytes)}",
+        bare=True,
     )
 
 
-def _checkpoint_button(run_id: str, submodel: SubModelView, step: int) -> None:
-    name = submodel.name
-    st.download_button(
-        f"Download checkpoint of {wording.plain(name)}",
-        data=lambda: frame.service().checkpoint(run_id, name).open("rb"),
-        file_name=f"{run_id}-{name}-step-{step}.safetensors",
-        mime="application/octet-stream",
-        on_click="ignore",
-        key=f"checkpoint-{run_id}-{name}",
-        type="tertiary",
-        icon=":material/bookmark:",
-        help=f"Download the newest checkpoint, step {step:,}, {memory_text(submodel.checkpoint_bytes)}",
+def _checkpoint_link(run_id: str, submodel: SubModelView, step: int) -> None:
+    downloads.link(
+        f"Download checkpoint of {submodel.name}",
+        downloads.address("checkpoints", run_id, submodel.name),
+        icon="bookmark",
+        tip=f"Download the newest checkpoint, step {step:,}, {memory_text(submodel.checkpoint_bytes)}",
+        bare=True,
     )
 
 

@@ -66,7 +66,7 @@ def test_the_demo_against_its_baseline_and_the_report_without_a_network(
     assert {"context", "A weights", "B weights", "unexplained", "total", "concurrent"} <= set(memory)
 
     with page.expect_download() as caught:
-        page.get_by_role("button", name="Report").click()
+        page.get_by_role("link", name="Report").click()
     report = tmp_path / "report.html"
     caught.value.save_as(report)
     opens_without_a_network(browser, report)

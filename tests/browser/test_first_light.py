@@ -66,10 +66,10 @@ def test_the_demo_from_click_to_download(server: Server, page: Page, tmp_path: P
 
     # Each model downloads when it is done, while the others still train.
     for done, name in enumerate(NAMES):
-        button = page.get_by_role("button", name=f"Download {name}").first
-        expect(button).to_be_visible(timeout=180_000)
+        link = page.get_by_role("link", name=f"Download {name}").first
+        expect(link).to_be_visible(timeout=180_000)
         with page.expect_download() as caught:
-            button.click()
+            link.click()
         archive = tmp_path / f"{name}.zip"
         caught.value.save_as(archive)
         view = service.observe(run_id)

@@ -1,5 +1,6 @@
 """What a page shows, as a test reads it."""
 
+import re
 from html.parser import HTMLParser
 
 from streamlit.testing.v1 import AppTest
@@ -22,6 +23,13 @@ def words_in(markup: str) -> str:
     reader = _Words()
     reader.feed(markup)
     return " ".join(reader.words)
+
+
+def downloads(app: AppTest) -> list[tuple[str, str]]:
+    """Label and address of each link that downloads."""
+    link = re.compile(r'<a class="u-download[^>]* href="([^"]*)".*<span class="[^"]*">([^<]*)</span></a>')
+    found = (link.search(element.proto.body) for element in app.get("html"))
+    return [(match[2], match[1]) for match in found if match]
 
 
 def tags_in(markup: str) -> set[str]:

@@ -13,7 +13,7 @@ from tests.ui.fake_arms import (
     withheld,
 )
 from tests.ui.fake_views import sha
-from tests.ui.reading import button, html_of, labels, press, text_of
+from tests.ui.reading import button, downloads, html_of, labels, press, text_of
 from unifiednn_core.lifecycle import State
 
 CHARTS = 4
@@ -132,8 +132,10 @@ def test_hashes_stand_behind_a_tab_and_the_environment_behind_another(open_page,
 
 
 def test_report_and_json_can_be_taken_along(open_page, compared):
-    offered = {button.label for button in open_page("compare", run="r-hybrid").get("download_button")}
-    assert offered == {"Report", "JSON"}
+    assert downloads(open_page("compare", run="r-hybrid")) == [
+        ("Report", "files/reports/r-hybrid.html"),
+        ("JSON", "files/comparisons/r-hybrid.json"),
+    ]
 
 
 def test_without_a_choice_the_hybrids_are_listed_with_their_baselines(open_page, compared):

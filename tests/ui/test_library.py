@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from tests.ui.reading import html_of, text_of
+from tests.ui.reading import downloads, html_of, text_of
 
 
 def upload(app, key, filename, content):
@@ -15,8 +15,9 @@ def test_files_are_listed_with_their_facts(open_page):
 
 
 def test_trained_models_can_be_downloaded(open_page, service):
-    app = open_page("library")
-    assert len(app.get("download_button")) == len(service.trained())
+    offered = downloads(open_page("library"))
+    wanted = [(f"Download {m.submodel}", f"files/models/{m.run_id}/{m.submodel}") for m in service.trained()]
+    assert wanted and offered == wanted
 
 
 def test_an_empty_library_says_how_to_fill_it(open_page, service):

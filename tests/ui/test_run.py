@@ -5,7 +5,7 @@ import pytest
 
 from pages._ui import submodels, wording
 from tests.ui.fake_views import mid_flight, run, submodel
-from tests.ui.reading import html_of, labels, text_of
+from tests.ui.reading import downloads, html_of, labels, text_of
 from unifiednn_core.errors import IllegalTransition
 from unifiednn_core.lifecycle import Event, State
 from unifiednn_core.views import EventView
@@ -111,9 +111,10 @@ def test_a_state_that_moved_on_is_told_and_nothing_breaks(open_page, service, mo
 
 def test_finished_models_and_newest_checkpoints_can_be_downloaded(open_page, service):
     app = open_page("run", run="r-live")
-    offered = [button.label for button in app.get("download_button")]
-    assert [label for label in offered if "checkpoint" not in label] == ["Download lenet"]
-    assert [label for label in offered if "checkpoint" in label] == [
+    offered = downloads(app)
+    assert ("Download lenet", "files/models/r-live/lenet") in offered
+    assert [label for label, _ in offered if "checkpoint" not in label] == ["Download lenet"]
+    assert [label for label, _ in offered if "checkpoint" in label] == [
         f"Download checkpoint of {submodel.name}" for submodel in mid_flight().submodels
     ]
 

@@ -1,0 +1,56 @@
+"""How a request is answered: who asks, what became of it, and every mistake as JSON with its remedy."""
+
+from collections.abc import Awaitable, Callable
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from unifiednn_core.errors import BadInput, Finding, Forbidden, NotFound, Unauthorised, UnifiedNNError
+from unifiednn_core.service import Service
+
+Admit = Callable[[Request], Service]
+"""Says for whom a request is: gives a service that knows only what this person may see, or raises `Unauthorised`."""
+Handler = Callable[[Request, Service], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+STATUS: dict[type[UnifiedNNError], int] = {
+    NotFound: 404,
+    Unauthorised: 401,
+    Forbidden: 403,
+    BadInput: 422,
+}
+TITLES = {401: "Not signed in", 403: "Not allowed", 404: "Not found", 500: "Not possible"}
+CUT_OFF = 499  # what servers note down for a client that went away; nobody reads it
+
+
+def endpoint(handler: Handler, admit: Admit) -> Endpoint:
+    """Make the endpoint of a handler: it is given the service of who asks, and may raise any error of this project."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request, await run_in_threadpool(admit, request))
+        except UnifiedNNError as error:
+            return refusal(error)
+        except ClientDisconnect:
+            return Response(status_code=CUT_OFF)
+
+    return answer
+
+
+def refusal(error: UnifiedNNError) -> JSONResponse:
+    """Tell an error as a list of findings, under its own status."""
+    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
+    found = error.findings if isinstance(error, BadInput) else (_finding(error, status),)
+    headers = {"Cache-Control": "no-store"}
+    return JSONResponse({"findings": [finding.model_dump(mode="json") for finding in found]}, status, headers)
+
+
+def _finding(error: UnifiedNNError, status: int) -> Finding:
+    message, _, remedy = str(error).partition(". ")
+    return Finding(
+        title=TITLES[status],
+        field="request",
+        message=f"{message.rstrip('.')}.",
+        remedy=remedy or "Open the page again and take what it shows now.",
+    )
