@@ -6,6 +6,7 @@ document on stdout and nothing else.
 
 import os
 import runpy
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -117,6 +118,7 @@ def serve(port: Annotated[int, typer.Option(help="Port on 127.0.0.1.", min=1, ma
         raise typer.Exit(BAD_INPUT)
     os.environ["UNIFIEDNN_HOME"] = str(Home.default().root)  # a relative one is meant from here
     os.chdir(APP.parent)  # Streamlit reads its settings from the folder that it is started in
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))  # uvicorn ends in order, and then raises it once more
     with opened() as service:
         service.start_supervisor()  # runs that wait go on, though nobody has opened a page
         sys.argv = ["streamlit", "run", APP.name, "--server.port", str(port)]

@@ -25,7 +25,7 @@ from unifiednn_core.store.people import People
 from unifiednn_core.store.schema import HYBRID, SubModelRow
 
 # Arguments of LR schedulers that are learning rates themselves.
-_LEARNING_RATE_ARGUMENTS = ("max_lr", "eta_min")
+_LEARNING_RATE_ARGUMENTS = ("max_lr", "base_lr", "min_lr", "eta_min")
 
 
 class Control:

@@ -23,6 +23,7 @@ from unifiednn_core.runtime.launchers import Launcher, LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor, default_threads
 from unifiednn_core.scheduling.registry import PolicyCard, describe
 from unifiednn_core.spec import RunSpec
+from unifiednn_core.splitting import Splitting
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 from unifiednn_core.store.workers import DEATHS_LIMIT
@@ -32,7 +33,7 @@ from unifiednn_core.views import TrainedView
 __all__ = ["KINDS", "CheckReport", "FileReport", "PolicyCard", "Service"]
 
 
-class Service(Converting):
+class Service(Converting, Splitting):
     """Everything that a person can ask for. Safe to share between threads."""
 
     def __init__(

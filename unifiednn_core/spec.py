@@ -22,6 +22,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 DEFAULT_CHECKPOINT_PERIOD_S = 30.0
 MAX_SPEC_BYTES = 4 * 1024**2
 
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -10,6 +10,7 @@ from unifiednn_core import server_folders
 from unifiednn_core.errors import BadInput, NotFound
 from unifiednn_core.filenames import plain_name
 from unifiednn_core.intake import client
+from unifiednn_core.intake.report import FileReport
 from unifiednn_core.observing import Observing
 from unifiednn_core.presentation import runs as present
 from unifiednn_core.server_folders import ServerFile
@@ -94,7 +95,14 @@ class TakingIn(Observing):
         return Uploads(self.home.quarantine)
 
     def _take_in(self, path: Path, filename: str, kinds: Sequence[str]) -> FileView:
-        report = client.inspect(path, filename)
+        converted = self.home.quarantine / f"{secrets.token_hex(8)}.converted"
+        try:
+            report = client.inspect(path, filename, convert_to=converted)
+            return self._keep(report, converted if report.converted else path, filename, kinds)
+        finally:
+            converted.unlink(missing_ok=True)
+
+    def _keep(self, report: FileReport, path: Path, filename: str, kinds: Sequence[str]) -> FileView:
         errors = [finding for finding in report.findings if finding.severity == "error"]
         if errors:
             raise BadInput(errors)

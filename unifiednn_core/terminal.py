@@ -140,7 +140,8 @@ def print_file(report: FileReport) -> None:
     table.add_row("size", memory_text(report.size_bytes))
     table.add_row("sha256", Text(report.sha256, overflow="fold"))
     for name, value in report.facts.items():
-        table.add_row(name.replace("_", " "), escape(_short(value)))
+        if name != "preview":  # is for the pages
+            table.add_row(name.replace("_", " "), escape(_short(value)))
     out.print(table)
 
 

@@ -31,6 +31,7 @@ from unifiednn_core.training.events import Captured, Ended, EpochDone, Report, S
 from unifiednn_core.weights import state_sha256
 
 FORMATS = {"lenet": "pt2", "resnet": "safetensors", "transformer": "pt2", "words": "safetensors"}
+PLATEAU = {"name": "reduce_on_plateau", "args": {"patience": 0, "threshold": 0.9}}
 Document = dict[str, Any]
 Rows = dict[str, list[Document]]
 
@@ -138,7 +139,15 @@ def test_a_sample_trains_to_the_same_bits_and_figures_on_a_gpu(
         ("transformer", {"batch_split": 5, "drop_last": True, "batch_size": 200, "lr_scheduler": None}),
         ("lenet", {"lr_scheduler": {"name": "exponential", "args": {"gamma": 0.99}, "per": "step"}}),
         ("lenet", {"optimizer": "rmsprop", "optimizer_args": {}, "learning_rate": 0.001, "lr_scheduler": None}),
-        ("lenet", {"criterion_args": {"label_smoothing": 0.1}, "seed": None}),
+        (
+            "lenet",
+            {"criterion_args": {"label_smoothing": 0.1, "weight": [1, 2, 1, 1, 1, 1, 1, 1, 1, 0.5]}, "seed": None},
+        ),
+        ("lenet", {"criterion_args": {"ignore_index": 3}, "gradient_clipping": {"value": 0.001}}),
+        ("lenet", {"optimizer": "adafactor", "optimizer_args": {"eps": [None, 0.01]}, "accumulation_steps": 3}),
+        ("lenet", {"epochs": 5, "early_stopping": {"patience": 2, "min_delta": 100}, "lr_scheduler": PLATEAU}),
+        ("resnet", {"accumulation_steps": 3, "batch_split": 2, "epochs": 1, "gradient_clipping": {"norm": 0.1}}),
+        ("transformer", {"accumulation_steps": 2, "batch_size": 200, "warm_up": {"steps": 5}, "lr_scheduler": PLATEAU}),
     ],
 )
 def test_every_hyperparameter_has_the_same_effect(name: str, changes: Document, samples: Path, stored: Home) -> None:
@@ -202,6 +211,20 @@ def test_a_checkpoint_inside_and_between_epochs_is_gone_on_from(step: int, sampl
     assert (begun["step"], begun["epoch"]) == (step, step // 12)
     assert [row["step"] for row in told["step"]] == list(range(step + 1, 25))
     assert told["epoch"] == rows["epoch"][step // 12 :]
+
+
+def test_a_checkpoint_between_groups_of_batches_is_gone_on_from(samples: Path, stored: Home) -> None:
+    """In the third epoch, so that the LR scheduler and early stopping go by epochs before and after it."""
+    asked = {"accumulation_steps": 5, "batch_size": 128, "warm_up": {"steps": 9}, "gradient_clipping": {"norm": 0.5}}
+    stopping = {"patience": 3, "min_delta": 100}
+    whole = spec_of(samples, "lenet", **asked, epochs=9, early_stopping=stopping, lr_scheduler=PLATEAU)
+    expected, rows, checkpoints = by_engine(stored, whole, every_steps=7)
+    assert [row["epoch"] for row in rows["epoch"]] == [1, 2, 3, 4]
+    digest, told = by_script(stored, begun_at(stored, whole, checkpoints[0]))
+    assert digest == expected
+    assert [row["step"] for row in told["step"]] == list(range(8, 13))
+    assert told["epoch"] == rows["epoch"][2:]
+    assert by_engine(stored, begun_at(stored, whole, checkpoints[0]))[0] == expected
 
 
 def test_another_learning_rate_than_the_checkpoint_s_scales_as_in_the_engine(samples: Path, stored: Home) -> None:

@@ -8,6 +8,8 @@ ALLOWED = {
     "service",
     "views",
     "comparison_views",
+    "data_views",
+    "hyperparameters",
     "memory_views",
     "figures",
     "report",

@@ -68,6 +68,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "import_server_file": Rule(Role.OPERATOR),
         "sandbox": _looking(Role.VIEWER),
         "import_converted": Rule(Role.SUBMITTER),
+        "split_data": Rule(Role.SUBMITTER),
         # Runs.
         "submit": Rule(Role.SUBMITTER),
         "submit_arm": Rule(Role.SUBMITTER),

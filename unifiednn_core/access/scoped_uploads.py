@@ -55,6 +55,13 @@ class ScopedUploads(ScopedRuns):
         with self._may("import_server_file", about=name) as service:
             return service.import_server_file(name, kinds)
 
+    def split_data(
+        self, sha256: str, *, test_share: float = 0.2, seed: int = 0, by_class: bool = True
+    ) -> tuple[FileView, FileView]:
+        """Part a data set of this person into one to train on and one to test with."""
+        with self._may("split_data", about=sha256[:12]) as service:
+            return service.split_data(sha256, test_share=test_share, seed=seed, by_class=by_class)
+
     def sandbox(self) -> SandboxView:
         """Whether foreign code can be run here, and behind which walls."""
         with self._may("sandbox") as service:

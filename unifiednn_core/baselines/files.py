@@ -36,10 +36,12 @@ def read_network(job: Job) -> nn.Module:
 
 
 def read_data(path: str) -> tuple[Tensor, Tensor]:
-    """Inputs and targets, both [samples, ...]; integer targets are int64, as torch's criteria want them."""
+    """Inputs and targets, both [samples, ...]; targets are int64, or float32 at most, as torch's criteria want them."""
     tensors = _tensors(Path(path))
     inputs, targets = tensors["inputs"].contiguous(), tensors["targets"].contiguous()
-    return inputs, targets if targets.is_floating_point() else targets.to(torch.int64)
+    if not targets.is_floating_point():
+        return inputs, targets.to(torch.int64)
+    return inputs, targets.to(torch.float32) if targets.dtype is torch.float64 else targets
 
 
 def write_weights(module: nn.Module, path: Path) -> str:

@@ -39,6 +39,16 @@ class Job:
     lr_scheduler: str | None
     lr_scheduler_args: dict[str, Any]
     lr_per_step: bool
+    lr_by_loss: bool = False
+    """Whether the LR scheduler is given the loss of the epoch: of the test data, without them of the training."""
+    accumulation_steps: int = 1
+    """Batches that make one step."""
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    warm_up_steps: int = 0
+    """Steps over which the learning rate grows to what it is; 0 for none."""
+    early_stopping: dict[str, Any] | None = None
+    """Metric, patience and min_delta of `spec.EarlyStopping`."""
     start_from: str | None
     """Checkpoint or weights to begin with."""
     take: str

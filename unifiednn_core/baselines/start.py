@@ -39,3 +39,4 @@ def begin_at(script: "Script", path: Path, take: str) -> None:
     script.order.rest = None if data["order"] is None else data["order"][data["cursor"] :]
     script.steps_done, script.epochs_done = begun.step, begun.epoch
     script.sums.restore(tally, script.device)
+    script.history = list(state["metrics"]["figures"])

@@ -17,8 +17,10 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +61,7 @@ class Script:
         self.device = use_device(job)
         self.module = read_network(job).to(self.device).train()
         self.optimizer = getattr(torch.optim, job.optimizer)(self.module.parameters(), **job.optimizer_args)
-        self.criterion: nn.Module = getattr(nn, job.criterion)(**job.criterion_args)
+        self.criterion: nn.Module = getattr(nn, job.criterion)(**with_tensors(job.criterion_args)).to(self.device)
         self.lr_scheduler = None
         if job.lr_scheduler is not None:
             scheduler = getattr(torch.optim.lr_scheduler, job.lr_scheduler)
@@ -70,7 +72,9 @@ class Script:
         self.test_data = None if job.test_data is None else self._loader(*read_data(job.test_data))
         self.sums = Sums()
         self.epochs_done = self.steps_done = 0
-        self.steps_per_epoch = len(self.train_data)
+        self.history: list[dict[str, Any]] = []
+        """Figures of the epochs done."""
+        self.steps_per_epoch = -(-len(self.train_data) // job.accumulation_steps)
         torch.manual_seed(job.seed)
         if job.start_from is not None:
             from unifiednn_core.baselines.start import begin_at  # few start there, so all others need not load it
@@ -80,62 +84,106 @@ class Script:
     def train(self) -> nn.Module:
         """Train all epochs; raises whatever torch raises, and `Diverged`."""
         self.reporter.begun(facts_of(self.device, self.job.threads), self.steps_done, self.epochs_done)
-        for epoch in range(self.epochs_done + 1, self.job.epochs + 1):
-            for inputs, targets in self.train_data:
-                self._step(*self._placed(inputs, targets))
-            self._end_epoch(epoch)
+        while self.epochs_done < self.job.epochs and not self._stops_early():
+            batches = iter(self.train_data)
+            while group := list(islice(batches, self.job.accumulation_steps)):
+                self._step(group)
+            self._end_epoch()
         return self.module
 
-    def _step(self, inputs: Tensor, targets: Tensor) -> None:
-        job = self.job
+    def _step(self, group: Sequence[Sequence[Tensor]]) -> None:
+        """Take one step with the mean gradient of some batches; those that wait for their turn lie on the host."""
+        job, samples = self.job, sum(len(targets) for _, targets in group)
         self.optimizer.zero_grad(set_to_none=True)
-        if job.batch_split == 1:
-            loss, correct = self._learn(inputs, targets)
+        if len(group) == job.batch_split == 1:
+            loss, correct, labels = self._learn(*self._placed(*group[0]))
         else:
-            losses, rights = [], []
-            for part, labels in zip(inputs.chunk(job.batch_split), targets.chunk(job.batch_split), strict=True):
-                # A copy lies in memory as a whole batch does; the bits of some kernels depend on that.
-                loss, correct = self._learn(part.clone(), labels.clone(), share=len(labels) / len(targets))
-                losses.append(loss)
-                rights += [] if correct is None else [correct]
+            losses, rights, labels = [], [], 0
+            for batch in group:
+                for inputs, targets in zip(
+                    *(whole.chunk(job.batch_split) for whole in self._placed(*batch)), strict=True
+                ):
+                    share = len(targets) / samples
+                    if job.batch_split > 1:  # bits of some kernels depend on how a part lies in memory
+                        inputs, targets = inputs.clone(), targets.clone()
+                    loss, correct, count = self._learn(inputs, targets, share)
+                    losses.append(loss)
+                    rights += [] if correct is None else [correct]
+                    labels += count
             loss, correct = torch.stack(losses).sum(), torch.stack(rights).sum() if rights else None
-        self.optimizer.step()
+        self.steps_done += 1
+        self._clip()
+        self._update()
         if self.lr_scheduler is not None and job.lr_per_step:
             self.lr_scheduler.step()
-        self.steps_done += 1
-        self.sums.add(loss, len(targets), correct, targets.numel())
+        self.sums.add(loss, samples, correct, labels)
         epoch = self.steps_done / self.steps_per_epoch
-        self.reporter.step(self.steps_done, epoch, loss, correct, targets.numel())
+        self.reporter.step(self.steps_done, epoch, loss, correct, labels)
 
-    def _learn(self, inputs: Tensor, targets: Tensor, share: float | None = None) -> tuple[Tensor, Tensor | None]:
-        """Forward and backward; loss (times `share`) and right answers, left on the device."""
+    def _learn(self, inputs: Tensor, targets: Tensor, share: float | None = None) -> tuple[Tensor, Tensor | None, int]:
+        """Forward and backward; loss (times `share`) and right answers, left on the device, and how many count."""
         outputs = self.module(self._scaled(inputs))
         loss = self.criterion(outputs, targets)
         loss = loss if share is None else loss * share
         loss.backward()
-        return loss.detach(), self._correct(outputs, targets)
+        return loss.detach(), *self._answers(outputs.detach(), targets)
 
-    def _end_epoch(self, epoch: int) -> None:
-        learning_rate = float(self.optimizer.param_groups[0]["lr"])
-        if self.lr_scheduler is not None and not self.job.lr_per_step:
-            self.lr_scheduler.step()
+    def _clip(self) -> None:
+        if self.job.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.module.parameters(), self.job.clip_norm)
+        if self.job.clip_value is not None:
+            nn.utils.clip_grad_value_(self.module.parameters(), self.job.clip_value)
+
+    def _update(self) -> None:
+        """Let the optimizer step, in the warm-up with a share of the learning rate."""
+        share = self._share_of_rate()
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate if share == 1.0 else rate * share
+        self.optimizer.step()
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+
+    def _share_of_rate(self) -> float:
+        warm_up_steps = self.job.warm_up_steps
+        return min(1.0, self.steps_done / warm_up_steps) if warm_up_steps else 1.0
+
+    def _stops_early(self) -> bool:
+        """Whether the metric has not improved for so many epochs."""
+        asked = self.job.early_stopping
+        if asked is None:
+            return False
+        sign = -1 if asked["metric"] == "test_accuracy" else 1
+        best, waited = math.inf, 0
+        for row in self.history:
+            value = math.inf if row[asked["metric"]] is None else sign * row[asked["metric"]]
+            best, waited = (value, 0) if value < best - asked["min_delta"] else (best, waited + 1)
+        return waited >= int(asked["patience"])
+
+    def _end_epoch(self) -> None:
+        learning_rate = float(self.optimizer.param_groups[0]["lr"]) * self._share_of_rate()
         train_loss, train_accuracy = self.sums.means()
         if train_loss is not None and not math.isfinite(train_loss):
             from unifiednn_core.errors import Diverged
 
             raise Diverged(self.job.name, self.steps_done, train_loss)
         test_loss, test_accuracy = self._evaluate()
-        self.reporter.epoch(
-            {
-                "epoch": epoch,
-                "step": self.steps_done,
-                "learning_rate": learning_rate,
-                "train_loss": train_loss,
-                "train_accuracy": train_accuracy,
-                "test_loss": test_loss,
-                "test_accuracy": test_accuracy,
-            }
-        )
+        if self.lr_scheduler is not None and self.job.lr_by_loss:
+            self.lr_scheduler.step(train_loss if test_loss is None else test_loss)
+        elif self.lr_scheduler is not None and not self.job.lr_per_step:
+            self.lr_scheduler.step()
+        self.epochs_done += 1
+        figures = {
+            "epoch": self.epochs_done,
+            "step": self.steps_done,
+            "learning_rate": learning_rate,
+            "train_loss": train_loss,
+            "train_accuracy": train_accuracy,
+            "test_loss": test_loss,
+            "test_accuracy": test_accuracy,
+        }
+        self.history.append(figures)
+        self.reporter.epoch(figures)
 
     @torch.no_grad()
     def _evaluate(self) -> tuple[float | None, float | None]:
@@ -145,9 +193,7 @@ class Script:
         for batch in self.test_data:
             inputs, targets = self._placed(*batch)
             outputs = self.module(self._scaled(inputs))
-            self.sums.add(
-                self.criterion(outputs, targets), len(targets), self._correct(outputs, targets), targets.numel()
-            )
+            self.sums.add(self.criterion(outputs, targets), len(targets), *self._answers(outputs, targets))
         self.module.train()
         return self.sums.means()
 
@@ -175,8 +221,21 @@ class Script:
             batch = batch - job.mean
         return batch if job.std is None else batch / job.std
 
-    def _correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        return (outputs.detach().argmax(1) == targets).sum() if self.job.scores_classes else None
+    def _answers(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor | None, int]:
+        """Right answers, left on the device, and how many there were beside those that are to be ignored."""
+        counts, ignored = targets.numel(), self.job.criterion_args.get("ignore_index")
+        if ignored is not None:
+            counts = int((targets != ignored).sum())
+        if not self.job.scores_classes or not counts:
+            return None, counts
+        right = outputs.argmax(1) == targets
+        return (right if ignored is None else right & (targets != ignored)).sum(), counts
+
+
+def with_tensors(args: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a criterion, with the lists (weights of classes and the like) as the tensors that it takes."""
+    return {name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value
+            for name, value in args.items()}  # fmt: skip
 
 
 def use_device(job: Job) -> torch.device:

@@ -116,7 +116,7 @@ def _arm_submodel(name: str, runs: Sequence[RunView]) -> ArmSubModel:
         test_accuracy=last.test_accuracy,
         train_loss=last.train_loss,
         state_sha256=tuple(part.state_sha256 for _, part in parts),
-        cause=next((part.cause for _, part in parts if part.cause), None),
+        cause=next((part.cause for _, part in parts if part.cause and part.state is not State.COMPLETED), None),
     )
 
 

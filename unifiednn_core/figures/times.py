@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unifiednn_core.lifecycle import ENDED
+from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.views import RunView, Series, SubModelView
 
 SHOWN_TURNS = 2000
@@ -28,7 +28,8 @@ def over_time(view: RunView, submodel: SubModelView, series: Series) -> Series:
     before = np.concatenate([[after[0] - turns[0].steps], after[:-1]]) + _EDGE_STEPS
     steps = np.stack([before, after], axis=1).ravel()
     seconds = np.array([moment for turn in turns for moment in (turn.start_s, turn.end_s)])
-    wanted = np.asarray(series.x) * (submodel.steps_total / submodel.epochs)
+    epochs = submodel.epochs_done if submodel.state is State.COMPLETED else submodel.epochs  # some stop early
+    wanted = np.asarray(series.x) * (submodel.steps_total / epochs)
     known = (wanted >= steps[0]) & (wanted <= steps[-1] + 0.5)
     at_s = np.interp(wanted[known], steps, seconds) + launch_offset_s(view)
     return Series(tuple(at_s.tolist()), tuple(np.asarray(series.y)[known].tolist()))

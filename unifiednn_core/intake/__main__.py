@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from unifiednn_core.data_views import SplitPlan
 from unifiednn_core.home import Home
 from unifiednn_core.spec import parse_run
 
@@ -33,7 +34,10 @@ def _work(options: argparse.Namespace) -> BaseModel:
     torch.set_num_threads(1)
     process.limit_resources()
     if options.action == "inspect":
-        return process.run_inspect(options.file, options.filename or options.file.name)
+        return process.run_inspect(options.file, options.filename or options.file.name, options.convert_to)
+    if options.action == "split":
+        plan = SplitPlan.model_validate_json(sys.stdin.read())
+        return process.run_split(options.file, options.filename or options.file.name, plan, Home(options.home))
     spec = parse_run(json.load(sys.stdin))
     run = process.run_admit if options.action == "admit" else process.run_check
     return run(spec, options.base, Home(options.home))
@@ -43,8 +47,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m unifiednn_core.intake", description="Reads model and data files.")
     actions = parser.add_subparsers(dest="action", required=True)
     inspect = actions.add_parser("inspect", help="say what a file is")
-    inspect.add_argument("file", type=Path)
-    inspect.add_argument("--filename", help="name to tell the person, where the file lies under another")
+    inspect.add_argument("--convert-to", type=Path, help="write a data set that cannot be mapped as safetensors there")
+    split = actions.add_parser("split", help="part a data set in two and keep both; the plan is read from stdin")
+    split.add_argument("--home", type=Path, required=True)
+    for action in (inspect, split):
+        action.add_argument("file", type=Path)
+        action.add_argument("--filename", help="name to tell the person, where the file lies under another")
     for name, help_text in (("check", "hold a spec against its files"), ("admit", "check, then take the files in")):
         action = actions.add_parser(name, help=f"{help_text}; the spec is read from stdin")
         action.add_argument("--home", type=Path, required=True)

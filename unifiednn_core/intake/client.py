@@ -9,9 +9,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from unifiednn_core.data_views import SplitPlan
 from unifiednn_core.errors import BadInput, IntakeFailed
 from unifiednn_core.home import Home
-from unifiednn_core.intake.report import CheckReport, FileReport
+from unifiednn_core.intake.report import CheckReport, FileReport, SplitReport
 from unifiednn_core.spec import RunSpec
 
 PATIENCE_S = 180.0
@@ -19,8 +20,8 @@ _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 Report = TypeVar("Report", bound=BaseModel)
 
 
-def inspect(path: Path, filename: str, *, patience_s: float = PATIENCE_S) -> FileReport:
-    """Say what a file is.
+def inspect(path: Path, filename: str, *, convert_to: Path | None = None, patience_s: float = PATIENCE_S) -> FileReport:
+    """Say what a file is; with `convert_to`, a data set that cannot be mapped is written there, and that is reported.
 
     Raises `BadInput` where there is no such file, `IntakeFailed` where the process dies or takes longer than
     `patience_s`.
@@ -29,7 +30,14 @@ def inspect(path: Path, filename: str, *, patience_s: float = PATIENCE_S) -> Fil
         raise BadInput.of(
             "File not found", field=filename, message=f"There is no file {path}.", remedy="Correct the path."
         )
-    return _run(FileReport, ["inspect", str(path.resolve()), f"--filename={filename}"], "", patience_s)
+    converting = [] if convert_to is None else [f"--convert-to={convert_to.resolve()}"]
+    return _run(FileReport, ["inspect", str(path.resolve()), f"--filename={filename}", *converting], "", patience_s)
+
+
+def split(path: Path, filename: str, plan: SplitPlan, home: Home, *, patience_s: float = PATIENCE_S) -> SplitReport:
+    """Part a data set in two, which are kept in `home` by their content; raises `IntakeFailed`."""
+    arguments = ["split", str(path.resolve()), f"--filename={filename}", f"--home={home.root.resolve()}"]
+    return _run(SplitReport, arguments, plan.model_dump_json(), patience_s)
 
 
 def check(spec: RunSpec, base: Path, home: Home, *, patience_s: float = PATIENCE_S) -> CheckReport:

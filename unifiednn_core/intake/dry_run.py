@@ -19,7 +19,7 @@ from unifiednn_core.intake.trial import (
     found,
 )
 from unifiednn_core.spec import Hyperparameters
-from unifiednn_core.training_parts import build_criterion, build_lr_scheduler, build_optimizer
+from unifiednn_core.training_parts import build_criterion, build_lr_scheduler, build_optimizer, step_lr_scheduler
 
 IMAGE_SCALE = 1 / 255
 _OTHER_BATCH = 'Set "drop_last" to true, or choose another batch size.'
@@ -76,9 +76,9 @@ def _step(trial: Trial, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
         lr_scheduler = build_lr_scheduler(optimizer, hyper)
     with _values_of(f"{field}.optimizer_args", hyper.optimizer):
         optimizer.step()
-    if lr_scheduler is not None and asked is not None:
+    if asked is not None:
         with _values_of(f"{field}.lr_scheduler.args", asked.name):
-            lr_scheduler.step()
+            step_lr_scheduler(lr_scheduler, hyper, after=asked.per, loss=loss.item())
 
 
 @contextmanager

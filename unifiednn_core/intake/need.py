@@ -81,7 +81,11 @@ def _measure(counted: "_Counted", hashes: Sequence[str]) -> MemoryNeed:
         data=dict(zip(hashes, counted.data_bytes, strict=True)),
         batch_size=batch_size,
         batch_split=min(hyper.batch_split, batch_size),
-        whole={size: whole + order_bytes for size, (whole, _, _) in peaks.items()},
+        # A batch that is not the first of its step finds gradients there, as a part does that is not the first.
+        whole={
+            size: (parts if hyper.accumulation_steps > 1 else whole) + order_bytes
+            for size, (whole, parts, _) in peaks.items()
+        },
         parts={size: parts + order_bytes for size, (_, parts, _) in peaks.items()},
         evaluation={size: tested + order_bytes for size, (_, _, tested) in peaks.items() if trial.test is not None},
         fitted=not cheap,

@@ -157,7 +157,7 @@ def _damage(checkpoint: Checkpoint, shapes: list[tuple[int, ...]]) -> str | None
         if [index for group in optimizer["param_groups"] for index in group["params"]] != list(range(len(shapes))):
             return "The optimizer in it has another number of parameters than the network"
         for index, entries in optimizer["state"].items():
-            if any(isinstance(entry, Tensor) and entry.shape not in (shapes[index], ()) for entry in entries.values()):
+            if not all(_fits(entry, shapes[index]) for entry in entries.values()):
                 return "The optimizer in it belongs to parameters of other shapes"
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError):
         return "A part is missing in it, or is of another kind than UnifiedNN writes"
@@ -185,6 +185,12 @@ def _recipe_findings(checkpoint: Checkpoint, asked: Hyperparameters, samples: in
     inside = () if order is None else (
         ("training samples", len(order), samples, "Give the same data"),
         ("samples in a batch", recipe.get("batch_size"), asked.batch_size, "Set the same batch size"),
+        (
+            "batches in a step",
+            recipe.get("accumulation_steps", 1),
+            asked.accumulation_steps,
+            "Set the same accumulation_steps",
+        ),
     )  # fmt: skip
     for what, had, has, remedy in inside:
         if had != has:
@@ -200,6 +206,15 @@ def _recipe_findings(checkpoint: Checkpoint, asked: Hyperparameters, samples: in
         message = f"The checkpoint was written with torch {recipe.get('torch')}, this is {torch.__version__}."
         remedy = "The training goes on, but equal bits are promised within one version alone."
         yield _finding("Another torch", f"{place}.file", message, remedy, severity="warning")
+
+
+def _fits(entry: object, shape: tuple[int, ...]) -> bool:
+    """Whether an entry of an optimizer can belong to a parameter: one number, its shape, or a row or column of it."""
+    if not isinstance(entry, Tensor) or entry.shape == ():
+        return True
+    if len(entry.shape) != len(shape):
+        return False
+    return all(own in (1, size) for own, size in zip(entry.shape, shape, strict=True))
 
 
 def _data_of(checkpoint: Checkpoint) -> tuple[Tensor | None, Any]:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from unifiednn_core.errors import BadInput, HostileFile
-from unifiednn_core.intake import zips
+from unifiednn_core.intake import storages, zips
 
 MAX_HEADER_BYTES = 100_000_000
 _TORCHSCRIPT = "constants.pkl"
@@ -38,7 +38,9 @@ def load_torch_file(path: Path) -> object:
     """What `torch.save` wrote, mapped without running code; raises `BadInput` or `HostileFile`."""
     try:
         _check_entries(zips.members(path), path.stat().st_size)
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        loaded: object = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        storages.check_storages(path)
+        return loaded
     except HostileFile:
         raise
     except pickle.UnpicklingError:

@@ -8,6 +8,7 @@ from typing import Any
 
 from unifiednn_core.errors import BadInput
 from unifiednn_core.lifecycle import ENDED, Event, State, actions, submodel_actions
+from unifiednn_core.presentation.early_stop import early_stop
 from unifiednn_core.presentation.memory import gaps, marks_of, series_of_card, strata_of
 from unifiednn_core.presentation.prediction import prediction_of
 from unifiednn_core.scheduling.registry import policy_named, policy_text
@@ -183,12 +184,12 @@ def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History
     """Waiting is what is left of the time since submission after service and pauses."""
     steps: Sequence[StepPoint] = history.steps.get(row.name, ()) if history else ()
     epochs: Sequence[EpochRow] = history.epochs.get(row.name, ()) if history else ()
-    ended = row.ended_at_s is not None
     until_s = row.ended_at_s if row.ended_at_s is not None else now_s
     so_far_s = until_s - run.created_at_s
     paused_s = row.paused_s + (max(0.0, until_s - row.paused_since_s) if row.paused_since_s is not None else 0.0)
     hyperparameters = _hyperparameters(run, row.name)
     lost = _tails(history.lost_steps.get(row.name, ())) if history else []
+    early = early_stop(row, hyperparameters)
     return SubModelView(
         name=row.name,
         arrival=row.arrival,
@@ -199,12 +200,12 @@ def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History
         parameters=row.parameters,
         epochs=row.epochs,
         epochs_done=row.epochs_done,
-        steps_total=row.steps_total,
+        steps_total=row.steps_done if early else row.steps_total,
         steps_done=row.steps_done,
         holds_device=run.now_submodel == row.name and State(row.state) not in ENDED,
         wait_s=max(0.0, so_far_s - row.service_s - paused_s),
         service_s=row.service_s,
-        turnaround_s=so_far_s if ended else None,
+        turnaround_s=so_far_s if row.ended_at_s is not None else None,
         ended_at_s=row.ended_at_s,
         paused_s=paused_s,
         attempt=row.attempt,
@@ -214,7 +215,7 @@ def _submodel_view(run: RunRow, row: SubModelRow, now_s: float, history: History
         test_loss=row.test_loss,
         test_accuracy=row.test_accuracy,
         peak_memory_bytes=row.peak_memory_bytes,
-        cause=row.cause,
+        cause=row.cause or early,
         remedy=row.remedy,
         artifact=row.artifact,
         artifact_bytes=row.artifact_bytes,

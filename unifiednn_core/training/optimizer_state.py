@@ -19,6 +19,8 @@ from unifiednn_core.weights import host_tree
 _ON_HOST = frozenset({"step", "mu_product"})
 # What a change of the learning rate scales: every entry of a parameter group that is one.
 _LEARNING_RATES = ("lr", "initial_lr", "max_lr", "min_lr")
+# The same of LR schedulers; not all have all of them.
+_SCHEDULED_RATES = ("base_lrs", "max_lrs", "min_lrs", "_last_lr")
 
 
 def packed(optimizer: Optimizer) -> dict[str, Any]:
@@ -55,10 +57,11 @@ def scale_learning_rates(optimizer: Optimizer, lr_scheduler: LRScheduler | None,
     for group in optimizer.param_groups:
         group.update({key: group[key] * factor for key in _LEARNING_RATES if key in group})
     if lr_scheduler is not None:
-        lr_scheduler.base_lrs = [rate * factor for rate in lr_scheduler.base_lrs]
+        for name in _SCHEDULED_RATES:
+            if hasattr(lr_scheduler, name):
+                setattr(lr_scheduler, name, [rate * factor for rate in getattr(lr_scheduler, name)])
         if hasattr(lr_scheduler, "eta_min"):
             lr_scheduler.eta_min *= factor
-        lr_scheduler._last_lr = [rate * factor for rate in lr_scheduler._last_lr]
 
 
 def _on(entries: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
