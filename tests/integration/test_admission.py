@@ -44,7 +44,7 @@ def refused(service: Service, spec: RunSpec) -> Finding:
 
 def test_a_limit_refuses_with_a_change_that_is_admitted_once_it_is_made(idle: Service, demo: RunSpec) -> None:
     report = idle.check(demo)
-    assert report.findings == () and report.prediction is not None
+    assert not report.has_errors and report.prediction is not None
     peak_bytes, by_policy = report.prediction.peak_bytes, report.prediction.by_policy
     assert by_policy["fcfs"] < peak_bytes == by_policy["round_robin"]
     limited = demo.model_copy(update={"memory_limit_bytes": peak_bytes - 1})

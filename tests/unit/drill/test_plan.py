@@ -7,7 +7,7 @@ from unifiednn_core.drill.demo import EPOCHS, STRETCHED, short_demo
 from unifiednn_core.drill.errands import Ask
 from unifiednn_core.drill.plan import LONGEST_JUMP_S, ROUNDS, Exercise, exercise
 from unifiednn_core.failpoints import POINTS
-from unifiednn_core.service import SAMPLES
+from unifiednn_core.samples import SAMPLES
 from unifiednn_core.spec import load_run, parse_run
 
 EXERCISES = [exercise(7, number) for number in range(40)]
