@@ -50,7 +50,14 @@ def said(home: Home, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("place", TIMES)
-@pytest.mark.parametrize("whom", ["command", "worker", "command and worker"])
+@pytest.mark.parametrize(
+    "whom",
+    [
+        pytest.param("command", marks=pytest.mark.long),
+        pytest.param("worker", marks=pytest.mark.long),
+        "command and worker",
+    ],
+)
 def test_a_training_that_was_killed_at_any_moment_is_continued_in_the_foreground(
     home: Home, template: Template, zygote: Path, uninterrupted: dict[str, Any], whom: str, place: int
 ) -> None:

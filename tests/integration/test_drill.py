@@ -8,7 +8,7 @@ import pytest
 
 from unifiednn_core.failpoints import ACTIONS, POINTS
 
-KILLS = 12
+KILLS = 8
 
 
 @pytest.mark.timeout(600)
