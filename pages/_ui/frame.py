@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 STYLE = live_chart.ROOT / "pages" / "_ui" / "style.css"
 PARTS = live_chart.ROOT / "unifiednn_core" / "report" / "parts.css"
 ICON = live_chart.ROOT / "pages" / "_ui" / "icon.svg"
+WORDMARK = live_chart.ROOT / "pages" / "_ui" / "wordmark.svg"
 
 
 def service() -> "Service":
@@ -25,6 +26,7 @@ def service() -> "Service":
 def page(title: str) -> None:
     """Set the page up: browser title, style sheet, who may see it, and a banner when no run could start."""
     st.set_page_config(page_title=f"{title} · UnifiedNN", page_icon=ICON, layout="wide")
+    st.logo(WORDMARK, size="large")
     screens.ensure_routed()
     st.html(STYLE)
     st.html(PARTS)
