@@ -66,7 +66,8 @@ class TakingIn(Observing):
     def finish_upload(self, upload_id: str) -> FileView:
         """Take an upload that is whole into the library.
 
-        Raises `BadInput`, and then nothing is kept; `UploadConflict` where it is not whole yet; `NotFound`.
+        Raises `BadInput`, and then nothing is kept; `IntakeFailed`, and then it can be tried again; `UploadConflict`
+        where it is not whole yet; `NotFound`.
         """
         self.upload(upload_id)
         with self._uploads.finishing(upload_id) as (upload, path):

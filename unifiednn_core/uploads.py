@@ -124,9 +124,10 @@ class Uploads:
 
     @contextmanager
     def finishing(self, upload_id: str) -> Iterator[tuple[UploadView, Path]]:
-        """Hold the whole upload and its file; after this it is gone, whatever came of it.
+        """Hold the whole upload and its file; after this it is gone, taken or refused.
 
-        Raises `UploadConflict` where it is not whole yet, and then it stays; `BadInput` where the hash is another.
+        Where anything but `BadInput` happens, such as a full disk, it stays, and can be finished again. Raises
+        `UploadConflict` where it is not whole yet, and then it stays; `BadInput` where the hash is another.
         """
         upload = self.get(upload_id)
         with self._writing(upload_id):
@@ -137,8 +138,10 @@ class Uploads:
             try:
                 _require_hash(upload, self._data(upload_id))
                 yield upload, self._data(upload_id)
-            finally:
+            except BadInput:
                 self.drop(upload_id)
+                raise
+            self.drop(upload_id)
 
     def drop(self, upload_id: str) -> None:
         """Forget an upload; safe to call again."""

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import actions, frame, wording
-from unifiednn_core.errors import UnifiedNNError
+from unifiednn_core.errors import IntakeFailed, UnifiedNNError
 from unifiednn_core.units import memory_text
 from unifiednn_core.views import FileView
 
@@ -34,8 +34,10 @@ def upload(label: str, suffixes: tuple[str, ...], *, key: str) -> FileView | Non
     if (refusal := st.session_state.get(f"{key}-refusal")) is not None:
         actions.show_error(refusal)
     service = frame.service()
-    sent = sent_upload(label, suffixes, key=key)
+    again, arrived = _asked_again(key), sent_upload(label, suffixes, key=key)
+    sent = arrived or again
     if sent is not None:
+        st.session_state[f"{key}-last"] = sent
         return _taken_in(lambda: service.finish_upload(sent), key)
     picked = _picked_on_server(label, suffixes, key=key)
     if picked is not None:
@@ -57,6 +59,15 @@ def sent_upload(label: str, suffixes: tuple[str, ...], *, key: str) -> str | Non
     }
     sent = _component()(data=data, key=key, on_sent_change=lambda: None).sent
     return sent if isinstance(sent, str) else None
+
+
+def _asked_again(key: str) -> str | None:
+    """The upload that could not be read, without a fault of its own, where somebody asks for it once more."""
+    refusal = st.session_state.get(f"{key}-refusal")
+    if f"{key}-last" not in st.session_state or not isinstance(refusal, IntakeFailed):
+        return None
+    again = st.button("Read it again", key=f"{key}-again", icon=":material/refresh:")
+    return str(st.session_state[f"{key}-last"]) if again else None
 
 
 def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str | None:

@@ -21,7 +21,7 @@ from tests.ui.fake_views import (
     submodel,
 )
 from unifiednn_core.comparison_views import Comparison, Mode
-from unifiednn_core.errors import BadInput, Finding, NotFound
+from unifiednn_core.errors import BadInput, Finding, IntakeFailed, NotFound
 from unifiednn_core.lifecycle import Event, State, actions, next_state, submodel_actions
 from unifiednn_core.memory_views import Prediction
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
@@ -64,6 +64,8 @@ class FakeService:
     plans: list[tuple[tuple[Mode, ...], bool]] = field(default_factory=list)
     """Baselines of each submission, and whether they run first."""
     sent: dict[str, tuple[str, bytes, tuple[str, ...]]] = field(default_factory=dict)
+    failing: IntakeFailed | None = None
+    """What reading a file ends with, whatever it holds."""
     """Uploads that have arrived: name, content and kinds."""
     on_server: tuple[ServerFile, ...] = ()
     compared: Comparison | None = None
@@ -86,6 +88,8 @@ class FakeService:
         return file
 
     def finish_upload(self, upload_id: str) -> FileView:
+        if self.failing is not None:
+            raise self.failing
         filename, content, kinds = self.sent.pop(upload_id)
         return self.import_file(filename, [content], kinds)
 

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from tests.ui.reading import downloads, html_of, text_of
+from unifiednn_core.errors import IntakeFailed
 from unifiednn_core.server_folders import ServerFile
 
 
@@ -36,6 +37,17 @@ def test_a_refused_upload_shows_the_finding_until_the_next_one(upload, open_page
     assert "This is no model." in text_of(app) and "Export it again." in text_of(app)
     upload(app, "library-model", "good.pt2", b"content")
     assert "This is no model." not in text_of(app)
+
+
+def test_a_file_that_could_not_be_read_for_lack_of_memory_is_read_again_without_sending_it(upload, open_page, service):
+    app = open_page("library")
+    service.failing = IntakeFailed("The process that reads files ended.")
+    upload(app, "library-model", "own.pt2", b"content")
+    assert "The process that reads files ended." in text_of(app) and "own.pt2" not in text_of(app)
+    service.failing = None
+    app.button(key="library-model-again").click().run()
+    assert not app.exception
+    assert "own.pt2" in text_of(app) and "process that reads" not in text_of(app)
 
 
 def test_names_of_files_cannot_become_markup(open_page, service):

@@ -40,7 +40,16 @@ def test_what_arrived_before_a_failure_is_kept(uploads):
         assert path.read_bytes() == b"1234567890"
 
 
-def test_a_finished_upload_is_gone_whatever_came_of_it(uploads, home):
+def test_what_could_not_be_read_for_another_reason_is_kept(uploads):
+    upload = uploads.begin("a.pt", 3, None, KINDS)
+    append(uploads, upload.upload_id, 0, b"123")
+    with pytest.raises(OSError, match="full"), uploads.finishing(upload.upload_id):
+        raise OSError("full")
+    with uploads.finishing(upload.upload_id) as (_, path):
+        assert path.read_bytes() == b"123"
+
+
+def test_a_finished_upload_is_gone_taken_or_refused(uploads, home):
     upload = uploads.begin("a.pt", 3, None, KINDS)
     append(uploads, upload.upload_id, 0, b"123")
     with pytest.raises(BadInput), uploads.finishing(upload.upload_id):
