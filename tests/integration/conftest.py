@@ -48,7 +48,8 @@ def write_spec(samples: Path, folder: Path, *, epochs: dict[str, int], **changes
 
 
 @pytest.fixture
-def service(home: Home) -> Iterator[Service]:
+def service(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setattr(supervisor, "TICK_S", 0.1)
     service = Service.open(home)
     service.start_supervisor()
     yield service
