@@ -19,7 +19,7 @@ from pages._ui import (
     wording,
 )
 from unifiednn_core.comparison_views import Comparison, Mode
-from unifiednn_core.errors import NotFound
+from unifiednn_core.errors import Forbidden, NotFound
 from unifiednn_core.figures.curves import Quantity
 from unifiednn_core.lifecycle import ENDED
 from unifiednn_core.report import cards, tables
@@ -40,7 +40,7 @@ def main() -> None:
         return
     try:
         comparison = frame.service().comparison(run_id)
-    except NotFound as error:
+    except (NotFound, Forbidden) as error:
         st.html(markup.title("Compare"))
         st.html(markup.notice("red", "error", "Nothing to compare", str(error), "Choose one below."))
         _choose()

@@ -200,12 +200,21 @@ class Control:
                 self._remember(file.report, file.filename)
         references = {name: f"sha256:{file.sha256}" for name, file in report.files.items()}
         resolved = submission.with_files(spec, references)
-        people = frozenset({self._person, *owners_in(resolved, self._store.library, self._person).values()})
-        return resolved, report, self._filenames((file.sha256 for file in report.files.values()), people), found
+        return resolved, report, self._filenames(resolved), found
 
-    def _filenames(self, hashes: Iterable[str], people: frozenset[str]) -> dict[str, str]:
-        names_by_owner = self._store.library.names_by_owner
-        return {f"sha256:{sha256}": filename_for(names_by_owner(sha256), people, sha256) for sha256 in hashes}
+    def _filenames(self, resolved: RunSpec) -> dict[str, str]:
+        """What each file is called beside the trained models of those whose sub-models name it."""
+        owners = owners_in(resolved, self._store.library, self._person)
+        people: dict[str, set[str]] = {}
+        for part in resolved.submodels:
+            start = None if part.start_from is None else part.start_from.file
+            for reference in filter(None, (part.model, part.train_data, part.test_data, start)):
+                people.setdefault(reference, set()).add(owners[part.name])
+        known = {reference: reference.removeprefix("sha256:") for reference in people}
+        return {
+            reference: filename_for(self._store.library.names_by_owner(sha256), people[reference], self._person, sha256)
+            for reference, sha256 in known.items()
+        }
 
     @property
     def _measured(self) -> Measured:

@@ -1,6 +1,6 @@
 """Whose a sub-model is, told from whose its model file is. People are ids; "" works at the machine itself."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from unifiednn_core.errors import BadInput
@@ -55,10 +55,14 @@ def without_owners(spec: RunSpec) -> RunSpec:
     return spec.model_copy(update={"submodels": parts})
 
 
-def filename_for(names_by_owner: Mapping[str, str], people: frozenset[str], sha256: str) -> str:
-    """What a file is called in a run of these people: by a neutral name where theirs for it differ, or is nobody's."""
-    names = {name for owner, name in names_by_owner.items() if owner in people}
-    if len(names) == 1:
-        return next(iter(names))
+def filename_for(names_by_owner: Mapping[str, str], people: Iterable[str], submitter: str, sha256: str) -> str:
+    """What a file is called in the sub-models of `people`, each of whom reads it beside his trained model.
+
+    Whoever does not have the file reads the submitter's name for it. Where the names differ, or somebody would read a
+    name that is neither his nor the submitter's, it is a neutral one.
+    """
+    names = {names_by_owner.get(person, names_by_owner.get(submitter)) for person in people}
+    if len(names) == 1 and (name := next(iter(names))) is not None:
+        return name
     suffixes = {name.rpartition(".")[2] for name in names_by_owner.values()}
     return f"{sha256[:12]}.{next(iter(suffixes))}" if len(suffixes) == 1 else sha256[:12]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address)."
+SECRET_LENGTH = 32
+SECRET_REMEDY = f"Give {SECRET_LENGTH} random ones or more: python -c 'import secrets; print(secrets.token_hex())'"
 PLEASE_SIGN_IN = "This dashboard trains networks of several people. You see what your role here shows you."
 
 
@@ -47,19 +49,23 @@ def login_configured() -> bool:
 def settings() -> "Settings":
     """How people are known: sections `[auth]` and `[access]` of Streamlit's secrets; raises `BadInput`."""
     from unifiednn_core.access.people import HOUR_S, Settings
-    from unifiednn_core.access.roles import Role
+    from unifiednn_core.access.roles import Role, person_id
 
     access = _section("access")
     hours = access.get("sign_in_hours", 12)
     if not isinstance(hours, int | float) or hours <= 0:
         message, remedy = f"'{hours}' is no time.", "Give hours, such as 12."
         raise BadInput.of("Sign-in", field="access.sign_in_hours", message=message, remedy=remedy)
+    secret = str(_section("auth").get("cookie_secret", ""))
+    if 0 < len(secret) < SECRET_LENGTH:
+        message, remedy = f"It has {len(secret)} characters, and sign-ins can be forged.", SECRET_REMEDY
+        raise BadInput.of("Sign-in", field="auth.cookie_secret", message=message, remedy=remedy)
     return Settings(
         login=login_configured(),
         reachable=_reachable(),
         role_claim=str(access.get("role_claim", "groups")),
         roles={value: Role.of(str(role), f"access.roles.{value}") for value, role in access.get("roles", {}).items()},
-        admins=frozenset(str(person).strip().lower() for person in access.get("admins", ())),
+        admins=frozenset(person_id(str(person)) for person in access.get("admins", ())),
         sign_in_s=hours * HOUR_S,
     )
 
@@ -77,9 +83,12 @@ def admit(request: "Request") -> "Service":
 
 
 def service() -> "Service":
-    """The service for whoever looks at this page; raises `Unauthorised` and `Forbidden`."""
+    """The service for whoever looks at this page. Who lost access while it was open sees `require` say so."""
     doors = gate()
-    scoped = doors.acting_as(doors.actor_of(_claims())) if doors.settings.login else doors.local()
+    try:
+        scoped = doors.acting_as(doors.actor_of(_claims())) if doors.settings.login else doors.local()
+    except (Unauthorised, Forbidden):
+        st.rerun()
     return cast("Service", scoped)
 
 
@@ -92,10 +101,9 @@ def actor() -> "Actor | None":
     """Who is signed in; None where nobody is, or somebody without a role, or nobody has to be."""
     if not login_configured():
         return None
-    doors = gate()
     try:
-        return doors.actor_of(_claims())
-    except (Unauthorised, Forbidden):
+        return gate().actor_of(_claims())
+    except (BadInput, Unauthorised, Forbidden):  # `require` says which
         return None
 
 
@@ -105,9 +113,11 @@ def require(title: str) -> None:
         if _reachable():
             _stop("Sign-in is not configured", "Others can reach this server, and nobody has to sign in.", OPEN_REMEDY)
         return
-    doors = gate()
     try:
-        person = doors.actor_of(_claims())
+        person = gate().actor_of(_claims())
+    except BadInput as error:
+        [wrong] = error.findings
+        _stop("Sign-in is not configured", f"{wrong.field}: {wrong.message}", wrong.remedy)
     except Unauthorised as error:
         _sign_in(str(error) if _claims().get("is_logged_in") else "")
     except Forbidden as error:

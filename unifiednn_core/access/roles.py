@@ -35,8 +35,16 @@ class Role(StrEnum):
             ) from None
 
 
+SUBJECT = "sub:"
+"""Before the subject that an identity provider gives to a person of whom it tells no e-mail address."""
 NO_ROLE = "none"
 """In place of a role: this person may do nothing, whatever the identity provider says."""
+
+
+def person_id(name: str) -> str:
+    """What a person is known by: an e-mail address in lower case, or `sub:` and the subject as it is."""
+    plain = name.strip()
+    return plain if plain.startswith(SUBJECT) else plain.lower()
 
 
 @dataclass(frozen=True, slots=True)
