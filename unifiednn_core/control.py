@@ -180,11 +180,11 @@ class Control:
 
     def _admit(
         self, spec: RunSpec, base: Path, *, mode: Mode = HYBRID, others: Sequence[Part] = ()
-    ) -> tuple[RunSpec, CheckReport, dict[str, str], Forecast | None]:
+    ) -> tuple[RunSpec, CheckReport, dict[str, dict[str, str]], Forecast | None]:
         """Take the files of a spec into the library; `others` are in the hybrid already that it joins.
 
-        Returns the spec with files named by content, what was found, the names under which they were handed in, and
-        the memory that it will need.
+        Returns the spec with files named by content, what was found, the names of each sub-model's files, and the
+        memory that it will need.
         """
         findings = submission.own_findings(spec)
         read = client.check if findings else client.admit  # of a refused spec nothing is kept
@@ -202,19 +202,22 @@ class Control:
         resolved = submission.with_files(spec, references)
         return resolved, report, self._filenames(resolved), found
 
-    def _filenames(self, resolved: RunSpec) -> dict[str, str]:
-        """What each file is called beside the trained models of those whose sub-models name it."""
-        owners = owners_in(resolved, self._store.library, self._person)
-        people: dict[str, set[str]] = {}
+    def _filenames(self, resolved: RunSpec) -> dict[str, dict[str, str]]:
+        """What the files of each sub-model are called, as its owner knows them."""
+        owners, names_by_owner = (
+            owners_in(resolved, self._store.library, self._person),
+            self._store.library.names_by_owner,
+        )
+        found: dict[str, dict[str, str]] = {}
         for part in resolved.submodels:
             start = None if part.start_from is None else part.start_from.file
-            for reference in filter(None, (part.model, part.train_data, part.test_data, start)):
-                people.setdefault(reference, set()).add(owners[part.name])
-        known = {reference: reference.removeprefix("sha256:") for reference in people}
-        return {
-            reference: filename_for(self._store.library.names_by_owner(sha256), people[reference], self._person, sha256)
-            for reference, sha256 in known.items()
-        }
+            references = filter(None, (part.model, part.train_data, part.test_data, start))
+            known = {reference: reference.removeprefix("sha256:") for reference in references}
+            found[part.name] = {
+                reference: filename_for(names_by_owner(sha256), owners[part.name], self._person, sha256)
+                for reference, sha256 in known.items()
+            }
+        return found
 
     @property
     def _measured(self) -> Measured:

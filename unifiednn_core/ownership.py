@@ -1,6 +1,6 @@
 """Whose a sub-model is, told from whose its model file is. People are ids; "" works at the machine itself."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from unifiednn_core.errors import BadInput
@@ -55,14 +55,13 @@ def without_owners(spec: RunSpec) -> RunSpec:
     return spec.model_copy(update={"submodels": parts})
 
 
-def filename_for(names_by_owner: Mapping[str, str], people: Iterable[str], submitter: str, sha256: str) -> str:
-    """What a file is called in the sub-models of `people`, each of whom reads it beside his trained model.
+def filename_for(names_by_owner: Mapping[str, str], owner: str, submitter: str, sha256: str) -> str:
+    """What a file is called beside a trained model of `owner`: as he calls it, else as the submitter does.
 
-    Whoever does not have the file reads the submitter's name for it. Where the names differ, or somebody would read a
-    name that is neither his nor the submitter's, it is a neutral one.
+    Where it is only somebody else's, it has a neutral name.
     """
-    names = {names_by_owner.get(person, names_by_owner.get(submitter)) for person in people}
-    if len(names) == 1 and (name := next(iter(names))) is not None:
+    name = names_by_owner.get(owner, names_by_owner.get(submitter))
+    if name is not None:
         return name
     suffixes = {name.rpartition(".")[2] for name in names_by_owner.values()}
     return f"{sha256[:12]}.{next(iter(suffixes))}" if len(suffixes) == 1 else sha256[:12]

@@ -25,6 +25,7 @@ __all__ = [
     "bar",
     "bold",
     "brief",
+    "door",
     "empty",
     "faint",
     "findings",
@@ -43,6 +44,12 @@ __all__ = [
     "text",
     "title",
 ]
+
+
+ICON = (
+    '<svg class="u-logo" viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7"/>'
+    '<path d="M7 11l9-5 9 5-9 5zM7 16l9 5 9-5M7 21l9 5 9-5"/></svg>'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,11 @@ def shape(sides: Iterable[int | None]) -> str:
 def empty(heading: str, text: str) -> str:
     """What an empty screen says above its buttons."""
     return f'<div class="u-empty"><h2>{escape(heading)}</h2><p>{escape(text)}</p></div>'
+
+
+def door(heading: str, text: str) -> str:
+    """What stands above the one button of a page that lets nobody further."""
+    return f'<div class="u-empty u-door">{ICON}<h2>{escape(heading)}</h2><p>{escape(text)}</p></div>'
 
 
 def brief(state: State, way: str, submodels: int, figure: str, moment: str) -> str:

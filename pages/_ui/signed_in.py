@@ -21,7 +21,7 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address)."
 SECRET_LENGTH = 32
 SECRET_REMEDY = f"Give {SECRET_LENGTH} random ones or more: python -c 'import secrets; print(secrets.token_hex())'"
-PLEASE_SIGN_IN = "This dashboard trains networks of several people. You see what your role here shows you."
+PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see and steer yours."
 
 
 @st.cache_resource(show_spinner=False)
@@ -162,7 +162,7 @@ def _sidebar(person: "Actor") -> None:
 
 
 def _sign_in(why: str) -> None:
-    st.html(markup.empty("Sign in", why or PLEASE_SIGN_IN))
+    st.html(markup.door("UnifiedNN", why or PLEASE_SIGN_IN))
     with st.container(horizontal=True, horizontal_alignment="center"):
         if st.button("Sign in", key="sign-in", type="primary", icon=":material/login:"):
             st.login()
@@ -170,7 +170,7 @@ def _sign_in(why: str) -> None:
 
 
 def _no_role(why: str) -> None:
-    st.html(markup.empty("No role yet", why))
+    st.html(markup.door("No role yet", why))
     with st.container(horizontal=True, horizontal_alignment="center"):
         if st.button("Sign out", key="sign-out", icon=":material/logout:"):
             st.logout()

@@ -176,9 +176,7 @@ def _own_part(part: SubModelView, place: int, telling: re.Pattern[str]) -> SubMo
     return shown
 
 
-def _own_events(
-    events: Iterable[EventView], names: frozenset[str], telling: re.Pattern[str]
-) -> Iterable[EventView]:
+def _own_events(events: Iterable[EventView], names: frozenset[str], telling: re.Pattern[str]) -> Iterable[EventView]:
     for event in events:
         if event.submodel in names and event.kind in _TELLING_EVENTS and not telling.search(event.message):
             yield event
