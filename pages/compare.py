@@ -15,6 +15,7 @@ from pages._ui import (
     downloads,
     frame,
     markup,
+    signed_in,
     stop_dialog,
     wording,
 )
@@ -88,13 +89,14 @@ def _head(comparison: Comparison, views: Mapping[Mode, RunView]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         beside = f"{hybrid.policy_text} · {hybrid.device}, {wording.count_text(hybrid.threads or 1, 'thread')}"
         st.html(markup.title(comparison.name, markup.state_badge(hybrid.state), markup.note(beside)))
-        downloads.link(
-            "Report",
-            downloads.address("reports", f"{comparison.run_id}.html"),
-            tip="One HTML file with everything on this page. It opens without a network.",
-            primary=True,
-        )
-        downloads.link("JSON", downloads.address("comparisons", f"{comparison.run_id}.json"))
+        if signed_in.may("report"):
+            downloads.link(
+                "Report",
+                downloads.address("reports", f"{comparison.run_id}.html"),
+                tip="One HTML file with everything on this page. It opens without a network.",
+                primary=True,
+            )
+            downloads.link("JSON", downloads.address("comparisons", f"{comparison.run_id}.json"))
         if st.button("Open the run", key="open-hybrid", icon=":material/monitoring:"):
             actions.open_run(comparison.run_id)
         if st.button("All comparisons", key="all-comparisons", icon=":material/list:", type="tertiary"):

@@ -130,6 +130,14 @@ def require(title: str) -> None:
             )
 
 
+def may(action: str) -> bool:
+    """Whether the role of whoever looks at this page allows an action: what it does not allow is not drawn."""
+    from unifiednn_core.access.permissions import RULES
+
+    person = actor()
+    return person is None or person.role.rank >= RULES[action].least.rank
+
+
 def may_see(person: "Actor", title: str) -> bool:
     """Whether a page of this title is for a person."""
     from unifiednn_core.access.permissions import RULES

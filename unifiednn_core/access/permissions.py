@@ -90,6 +90,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "checkpoint": Rule(Role.SUBMITTER, Own.PART),
         "download_checkpoint": Rule(Role.SUBMITTER, Own.PART),
         "document": Rule(Role.SUBMITTER, Own.SHARE),
+        "spec_document": Rule(Role.SUBMITTER, Own.SHARE),
         "comparison_document": Rule(Role.SUBMITTER, Own.RUN),
         "report": Rule(Role.SUBMITTER, Own.RUN),
         # People.
