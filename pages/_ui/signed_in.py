@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from unifiednn_core.service import Service
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address)."
+OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address, UNIFIEDNN_HOSTS)."
 SECRET_LENGTH = 32
 SECRET_REMEDY = f"Give {SECRET_LENGTH} random ones or more: python -c 'import secrets; print(secrets.token_hex())'"
 PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see and steer yours."
@@ -159,7 +159,10 @@ def _section(name: str) -> dict[str, Any]:
 
 
 def _reachable() -> bool:
-    return st.get_option("server.address") not in LOOPBACK
+    """Whether others can: the server listens to them, or answers to a name that a proxy in front of it has."""
+    from unifiednn_core.web.guard import LOCAL_HOSTS, hosts
+
+    return st.get_option("server.address") not in LOOPBACK or not set(hosts()) <= set(LOCAL_HOSTS)
 
 
 def _sidebar(person: "Actor") -> None:
