@@ -7,6 +7,15 @@ from unifiednn_core.errors import BadInput
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.store.library import Library
 
+SUBJECT = "sub:"
+"""Before the subject that an identity provider gives to a person of whom it tells no e-mail address."""
+
+
+def person_id(name: str) -> str:
+    """What a person is known by: an e-mail address in lower case, or `sub:` and the subject as it is."""
+    plain = name.strip()
+    return plain if plain.startswith(SUBJECT) else plain.lower()
+
 
 @dataclass(frozen=True, slots=True)
 class RunOwners:
@@ -34,7 +43,7 @@ def owners_in(spec: RunSpec, library: Library, submitter: str) -> dict[str, str]
     for part in spec.submodels:
         known = library.names_by_owner(part.model.removeprefix("sha256:"))
         if part.owner is not None:
-            owners[part.name] = part.owner
+            owners[part.name] = person_id(part.owner)
         elif submitter in known or not known:
             owners[part.name] = submitter
         elif len(known) == 1:

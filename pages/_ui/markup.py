@@ -46,12 +46,6 @@ __all__ = [
 ]
 
 
-ICON = (
-    '<svg class="u-logo" viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7"/>'
-    '<path d="M7 11l9-5 9 5-9 5zM7 16l9 5 9-5M7 21l9 5 9-5"/></svg>'
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Fact:
     """One figure of a strip. `value` and `sub` are HTML already; `label` is text."""
@@ -141,7 +135,7 @@ def empty(heading: str, text: str) -> str:
 
 def door(heading: str, text: str) -> str:
     """What stands above the one button of a page that lets nobody further."""
-    return f'<div class="u-empty u-door">{ICON}<h2>{escape(heading)}</h2><p>{escape(text)}</p></div>'
+    return f'<div class="u-empty u-door"><h2>{escape(heading)}</h2><p>{escape(text)}</p></div>'
 
 
 def brief(state: State, way: str, submodels: int, figure: str, moment: str) -> str:

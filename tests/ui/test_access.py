@@ -1,3 +1,4 @@
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -5,6 +6,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from pages._ui import signed_in
+from tests.unit.access.kit import ADMIN, ALICE, LOCAL_OPERATOR, OPERATOR, SHARED, VIEWER, world
+from unifiednn_core.access.people import Settings
+from unifiednn_core.access.roles import Role
+from unifiednn_core.clock import RealClock
 from unifiednn_core.home import Home
 from unifiednn_core.service import Service
 
@@ -52,3 +57,35 @@ def test_wrong_settings_are_told_and_let_nobody_in(service, monkeypatch, section
 def test_where_people_sign_in_nobody_sees_anything_before(service, monkeypatch) -> None:
     said = page_with(monkeypatch, auth=AUTH)
     assert signed_in.PLEASE_SIGN_IN in said and "on the device," not in said
+
+
+PAGES = {"now": "", "build": "", "run": SHARED, "compare": SHARED, "library": "", "people": ""}
+CLOSED = {Role.VIEWER: {"build", "library", "people"}, Role.SUBMITTER: {"people"}, Role.OPERATOR: {"people"}}
+FORBIDDEN = {("compare", Role.SUBMITTER): "the whole of it is not for one person"}
+
+
+@pytest.mark.parametrize("actor", [VIEWER, ALICE, OPERATOR, ADMIN], ids=lambda actor: actor.role)
+def test_each_role_is_shown_its_pages_and_on_them_what_is_its_own(home, monkeypatch, actor) -> None:
+    here = world(home, RealClock(), Settings(login=True))
+    here.service.start_supervisor = lambda: None  # what it is to start is nowhere
+    here.of(LOCAL_OPERATOR).give_role(actor.id, actor.role)
+    claims = {"is_logged_in": True, "iat": time.time(), "email": actor.id}
+    monkeypatch.setattr(signed_in, "opened", lambda: here.service)
+    monkeypatch.setattr(signed_in, "_section", lambda name: AUTH if name == "auth" else {})
+    monkeypatch.setattr(signed_in, "_claims", lambda: claims)
+    for name, run in PAGES.items():
+        app = AppTest.from_file(APP, default_timeout=60).run()
+        if run:
+            app.query_params["run"] = run
+        app.switch_page(f"pages/{name}.py").run()
+        assert not app.exception, (name, [error.value for error in app.exception])
+        said = " ".join(str(element.proto) for element in app.main if hasattr(element, "proto"))
+        assert ("Not for your role" in said) == (name in CLOSED.get(actor.role, ())), name
+        assert FORBIDDEN.get((name, actor.role), "") in said
+        if actor is ALICE:
+            assert "bravo" not in said and "bob" not in said, name
+        elif run and name == "run":
+            assert "alpha" in said and "bravo" in said
+    ends = {line.action for line in here.of(LOCAL_OPERATOR).ledger() if line.outcome == "forbidden"}
+    assert ends <= ({"comparison"} if actor is ALICE else set()), "no page asks for what it is not given"
+    here.service.close()

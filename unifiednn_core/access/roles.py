@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from unifiednn_core.errors import BadInput
+from unifiednn_core.ownership import SUBJECT, person_id
+
+__all__ = ["LOCAL_OPERATOR", "NO_ROLE", "SUBJECT", "Actor", "Role", "person_id"]
 
 
 class Role(StrEnum):
@@ -35,16 +38,8 @@ class Role(StrEnum):
             ) from None
 
 
-SUBJECT = "sub:"
-"""Before the subject that an identity provider gives to a person of whom it tells no e-mail address."""
 NO_ROLE = "none"
 """In place of a role: this person may do nothing, whatever the identity provider says."""
-
-
-def person_id(name: str) -> str:
-    """What a person is known by: an e-mail address in lower case, or `sub:` and the subject as it is."""
-    plain = name.strip()
-    return plain if plain.startswith(SUBJECT) else plain.lower()
 
 
 @dataclass(frozen=True, slots=True)
