@@ -1,6 +1,7 @@
 """Who uses the dashboard: the one at the machine, or somebody who signed in. All that a page asks goes through here."""
 
 import gc
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 import streamlit as st
@@ -56,6 +57,9 @@ def settings() -> "Settings":
     if not isinstance(hours, int | float) or hours <= 0:
         message, remedy = f"'{hours}' is no time.", "Give hours, such as 12."
         raise BadInput.of("Sign-in", field="access.sign_in_hours", message=message, remedy=remedy)
+    if login_configured() and find_spec("authlib") is None:
+        message, remedy = "Authlib, which signs people in, is not installed.", "pip install -e '.[login]'"
+        raise BadInput.of("Sign-in", field="auth", message=message, remedy=remedy)
     secret = str(_section("auth").get("cookie_secret", ""))
     if 0 < len(secret) < SECRET_LENGTH:
         message, remedy = f"It has {len(secret)} characters, and sign-ins can be forged.", SECRET_REMEDY

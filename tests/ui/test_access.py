@@ -54,6 +54,12 @@ def test_wrong_settings_are_told_and_let_nobody_in(service, monkeypatch, section
     assert field in said and "on the device," not in said
 
 
+def test_sign_in_without_what_it_needs_lets_nobody_in(service, monkeypatch) -> None:
+    monkeypatch.setattr(signed_in, "find_spec", lambda name: None)
+    said = page_with(monkeypatch, auth=AUTH)
+    assert "Authlib" in said and "on the device," not in said
+
+
 def test_where_people_sign_in_nobody_sees_anything_before(service, monkeypatch) -> None:
     said = page_with(monkeypatch, auth=AUTH)
     assert signed_in.PLEASE_SIGN_IN in said and "on the device," not in said
