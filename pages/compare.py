@@ -15,11 +15,12 @@ from pages._ui import (
     downloads,
     frame,
     markup,
+    signed_in,
     stop_dialog,
     wording,
 )
 from unifiednn_core.comparison_views import Comparison, Mode
-from unifiednn_core.errors import NotFound
+from unifiednn_core.errors import Forbidden, NotFound
 from unifiednn_core.figures.curves import Quantity
 from unifiednn_core.lifecycle import ENDED
 from unifiednn_core.report import cards, tables
@@ -40,7 +41,7 @@ def main() -> None:
         return
     try:
         comparison = frame.service().comparison(run_id)
-    except NotFound as error:
+    except (NotFound, Forbidden) as error:
         st.html(markup.title("Compare"))
         st.html(markup.notice("red", "error", "Nothing to compare", str(error), "Choose one below."))
         _choose()
@@ -88,13 +89,14 @@ def _head(comparison: Comparison, views: Mapping[Mode, RunView]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         beside = f"{hybrid.policy_text} · {hybrid.device}, {wording.count_text(hybrid.threads or 1, 'thread')}"
         st.html(markup.title(comparison.name, markup.state_badge(hybrid.state), markup.note(beside)))
-        downloads.link(
-            "Report",
-            downloads.address("reports", f"{comparison.run_id}.html"),
-            tip="One HTML file with everything on this page. It opens without a network.",
-            primary=True,
-        )
-        downloads.link("JSON", downloads.address("comparisons", f"{comparison.run_id}.json"))
+        if signed_in.may("report"):
+            downloads.link(
+                "Report",
+                downloads.address("reports", f"{comparison.run_id}.html"),
+                tip="One HTML file with everything on this page. It opens without a network.",
+                primary=True,
+            )
+            downloads.link("JSON", downloads.address("comparisons", f"{comparison.run_id}.json"))
         if st.button("Open the run", key="open-hybrid", icon=":material/monitoring:"):
             actions.open_run(comparison.run_id)
         if st.button("All comparisons", key="all-comparisons", icon=":material/list:", type="tertiary"):

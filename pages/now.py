@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages._ui import actions, arms, frame, markup, run_rows, stop_dialog, submodels, wording
+from pages._ui import actions, arms, frame, markup, run_rows, signed_in, stop_dialog, submodels, wording
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.units import duration_text, percent_text
 from unifiednn_core.views import RunView
@@ -55,7 +55,7 @@ def _head(active: Sequence[RunView], queued: Sequence[RunView]) -> None:
         counts = f"{len(active)} on the device, {len(queued)} waiting"
         st.html(markup.title("Now", markup.note(f"{counts} · data as of {frame.clock()}")))
         actions.demo_button("demo-head", primary=False)
-        if st.button(
+        if signed_in.may("submit") and st.button(
             "Build a hybrid", key="build-head", type="secondary" if active else "primary", icon=":material/add:"
         ):
             st.switch_page(actions.BUILD_PAGE)
@@ -66,7 +66,7 @@ def _empty() -> None:
     st.html(markup.empty("Train several networks as one", wording.NO_RUNS))
     with st.container(horizontal=True, horizontal_alignment="center"):
         actions.demo_button("demo-empty", primary=True)
-        if st.button("Build a hybrid", key="build-empty", icon=":material/add:"):
+        if signed_in.may("submit") and st.button("Build a hybrid", key="build-empty", icon=":material/add:"):
             st.switch_page(actions.BUILD_PAGE)
         if st.button("Open a past run", key="past-empty", icon=":material/history:"):
             st.switch_page(actions.RUN_PAGE)

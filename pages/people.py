@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 TABS = ("Roles", "Tokens", "Ledger")
 LONGEST_DAYS = 365
+GONE_WIDTH_PX = 360
 
 
 def main() -> None:
@@ -46,7 +47,9 @@ def _roles(desk: "ScopedService") -> None:
         return
     st.html(people.people_table(given))
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        gone = st.selectbox("Take a given role back", [one.person for one in given], index=None, key="role-gone")
+        gone = st.selectbox(
+            "Take a given role back", [one.person for one in given], index=None, key="role-gone", width=GONE_WIDTH_PX
+        )
         if st.button("Take it back", key="role-forget", disabled=gone is None) and gone is not None:
             _attempt(lambda: desk.forget_person(gone))
             st.rerun()
@@ -67,7 +70,7 @@ def _tokens(desk: "ScopedService") -> None:
     st.html(people.tokens_table(listed))
     living = [one.token_id for one in listed if one.revoked_at_s is None]
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        gone = st.selectbox("Revoke", living, index=None, key="token-gone")
+        gone = st.selectbox("Revoke", living, index=None, key="token-gone", width=GONE_WIDTH_PX)
         if st.button("Revoke it", key="token-revoke", disabled=gone is None) and gone is not None:
             _attempt(lambda: desk.revoke_token(gone))
             st.rerun()

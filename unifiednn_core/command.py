@@ -91,7 +91,7 @@ def bad_option(field: str, message: str, remedy: str) -> BadInput:
 
 
 def _as_finding(error: UnifiedNNError | OSError | DatabaseError) -> Finding:
-    if isinstance(error, OSError) and not isinstance(error, UnifiedNNError):  # a refusal is a PermissionError
+    if isinstance(error, OSError):
         where, message = str(error.filename or "file"), f"{error.strerror or error}."
         return Finding(title="Not possible", field=where, message=message, remedy="Name a folder that can be written.")
     if isinstance(error, DatabaseError):

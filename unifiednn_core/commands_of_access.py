@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from unifiednn_core import terminal
-from unifiednn_core.access.roles import NO_ROLE, Role
+from unifiednn_core.access.roles import NO_ROLE, Role, person_id
 from unifiednn_core.access.scoped import ScopedService
 from unifiednn_core.command import AsJson, opened_scoped
 
@@ -103,7 +103,7 @@ def ledger(
 
 def _say(service: ScopedService, person: str) -> None:
     given = {one.person: one.role for one in service.people()}
-    role = given.get(person.strip().lower(), "what the identity provider says")
+    role = given.get(person_id(person), "what the identity provider says")
     terminal.out.print(f"{person}: {role}", markup=False, highlight=False)
 
 

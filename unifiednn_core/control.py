@@ -180,11 +180,11 @@ class Control:
 
     def _admit(
         self, spec: RunSpec, base: Path, *, mode: Mode = HYBRID, others: Sequence[Part] = ()
-    ) -> tuple[RunSpec, CheckReport, dict[str, str], Forecast | None]:
+    ) -> tuple[RunSpec, CheckReport, dict[str, dict[str, str]], Forecast | None]:
         """Take the files of a spec into the library; `others` are in the hybrid already that it joins.
 
-        Returns the spec with files named by content, what was found, the names under which they were handed in, and
-        the memory that it will need.
+        Returns the spec with files named by content, what was found, the names of each sub-model's files, and the
+        memory that it will need.
         """
         findings = submission.own_findings(spec)
         read = client.check if findings else client.admit  # of a refused spec nothing is kept
@@ -200,12 +200,24 @@ class Control:
                 self._remember(file.report, file.filename)
         references = {name: f"sha256:{file.sha256}" for name, file in report.files.items()}
         resolved = submission.with_files(spec, references)
-        people = frozenset({self._person, *owners_in(resolved, self._store.library, self._person).values()})
-        return resolved, report, self._filenames((file.sha256 for file in report.files.values()), people), found
+        return resolved, report, self._filenames(resolved), found
 
-    def _filenames(self, hashes: Iterable[str], people: frozenset[str]) -> dict[str, str]:
-        names_by_owner = self._store.library.names_by_owner
-        return {f"sha256:{sha256}": filename_for(names_by_owner(sha256), people, sha256) for sha256 in hashes}
+    def _filenames(self, resolved: RunSpec) -> dict[str, dict[str, str]]:
+        """What the files of each sub-model are called, as its owner knows them."""
+        owners, names_by_owner = (
+            owners_in(resolved, self._store.library, self._person),
+            self._store.library.names_by_owner,
+        )
+        found: dict[str, dict[str, str]] = {}
+        for part in resolved.submodels:
+            start = None if part.start_from is None else part.start_from.file
+            references = filter(None, (part.model, part.train_data, part.test_data, start))
+            known = {reference: reference.removeprefix("sha256:") for reference in references}
+            found[part.name] = {
+                reference: filename_for(names_by_owner(sha256), owners[part.name], self._person, sha256)
+                for reference, sha256 in known.items()
+            }
+        return found
 
     @property
     def _measured(self) -> Measured:

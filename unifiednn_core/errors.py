@@ -8,12 +8,12 @@ UnifiedNNError
 ├── DrillFailed        (RuntimeError)  the fault drill itself could not be carried out
 ├── NotFound           (LookupError)   a run, sub-model or file that the store does not know
 ├── IllegalTransition  (RuntimeError)  a state does not allow the event; carries the history
-├── Forbidden          (PermissionError)  the role of who asks does not allow it
+├── Forbidden          the role of who asks does not allow it
 ├── HostileFile        (ValueError)    an uploaded file asks for something no model needs
 ├── IntakeFailed       (RuntimeError)  the process that reads uploaded files died or ran out of its limits
 ├── SamplesFailed      (RuntimeError)  the script that writes the sample models failed
 ├── SeparationFailed   (RuntimeError)  a trained model could not be written, or read back differently
-├── Unauthorised       (PermissionError)  who asks is not known, or no longer
+├── Unauthorised       who asks is not known, or no longer
 ├── UploadConflict     (RuntimeError)  an upload has another writer, or another length than its sender thinks
 └── WrongSchema        (RuntimeError)  the database was written by another version of this program
 
@@ -90,7 +90,7 @@ class NotFound(UnifiedNNError, LookupError):
     """The store does not know a thing of this name. List the known ones with `unifiednn runs`."""
 
 
-class Forbidden(UnifiedNNError, PermissionError):
+class Forbidden(UnifiedNNError):
     """The role of who asks does not allow it. What belongs to somebody else is not forbidden but `NotFound`."""
 
 
@@ -110,7 +110,7 @@ class SeparationFailed(UnifiedNNError, RuntimeError):
     """A separated model could not be written, or what was read back differs from what was trained."""
 
 
-class Unauthorised(UnifiedNNError, PermissionError):
+class Unauthorised(UnifiedNNError):
     """Who asks is not known: not signed in, or with a token that expired or was revoked."""
 
 

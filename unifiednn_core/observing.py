@@ -36,6 +36,10 @@ class Observing(Control):
         paths = {part.name: part.model_path for part in self._store.runs.get(run_id)[1]}
         return present.document(self._view(run_id, last_slices=None), paths)
 
+    def spec_document(self, run_id: str) -> dict[str, object]:
+        """The spec of a run, with files named by content."""
+        return self._store.runs.get(run_id)[0].spec
+
     def graph_dot(self, run_id: str) -> str:
         """The hybrid graph as DOT text; empty until the worker has merged the networks."""
         return self._store.runs.get(run_id)[0].graph

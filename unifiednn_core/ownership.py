@@ -7,6 +7,15 @@ from unifiednn_core.errors import BadInput
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.store.library import Library
 
+SUBJECT = "sub:"
+"""Before the subject that an identity provider gives to a person of whom it tells no e-mail address."""
+
+
+def person_id(name: str) -> str:
+    """What a person is known by: an e-mail address in lower case, or `sub:` and the subject as it is."""
+    plain = name.strip()
+    return plain if plain.startswith(SUBJECT) else plain.lower()
+
 
 @dataclass(frozen=True, slots=True)
 class RunOwners:
@@ -34,7 +43,7 @@ def owners_in(spec: RunSpec, library: Library, submitter: str) -> dict[str, str]
     for part in spec.submodels:
         known = library.names_by_owner(part.model.removeprefix("sha256:"))
         if part.owner is not None:
-            owners[part.name] = part.owner
+            owners[part.name] = person_id(part.owner)
         elif submitter in known or not known:
             owners[part.name] = submitter
         elif len(known) == 1:
@@ -55,10 +64,13 @@ def without_owners(spec: RunSpec) -> RunSpec:
     return spec.model_copy(update={"submodels": parts})
 
 
-def filename_for(names_by_owner: Mapping[str, str], people: frozenset[str], sha256: str) -> str:
-    """What a file is called in a run of these people: by a neutral name where theirs for it differ, or is nobody's."""
-    names = {name for owner, name in names_by_owner.items() if owner in people}
-    if len(names) == 1:
-        return next(iter(names))
+def filename_for(names_by_owner: Mapping[str, str], owner: str, submitter: str, sha256: str) -> str:
+    """What a file is called beside a trained model of `owner`: as he calls it, else as the submitter does.
+
+    Where it is only somebody else's, it has a neutral name.
+    """
+    name = names_by_owner.get(owner, names_by_owner.get(submitter))
+    if name is not None:
+        return name
     suffixes = {name.rpartition(".")[2] for name in names_by_owner.values()}
     return f"{sha256[:12]}.{next(iter(suffixes))}" if len(suffixes) == 1 else sha256[:12]

@@ -168,10 +168,9 @@ class Uploads:
         free = shutil.disk_usage(self.folder).free - SPARE_BYTES - (reserved - there)
         room = min(quota_bytes() - reserved, free)
         if size_bytes > room:
-            message = (
-                f"There is room for {max(0, room) // 1024**2:,} MiB, and this has {size_bytes / 1024**2:,.1f} MiB."
-            )
-            raise _wrong(name, message, f"Wait until other uploads are done, or raise {QUOTA_VARIABLE}.")
+            # How much room there is would tell what others are sending.
+            message = f"There is no room now for the {size_bytes / 1024**2:,.1f} MiB of this file."
+            raise _wrong(name, message, f"Try again later, or have {QUOTA_VARIABLE} raised.")
 
     def _announced(self, upload_id: str) -> int:
         try:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence, Set
 
 import streamlit as st
 
-from pages._ui import dialogs, frame, markup, wording
+from pages._ui import dialogs, frame, markup, signed_in, wording
 from unifiednn_core.comparison_views import Mode
 from unifiednn_core.errors import BadInput, UnifiedNNError
 from unifiednn_core.lifecycle import Event
@@ -83,6 +83,8 @@ def attempt(call: Callable[[], object]) -> None:
 
 def demo_button(key: str, *, primary: bool, baselines: Sequence[Mode] = ()) -> None:
     """Button that prepares the samples, submits the demo, with baselines after it, and goes to its run."""
+    if not signed_in.may("submit"):
+        return
     if st.button(
         "Try the demo with its baselines" if baselines else "Try the demo",
         key=key,

@@ -1,13 +1,11 @@
 """The frame of every screen. A page begins with one `page` call and needs nothing of app.py."""
 
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from pages._ui import live_chart, markup, screens, signed_in, wording
-from unifiednn_core.errors import Forbidden
 
 if TYPE_CHECKING:
     from unifiednn_core.service import Service
@@ -32,8 +30,7 @@ def page(title: str) -> None:
     st.html(PARTS)
     signed_in.require(title)
     if not service().supervisor_alive:
-        with suppress(Forbidden):
-            service().start_supervisor()
+        service().start_supervisor()
     if not service().supervisor_alive:
         st.html(markup.notice("red", "error", "No run can start", wording.NO_SUPERVISOR))
 

@@ -25,6 +25,7 @@ __all__ = [
     "bar",
     "bold",
     "brief",
+    "door",
     "empty",
     "faint",
     "findings",
@@ -130,6 +131,11 @@ def shape(sides: Iterable[int | None]) -> str:
 def empty(heading: str, text: str) -> str:
     """What an empty screen says above its buttons."""
     return f'<div class="u-empty"><h2>{escape(heading)}</h2><p>{escape(text)}</p></div>'
+
+
+def door(heading: str, text: str) -> str:
+    """What stands above the one button of a page that lets nobody further."""
+    return f'<div class="u-empty u-door"><h2>{escape(heading)}</h2><p>{escape(text)}</p></div>'
 
 
 def brief(state: State, way: str, submodels: int, figure: str, moment: str) -> str:

@@ -4,7 +4,7 @@ import json
 
 import streamlit as st
 
-from pages._ui import downloads, frame, markup, predictions, submodels, wording
+from pages._ui import downloads, frame, markup, predictions, signed_in, submodels, wording
 from unifiednn_core.views import RunView
 
 TABS = ("Events", "Values", "Memory", "Graph", "Spec and command")
@@ -56,7 +56,12 @@ def _events(view: RunView) -> None:
 
 def _spec(view: RunView) -> None:
     text = json.dumps(view.spec, indent=2)
+    if signed_in.may("spec_document"):
+        _links(view)
+    st.code(text, language="json", height=420)
+
+
+def _links(view: RunView) -> None:
     with st.container(horizontal=True):
         downloads.link("Download spec", downloads.address("specs", f"{view.run_id}.json"))
         downloads.link("Download results as JSON", downloads.address("runs", f"{view.run_id}.json"))
-    st.code(text, language="json", height=420)

@@ -1,6 +1,7 @@
 """Who uses the dashboard: the one at the machine, or somebody who signed in. All that a page asks goes through here."""
 
 import gc
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 import streamlit as st
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from unifiednn_core.service import Service
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address)."
-PLEASE_SIGN_IN = "This dashboard trains networks of several people. You see what your role here shows you."
+OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address, UNIFIEDNN_HOSTS)."
+SECRET_LENGTH = 32
+SECRET_REMEDY = f"Give {SECRET_LENGTH} random ones or more: python -c 'import secrets; print(secrets.token_hex())'"
+PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see and steer yours."
 
 
 @st.cache_resource(show_spinner=False)
@@ -47,19 +50,26 @@ def login_configured() -> bool:
 def settings() -> "Settings":
     """How people are known: sections `[auth]` and `[access]` of Streamlit's secrets; raises `BadInput`."""
     from unifiednn_core.access.people import HOUR_S, Settings
-    from unifiednn_core.access.roles import Role
+    from unifiednn_core.access.roles import Role, person_id
 
     access = _section("access")
     hours = access.get("sign_in_hours", 12)
     if not isinstance(hours, int | float) or hours <= 0:
         message, remedy = f"'{hours}' is no time.", "Give hours, such as 12."
         raise BadInput.of("Sign-in", field="access.sign_in_hours", message=message, remedy=remedy)
+    if login_configured() and find_spec("authlib") is None:
+        message, remedy = "Authlib, which signs people in, is not installed.", "pip install -e '.[login]'"
+        raise BadInput.of("Sign-in", field="auth", message=message, remedy=remedy)
+    secret = str(_section("auth").get("cookie_secret", ""))
+    if 0 < len(secret) < SECRET_LENGTH:
+        message, remedy = f"It has {len(secret)} characters, and sign-ins can be forged.", SECRET_REMEDY
+        raise BadInput.of("Sign-in", field="auth.cookie_secret", message=message, remedy=remedy)
     return Settings(
         login=login_configured(),
         reachable=_reachable(),
         role_claim=str(access.get("role_claim", "groups")),
         roles={value: Role.of(str(role), f"access.roles.{value}") for value, role in access.get("roles", {}).items()},
-        admins=frozenset(str(person).strip().lower() for person in access.get("admins", ())),
+        admins=frozenset(person_id(str(person)) for person in access.get("admins", ())),
         sign_in_s=hours * HOUR_S,
     )
 
@@ -77,9 +87,12 @@ def admit(request: "Request") -> "Service":
 
 
 def service() -> "Service":
-    """The service for whoever looks at this page; raises `Unauthorised` and `Forbidden`."""
+    """The service for whoever looks at this page. Who lost access while it was open sees `require` say so."""
     doors = gate()
-    scoped = doors.acting_as(doors.actor_of(_claims())) if doors.settings.login else doors.local()
+    try:
+        scoped = doors.acting_as(doors.actor_of(_claims())) if doors.settings.login else doors.local()
+    except (Unauthorised, Forbidden):
+        st.rerun()
     return cast("Service", scoped)
 
 
@@ -92,10 +105,9 @@ def actor() -> "Actor | None":
     """Who is signed in; None where nobody is, or somebody without a role, or nobody has to be."""
     if not login_configured():
         return None
-    doors = gate()
     try:
-        return doors.actor_of(_claims())
-    except (Unauthorised, Forbidden):
+        return gate().actor_of(_claims())
+    except (BadInput, Unauthorised, Forbidden):  # `require` says which
         return None
 
 
@@ -105,9 +117,11 @@ def require(title: str) -> None:
         if _reachable():
             _stop("Sign-in is not configured", "Others can reach this server, and nobody has to sign in.", OPEN_REMEDY)
         return
-    doors = gate()
     try:
-        person = doors.actor_of(_claims())
+        person = gate().actor_of(_claims())
+    except BadInput as error:
+        [wrong] = error.findings
+        _stop("Sign-in is not configured", f"{wrong.field}: {wrong.message}", wrong.remedy)
     except Unauthorised as error:
         _sign_in(str(error) if _claims().get("is_logged_in") else "")
     except Forbidden as error:
@@ -118,6 +132,14 @@ def require(title: str) -> None:
             _stop(
                 "Not for your role", f"You are a {person.role} here; this page is for others.", "Ask an admin for it."
             )
+
+
+def may(action: str) -> bool:
+    """Whether the role of whoever looks at this page allows an action: what it does not allow is not drawn."""
+    from unifiednn_core.access.permissions import RULES
+
+    person = actor()
+    return person is None or person.role.rank >= RULES[action].least.rank
 
 
 def may_see(person: "Actor", title: str) -> bool:
@@ -141,7 +163,10 @@ def _section(name: str) -> dict[str, Any]:
 
 
 def _reachable() -> bool:
-    return st.get_option("server.address") not in LOOPBACK
+    """Whether others can: the server listens to them, or answers to a name that a proxy in front of it has."""
+    from unifiednn_core.web.guard import LOCAL_HOSTS, hosts
+
+    return st.get_option("server.address") not in LOOPBACK or not set(hosts()) <= set(LOCAL_HOSTS)
 
 
 def _sidebar(person: "Actor") -> None:
@@ -152,7 +177,7 @@ def _sidebar(person: "Actor") -> None:
 
 
 def _sign_in(why: str) -> None:
-    st.html(markup.empty("Sign in", why or PLEASE_SIGN_IN))
+    st.html(markup.door("UnifiedNN", why or PLEASE_SIGN_IN))
     with st.container(horizontal=True, horizontal_alignment="center"):
         if st.button("Sign in", key="sign-in", type="primary", icon=":material/login:"):
             st.login()
@@ -160,7 +185,7 @@ def _sign_in(why: str) -> None:
 
 
 def _no_role(why: str) -> None:
-    st.html(markup.empty("No role yet", why))
+    st.html(markup.door("No role yet", why))
     with st.container(horizontal=True, horizontal_alignment="center"):
         if st.button("Sign out", key="sign-out", icon=":material/logout:"):
             st.logout()

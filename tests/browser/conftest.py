@@ -36,6 +36,8 @@ class Server:
     home: Home
     port: int
     process: subprocess.Popen[bytes] | None = None
+    options: tuple[str, ...] = ()
+    """Further ones of Streamlit's."""
 
     @property
     def url(self) -> str:
@@ -43,7 +45,7 @@ class Server:
 
     def start(self) -> None:
         environment = dict(os.environ, UNIFIEDNN_HOME=str(self.home.root))
-        command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(self.port)]
+        command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(self.port), *self.options]
         with (self.home.root / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         deadline = time.monotonic() + 60

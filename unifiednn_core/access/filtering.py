@@ -19,6 +19,8 @@ TURN = "It is the turn of {name}."
 ROOM = "room on the device"
 STOPPED_WORKER = "The process that trained it ended; its last checkpoint is kept."
 WITHHELD = "withheld"
+ENDED_AS_A_WHOLE = "The run that it is in could not go on."
+ASK_AN_OPERATOR = "Ask an operator: others have a part in this run."
 # Orders to a run and what became of it go by the whole of it; those of a sub-model go by that one.
 _TELLING_EVENTS = frozenset({"state", "checkpoint", "separated", "warning", "error", "refused", "command", "applied",
                              "recovery"})  # fmt: skip
@@ -46,8 +48,9 @@ _TOTALS: dict[str, Any] = {
 def share_of(view: RunView, names: frozenset[str], visible_files: frozenset[str]) -> RunView:
     """The view of somebody whose sub-models are `names`; files that are not among `visible_files` are not named."""
     others = frozenset(part.name for part in view.submodels) - names
+    telling = _telling(view, others)
     own = [part for part in view.submodels if part.name in names]
-    parts = tuple(replace(part, arrival=place, number=place, peak_memory_bytes=None) for place, part in enumerate(own))
+    parts = tuple(_own_part(part, place, telling) for place, part in enumerate(own))
     ended = all(part.state in ENDED for part in parts)
     ended_at_s = max((part.ended_at_s for part in parts if part.ended_at_s is not None), default=None)
     holder = next((part.name for part in parts if part.holds_device), None)
@@ -67,7 +70,7 @@ def share_of(view: RunView, names: frozenset[str], visible_files: frozenset[str]
         strata=_own_strata(view.strata, names),
         marks=tuple(mark for mark in view.marks if _own_mark(mark, names)),
         schedule=tuple(_own_turn(turn) for turn in view.schedule if turn.submodel in names),
-        events=tuple(_own_events(view.events, names, others)),
+        events=tuple(_own_events(view.events, names, telling)),
         spec=_own_spec(view.spec, names, visible_files),
     )
 
@@ -159,10 +162,23 @@ def _own_turn(turn: Slice) -> Slice:
     return replace(turn, reason=TURN.format(name=turn.submodel))
 
 
-def _own_events(events: Iterable[EventView], names: frozenset[str], others: frozenset[str]) -> Iterable[EventView]:
-    named = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in others) or r"(?!)")
+def _telling(view: RunView, others: frozenset[str]) -> re.Pattern[str]:
+    """What no sentence may hold: names of others, and why the run as a whole failed, which may name their files."""
+    named = [rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in others]
+    return re.compile("|".join([*named, *([re.escape(view.cause)] if view.cause else [])]) or r"(?!)")
+
+
+def _own_part(part: SubModelView, place: int, telling: re.Pattern[str]) -> SubModelView:
+    """A sub-model of one's own, counted among one's own; its memory is measured of the whole process."""
+    shown = replace(part, arrival=place, number=place, peak_memory_bytes=None)
+    if telling.search(f"{part.cause} {part.remedy}"):
+        return replace(shown, cause=ENDED_AS_A_WHOLE, remedy=ASK_AN_OPERATOR)
+    return shown
+
+
+def _own_events(events: Iterable[EventView], names: frozenset[str], telling: re.Pattern[str]) -> Iterable[EventView]:
     for event in events:
-        if event.submodel in names and event.kind in _TELLING_EVENTS and not named.search(event.message):
+        if event.submodel in names and event.kind in _TELLING_EVENTS and not telling.search(event.message):
             yield event
 
 

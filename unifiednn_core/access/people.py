@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unifiednn_core.access.roles import NO_ROLE, Actor, Role
+from unifiednn_core.access.roles import NO_ROLE, SUBJECT, Actor, Role, person_id
 from unifiednn_core.errors import Forbidden, Unauthorised
 from unifiednn_core.store.people import People
 
@@ -23,7 +23,7 @@ class Settings:
     roles: Mapping[str, Role] = field(default_factory=dict)
     """Role by value of that claim."""
     admins: frozenset[str] = frozenset()
-    """E-mail addresses, in lower case, of those who are admins whatever else is said: the first one needs to be."""
+    """Ids (see `person_id`) of those who are admins whatever else is said: the first one needs to be."""
     sign_in_s: float = 12 * HOUR_S
     """For how long a sign-in counts."""
 
@@ -47,12 +47,16 @@ def actor_of(claims: Claims, settings: Settings, people: People, now_s: float) -
 
 def _id_of(claims: Claims) -> str:
     email = claims.get("email")
-    if isinstance(email, str) and email.strip() and claims.get("email_verified") is not False:
-        return email.strip().lower()
+    if isinstance(email, str) and _is_address(person_id(email)) and claims.get("email_verified") is not False:
+        return person_id(email)
     subject = claims.get("sub")
     if not isinstance(subject, str) or not subject:
         raise Unauthorised("The identity provider names nobody. It has to send an e-mail address or a subject.")
-    return f"sub:{subject}"
+    return f"{SUBJECT}{subject}"
+
+
+def _is_address(text: str) -> bool:
+    return "@" in text and not text.startswith(SUBJECT)
 
 
 def _role_of(person: str, claims: Claims, settings: Settings, people: People) -> Role | None:

@@ -42,7 +42,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "architectures": _looking(Role.VIEWER),
         "architecture_defaults": _looking(Role.VIEWER),
         "supervisor_alive": _looking(Role.VIEWER),
-        "start_supervisor": _looking(Role.SUBMITTER),
+        "start_supervisor": _looking(Role.VIEWER),
         # Looking at runs.
         "runs": _looking(Role.VIEWER, Own.SHARE),
         "observe": _looking(Role.VIEWER, Own.SHARE),
@@ -90,6 +90,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "checkpoint": Rule(Role.SUBMITTER, Own.PART),
         "download_checkpoint": Rule(Role.SUBMITTER, Own.PART),
         "document": Rule(Role.SUBMITTER, Own.SHARE),
+        "spec_document": Rule(Role.SUBMITTER, Own.SHARE),
         "comparison_document": Rule(Role.SUBMITTER, Own.RUN),
         "report": Rule(Role.SUBMITTER, Own.RUN),
         # People.

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from unifiednn_core.errors import BadInput
+from unifiednn_core.ownership import SUBJECT, person_id
+
+__all__ = ["LOCAL_OPERATOR", "NO_ROLE", "SUBJECT", "Actor", "Role", "person_id"]
 
 
 class Role(StrEnum):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from unifiednn_core.access.roles import NO_ROLE, Actor, Role
+from unifiednn_core.access.roles import NO_ROLE, Actor, Role, person_id
 from unifiednn_core.access.scoped_orders import ScopedOrders
 from unifiednn_core.access.tokens import Tokens, TokenView
 from unifiednn_core.errors import BadInput, NotFound
@@ -53,17 +53,20 @@ class ScopedService(ScopedOrders):
             )
 
     def give_role(self, person: str, role: str) -> None:
-        """Give a role, or "none", to a person known by e-mail address; raises `BadInput`."""
+        """Give a role, or "none", to a person known by e-mail address; raises `BadInput`, also for oneself."""
         with self._may("give_role", about=f"{person} {role}"):
             if not person.strip():
                 message, remedy = "Nobody is named.", "Give an e-mail address."
                 raise BadInput.of("Person", field="person", message=message, remedy=remedy)
-            self._people.give_role(person.strip().lower(), role if role == NO_ROLE else Role.of(role).value, self._who)
+            given = role if role == NO_ROLE else Role.of(role).value
+            self._require_another(person)
+            self._people.give_role(person_id(person), given, self._who)
 
     def forget_person(self, person: str) -> None:
         """Take a given role back, so that the identity provider's word counts again; raises `NotFound`."""
         with self._may("forget_person", about=person):
-            if not self._people.forget(person.strip().lower()):
+            self._require_another(person)
+            if not self._people.forget(person_id(person)):
                 raise NotFound(f"No role was given to '{person}'. List the given ones with: unifiednn people list")
 
     def tokens(self) -> tuple[TokenView, ...]:
@@ -95,6 +98,12 @@ class ScopedService(ScopedOrders):
                 )
                 for row in self._people.ledger(last)
             )
+
+    def _require_another(self, person: str) -> None:
+        """Nobody changes his own role, so that the last admin stays one."""
+        if person_id(person) == self.actor.id:
+            remedy = "Ask another admin, or give it in the server's terminal: unifiednn people give"
+            raise BadInput.of("Person", field="person", message="This is your own role.", remedy=remedy)
 
     @property
     def _who(self) -> str:

@@ -32,6 +32,11 @@ class ScopedRuns(Guard):
                 return service.document(run_id)
             return present.document(self._seen(service.observe(run_id), service.owners_of(run_id)), {})
 
+    def spec_document(self, run_id: str) -> dict[str, object]:
+        """The spec of a run, with this person's files named by content."""
+        with self._may("spec_document", run_id) as service:
+            return self._seen(service.observe(run_id), service.owners_of(run_id)).spec
+
     def graph_dot(self, run_id: str) -> str:
         """The hybrid graph as DOT text; empty until the worker has merged the networks."""
         with self._may("graph_dot", run_id) as service:

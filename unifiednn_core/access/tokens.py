@@ -5,7 +5,7 @@ import hmac
 import secrets
 from dataclasses import dataclass
 
-from unifiednn_core.access.roles import NO_ROLE, Actor, Role
+from unifiednn_core.access.roles import NO_ROLE, Actor, Role, person_id
 from unifiednn_core.clock import Clock
 from unifiednn_core.errors import BadInput, NotFound, Unauthorised
 from unifiednn_core.store.people import People
@@ -53,7 +53,7 @@ class Tokens:
         self._people.add_token(
             TokenRow(
                 id=token_id,
-                person=person.strip().lower(),
+                person=person_id(person),
                 role=role.value,
                 secret_sha256=_sha256(secret),
                 created_at_s=now_s,

@@ -180,7 +180,7 @@ class Ledger:
     def _spec_of(self, name: str) -> Mapping[str, Any]:
         """What is written as `spec.json` beside a model: its part of the spec, files under their own names again."""
         run, _ = self._store.runs.get(self._run_id)
-        spec, filenames = RunSpec.model_validate(run.spec), run.environment.get("files", {})
+        spec, filenames = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(name, {})
         document = spec.model_dump(mode="json", exclude_none=True)
         [submodel] = [part for part in document.pop("submodels") if part["name"] == name]
         for holder, key in ((submodel, "model"), (submodel, "train_data"), (submodel, "test_data"),

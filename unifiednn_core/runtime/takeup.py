@@ -59,7 +59,7 @@ class TakeUp:
         part = next(part for part in spec.submodels if part.name == row.name)
         try:
             tell = partial(self.store.runs.warn, self.run_id, row.name)
-            read = self.bench.read(spec, part, run.environment.get("files", {}), tell)
+            read = self.bench.read(spec, part, run.environment.get("files", {}).get(row.name, {}), tell)
         except OperationalError:
             raise
         except Exception as error:

@@ -63,8 +63,7 @@ async def _results(request: Request, service: Service) -> Response:
 
 async def _spec(request: Request, service: Service) -> Response:
     run = request.path_params["run"]
-    view = await run_in_threadpool(service.observe, run)
-    return _document(json.dumps(view.spec, indent=2), f"{run}-spec.json")
+    return _document(json.dumps(await run_in_threadpool(service.spec_document, run), indent=2), f"{run}-spec.json")
 
 
 async def _comparison(request: Request, service: Service) -> Response:

@@ -115,13 +115,18 @@ async def _arriving(request: Request) -> AsyncIterator[bytes]:
 
 
 def _require_same_site(request: Request) -> None:
-    """Refuse what a page of another site caused: a browser says so, in one of two headers."""
+    """Refuse what a page of another site caused: a browser says so, in one of two headers.
+
+    Whoever is known by a cookie has to send one of them; what acts by a token, or at the machine itself, need not.
+    """
     site = request.headers.get("Sec-Fetch-Site")
     origin = request.headers.get("Origin")
     if site is not None:
         same = site in ("same-origin", "none")
+    elif origin is not None:
+        same = urlsplit(origin).netloc == request.headers.get("Host")
     else:
-        same = origin is None or urlsplit(origin).netloc == request.headers.get("Host")
+        same = not request.cookies or "Authorization" in request.headers
     if not same:
         raise Forbidden("This request comes from a page of another site. Open the dashboard itself and try there.")
 

@@ -8,6 +8,7 @@ from tests.unit.access.kit import ALICE, BOB, HERS, NAMES, SHARED, World, sha
 from unifiednn_core.access.filtering import WITHHELD, graph_of, own_run, share_of
 from unifiednn_core.lifecycle import State
 from unifiednn_core.memory_views import Layer, Mark, Prediction, Strata, SubModelPrediction
+from unifiednn_core.ownership import filename_for
 from unifiednn_core.views import CommandView, EventView, RunView, Series, Slice
 
 MINE, OTHERS = frozenset({"resnet"}), ("lenet", "transformer")
@@ -132,6 +133,24 @@ def test_how_others_end_does_not_show(mine: State, run_state: State, shown: Stat
     assert "lenet" not in f"{seen.cause}"
 
 
+def test_why_a_run_failed_as_a_whole_is_not_told_by_the_part_that_failed_with_it() -> None:
+    view, cause = full_view(), "his-secrets.npz holds no tensors."
+    failed = tuple(replace(part, state=State.FAILED, cause=cause, remedy="Look at it.") for part in view.submodels)
+    event = EventView(at_s=1.0, submodel="resnet", kind="state", message=f"resnet is failed. {cause}")
+    seen = share_of(replace(view, state=State.FAILED, cause=cause, submodels=failed, events=(event,)), MINE, MY_FILES)
+    assert "his-secrets" not in repr(seen) and "Ask an operator" in f"{seen.submodels[0].remedy}"
+    own = replace(view.submodels[0], name="resnet", state=State.FAILED, cause="Its loss is infinite.", remedy="Retry.")
+    seen = share_of(replace(view, submodels=(own,)), MINE, MY_FILES)
+    assert (seen.submodels[0].cause, seen.submodels[0].remedy) == (own.cause, own.remedy)
+
+
+def test_a_file_is_called_beside_a_model_as_its_owner_calls_it() -> None:
+    names = {"alice": "hers.npz", "bob": "his.npz"}
+    assert [filename_for(names, who, "otto", sha("d")) for who in ("alice", "bob")] == ["hers.npz", "his.npz"]
+    assert filename_for(names, "carol", "otto", sha("d")) == f"{sha('d')[:12]}.npz"
+    assert filename_for(names | {"otto": "everybodys.npz"}, "carol", "otto", sha("d")) == "everybodys.npz"
+
+
 def test_of_ones_own_run_only_other_runs_are_withheld() -> None:
     view = full_view()
     strata = replace(view.strata, layers=(*view.strata.layers, Layer("others", None, (7.0, 7.0))))
@@ -183,7 +202,7 @@ def test_everything_that_the_service_tells_of_a_shared_run_is_filtered(here: Wor
         service = here.of(actor)
         told = [
             service.runs(), service.observe(SHARED), service.document(SHARED), service.graph_dot(SHARED),
-            service.comparable(SHARED), service.files(), service.trained(),
+            service.comparable(SHARED), service.files(), service.trained(), service.spec_document(SHARED),
         ]  # fmt: skip
         for thing in map(repr, told):
             assert own in thing and other not in thing and sha(f"{other}-model") not in thing

@@ -117,6 +117,25 @@ def test_a_sign_in_ends(signed: World, clock: SimulatedClock) -> None:
         signed.gate.actor_of(mine)
 
 
+def test_a_person_without_an_address_is_known_by_the_subject_as_it_is_written(
+    signed: World, clock: SimulatedClock
+) -> None:
+    admin = signed.of(ADMIN)
+    admin.give_role("sub:AbC", "viewer")
+    assert signed.gate.actor_of(claims(clock, email=None, sub="AbC")).role is Role.VIEWER
+    assert signed.gate.admit(bearer(admin.create_token("sub:AbC", "operator", 1)), {}).actor.role is Role.VIEWER
+    for address in ("sub:AbC", "sub:alice@example.org", "AbC"):  # no address, whatever it says
+        assert signed.gate.actor_of(claims(clock, email=address, sub="other")).id == "sub:other"
+
+
+def test_nobody_changes_his_own_role_so_that_an_admin_is_left(signed: World) -> None:
+    admin = signed.of(ADMIN)
+    for call in (lambda: admin.give_role(ADMIN.id.upper(), "none"), lambda: admin.forget_person(f" {ADMIN.id}")):
+        with pytest.raises(BadInput, match="your own role"):
+            call()
+    signed.of(LOCAL_OPERATOR).give_role(ADMIN.id, "none")  # the machine's owner can, and can give it back
+
+
 def test_nobody_acts_as_the_machines_owner_where_others_can_reach_it(here: World) -> None:
     assert here.gate.admit({}, {}).actor == LOCAL_OPERATOR
     open_to_all = Gate(here.service, Settings(reachable=True))

@@ -1,13 +1,16 @@
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
-from tests.unit.access.kit import ALICE, EVERYBODY, HERS, HIS, NOWHERE, OPERATOR, SHARED, VIEWER, World, sha
+from tests.unit.access.kit import ADMIN, ALICE, EVERYBODY, HERS, HIS, NOWHERE, OPERATOR, SHARED, VIEWER, World, sha
+from unifiednn_core.access.guard import Guard
 from unifiednn_core.access.permissions import RULES, Own, require_role
 from unifiednn_core.access.roles import Role
 from unifiednn_core.access.scoped import ScopedService
@@ -29,6 +32,7 @@ ON_RUNS: dict[str, Callable[[ScopedService, str, str], Any]] = {
     "comparison_document": lambda s, run, name: s.comparison_document(run),
     "report": lambda s, run, name: s.report(run),
     "document": lambda s, run, name: s.document(run),
+    "spec_document": lambda s, run, name: s.spec_document(run),
     "start_baseline": lambda s, run, name: s.start_baseline(run, "concurrent"),
     "add_submodel": lambda s, run, name: s.add_submodel(run, PART),
     "reorder": lambda s, run, name: s.reorder(run, [name]),
@@ -71,6 +75,27 @@ def test_every_method_of_the_service_has_a_rule_and_is_wrapped() -> None:
         inner, outer = inspect.getattr_static(Service, name), inspect.getattr_static(ScopedService, name)
         if not isinstance(inner, property):
             assert list(inspect.signature(inner).parameters) == list(inspect.signature(outer).parameters), name
+
+
+class Asked(Exception):
+    """A method asked for its rule."""
+
+
+def test_every_method_asks_for_its_own_rule_before_anything_else(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def may(guard: Guard, action: str, *about: object, **more: object) -> Iterator[Service]:
+        raise Asked(action)
+        yield guard._service
+
+    monkeypatch.setattr(Guard, "_may", may)
+    service = here.of(EVERYBODY[-1])
+    for name in RULES:
+        with pytest.raises(Asked, match=f"^{name}$"):
+            method = getattr(service, name)
+            needed = [p for p in inspect.signature(method).parameters.values() if p.default is p.empty]
+            called = method(*(1.0 if p.name == "days" else MagicMock() for p in needed))
+            if inspect.iscoroutine(called):
+                asyncio.run(called)
 
 
 def test_the_table_of_actions_on_runs_is_whole() -> None:
@@ -133,6 +158,9 @@ def test_what_is_ones_own_can_be_asked_for(here: World, action: str) -> None:
         assert "terminal" in str(error), "who signs in has no folders on the server"
     else:
         assert error is None, repr(error)
+    lines = [(line.person, line.subject) for line in here.of(ADMIN).ledger() if line.action == action]
+    assert bool(lines) == RULES[action].told, "what changes anything and what is downloaded is in the ledger"
+    assert all(person == ALICE.id and subject.startswith(HERS) for person, subject in lines)
 
 
 @pytest.mark.parametrize("action", sorted(set(ON_RUNS) - {"download", "download_checkpoint"}))

@@ -144,11 +144,11 @@ def test_one_more_submodel_is_there_from_the_acknowledgement_on(running: Store) 
         run_id="r", name="c", arrival=0, state="queued", priority=0, model_format="pt2", parameters=1, epochs=1,
         steps_total=5,
     )  # fmt: skip
-    arguments = {"submodel": {"name": "c", "hyperparameters": {}}, "files": {"sha256:1": "c.pt2"}}
+    arguments = {"submodel": {"name": "c", "hyperparameters": {}}, "files": {"c": {"sha256:1": "c.pt2"}}}
     running.commands.issue("r", None, Verb.ADD, arguments, row=row)
     run, rows = running.runs.get("r")
     assert [(row.name, row.arrival) for row in rows] == [("a", 0), ("b", 1), ("c", 2)]
-    assert run.environment["files"] == {"sha256:1": "c.pt2"}
+    assert run.environment["files"] == {"c": {"sha256:1": "c.pt2"}}
     assert not running.runs.conclude("r")
     assert command_text(running.commands.open("r")[0]) == "add c"
 

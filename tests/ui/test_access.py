@@ -1,0 +1,97 @@
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from pages._ui import signed_in
+from tests.unit.access.kit import ADMIN, ALICE, LOCAL_OPERATOR, OPERATOR, SHARED, VIEWER, world
+from unifiednn_core.access.people import Settings
+from unifiednn_core.access.roles import Role
+from unifiednn_core.clock import RealClock
+from unifiednn_core.home import Home
+from unifiednn_core.service import Service
+
+APP = Path(__file__).parents[2] / "app.py"
+AUTH = {"cookie_secret": "0" * 64, "redirect_uri": "http://127.0.0.1:8501/oauth2callback"}
+
+
+@pytest.fixture(autouse=True)
+def opened(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The one service of the process, over a home of its own and without a supervisor."""
+    service = Service.open(home)
+    monkeypatch.setattr(signed_in, "opened", lambda: service)
+    yield
+    service.close()
+
+
+def page_with(monkeypatch: pytest.MonkeyPatch, **sections: dict[str, object]) -> str:
+    """What the first page says under these settings."""
+    monkeypatch.setattr(signed_in, "_section", lambda name: sections.get(name, {}))
+    app = AppTest.from_file(APP, default_timeout=60).run()
+    assert not app.exception, [error.value for error in app.exception]
+    return " ".join(element.proto.body for element in app.main if element.type == "html")
+
+
+def test_without_sign_in_a_server_that_others_can_reach_shows_nothing(service, monkeypatch) -> None:
+    assert "on the device," in page_with(monkeypatch)
+    monkeypatch.setenv("UNIFIEDNN_HOSTS", "unifiednn.example.org")
+    said = page_with(monkeypatch)
+    assert "Sign-in is not configured" in said and "on the device," not in said
+
+
+@pytest.mark.parametrize(
+    ("sections", "field"),
+    [
+        ({"auth": AUTH | {"cookie_secret": "changeme"}}, "auth.cookie_secret"),
+        ({"auth": AUTH, "access": {"sign_in_hours": "a day"}}, "access.sign_in_hours"),
+        ({"auth": AUTH, "access": {"roles": {"staff": "king"}}}, "access.roles.staff"),
+    ],
+)
+def test_wrong_settings_are_told_and_let_nobody_in(service, monkeypatch, sections, field) -> None:
+    said = page_with(monkeypatch, **sections)
+    assert field in said and "on the device," not in said
+
+
+def test_sign_in_without_what_it_needs_lets_nobody_in(service, monkeypatch) -> None:
+    monkeypatch.setattr(signed_in, "find_spec", lambda name: None)
+    said = page_with(monkeypatch, auth=AUTH)
+    assert "Authlib" in said and "on the device," not in said
+
+
+def test_where_people_sign_in_nobody_sees_anything_before(service, monkeypatch) -> None:
+    said = page_with(monkeypatch, auth=AUTH)
+    assert signed_in.PLEASE_SIGN_IN in said and "on the device," not in said
+
+
+PAGES = {"now": "", "build": "", "run": SHARED, "compare": SHARED, "library": "", "people": ""}
+CLOSED = {Role.VIEWER: {"build", "library", "people"}, Role.SUBMITTER: {"people"}, Role.OPERATOR: {"people"}}
+FORBIDDEN = {("compare", Role.SUBMITTER): "the whole of it is not for one person"}
+
+
+@pytest.mark.parametrize("actor", [VIEWER, ALICE, OPERATOR, ADMIN], ids=lambda actor: actor.role)
+def test_each_role_is_shown_its_pages_and_on_them_what_is_its_own(home, monkeypatch, actor) -> None:
+    here = world(home, RealClock(), Settings(login=True))
+    here.service.start_supervisor = lambda: None  # what it is to start is nowhere
+    here.of(LOCAL_OPERATOR).give_role(actor.id, actor.role)
+    claims = {"is_logged_in": True, "iat": time.time(), "email": actor.id}
+    monkeypatch.setattr(signed_in, "opened", lambda: here.service)
+    monkeypatch.setattr(signed_in, "_section", lambda name: AUTH if name == "auth" else {})
+    monkeypatch.setattr(signed_in, "_claims", lambda: claims)
+    for name, run in PAGES.items():
+        app = AppTest.from_file(APP, default_timeout=60).run()
+        if run:
+            app.query_params["run"] = run
+        app.switch_page(f"pages/{name}.py").run()
+        assert not app.exception, (name, [error.value for error in app.exception])
+        said = " ".join(str(element.proto) for element in app.main if hasattr(element, "proto"))
+        assert ("Not for your role" in said) == (name in CLOSED.get(actor.role, ())), name
+        assert FORBIDDEN.get((name, actor.role), "") in said
+        if actor is ALICE:
+            assert "bravo" not in said and "bob" not in said, name
+        elif run and name == "run":
+            assert "alpha" in said and "bravo" in said
+    ends = {line.action for line in here.of(LOCAL_OPERATOR).ledger() if line.outcome == "forbidden"}
+    assert ends <= ({"comparison"} if actor is ALICE else set()), "no page asks for what it is not given"
+    here.service.close()
