@@ -14,6 +14,7 @@ import torch
 from tests.unit.sandbox import hostile
 from unifiednn_core.errors import BadInput
 from unifiednn_core.intake.exported import Exported
+from unifiednn_core.intake.remedies import SANDBOX_SETTING
 from unifiednn_core.packing.comparing import differences
 from unifiednn_core.packing.request import Example, Source
 from unifiednn_core.packing.source import network_of
@@ -27,7 +28,7 @@ FAST = Limits(memory_bytes=2 * 1024**3, cpu_s=60, wall_s=120.0, result_bytes=64 
 
 @pytest.fixture(autouse=True)
 def _on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(probe.SETTING, "on")
+    monkeypatch.setenv(SANDBOX_SETTING, "on")
     monkeypatch.setattr(sys, "path", list(sys.path))
     if probe.find().reason:
         pytest.skip(probe.find().reason)
@@ -59,7 +60,9 @@ def refusal(path: Path, out: Path, limits: Limits = FAST, **request: Any) -> str
 def places(tmp_path: Path) -> Iterator[tuple[dict[str, object], list[socket.socket]]]:
     """Real things to get at: a canary, a home with a database, servers that listen."""
     home = tmp_path / "home"
-    home.mkdir()
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "id_ed25519").write_text("secret")
+    (tmp_path / "link").symlink_to("/etc/passwd")
     (home / "unifiednn.sqlite3").write_text("secret")
     (tmp_path / "canary").write_text("alive")
     servers = [
@@ -68,17 +71,21 @@ def places(tmp_path: Path) -> Iterator[tuple[dict[str, object], list[socket.sock
             (socket.AF_INET, socket.SOCK_STREAM),
             (socket.AF_INET, socket.SOCK_DGRAM),
             (socket.AF_UNIX, socket.SOCK_STREAM),
+            (socket.AF_UNIX, socket.SOCK_STREAM),
         )
     ]
-    tcp, udp, unix = servers
+    tcp, udp, unix, abstract = servers
     for server in (tcp, udp):
         server.bind(("127.0.0.1", 0))
     unix.bind(str(home / "door"))
+    abstract.bind("\0" + str(tmp_path))
     for server in servers:
         server.setblocking(False)
     tcp.listen()
     unix.listen()
-    found = {"canary": str(tmp_path / "canary"), "home": str(home), "unix": str(home / "door")}
+    abstract.listen()
+    found: dict[str, object] = {"canary": str(tmp_path / "canary"), "home": str(home), "unix": str(home / "door")}
+    found |= {"link": str(tmp_path / "link"), "abstract": "\0" + str(tmp_path)}
     yield {**found, "tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1]}, servers
     for server in servers:
         server.close()
@@ -87,7 +94,7 @@ def places(tmp_path: Path) -> Iterator[tuple[dict[str, object], list[socket.sock
 def test_code_that_tries_everything_gets_nothing_and_still_converts(
     tmp_path: Path, out: Path, places: tuple[dict[str, object], list[socket.socket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aims, (tcp, udp, unix) = places
+    aims, (tcp, udp, unix, abstract) = places
     monkeypatch.setenv("SECRET_TOKEN", "do not tell")
     canary = Path(str(aims["canary"]))
     before = canary.stat()
@@ -100,14 +107,19 @@ def test_code_that_tries_everything_gets_nothing_and_still_converts(
 
     tried = re.search(r"TRIED (\d+) GOT THROUGH (\[.*?\]) ENVIRONMENT (\[.*?\]) OPEN (\d+)", done.log)
     assert tried is not None, done.log
-    assert int(tried[1]) >= 44
+    assert int(tried[1]) >= 70
     assert (tried[2], tried[3]) == ("[]", "[]")
     assert int(tried[4]) <= 6  # its input, its output, what it writes, and the file that is being read
     assert ended == []
     after = canary.stat()
     assert canary.read_text() == "alive"
     assert (before.st_mode, before.st_uid, before.st_mtime_ns) == (after.st_mode, after.st_uid, after.st_mtime_ns)
-    for server, take in ((tcp, tcp.accept), (udp, lambda: udp.recv(9)), (unix, unix.accept)):
+    for server, take in (
+        (tcp, tcp.accept),
+        (udp, lambda: udp.recv(9)),
+        (unix, unix.accept),
+        (abstract, abstract.accept),
+    ):
         with pytest.raises(BlockingIOError):
             take()
         assert server.fileno() >= 0
@@ -129,9 +141,9 @@ def test_a_forged_result_is_looked_at_like_a_strangers_file(tmp_path: Path, out:
 
 
 def test_nothing_is_run_while_the_sandbox_is_off(tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(probe.SETTING)
+    monkeypatch.delenv(SANDBOX_SETTING)
     assert not converter.state().usable
-    assert f"Set {probe.SETTING}=on" in refusal(hostile.good(tmp_path), out)
+    assert f"Set {SANDBOX_SETTING}=on" in refusal(hostile.good(tmp_path), out)
 
 
 def test_nothing_is_run_where_no_walls_can_be_had(tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
