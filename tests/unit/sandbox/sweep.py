@@ -29,7 +29,7 @@ def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getppid()
     page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    walls.put_up(walls.Walls(walls.libraries(), Limits(), parent=parent))
+    walls.put_up(walls.Walls(("/dev/null",), Limits(), parent=parent))
     if sys.argv[2:] == ["int80"]:
         page.write(INT80)
         ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()

@@ -1,4 +1,6 @@
+import io
 import os
+import pickle
 import re
 import signal
 import socket
@@ -18,7 +20,7 @@ from unifiednn_core.intake.remedies import SANDBOX_SETTING
 from unifiednn_core.packing.comparing import differences
 from unifiednn_core.packing.request import Example, Source
 from unifiednn_core.packing.source import network_of
-from unifiednn_core.sandbox import converter, probe
+from unifiednn_core.sandbox import bubblewrap, converter, probe
 from unifiednn_core.sandbox.limits import Limits
 from unifiednn_core.sandbox.request import Conversion, ConversionRequest
 
@@ -46,6 +48,17 @@ def out(tmp_path: Path) -> Path:
 def convert(path: Path, out: Path, limits: Limits = FAST, **request: Any) -> Conversion:
     asked = ConversionRequest.model_validate({"path": path, "example": EXAMPLE, "factory": "build"} | request)
     return converter.convert(asked, out, limits)
+
+
+def without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do as where bubblewrap is not installed."""
+    if bubblewrap.program() is None:
+        pytest.skip("bubblewrap is not installed: there is but one kind of walls")
+    monkeypatch.setattr(bubblewrap, "program", lambda: None)
+    found = probe.find.__wrapped__()
+    if found.reason:
+        pytest.skip(found.reason)
+    monkeypatch.setattr(probe, "find", lambda: found)
 
 
 def refusal(path: Path, out: Path, limits: Limits = FAST, **request: Any) -> str:
@@ -91,9 +104,16 @@ def places(tmp_path: Path) -> Iterator[tuple[dict[str, object], list[socket.sock
         server.close()
 
 
+@pytest.mark.parametrize("isolated", [True, pytest.param(False, marks=pytest.mark.long)], ids=["all", "kernel alone"])
 def test_code_that_tries_everything_gets_nothing_and_still_converts(
-    tmp_path: Path, out: Path, places: tuple[dict[str, object], list[socket.socket]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    out: Path,
+    places: tuple[dict[str, object], list[socket.socket]],
+    monkeypatch: pytest.MonkeyPatch,
+    isolated: bool,
 ) -> None:
+    if not isolated:
+        without_bubblewrap(monkeypatch)
     aims, (tcp, udp, unix, abstract) = places
     monkeypatch.setenv("SECRET_TOKEN", "do not tell")
     canary = Path(str(aims["canary"]))
@@ -156,6 +176,17 @@ def test_nothing_is_run_where_no_walls_can_be_had(tmp_path: Path, out: Path, mon
     assert not (tmp_path / "ran").exists()
 
 
+def test_files_that_are_not_there_and_results_that_are_are_findings(tmp_path: Path, out: Path) -> None:
+    good = hostile.good(tmp_path)
+    assert "There is no file" in refusal(tmp_path / "missing.py", out)
+    assert "There is no file" in refusal(good, out, companion=tmp_path / "missing.py")
+    mine = out / "good.pt2"
+    mine.write_text("mine")
+    with pytest.raises(BadInput, match="exists already"):
+        convert(good, out)
+    assert mine.read_text() == "mine"
+
+
 def _torchscript(folder: Path) -> tuple[Path, dict[str, Any]]:
     path = folder / "scripted.pt"
     network = network_of(Source(path=hostile.good(folder), factory="build"))
@@ -188,6 +219,14 @@ def test_torchscript_and_pickles_convert_to_the_same_bits(
     ("code", "says"),
     [
         ("while True: pass", "processor time"),
+        ("import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass", "processor time"),
+        ("import os, time\nos.close(1)\nos.close(2)\ntime.sleep(3600)", "ran for more than"),
+        ("import signal, threading\nsignal.pthread_kill(threading.get_ident(), signal.SIGSTOP)", "ran for more than"),
+        ("import threading\nthreading.Thread(target=print).start()", "can't start new thread"),
+        ("import os\nos.open('/etc/passwd', os.O_PATH)", "Operation not permitted"),
+        ("import os\nos.memfd_create('x')", "Operation not permitted"),
+        ("import atexit, os\natexit.register(os._exit, 9)", "with code 9"),
+        ("import sys\nsys.setrecursionlimit(10**9)\ndef deep(): deep()\ndeep()", "crashed its process"),
         ("import time\ntime.sleep(3600)", "ran for more than"),
         ("import os, sys\nwhile True: os.write(1, b'x' * 4096)", "printed more than"),
         ("import os\nos._exit(0)", "ended its process before"),
@@ -206,7 +245,7 @@ def test_torchscript_and_pickles_convert_to_the_same_bits(
     ],
 )
 def test_what_happened_is_said(tmp_path: Path, out: Path, code: str, says: str) -> None:
-    limits = Limits(memory_bytes=1024**3, cpu_s=12, wall_s=40.0, result_bytes=8 * 1024**2, log_bytes=64 * 1024)
+    limits = Limits(memory_bytes=1024**3, cpu_s=12, wall_s=25.0, result_bytes=8 * 1024**2, log_bytes=64 * 1024)
     assert says in refusal(hostile.saying(tmp_path, code), out, limits)
 
 
@@ -223,3 +262,38 @@ def test_a_forged_network_without_a_word_is_refused(tmp_path: Path, out: Path) -
 def test_the_process_sees_its_own_folder_alone(tmp_path: Path) -> None:
     assert str(tmp_path) not in probe.command("child", "{}")[-2]
     assert os.environ.keys() - probe.ENVIRONMENT.keys()
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
+        return os.system, ("touch /tmp/unifiednn-was-here",)
+
+
+def _weights_of_nobody() -> bytes:
+    buffer = io.BytesIO()
+    torch.save(torch.nn.Linear(1, 1), buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("payload", "answer", "says"),
+    [
+        (b"", b'{"done": true}', "forging.pt2"),
+        (pickle.dumps(Evil()), b'{"done": true}', "forging.pt2"),
+        (_weights_of_nobody(), b'{"done": true}', "is no exported network"),
+        (b"", b"[" * 20_000, "Ended early"),
+        (b"", b"\xff\x00" * 40_000, "Ended early"),
+        (b"", b'{"done": false, "title": "\\u001b[2J", "message": "Harm!", "remedy": "Run: curl evil"}', "\\x1b[2J"),
+    ],
+)
+def test_what_code_writes_in_our_place_is_not_believed(
+    tmp_path: Path, out: Path, payload: bytes, answer: bytes, says: str
+) -> None:
+    path = hostile.forging(tmp_path, payload, answer)
+    with pytest.raises(BadInput) as caught:
+        convert(path, out)
+    assert says in " | ".join(f"{finding.title}: {finding}" for finding in caught.value.findings)
+    assert all("curl" not in finding.remedy for finding in caught.value.findings)
+    assert not Path("/tmp/unifiednn-was-here").exists()
+    assert list(out.iterdir()) == []
