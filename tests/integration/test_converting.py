@@ -53,7 +53,7 @@ def test_a_converted_file_is_a_model_of_the_library_and_a_hostile_one_leaves_not
     try:
         database = home.root / "unifiednn.sqlite3"
         assert database.is_file()
-        with pytest.raises(BadInput, match="Permission denied|No such file"):  # with bubblewrap it is not there at all
+        with pytest.raises(BadInput, match=r"Permission denied|No such file"):  # with bubblewrap it is not there at all
             service.import_converted(request(hostile.saying(tmp_path, f"open({str(database)!r}, 'rb')")))
         assert (service.files(), quarantined(home)) == ((), [])
         file = service.import_converted(request(hostile.good(tmp_path)))

@@ -232,7 +232,7 @@ def test_torchscript_and_pickles_convert_to_the_same_bits(
         ("import os\nos._exit(7)", "with code 7"),
         ("import sys\nsys.exit(0)", "SystemExit"),
         ("import ctypes\nctypes.string_at(0)", "crashed its process"),
-        ("open('/etc/passwd')", "Permission denied"),
+        ("open('/etc/passwd')", "Errno"),
         ("open('/tmp/unifiednn-test', 'w')", "Operation not permitted"),
         ("import socket\nsocket.create_connection(('127.0.0.1', 9))", "Operation not permitted"),
         ("import subprocess\nsubprocess.run(['/bin/true'])", "Operation not permitted"),
