@@ -6,9 +6,9 @@ import pytest
 
 from pages._ui import prepare
 from tests.integration.test_cli import unifiednn
+from tests.unit.sandbox import hostile
 from unifiednn_core.home import Home
 from unifiednn_core.intake.remedies import SANDBOX_SETTING
-from unifiednn_core.sandbox import probe
 
 NETWORK = """\
 import torch
@@ -86,8 +86,7 @@ def test_convert_is_off_unless_it_is_turned_on(home: Home, folder: Path, monkeyp
 
 @pytest.mark.long
 def test_convert_runs_a_strangers_file_behind_walls(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if probe.find().reason:
-        pytest.skip(probe.find().reason)
+    hostile.require_walls()
     monkeypatch.setenv(SANDBOX_SETTING, "on")
     command = ("convert", "model.py", "--factory", "Net", "--input", "1,28,28", "--json")
     done = unifiednn(home, *command, cwd=folder)

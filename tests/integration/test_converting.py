@@ -7,7 +7,6 @@ from unifiednn_core.errors import BadInput
 from unifiednn_core.home import Home
 from unifiednn_core.intake.remedies import SANDBOX_SETTING
 from unifiednn_core.packing.request import Example
-from unifiednn_core.sandbox import probe
 from unifiednn_core.sandbox.request import ConversionRequest
 from unifiednn_core.service import Service
 
@@ -46,8 +45,7 @@ def test_the_service_runs_no_foreign_code_unless_it_is_allowed(
 def test_a_converted_file_is_a_model_of_the_library_and_a_hostile_one_leaves_nothing(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if probe.find().reason:
-        pytest.skip(probe.find().reason)
+    hostile.require_walls()
     monkeypatch.setenv(SANDBOX_SETTING, "on")
     service = Service.open(home)
     try:

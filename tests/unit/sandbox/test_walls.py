@@ -6,6 +6,7 @@ import platform
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,23 @@ def test_behind_walls_no_system_call_answers_but_the_listed_ones(user: int) -> N
 @pytest.mark.skipif(not X86, reason="calls of 32 bits are those of x86")
 def test_a_system_call_of_another_machine_ends_the_process() -> None:
     assert python("sweep.py", "0", "int80").returncode in (-signal.SIGSYS, -signal.SIGSEGV)
+
+
+@needs_landlock
+def test_a_process_behind_walls_ends_with_the_one_that_started_it() -> None:
+    start = f"import subprocess, sys; subprocess.run([sys.executable, {str(PLACE / 'sweep.py')!r}, '0', 'stay'])"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", start], stdout=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)}, text=True
+    )
+    assert parent.stdout is not None
+    child = Path("/proc", parent.stdout.readline().strip())
+    assert child.is_dir()
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 30
+    while child.is_dir() and "State:\tZ" not in child.joinpath("status").read_text():
+        assert time.monotonic() < deadline, "it lives on"
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
