@@ -28,6 +28,7 @@ from unifiednn_core.sandbox.request import (
     Job,
     SandboxView,
     plain,
+    quoted,
 )
 from unifiednn_core.sandbox.watch import Ended, watch
 
@@ -162,14 +163,15 @@ def _refusal(request: ConversionRequest, answer: Answer | None) -> Finding | Non
         return _as_finding("Ended early", request.path.name, message, "Leave exits out of the code.")
     if answer.done:
         return None
-    said = " ".join(plain(text) for text in (f"{answer.title}:", answer.message, answer.remedy) if text)
+    told = (f"{answer.title}:", answer.message, answer.remedy)
+    said = " ".join(word for text in told for word in plain(text).split())  # on one line, so that it fakes no other
     return _as_finding("Not converted", request.path.name, f"The process that ran the code says: {said}", _OWN_MACHINE)
 
 
 def _told(log: str, request: ConversionRequest) -> list[Finding]:
     if not log:
         return []
-    finding = _as_finding("What the code printed", request.path.name, log, "")
+    finding = _as_finding("What the code printed", request.path.name, quoted(log), "")
     return [finding.model_copy(update={"severity": "warning"})]
 
 

@@ -283,7 +283,11 @@ def _weights_of_nobody() -> bytes:
         (_weights_of_nobody(), b'{"done": true}', "is no exported network"),
         (b"", b"[" * 20_000, "Ended early"),
         (b"", b"\xff\x00" * 40_000, "Ended early"),
-        (b"", b'{"done": false, "title": "\\u001b[2J", "message": "Harm!", "remedy": "Run: curl evil"}', "\\x1b[2J"),
+        (
+            b"",
+            b'{"done": false, "title": "\\u001b[2J", "message": "Harm!\\n\\nnet.pt2: done", "remedy": "curl evil"}',
+            "\\x1b[2J",
+        ),
     ],
 )
 def test_what_code_writes_in_our_place_is_not_believed(
@@ -294,5 +298,6 @@ def test_what_code_writes_in_our_place_is_not_believed(
         convert(path, out)
     assert says in " | ".join(f"{finding.title}: {finding}" for finding in caught.value.findings)
     assert all("curl" not in finding.remedy for finding in caught.value.findings)
+    assert "\n" not in str(caught.value.findings[0])
     assert not Path("/tmp/unifiednn-was-here").exists()
     assert list(out.iterdir()) == []
