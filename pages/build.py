@@ -13,6 +13,7 @@ from pages._ui import (
     markup,
     policy_form,
     predictions,
+    prepare,
     submodel_form,
     submodel_list,
     wording,
@@ -102,7 +103,12 @@ def _submodels(draft: drafts.Document) -> drafts.Document:
     if not listed:
         st.html(markup.small("Add the first network, or try the demo."))
     if _EDITOR not in st.session_state:
-        if st.button("Add sub-model", key="add", icon=":material/add:", type="secondary" if listed else "primary"):
+        with st.container(horizontal=True, key="adding"):
+            add = st.button(
+                "Add sub-model", key="add", icon=":material/add:", type="secondary" if listed else "primary"
+            )
+            prepare.panel()
+        if add:
             _open_editor(None)
             st.rerun()
         return changed

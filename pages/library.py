@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, preview, split_form, submodels, uploads, wording
+from pages._ui import actions, frame, markup, prepare, preview, split_form, submodels, uploads, wording
 from unifiednn_core.units import memory_text
 from unifiednn_core.views import FileView, TrainedView
 
@@ -17,6 +17,7 @@ def main() -> None:
     tabs = st.tabs(["Models", "Data", "Checkpoints", "Trained models"], key="library-tabs")
     models, data, checkpoints, done = tabs
     with models:
+        prepare.panel()
         _files([file for file in files if file.kind in ("model", "weights")], "model", uploads.MODEL_SUFFIXES)
     with data:
         held = [file for file in files if file.kind == "data"]

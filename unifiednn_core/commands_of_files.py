@@ -15,7 +15,7 @@ from unifiednn_core.command import BAD_INPUT, DONE, AsJson
 from unifiednn_core.errors import BadInput, Finding, IntakeFailed
 from unifiednn_core.packing.request import PackReport, PackRequest, parse_arguments, parse_example, parse_source
 from unifiednn_core.sandbox import converter
-from unifiednn_core.sandbox.request import ConversionRequest
+from unifiednn_core.sandbox.request import ConversionRequest, quoted
 
 Shape = Annotated[str, typer.Option("--input", help="Sizes of one sample, without the batch: 1,28,28")]
 Dtype = Annotated[str, typer.Option(help="Type of the inputs: float32, int64 for ids, ...")]
@@ -83,7 +83,7 @@ def convert(
     terminal.print_findings(done.findings)
     terminal.out.print(f"{done.path}", markup=False, highlight=False, soft_wrap=True)
     if done.log:
-        terminal.err.print(f"The code printed:\n{done.log}", markup=False, highlight=False, soft_wrap=True)
+        terminal.err.print(f"The code printed:\n{quoted(done.log)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _fail(error: BadInput | IntakeFailed | OSError, as_json: bool) -> NoReturn:

@@ -98,6 +98,12 @@ def strip(facts: Iterable[Fact]) -> str:
     return f'<dl class="u-strip">{"".join(cells)}</dl>'
 
 
+def terms(pairs: Iterable[tuple[str, str]]) -> str:
+    """Words of a command, and what each of them means."""
+    rows = "".join(f"<dt>{escape(term)}</dt><dd>{escape(meaning)}</dd>" for term, meaning in pairs)
+    return f'<dl class="u-terms">{rows}</dl>'
+
+
 def notice(colour: wording.Colour, symbol: str, heading: str, message: str, remedy: str = "") -> str:
     """Banner: what is the matter, and what to do."""
     remedy_line = f"<p>{escape(remedy)}</p>" if remedy else ""

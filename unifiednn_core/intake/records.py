@@ -18,6 +18,7 @@ import torch
 
 from unifiednn_core.errors import BadInput, HostileFile
 from unifiednn_core.intake import storages, tensor_files, zips
+from unifiednn_core.intake.remedies import pack_or_convert
 
 MAX_PICKLE_BYTES = 32 * 1024**2
 MAX_OPERATIONS = 2_000_000
@@ -143,8 +144,8 @@ def _unknown(path: Path, names: list[str]) -> BadInput:
         field=path.name,
         message="The network is pickled with classes of its own, whose code is not in the file. "
         f"They are {named}{more}; nothing of the file was loaded.",
-        remedy="On your own machine, run `unifiednn pack your_module.py:make_network` and hand in the .pt2 file; "
-        "or hand in the state dict of a network that the registry has.",
+        remedy=f"{pack_or_convert('--code YOUR_MODULE.py')} "
+        "Or hand in the state dict of a network that the registry has.",
     )
 
 

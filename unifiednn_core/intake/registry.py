@@ -11,6 +11,7 @@ from unifiednn_core.intake.exported import Exported
 from unifiednn_core.intake.huggingface import HuggingFace
 from unifiednn_core.intake.layers import LayerList
 from unifiednn_core.intake.module import PickledModule
+from unifiednn_core.intake.remedies import PACK, pack_or_convert
 from unifiednn_core.intake.state_dict import Safetensors, StateDict
 
 FORMATS: tuple[Format, ...] = (StateDict(), Safetensors(), Exported(), PickledModule(), LayerList(), HuggingFace())
@@ -37,7 +38,7 @@ def sniff(path: Path) -> Format | None:
 def unknown(path: Path) -> BadInput:
     """Finding for a model file that no format knows; where its kind is refused on purpose, it says so."""
     title, message, remedy = next(
-        (said for recognised, *said in _REFUSED if recognised(path)),
+        (said for recognised, *said in _refused() if recognised(path)),
         (
             "Unknown kind of file",
             "No format knows this file; it may be damaged.",
@@ -69,12 +70,14 @@ def _is_source(path: Path) -> bool:
         return re.search(rb"^\s*(import|from) torch\b", file.read(4096), re.MULTILINE) is not None
 
 
-_PACK = "On your own machine, run `unifiednn pack your_module.py:make_network`, and hand in the .pt2 file."
-_REFUSED: tuple[tuple[Callable[[Path], bool], str, str, str], ...] = (
-    (_is_torchscript, "TorchScript", "A TorchScript file is a program, which is not run here.", _PACK),
-    (_is_compiled, "Compiled network", "The file holds compiled code, which is not run here.", _PACK),
-    (_is_old_pickle, "Old file", "The file is of a torch before 1.6.", "Load it, and save it with a newer torch."),
-    (_is_description, "Description alone", "The weights of this network lie in a .safetensors file beside it.",
-     "Hand in that .safetensors file: it holds the description, too."),
-    (_is_source, "Python source", "A Python file is a program, which is not run here.", _PACK),
-)  # fmt: skip
+def _refused() -> tuple[tuple[Callable[[Path], bool], str, str, str], ...]:
+    """Kinds of files that are refused on purpose: how each is known, title, message, remedy."""
+    return (
+        (_is_torchscript, "TorchScript", "A TorchScript file is a program, which is not run here.", pack_or_convert()),
+        (_is_compiled, "Compiled network", "The file holds compiled code, which is not run here.", PACK),
+        (_is_old_pickle, "Old file", "The file is of a torch before 1.6.", "Load it, and save it with a newer torch."),
+        (_is_description, "Description alone", "The weights of this network lie in a .safetensors file beside it.",
+         "Hand in that .safetensors file: it holds the description, too."),
+        (_is_source, "Python source", "A Python file is a program, which is not run here.",
+         pack_or_convert("--factory make_network")),
+    )  # fmt: skip

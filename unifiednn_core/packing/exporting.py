@@ -30,7 +30,7 @@ def exported(network: nn.Module, example: Example, name: str) -> ExportedProgram
     Raises `BadInput` on `name` that says which line of code cannot be exported, and what to write instead.
     """
     network.train()
-    _check_parameters(network, name)
+    _check_parts(network, name)
     with torch.random.fork_rng(devices=[]), _kept(network):
         _check_forward(network, example, name)
     sizes: dict[int, object] = {0: Dim("batch")}
@@ -49,10 +49,16 @@ def exported(network: nn.Module, example: Example, name: str) -> ExportedProgram
     return program
 
 
-def _check_parameters(network: nn.Module, name: str) -> None:
+def _check_parts(network: nn.Module, name: str) -> None:
     devices = {str(tensor.device) for tensor in (*network.parameters(), *network.buffers())}
     if devices - {"cpu"}:
         raise _wrong(name, f"The network lies on {', '.join(sorted(devices))}.", "Make it on the CPU.")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in network.modules()):
+        raise _wrong(
+            name,
+            "A part of the network is TorchScript.",
+            "Give the network as Python code, without torch.jit.script or torch.jit.trace.",
+        )
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise _wrong(name, "The network has no trainable weight.", "Give a network whose weights can be trained.")
 

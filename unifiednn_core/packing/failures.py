@@ -1,12 +1,13 @@
 """Why a network cannot be exported, told by what torch said, with what to write instead."""
 
 import re
+import sysconfig
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
 from unifiednn_core.errors import Finding
 
-_OWN = ("/torch/", "/unifiednn_core/")
 _SHOWN = 300
 
 
@@ -40,11 +41,6 @@ FAILURES = (
         "Recurrent layers take sequences of one length alone: leave --free out there.",
     ),
     Failure(
-        r"(?i)ScriptModule is not supported",
-        "A part of the network is TorchScript.",
-        "Give the network as Python code, without torch.jit.script or torch.jit.trace.",
-    ),
-    Failure(
         r"(?i)backed by numpy|\.numpy\(\)|FakeTensor.*numpy|Cannot access data pointer",
         "The network leaves torch, for instance through NumPy.",
         "Write that part of forward with torch's own functions.",
@@ -66,9 +62,15 @@ def explained(error: BaseException, name: str) -> Finding:
     else:
         message = f"torch cannot export the network: {_first_line(text)}."
         remedy = "Write forward with plain tensor operations whose course does not depend on values."
-    own = [frame for frame in frames if not any(part in frame.filename for part in _OWN)]
-    at = f" At line {own[-1].lineno}: {own[-1].line}" if own and own[-1].line else ""
+    own = [frame for frame in frames if _is_own(frame.filename)]
+    at = f" It is line {own[-1].lineno}: `{own[-1].line}`." if own and own[-1].line else ""
     return Finding(title="Cannot be exported", field=name, message=f"{message}{at}", remedy=remedy)
+
+
+def _is_own(filename: str) -> bool:
+    """Whether a line of code is neither Python's, nor of an installed package, nor ours."""
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    return not filename.startswith((*libraries, str(Path(__file__).resolve().parents[1]), "<"))
 
 
 def _first_line(text: str) -> str:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from unifiednn_core.errors import BadInput, Finding
 from unifiednn_core.intake import client
+from unifiednn_core.intake.remedies import SANDBOX_SETTING, sandbox_is_on
 from unifiednn_core.sandbox import bubblewrap, probe, walls
 from unifiednn_core.sandbox.limits import Limits
 from unifiednn_core.sandbox.request import (
@@ -27,19 +28,21 @@ from unifiednn_core.sandbox.request import (
     Job,
     SandboxView,
     plain,
+    quoted,
 )
 from unifiednn_core.sandbox.watch import Ended, watch
 
 SUFFIX = ".pt2"
+_FORMAT = "pt2"
 _SHOWN_LOG = 4000
 _SHARE_OF_FREE = 4
-_ON = f"Set {probe.SETTING}=on before the start to allow it, or let its owner export it with: unifiednn pack."
+_ON = f"Set {SANDBOX_SETTING}=on before the start to allow it, or let its owner export it with: unifiednn pack."
 _OWN_MACHINE = "Let its owner export it on their own machine with: unifiednn pack."
 
 
 def state() -> SandboxView:
     """Whether foreign code can be run here; the walls are tried where it is allowed at all."""
-    if not probe.enabled():
+    if not sandbox_is_on():
         return SandboxView(enabled=False, reason=f"Running foreign code is off. {_ON}")
     found = probe.find()
     return SandboxView(enabled=True, walls=found.walls, reason=found.reason)
@@ -52,8 +55,12 @@ def convert(request: ConversionRequest, folder: Path, limits: Limits | None = No
     where its result is not a network that can be trained.
     """
     _require_walls(request.path.name)
-    if not request.path.is_file():
-        raise _finding("File not found", request.path.name, f"There is no file {request.path}.", "Correct the path.")
+    for given in filter(None, (request.path, request.companion)):
+        if not given.is_file():
+            raise _finding("File not found", given.name, f"There is no file {given}.", "Correct the path.")
+    path = folder / f"{request.path.stem}{SUFFIX}"
+    if path.exists():
+        raise _finding("File exists", request.path.name, f"{path} exists already.", "Name another folder, or move it.")
     limits = limits or Limits()
     most_bytes = shutil.disk_usage(folder).free // _SHARE_OF_FREE
     limits = replace(limits, result_bytes=min(limits.result_bytes, most_bytes))
@@ -66,11 +73,10 @@ def convert(request: ConversionRequest, folder: Path, limits: Limits | None = No
         problem = ended.problem or _refusal(request, answer)
         if problem is not None:
             raise BadInput([_placed(problem, request), *_told(log, request)])
-        report = client.inspect(result, f"{request.path.stem}{SUFFIX}")
+        report = client.inspect(result, path.name)
         errors = [finding for finding in report.findings if finding.severity == "error"]
-        if errors or report.kind != "model":
+        if errors or (report.kind, report.format) != ("model", _FORMAT):
             raise BadInput([*(errors or [_no_network(request)]), *_told(log, request)])
-        path = folder / f"{request.path.stem}{SUFFIX}"
         result.replace(path)
     return Conversion(path=path, report=report, log=log, findings=report.findings)
 
@@ -148,20 +154,24 @@ def _answer(path: Path) -> Answer | None:
 
 
 def _refusal(request: ConversionRequest, answer: Answer | None) -> Finding | None:
-    """What the process says went wrong, as text to be shown; None where it says that it is done."""
+    """What the process says went wrong, as text to be shown; None where it says that it is done.
+
+    The text may be the foreign code's own, so that all of it is shown as somebody's words, none as our advice.
+    """
     if answer is None:
         message = "The code ended its process before the network was exported, so nothing of it is taken."
         return _as_finding("Ended early", request.path.name, message, "Leave exits out of the code.")
     if answer.done:
         return None
-    title, message, remedy = (plain(text) for text in (answer.title, answer.message, answer.remedy))
-    return _as_finding(title or "Code", request.path.name, message, remedy)
+    told = (f"{answer.title}:", answer.message, answer.remedy)
+    said = " ".join(word for text in told for word in plain(text).split())  # on one line, so that it fakes no other
+    return _as_finding("Not converted", request.path.name, f"The process that ran the code says: {said}", _OWN_MACHINE)
 
 
 def _told(log: str, request: ConversionRequest) -> list[Finding]:
     if not log:
         return []
-    finding = _as_finding("What the code printed", request.path.name, log, "")
+    finding = _as_finding("What the code printed", request.path.name, quoted(log), "")
     return [finding.model_copy(update={"severity": "warning"})]
 
 

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,7 +11,6 @@ from pathlib import Path
 
 from unifiednn_core.sandbox import bubblewrap, landlock, system, walls
 
-SETTING = "UNIFIEDNN_SANDBOX"
 PATIENCE_S = 60
 _ROOT = str(Path(__file__).resolve().parents[2])
 ENVIRONMENT = {
@@ -31,11 +29,6 @@ class Found:
     walls: tuple[str, ...] = ()
     bubblewrap: str | None = None
     reason: str = ""
-
-
-def enabled() -> bool:
-    """Whether whoever runs this installation has turned the sandbox on."""
-    return os.environ.get(SETTING, "").strip().lower() in ("on", "1", "true", "yes")
 
 
 def command(module: str, argument: str) -> list[str]:
@@ -81,9 +74,9 @@ def _problem(program: str | None) -> str | None:
             return "a file outside could be deleted"
     if "no_walls" in answer:
         return str(answer["no_walls"])[:200]
-    if answer.get("succeeded") != []:
-        return f"code got through ({', '.join(answer.get('succeeded', ['no answer']))})"
-    return None
+    if "succeeded" not in answer:
+        return "a trial of the walls gave no answer"
+    return f"code got through ({', '.join(answer['succeeded'])})" if answer["succeeded"] else None
 
 
 def _answer(run: Sequence[str]) -> dict[str, list[str]]:

@@ -83,3 +83,8 @@ def plain(text: str, most: int = _SHOWN) -> str:
     if len(shown) <= most:
         return shown
     return f"{shown[: most // 2]} … {shown[-most // 2 :]}"
+
+
+def quoted(log: str) -> str:
+    """Foreign lines that nobody takes for ours."""
+    return "\n".join(f"| {line}" for line in log.splitlines())

@@ -3,7 +3,7 @@
 import ctypes
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from errno import ENOSYS, EPERM
 
@@ -16,9 +16,8 @@ _ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 _LOAD, _EQUALS, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 _NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_CLONE_THREAD = 0x00010000
-_CLONE_NEW_NAMESPACES = 0x7E020080
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | (os.O_TMPFILE & ~os.O_DIRECTORY)
+_NOT_READING = _WRITES | os.O_PATH  # a mere handle to a path is had whatever Landlock says
 _FCNTL = (0, 1, 2, 3, 4, 1030)  # duplicate, flags; none that has signals sent
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # ask a terminal or pipe; close on exec
 
@@ -32,8 +31,6 @@ class Rule:
     argument: int
     values: tuple[int, ...] = ()
     """One of these, where there are any."""
-    all_of: int = 0
-    """With all these bits."""
     none_of: int = 0
     """With none of these bits."""
 
@@ -42,11 +39,10 @@ def rules(process: int) -> dict[str, Rule]:
     """Conditions on the calls of `CHECKED`, in the process of this id."""
     own = (0, process)
     return {
-        "clone": Rule(0, all_of=_CLONE_THREAD, none_of=_CLONE_NEW_NAMESPACES),
         "fcntl": Rule(1, values=_FCNTL),
         "ioctl": Rule(1, values=_IOCTL),
-        "open": Rule(1, none_of=_WRITES),
-        "openat": Rule(2, none_of=_WRITES),
+        "open": Rule(1, none_of=_NOT_READING),
+        "openat": Rule(2, none_of=_NOT_READING),
         "prctl": Rule(0, values=(_PR_SET_NAME, _PR_GET_NAME, _PR_SET_VMA)),
         "prlimit64": Rule(0, values=own),
         "sched_setaffinity": Rule(0, values=own),
@@ -92,8 +88,6 @@ class _Program(ctypes.Structure):
 def _judged(rule: Rule) -> list[Instruction]:
     """Instructions that answer for a call with such a rule, whatever its arguments."""
     steps = [_instruction(_LOAD, _ARGUMENTS_AT + 8 * rule.argument)]
-    for bit in _bits(rule.all_of):
-        steps += [_instruction(_ANY_BIT, bit, 1, 0), _answer(_ERRNO | EPERM)]
     if rule.none_of:
         steps += [_instruction(_ANY_BIT, rule.none_of, 0, 1), _answer(_ERRNO | EPERM)]
     if not rule.values:
@@ -101,10 +95,6 @@ def _judged(rule: Rule) -> list[Instruction]:
     for value in rule.values:
         steps += [_instruction(_EQUALS, value, 0, 1), _answer(_ALLOW)]
     return [*steps, _answer(_ERRNO | EPERM)]
-
-
-def _bits(mask: int) -> Iterable[int]:
-    return (1 << place for place in range(32) if mask >> place & 1)
 
 
 def _unless_equal(value: int, otherwise: Sequence[Instruction]) -> list[Instruction]:

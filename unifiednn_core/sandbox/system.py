@@ -4,8 +4,9 @@ import ctypes
 import os
 import platform
 import sys
+from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _SIGKILL = 9
 _CAPABILITIES_VERSION = 0x20080522
 
@@ -37,6 +38,16 @@ def die_with_parent(parent: int) -> None:
     prctl(_PR_SET_PDEATHSIG, _SIGKILL)
     if parent and os.getppid() != parent:  # it ended before the line above
         os._exit(1)
+
+
+def hide_memory() -> None:
+    """Leave no core dump, also not to a program that the kernel starts for it; let nobody trace this process."""
+    prctl(_PR_SET_DUMPABLE, 0)
+
+
+def end_first() -> None:
+    """Be the process that the kernel ends where the machine runs out of memory."""
+    Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def drop_capabilities() -> None:

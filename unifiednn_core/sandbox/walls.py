@@ -56,6 +56,8 @@ def put_up(walls: Walls) -> None:
     try:
         system.die_with_parent(walls.parent)
         os.nice(_NICENESS)
+        system.end_first()
+        system.hide_memory()
         limits.restrain(walls.limits)
         system.drop_capabilities()
         if landlock.version():

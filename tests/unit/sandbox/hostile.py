@@ -3,6 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from unifiednn_core.sandbox import bubblewrap, landlock, probe
+
 NETWORK = """
 import torch
 from torch import nn
@@ -25,7 +29,7 @@ def build(width=4):
     return Net(width)
 """
 ATTEMPTS = """
-import ctypes, fcntl, mmap, os, platform, resource, signal, socket, subprocess, tempfile
+import ctypes, fcntl, mmap, os, platform, resource, signal, socket, subprocess, tempfile, threading
 from pathlib import Path
 
 PLACES = json.loads(PLACES_TEXT)
@@ -61,9 +65,18 @@ attempt("read /etc/passwd", lambda: Path("/etc/passwd").read_text())
 attempt("read the database", lambda: Path(HOME, "unifiednn.sqlite3").read_bytes())
 attempt("list the home folder", lambda: os.listdir(HOME))
 attempt("list /", lambda: os.listdir("/"))
+attempt("read an SSH key", lambda: Path(HOME, ".ssh", "id_ed25519").read_bytes())
+attempt("read through a link", lambda: Path(PLACES["link"]).read_bytes())
+attempt("hold a path", lambda: os.open(CANARY, os.O_PATH))
+attempt("leave its folder", lambda: Path(own, "..", "answer.json").read_bytes())
+attempt("follow its files", lambda: os.open("/proc/self/fd/3", os.O_RDONLY))
 attempt("read an environment", lambda: Path("/proc/1/environ").read_bytes())
-attempt("read its parent's memory", lambda: Path(f"/proc/{os.getppid()}/maps").read_bytes())
-attempt("read its own memory", lambda: Path("/proc/self/maps").read_bytes())
+for part in ("environ", "maps", "mem", "cmdline", "fd", "task"):
+    attempt(f"read its parent's {part}", lambda: os.open(f"/proc/{os.getppid()}/{part}", os.O_RDONLY))
+    attempt(f"read its own {part}", lambda: os.open(f"/proc/self/{part}", os.O_RDONLY))
+attempt("write its parent's memory", lambda: os.open(f"/proc/{os.getppid()}/mem", os.O_RDWR))
+attempt("read the log of the kernel", lambda: os.open("/proc/kallsyms", os.O_RDONLY))
+attempt("see the network", lambda: os.open("/proc/net/tcp", os.O_RDONLY))
 attempt("overwrite a file", lambda: Path(CANARY).write_text("mine"))
 attempt("append to a file", lambda: open(CANARY, "a").write("mine"))
 attempt("truncate a file", lambda: os.truncate(CANARY, 0))
@@ -85,8 +98,16 @@ attempt("TCP", lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1",
 attempt("UDP", lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", PLACES["udp"])))
 attempt("IPv6", lambda: socket.socket(socket.AF_INET6))
 attempt("unix socket", lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, PLACES["unix"]))
+attempt("abstract socket", lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, PLACES["abstract"]))
 attempt("pair of sockets", lambda: socket.socketpair())
 attempt("netlink", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
+attempt("vsock", lambda: socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM))
+attempt("packets", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+attempt("crypto of the kernel", lambda: socket.socket(socket.AF_ALG))
+attempt("a thread", lambda: threading.Thread(target=print).start())
+attempt("memory to run", lambda: os.execv(f"/proc/self/fd/{os.memfd_create('x')}", ["x"]))
+attempt("type at a terminal", lambda: fcntl.ioctl(0, 0x5412, b"x"))
+attempt("grow a pipe", lambda: fcntl.fcntl(1, 1031, 2**20))
 attempt("fork", lambda: os.fork() or os._exit(0))
 attempt("run a program", lambda: subprocess.run(["/bin/true"]))
 attempt("spawn a program", lambda: os.posix_spawn("/bin/true", ["true"], {}))
@@ -125,6 +146,13 @@ held = [number for number in range(256) if libc.fcntl(number, 1) != -1]
 secrets = [name for name in os.environ if "SECRET" in name]
 print("TRIED", tried, "GOT THROUGH", got_through, "ENVIRONMENT", secrets, "OPEN", len(held))
 """
+
+
+def require_walls() -> None:
+    """Skip where this machine has nothing to build walls from; where it has, they must hold."""
+    if not landlock.version() and bubblewrap.program() is None:
+        pytest.skip("the kernel has no Landlock, and bubblewrap is not installed")
+    assert probe.find().reason == ""
 
 
 def good(folder: Path) -> Path:

@@ -1,0 +1,106 @@
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pages._ui import prepare
+from tests.integration.test_cli import unifiednn
+from tests.unit.sandbox import hostile
+from unifiednn_core.home import Home
+from unifiednn_core.intake.remedies import SANDBOX_SETTING
+
+NETWORK = """\
+import torch
+from torch import nn
+
+print("hello from the user's code")
+
+
+class Net(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.conv = nn.Conv2d(1, width, 3)
+        self.norm = nn.BatchNorm2d(width)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+"""
+SHOWN = prepare.COMMAND.split()[1:]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's folder that holds nothing but their own file."""
+    place = tmp_path / "user"
+    place.mkdir()
+    (place / "model.py").write_text(NETWORK)
+    return place
+
+
+def named(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != "__pycache__")
+
+
+def findings_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
+    assert done.returncode == 2
+    return list(json.loads(done.stdout)["findings"])
+
+
+def test_the_command_that_is_shown_writes_a_network_and_its_hyperparameters(home: Home, folder: Path) -> None:
+    done = unifiednn(home, *SHOWN, "--arg", "width=5", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["path"], report["hyperparameters"], report["findings"]) == ("Net.pt2", "Net.json", [])
+    assert (report["facts"]["input_shape"], report["facts"]["parameters"]) == ([1, 28, 28], 5 * 9 + 15 + 60)
+    assert named(folder) == ["Net.json", "Net.pt2", "model.py"]
+    assert "hello from the user's code" in done.stderr
+
+
+def test_pack_says_what_is_wrong_and_writes_nothing(home: Home, folder: Path) -> None:
+    done = unifiednn(home, "pack", "model.py", "--input", "1,28,28", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Write FILE.py:NAME, such as model.py:Net." in done.stderr
+    assert named(folder) == ["model.py"]
+
+
+@pytest.mark.long
+def test_code_that_ends_its_process_is_told(home: Home, folder: Path) -> None:
+    (folder / "model.py").write_text("import os\nos._exit(7)\n")
+    [finding] = findings_of(unifiednn(home, *SHOWN, "--json", cwd=folder))
+    assert "ended its process with code 7" in finding["message"]
+    assert named(folder) == ["model.py"]
+
+
+def test_convert_is_off_unless_it_is_turned_on(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SANDBOX_SETTING, raising=False)
+    (folder / "model.py").write_text("open('ran', 'w')")
+    done = unifiednn(home, "convert", "model.py", "--factory", "Net", "--input", "1,28,28", "--json", cwd=folder)
+    [finding] = findings_of(done)
+    assert (finding["title"], finding["field"]) == ("Needs the sandbox", "model.py")
+    assert f"Set {SANDBOX_SETTING}=on before the start" in finding["remedy"]
+    assert "unifiednn pack" in finding["remedy"]
+    assert named(folder) == ["model.py"]
+
+
+@pytest.mark.long
+def test_convert_runs_a_strangers_file_behind_walls(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile.require_walls()
+    monkeypatch.setenv(SANDBOX_SETTING, "on")
+    command = ("convert", "model.py", "--factory", "Net", "--input", "1,28,28", "--json")
+    done = unifiednn(home, *command, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert Path(document["path"]) == folder / "model.pt2"
+    assert (document["report"]["kind"], document["log"]) == ("model", "hello from the user's code")
+    [finding] = findings_of(unifiednn(home, *command, cwd=folder))
+    assert "exists already" in finding["message"]
+
+    (folder / "model.pt2").unlink()
+    (folder / "model.py").write_text(f"print('[bold]psst[/]')\nopen({str(home.root)!r} + '/x', 'w')")
+    done = unifiednn(home, *command[:-1], cwd=folder)
+    assert done.returncode == 2
+    assert "Operation not permitted" in done.stderr
+    assert "[bold]psst[/]" in done.stderr
+    assert named(folder) == ["model.py"]

@@ -1,0 +1,41 @@
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from pages._ui import prepare
+from tests.ui.reading import text_of
+from unifiednn_core import cli, commands_of_files
+from unifiednn_core.packing.request import Example, PackReport
+
+
+def shown(app):
+    return " ".join([*(element.value for element in (*app.markdown, *app.code)), text_of(app)])
+
+
+@pytest.mark.parametrize("page", ["build", "library"])
+def test_the_way_to_hand_a_network_in_is_shown(open_page, page):
+    words = shown(open_page(page))
+    assert prepare.COMMAND in words
+    for option, meaning in prepare.OPTIONS:
+        assert option in words and meaning in words
+    for sentence in ("Pack it on your own machine", "Good as they are", "What comes back"):
+        assert sentence in words
+
+
+def test_it_stands_beside_the_button_that_adds_and_goes_while_one_is_edited(open_page):
+    app = open_page("build")
+    assert prepare.COMMAND in shown(app)
+    app.button(key="add").click().run()
+    assert not app.exception
+    assert prepare.COMMAND not in shown(app)
+
+
+def test_the_command_line_takes_every_word_that_is_shown(monkeypatch):
+    asked = []
+    monkeypatch.setattr(commands_of_files, "_packed", lambda request: asked.append(request) or PackReport())
+    options = [word for option, _ in prepare.OPTIONS if option not in prepare.COMMAND for word in shlex.split(option)]
+    CliRunner().invoke(cli.app, [*shlex.split(prepare.COMMAND)[1:], *options])
+    [request] = asked
+    assert request.example == Example(shape=(1, 28, 28), dtype="int64", free=frozenset({1}))
+    assert (request.source.factory, request.source.arguments) == ("Net", {"width": 16})
