@@ -1,7 +1,7 @@
 """What can be asked of runs that exist, and how files are taken in for them. The service is the door to it."""
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +26,10 @@ from unifiednn_core.store.schema import HYBRID, SubModelRow
 
 # Arguments of LR schedulers that are learning rates themselves.
 _LEARNING_RATE_ARGUMENTS = ("max_lr", "base_lr", "min_lr", "eta_min")
+
+
+Told = Callable[[Sequence[Finding]], object]
+"""Is given the warnings about what is to be submitted; what it raises keeps that from being done."""
 
 
 class Control:
@@ -179,12 +183,12 @@ class Control:
     # -- inside
 
     def _admit(
-        self, spec: RunSpec, base: Path, *, mode: Mode = HYBRID, others: Sequence[Part] = ()
+        self, spec: RunSpec, base: Path, *, mode: Mode = HYBRID, others: Sequence[Part] = (), told: Told | None = None
     ) -> tuple[RunSpec, CheckReport, dict[str, str], Forecast | None]:
         """Take the files of a spec into the library; `others` are in the hybrid already that it joins.
 
-        Returns the spec with files named by content, what was found, the names under which they were handed in, and
-        the memory that it will need.
+        `told` is given the warnings before anything is queued. Returns the spec with files named by content, what was
+        found, the names under which they were handed in, and the memory that it will need.
         """
         findings = submission.own_findings(spec)
         read = client.check if findings else client.admit  # of a refused spec nothing is kept
@@ -195,6 +199,8 @@ class Control:
         found = forecast(spec, report, self._measured, mode=mode, others=others)
         if found is not None and found.findings:
             raise BadInput(found.findings)
+        if told is not None:
+            told(report.findings)  # warnings alone, as there are no errors
         for written, file in report.files.items():
             if file.report is not None and not written.startswith("sha256:"):
                 self._remember(file.report, file.filename)

@@ -19,7 +19,8 @@ from unifiednn_core.choices import (
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Strict: true is no number, and "5" is a text, as torch sees it.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
 class LRSchedulerSpec(_Part):

@@ -159,7 +159,7 @@ def _evaluated(module: nn.Module, criterion: nn.Module, hyper: Hyperparameters, 
     for inputs, targets in zip(*(whole.split(hyper.batch_size) for whole in test), strict=True):
         outputs = module(inputs)
         loss += criterion(outputs, targets).item() * len(targets)
-        right += int((outputs.argmax(1) == targets).sum())
+        right += int((outputs.argmax(1) == targets).sum()) if targets.dim() == 1 else 0
     module.train()
     return loss / len(test[1]), right / len(test[1])
 

@@ -5,6 +5,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+# Whole numbers of torch have 64 bits.
+_LARGEST = 2**63 - 1
 Kind = Literal["number", "integer", "flag", "word", "numbers", "integers"]
 
 
@@ -61,6 +63,8 @@ class Argument:
     def _within(self, value: object) -> bool:
         whole = self.kind in ("integer", "integers")
         if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            return False
+        if isinstance(value, int) and abs(value) > _LARGEST:
             return False
         return (
             math.isfinite(value)

@@ -1,14 +1,24 @@
 """A thing of torch that can be named, and how a name and its arguments are held against the table that it stands in."""
 
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic_core import PydanticCustomError
 
-from unifiednn_core.choices.argument import Argument, shown
+from unifiednn_core.choices.argument import Argument
 
+# What torch's classes take and no table has, with the reason.
+_COMPUTING = ": how torch computes follows from the profile of the run"
+_GIVEN_ELSEWHERE = {
+    "lr": ": it is the entry learning_rate",
+    "reduction": ": a loss is the mean over its batch",
+    "mode": ": it goes by a loss, so lower is better",
+    "last_epoch": ": a training goes on from its checkpoint",
+    **dict.fromkeys(("foreach", "fused", "capturable", "differentiable"), _COMPUTING),
+}
 Targets = Literal["classes", "values", "shares", "signs", "counts"]
 
 
@@ -85,12 +95,13 @@ def checked_arguments(args: dict[str, Any], choice: Choice | None) -> dict[str, 
     for name, value in args.items():
         context = {"torch_class": choice.torch_class, "name": name, "argument": name}
         if name not in taken:
-            context["valid"] = ", ".join(taken) or "none"
+            context["reason"] = _GIVEN_ELSEWHERE.get(name, "")
+            context["remedy"] = f"Choose from: {', '.join(taken)}." if taken else "Leave it out; it takes none."
             raise PydanticCustomError(
-                "unknown_name", "{torch_class} has no argument '{name}' here. Choose from: {valid}.", context
+                "unknown_name", "{torch_class} has no argument '{name}' here{reason}. {remedy}", context
             )
         if not taken[name].accepts(value):
-            context |= {"value": shown(value)[:60], "takes": taken[name].takes}
+            context |= {"value": json.dumps(value, default=str)[:60], "takes": taken[name].takes}
             raise PydanticCustomError(
                 "unknown_name", "{torch_class} does not take {name} = {value}. Give {takes}.", context
             )
