@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 from unifiednn_core.choices import (
     CLASSIFICATION,
     CRITERIA,
+    IGNORE_INDEX,
     LR_SCHEDULERS,
     OPTIMIZERS,
     REFUSED_CRITERIA,
@@ -161,6 +162,13 @@ class Hyperparameters(_Part):
         if names:
             raise PydanticCustomError("unknown_name", "No techniques exist yet. Leave the list empty.")
         return names
+
+    @property
+    def ignored_label(self) -> int | None:
+        """Class number whose samples the criterion leaves out; torch has one (-100) where none is given, too."""
+        own = next((a for a in CRITERIA[self.criterion].arguments if a.name == IGNORE_INDEX), None)
+        label: int | None = None if own is None else self.criterion_args.get(IGNORE_INDEX, own.default)
+        return label
 
     def steps_per_epoch(self, samples: int) -> int:
         """Optimizer steps in one epoch of `samples`, with or without the last partial batch."""

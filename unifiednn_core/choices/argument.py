@@ -3,7 +3,7 @@
 import json
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 # Whole numbers of torch have 64 bits.
 _LARGEST = 2**63 - 1
@@ -59,6 +59,12 @@ class Argument:
                 if not isinstance(value, list | tuple) or not value or self.length not in (None, len(value)):
                     return False
                 return all((one is None and self.optional) or self._within(one) for one in value)
+
+    def plain(self, value: Any) -> Any:
+        """A value that it accepts, as torch takes it: Adam refuses betas of which one is a whole number."""
+        if self.kind != "numbers":
+            return value
+        return [None if one is None else float(one) for one in value]
 
     def _within(self, value: object) -> bool:
         whole = self.kind in ("integer", "integers")

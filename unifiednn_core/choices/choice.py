@@ -88,7 +88,10 @@ def known(name: str, table: Mapping[str, Choice], refused: Mapping[str, str], wh
 
 
 def checked_arguments(args: dict[str, Any], choice: Choice | None) -> dict[str, Any]:
-    """Return the arguments; raises a validation error for one that is unknown, missing, or not what it should be."""
+    """Return the arguments as torch takes them.
+
+    Raises a validation error for one that is unknown, missing, or not what it should be.
+    """
     if choice is None:  # the name is wrong already; that finding says so
         return args
     taken = {argument.name: argument for argument in choice.arguments}
@@ -112,4 +115,4 @@ def checked_arguments(args: dict[str, Any], choice: Choice | None) -> dict[str, 
             "{torch_class} needs the argument '{name}'. Add it.",
             {"torch_class": choice.torch_class, "name": missing[0]},
         )
-    return args
+    return {name: taken[name].plain(value) for name, value in args.items()}

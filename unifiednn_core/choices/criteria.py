@@ -4,7 +4,9 @@ from unifiednn_core.choices.argument import Argument, flag, number, numbers, wor
 from unifiednn_core.choices.choice import CriterionChoice
 
 _WEIGHT = numbers("weight", least=0)
-_IGNORED = Argument(name="ignore_index", kind="integer", default=-100)
+# Argument that names the class number which is left out of loss and accuracy.
+IGNORE_INDEX = "ignore_index"
+_IGNORED = Argument(name=IGNORE_INDEX, kind="integer", default=-100)
 _EPS = number("eps", 1e-8, above=0)
 
 CRITERIA: dict[str, CriterionChoice] = {
