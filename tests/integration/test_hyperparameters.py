@@ -71,6 +71,7 @@ def data_for(criterion: str, samples: int = 37, seed: int = 0) -> Dataset:
         "shares": shares.round(),
         "signs": shares.round() * 2 - 1,
         "counts": (shares * 5).round(),
+        "lists": torch.stack([data.targets, *[torch.full((samples,), -1)] * (OUTPUTS - 1)], 1),
     }
     return Dataset(inputs=data.inputs, targets=targets[CRITERIA[criterion].targets])
 

@@ -53,6 +53,7 @@ CRITERIA: dict[str, Callable[..., nn.Module]] = {
     "huber": nn.HuberLoss,
     "bce": nn.BCELoss,
     "bce_with_logits": nn.BCEWithLogitsLoss,
+    "multi_label_margin": nn.MultiLabelMarginLoss,
     "multi_label_soft_margin": nn.MultiLabelSoftMarginLoss,
     "hinge_embedding": nn.HingeEmbeddingLoss,
     "soft_margin": nn.SoftMarginLoss,

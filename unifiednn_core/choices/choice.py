@@ -19,7 +19,8 @@ _GIVEN_ELSEWHERE = {
     "last_epoch": ": a training goes on from its checkpoint",
     **dict.fromkeys(("foreach", "fused", "capturable", "differentiable"), _COMPUTING),
 }
-Targets = Literal["classes", "values", "shares", "signs", "counts"]
+Targets = Literal["classes", "values", "shares", "signs", "counts", "lists"]
+Outputs = Literal["scores", "probabilities", "log_probabilities"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,9 @@ class CriterionChoice(Choice):
     """A criterion, and what its targets are."""
 
     targets: Targets = "values"
-    """Class numbers, any numbers, numbers from 0 to 1, -1 or 1, or numbers from 0 on."""
+    """Class numbers, any numbers, numbers from 0 to 1, -1 or 1, numbers from 0 on, or class numbers and then -1."""
+    outputs: Outputs = "scores"
+    """What it takes the outputs of the network for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,18 @@ CRITERIA: dict[str, CriterionChoice] = {
         "HuberLoss", (number("delta", 1.0, above=0),), "Squared near zero, absolute beyond delta."
     ),
     "nll": CriterionChoice(
-        "NLLLoss", (_WEIGHT, _IGNORED), "Log-probabilities (log_softmax) against class numbers.", "classes"
+        "NLLLoss",
+        (_WEIGHT, _IGNORED),
+        "Log-probabilities (log_softmax) against class numbers.",
+        "classes",
+        "log_probabilities",
     ),
     "bce": CriterionChoice(
-        "BCELoss", (_WEIGHT,), "Probabilities (after a sigmoid) against 0 and 1. Safer: bce_with_logits.", "shares"
+        "BCELoss",
+        (_WEIGHT,),
+        "Probabilities (after a sigmoid) against 0 and 1. Safer: bce_with_logits.",
+        "shares",
+        "probabilities",
     ),
     "hinge_embedding": CriterionChoice(
         "HingeEmbeddingLoss", (number("margin", 1.0),), "Distances against 1 (alike) and -1 (not alike).", "signs"
@@ -41,6 +49,10 @@ CRITERIA: dict[str, CriterionChoice] = {
         "KLDivLoss",
         (word("reduction", "mean", "mean", "batchmean"), flag("log_target")),
         "Log-probabilities against probabilities; batchmean is the divergence itself.",
+        outputs="log_probabilities",
+    ),
+    "multi_label_margin": CriterionChoice(
+        "MultiLabelMarginLoss", help="Class scores against lists of class numbers, filled up with -1.", targets="lists"
     ),
     "multi_label_soft_margin": CriterionChoice(
         "MultiLabelSoftMarginLoss", (_WEIGHT,), "Yes/no scores against 0 and 1, the mean over the classes.", "shares"
@@ -63,7 +75,6 @@ REFUSED_CRITERIA = {
     "GaussianNLLLoss": "needs a second output, the variance",
     "LinearCrossEntropyLoss": "has weights of its own, which belong into the network",
     "MarginRankingLoss": "compares two outputs",
-    "MultiLabelMarginLoss": "needs targets that are lists of class numbers; use multi_label_soft_margin with 0 and 1",
     "TripletMarginLoss": "compares three outputs",
     "TripletMarginWithDistanceLoss": "compares three outputs and needs a function",
 }

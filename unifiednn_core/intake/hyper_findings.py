@@ -6,8 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS
+from unifiednn_core.choices import CRITERIA, IGNORE_INDEX, LR_SCHEDULERS
 from unifiednn_core.errors import Finding
+from unifiednn_core.intake.batch_sizes import batch_sizes, part_sizes
 from unifiednn_core.intake.datasets import Dataset
 from unifiednn_core.spec import Hyperparameters, LRSchedulerSpec, SubModelSpec
 
@@ -24,6 +25,7 @@ def hyper_findings(submodel: SubModelSpec, train: Dataset, test: Dataset | None)
     for data, entry in ((train, "train_data"), (test, "test_data")):
         if data is not None:
             found += _target_findings(hyper, data.targets, f"{place}.{entry}")
+            found += _useless_findings(hyper, data.targets, f"{place}.{entry}", evaluated=data is test)
     if hyper.lr_scheduler is not None and steps:
         place_lr = f"{place}.hyperparameters.lr_scheduler"
         found += _lr_findings(hyper, hyper.lr_scheduler, steps, place_lr, tested=test is not None)
@@ -47,12 +49,8 @@ def _step_findings(hyper: Hyperparameters, samples: int, steps: int, place: str)
         message = f"The warm-up takes {hyper.warm_up.steps} steps, and the whole training has {total}."
         remedy = f"Give it fewer steps, such as {max(1, total // 10)}."
         yield _finding("warning", "Warm-up too long", f"{place}.warm_up.steps", message, remedy)
-    uneven = sorted({"weight", "ignore_index"} & hyper.criterion_args.keys())
-    if (
-        uneven
-        and (hyper.batch_split > 1 or hyper.accumulation_steps > 1)
-        and CRITERIA[hyper.criterion].targets == "classes"
-    ):
+    uneven = sorted({"weight", IGNORE_INDEX} & hyper.criterion_args.keys())
+    if uneven and hyper.ignored_label is not None and (hyper.batch_split > 1 or hyper.accumulation_steps > 1):
         message = (
             f"With {uneven[0]} a mean over samples is weighted. Each part of a step is averaged by itself, so that the "
             "gradient is not exactly that of one large batch."
@@ -80,6 +78,24 @@ def _target_findings(hyper: Hyperparameters, targets: Tensor, place: str) -> Ite
     elif takes == "counts" and not least >= 0:
         message, remedy = said.format("from 0 on"), "Store counts, or choose another criterion."
         yield _finding("warning", "Targets", place, message, remedy)
+
+
+def _useless_findings(hyper: Hyperparameters, targets: Tensor, place: str, *, evaluated: bool) -> Iterator[Finding]:
+    """Samples that count for nothing, where a batch of them alone could be drawn: its mean loss is 0 / 0."""
+    ignored, weight = hyper.ignored_label, hyper.criterion_args.get("weight")
+    if ignored is None or targets.is_floating_point():
+        return
+    counts = targets != ignored
+    if weight is not None and 0 in weight:
+        counts &= torch.tensor(weight)[targets.clamp(0, len(weight) - 1)] > 0
+    useless = len(targets) - int(counts.flatten(1).any(1).sum() if targets.dim() > 1 else counts.sum())
+    sizes = batch_sizes(hyper, len(targets), evaluated=True) if evaluated else part_sizes(hyper, len(targets))
+    if useless and sizes and useless >= sizes[-1]:
+        message = (
+            f"{useless} of {len(targets)} samples count for nothing: all their targets are {ignored} (ignore_index) or "
+            f"of weight 0. A batch can have as few as {sizes[-1]} samples; one of those alone has no loss."
+        )
+        yield _finding("error", "Samples without a target", place, message, "Leave these samples out of the data.")
 
 
 def _lr_findings(
