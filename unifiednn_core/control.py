@@ -123,13 +123,14 @@ class Control:
         parse_hyperparameters(hyperparameters.model_dump(mode="json") | {"epochs": epochs})
         row = next(row for row in self._store.runs.get(run_id)[1] if row.name == submodel)
         begun = -(-row.steps_done // (row.steps_total // row.epochs))
-        schedule = hyperparameters.lr_scheduler
-        longest = schedule.args.get("total_steps") if schedule is not None and schedule.name == "one_cycle" else None
-        needed = epochs * (row.steps_total // row.epochs if schedule is not None and schedule.per == "step" else 1)
         if epochs < begun:
             raise _wrong("Epochs", "epochs", f"{submodel} is in epoch {begun} already.", f"Give {begun} or more.")
-        if isinstance(longest, int) and needed > longest:
-            message = f"OneCycleLR ends with an error after total_steps = {longest}; {epochs} epochs take {needed}."
+        failing = hyperparameters.failing_after
+        per_step = hyperparameters.lr_scheduler is not None and hyperparameters.lr_scheduler.per == "step"
+        needed = epochs * (row.steps_total // row.epochs if per_step else 1)
+        if failing is not None and needed > failing[2]:
+            torch_class, argument, longest = failing
+            message = f"{torch_class} ends with an error after {argument} = {longest}; {epochs} epochs take {needed}."
             raise _wrong("Epochs", "epochs", message, "Give fewer epochs, or start a new run from its checkpoint.")
         return self._store.commands.issue(run_id, submodel, Verb.EPOCHS, {"epochs": epochs})
 

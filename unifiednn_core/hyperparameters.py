@@ -170,6 +170,15 @@ class Hyperparameters(_Part):
         label: int | None = None if own is None else self.criterion_args.get(IGNORE_INDEX, own.default)
         return label
 
+    @property
+    def failing_after(self) -> tuple[str, str, int] | None:
+        """Class, argument and number of steps of an LR scheduler that fails when it is stepped on after them."""
+        asked = self.lr_scheduler
+        choice = None if asked is None else LR_SCHEDULERS[asked.name]
+        if asked is None or choice is None or choice.afterwards != "fails" or choice.span not in asked.args:
+            return None
+        return choice.torch_class, choice.span, int(asked.args[choice.span])
+
     def steps_per_epoch(self, samples: int) -> int:
         """Optimizer steps in one epoch of `samples`, with or without the last partial batch."""
         return -(-self.batches_per_epoch(samples) // self.accumulation_steps)

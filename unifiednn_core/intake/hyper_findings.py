@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unifiednn_core.choices import CRITERIA, IGNORE_INDEX, LR_SCHEDULERS
 from unifiednn_core.errors import Finding
-from unifiednn_core.intake.batch_sizes import batch_sizes, part_sizes
+from unifiednn_core.intake.batch_sizes import part_sizes
 from unifiednn_core.intake.datasets import Dataset
 from unifiednn_core.spec import Hyperparameters, LRSchedulerSpec, SubModelSpec
 
@@ -81,19 +81,24 @@ def _target_findings(hyper: Hyperparameters, targets: Tensor, place: str) -> Ite
 
 
 def _useless_findings(hyper: Hyperparameters, targets: Tensor, place: str, *, evaluated: bool) -> Iterator[Finding]:
-    """Samples that count for nothing, where a batch of them alone could be drawn: its mean loss is 0 / 0."""
+    """Samples that count for nothing, where a batch of them alone may come: its mean loss is 0 / 0."""
     ignored, weight = hyper.ignored_label, hyper.criterion_args.get("weight")
     if ignored is None or targets.is_floating_point():
         return
-    counts = targets != ignored
+    counts, what = targets != ignored, f"{ignored} (ignore_index)"
     if weight is not None and 0 in weight:
         counts &= torch.tensor(weight)[targets.clamp(0, len(weight) - 1)] > 0
-    useless = len(targets) - int(counts.flatten(1).any(1).sum() if targets.dim() > 1 else counts.sum())
-    sizes = batch_sizes(hyper, len(targets), evaluated=True) if evaluated else part_sizes(hyper, len(targets))
-    if useless and sizes and useless >= sizes[-1]:
+        what += " or of a class with weight 0"
+    useful = counts.flatten(1).any(1) if targets.dim() > 1 else counts
+    useless = len(useful) - int(useful.sum())
+    if evaluated:  # in file order
+        alone = not all(bool(batch.any()) for batch in torch.split(useful, hyper.batch_size))
+    else:
+        alone = useless >= min(part_sizes(hyper, len(useful)), default=useless + 1)
+    if alone:
         message = (
-            f"{useless} of {len(targets)} samples count for nothing: all their targets are {ignored} (ignore_index) or "
-            f"of weight 0. A batch can have as few as {sizes[-1]} samples; one of those alone has no loss."
+            f"{useless} of {len(useful)} samples count for nothing, as all their targets are {what}. A batch of such "
+            "samples alone has no loss."
         )
         yield _finding("error", "Samples without a target", place, message, "Leave these samples out of the data.")
 
@@ -104,7 +109,8 @@ def _lr_findings(
     """How an LR scheduler fits the length of the training, which has so many steps in an epoch."""
     choice, needed = LR_SCHEDULERS[asked.name], hyper.epochs * (steps if asked.per == "step" else 1)
     span, first = asked.args.get(choice.span), _least(asked.args.get(choice.first_change))
-    if isinstance(span, int) and span < needed and choice.afterwards == "fails":
+    failing = hyper.failing_after
+    if failing is not None and failing[2] < needed:
         message = f"{choice.torch_class} ends with an error after {choice.span} = {span}; the training takes {needed}."
         yield _finding("error", "LR scheduler too short", f"{place}.args", message, f"Set {choice.span} to {needed}.")
     elif isinstance(span, int) and span < needed and choice.afterwards == "rises":
