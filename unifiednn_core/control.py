@@ -11,6 +11,7 @@ from unifiednn_core.comparison_views import Mode
 from unifiednn_core.errors import BadInput, Finding, NotFound
 from unifiednn_core.forecast import Forecast, forecast, parts_of
 from unifiednn_core.home import Home
+from unifiednn_core.hyperparameters import at_learning_rate
 from unifiednn_core.intake import client
 from unifiednn_core.intake.report import CheckReport, FileReport
 from unifiednn_core.lifecycle import ENDED, State
@@ -23,10 +24,6 @@ from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.measured import Measured
 from unifiednn_core.store.people import People
 from unifiednn_core.store.schema import HYBRID, SubModelRow
-
-# Arguments of LR schedulers that are learning rates themselves.
-_LEARNING_RATE_ARGUMENTS = ("max_lr", "base_lr", "min_lr", "eta_min")
-
 
 Told = Callable[[Sequence[Finding]], object]
 """Is given the warnings about what is to be submitted; what it raises keeps that from being done."""
@@ -100,12 +97,7 @@ class Control:
         if batch_split is not None:
             changed["batch_split"] = batch_split
         if learning_rate is not None:
-            changed["learning_rate"] = learning_rate
-            if now.lr_scheduler is not None:
-                factor = learning_rate / now.learning_rate
-                args = now.lr_scheduler.args
-                scaled = {name: _times(args[name], factor) for name in _LEARNING_RATE_ARGUMENTS if name in args}
-                changed["lr_scheduler"] = {**now.lr_scheduler.model_dump(mode="json"), "args": args | scaled}
+            changed |= at_learning_rate(now, learning_rate)
         parse_hyperparameters(now.model_dump(mode="json") | changed)
         return self._store.commands.issue(
             run_id, submodel, Verb.RETRY, {"hyperparameters": changed, "from_start": from_start}
@@ -258,8 +250,3 @@ class _NothingMeasured(Measured):
 
 def _wrong(title: str, field: str, message: str, remedy: str) -> BadInput:
     return BadInput([Finding(title=title, field=field, message=message, remedy=remedy)])
-
-
-def _times(rate: Any, factor: float) -> Any:
-    """A learning rate, or one for each parameter group, times `factor`."""
-    return [_times(one, factor) for one in rate] if isinstance(rate, list) else rate * factor

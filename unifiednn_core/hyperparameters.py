@@ -18,6 +18,9 @@ from unifiednn_core.choices import (
     known,
 )
 
+# Arguments of LR schedulers that are learning rates themselves.
+_RATES = ("max_lr", "base_lr", "min_lr", "eta_min")
+
 
 class _Part(BaseModel):
     # Strict: true is no number, and "5" is a text, as torch sees it.
@@ -186,3 +189,14 @@ class Hyperparameters(_Part):
     def batches_per_epoch(self, samples: int) -> int:
         """Batches in one epoch of `samples`, with or without the last partial one."""
         return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
+
+
+def at_learning_rate(now: Hyperparameters, learning_rate: float) -> dict[str, Any]:
+    """Entries that change with the learning rate: itself, and in proportion those that the LR scheduler is given."""
+    asked = now.lr_scheduler
+    if asked is None:
+        return {"learning_rate": learning_rate}
+    factor = learning_rate / now.learning_rate
+    scaled = {name: asked.args[name] * factor for name in _RATES if name in asked.args}
+    schedule = {**asked.model_dump(mode="json"), "args": asked.args | scaled}
+    return {"learning_rate": learning_rate, "lr_scheduler": schedule}

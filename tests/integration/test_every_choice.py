@@ -26,6 +26,7 @@ from unifiednn_core.checkpoints.checkpoint import Checkpoint
 from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS
 from unifiednn_core.home import Home
 from unifiednn_core.hybrid.unifier import Submission, unify
+from unifiednn_core.hyperparameters import at_learning_rate
 from unifiednn_core.intake.base import Definition
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec import CheckpointSpec, Hyperparameters, RunSpec, SubModelSpec
@@ -184,3 +185,37 @@ def by_script(home: Home, hyper: Hyperparameters, train: str, test: str) -> Trai
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
     losses = [row["loss"] for row in told if row["kind"] == "step"]
     return Trained(script.module, script.optimizer, script.lr_scheduler, losses)
+
+
+def test_another_learning_rate_from_a_checkpoint_on_is_that_share_of_the_whole_schedule() -> None:
+    """Twice the rate: a power of two, so that all that follows is exactly the double."""
+    flat = {"epochs": 6, "batch_size": 37, "learning_rate": 0.01}
+    schedules = SCHEDULES | {"reduce_on_plateau": {"patience": 0, "threshold": 0.9, "min_lr": 1e-6}}
+    before = {}
+    for name, choice in LR_SCHEDULERS.items():
+        for per in ("epoch",) if choice.measured else ("epoch", "step"):
+            schedule = {"name": name, "args": schedules.get(name, {}), "per": per}
+            before[f"{name}-{per}"] = asked(lr_scheduler=schedule, **flat)
+    changed = {
+        name: Hyperparameters.model_validate(hyper.model_dump() | at_learning_rate(hyper, 0.02))
+        for name, hyper in before.items()
+    }
+    _, taken = hybrid(before, {}, every_steps=len(before))
+    at_two = {one.submodel: one for one in taken if one.step == 2}
+    at_end = {one.submodel: one for one in hybrid(changed, at_two, every_steps=len(before))[1] if one.step == 5}
+    for one in (one for one in taken if one.step == 5):
+        rates = [row["learning_rate"] for row in one.state["metrics"]["figures"]]
+        later = [row["learning_rate"] for row in at_end[one.submodel].state["metrics"]["figures"]]
+        assert later == rates[:2] + [rate * 2 for rate in rates[2:]], one.submodel
+
+
+def test_another_learning_rate_reaches_every_optimizer() -> None:
+    before = {name: asked(optimizer=name, epochs=2, batch_size=37) for name in OPTIMIZERS}
+    changed = {name: asked(optimizer=name, epochs=2, batch_size=37, learning_rate=1e-7) for name in OPTIMIZERS}
+    whole, taken = hybrid(before, {}, every_steps=len(before))
+    restored = {one.submodel: one for one in taken if one.step == 1}
+    slow, _ = hybrid(changed, restored)
+    for name, one in slow.items():
+        first = restored[name].state["model"]["1.weight"]
+        moved, usually = ((each.module.get_parameter("1.weight") - first).abs().max() for each in (one, whole[name]))
+        assert moved < usually / 100, name

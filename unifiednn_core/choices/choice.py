@@ -31,6 +31,8 @@ class Choice:
     """Name in `torch.optim`, `torch.nn` or `torch.optim.lr_scheduler`."""
     arguments: tuple[Argument, ...] = ()
     help: str = ""
+    rate_once: bool = False
+    """Whether an optimizer takes the learning rate for its first step alone."""
 
     @property
     def required(self) -> tuple[str, ...]:

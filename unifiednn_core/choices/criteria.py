@@ -14,14 +14,14 @@ CRITERIA: dict[str, CriterionChoice] = {
         "CrossEntropyLoss",
         (_WEIGHT, _IGNORED, number("label_smoothing", 0.0, least=0, most=1)),
         "Class scores against class numbers; weight has one entry for each class.",
-        "classes",
+        targets="classes",
     ),
     "mse": CriterionChoice("MSELoss", help="Mean squared error."),
     "bce_with_logits": CriterionChoice(
         "BCEWithLogitsLoss",
         (_WEIGHT, numbers("pos_weight", least=0)),
         "Yes/no scores against 0 and 1; weight and pos_weight have one entry for each output.",
-        "shares",
+        targets="shares",
     ),
     "l1": CriterionChoice("L1Loss", help="Mean absolute error."),
     "smooth_l1": CriterionChoice("SmoothL1Loss", (number("beta", 1.0, least=0),), "Squared below beta, then absolute."),
@@ -32,18 +32,21 @@ CRITERIA: dict[str, CriterionChoice] = {
         "NLLLoss",
         (_WEIGHT, _IGNORED),
         "Log-probabilities (log_softmax) against class numbers.",
-        "classes",
-        "log_probabilities",
+        targets="classes",
+        outputs="log_probabilities",
     ),
     "bce": CriterionChoice(
         "BCELoss",
         (_WEIGHT,),
         "Probabilities (after a sigmoid) against 0 and 1. Safer: bce_with_logits.",
-        "shares",
-        "probabilities",
+        targets="shares",
+        outputs="probabilities",
     ),
     "hinge_embedding": CriterionChoice(
-        "HingeEmbeddingLoss", (number("margin", 1.0),), "Distances against 1 (alike) and -1 (not alike).", "signs"
+        "HingeEmbeddingLoss",
+        (number("margin", 1.0),),
+        "Distances against 1 (alike) and -1 (not alike).",
+        targets="signs",
     ),
     "kl_div": CriterionChoice(
         "KLDivLoss",
@@ -55,16 +58,22 @@ CRITERIA: dict[str, CriterionChoice] = {
         "MultiLabelMarginLoss", help="Class scores against lists of class numbers, filled up with -1.", targets="lists"
     ),
     "multi_label_soft_margin": CriterionChoice(
-        "MultiLabelSoftMarginLoss", (_WEIGHT,), "Yes/no scores against 0 and 1, the mean over the classes.", "shares"
+        "MultiLabelSoftMarginLoss",
+        (_WEIGHT,),
+        "Yes/no scores against 0 and 1, the mean over the classes.",
+        targets="shares",
     ),
     "multi_margin": CriterionChoice(
         "MultiMarginLoss",
         (Argument(name="p", kind="integer", default=1, least=1, most=2), number("margin", 1.0), _WEIGHT),
         "Class scores against class numbers, by a margin.",
-        "classes",
+        targets="classes",
     ),
     "poisson_nll": CriterionChoice(
-        "PoissonNLLLoss", (flag("log_input", default=True), flag("full"), _EPS), "Rates against counts.", "counts"
+        "PoissonNLLLoss",
+        (flag("log_input", default=True), flag("full"), _EPS),
+        "Rates against counts.",
+        targets="counts",
     ),
     "soft_margin": CriterionChoice("SoftMarginLoss", help="Scores against 1 and -1.", targets="signs"),
 }

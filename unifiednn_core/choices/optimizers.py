@@ -82,6 +82,7 @@ OPTIMIZERS: dict[str, Choice] = {
         "Rprop",
         (numbers("etas", (0.5, 1.2), above=0), numbers("step_sizes", (1e-6, 50), least=0), _MAXIMIZE),
         "Goes by the signs of the gradients alone; for whole data sets as one batch (Riedmiller and Braun 1993).",
+        rate_once=True,
     ),
 }
 REFUSED_OPTIMIZERS = {

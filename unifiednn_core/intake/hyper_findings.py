@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unifiednn_core.choices import CRITERIA, IGNORE_INDEX, LR_SCHEDULERS
+from unifiednn_core.choices import CRITERIA, IGNORE_INDEX, LR_SCHEDULERS, OPTIMIZERS
 from unifiednn_core.errors import Finding
 from unifiednn_core.intake.batch_sizes import part_sizes
 from unifiednn_core.intake.datasets import Dataset
@@ -29,6 +29,10 @@ def hyper_findings(submodel: SubModelSpec, train: Dataset, test: Dataset | None)
     if hyper.lr_scheduler is not None and steps:
         place_lr = f"{place}.hyperparameters.lr_scheduler"
         found += _lr_findings(hyper, hyper.lr_scheduler, steps, place_lr, tested=test is not None)
+    if OPTIMIZERS[hyper.optimizer].rate_once and (hyper.lr_scheduler is not None or hyper.warm_up is not None):
+        message = f"{hyper.optimizer} takes the learning rate for its first step alone; what changes it later is lost."
+        remedy = "Leave LR scheduler and warm-up out, or choose another optimizer."
+        found.append(_finding("warning", "Optimizer", f"{place}.hyperparameters.optimizer", message, remedy))
     found += _stopping_findings(hyper, f"{place}.hyperparameters.early_stopping", tested=test is not None)
     return found
 

@@ -109,8 +109,9 @@ def check_values(trial: Trial, targets: Tensor, outputs: Tensor, entry: str) -> 
         message = f"{criterion} compares outputs with targets one by one, but their shapes are {shapes}."
         raise found("Outputs and targets", field, message, "Give targets of the outputs' shape, or another criterion.")
     if CRITERIA[criterion].targets == "lists":
-        if targets.is_floating_point() or not bool(((targets >= -1) & (targets < outputs.shape[1])).all()):
-            message = f"{criterion} takes lists of class numbers from 0 to {outputs.shape[1] - 1}, filled up with -1."
+        classes = outputs.shape[-1]
+        if targets.is_floating_point() or not bool(((targets >= -1) & (targets < classes)).all()):
+            message = f"{criterion} takes lists of class numbers from 0 to {classes - 1}, filled up with -1."
             raise found("Targets", field, message, "Store such lists, or 0 and 1 for multi_label_soft_margin.")
     elif not targets.is_floating_point():
         message = f"{criterion} needs targets that are real numbers, but they are {dtype_name(targets)}."

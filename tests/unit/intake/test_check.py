@@ -53,6 +53,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tokens": {"inputs": torch.arange(25 * 5).view(25, 5) % 11, "targets": labels},
         "foreign_token": {"inputs": torch.arange(25 * 5).view(25, 5) % 11, "targets": labels},
     }
+    sets["columns"] = {"inputs": images, "targets": labels[:, None]}
+    sets["scores"] = {"inputs": images, "targets": nn.functional.one_hot(labels, 3).float()}
+    sets["ignored"] = {"inputs": images, "targets": torch.where(torch.arange(25) < 20, labels, -100)}
     sets["foreign_token"]["inputs"][20, 3] = 11
     for name, data in sets.items():
         torch.save(data, folder / f"{name}.pt")
@@ -139,6 +142,25 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"model": "batches.pt2"}, f"{HYPER}.batch_size", "one sample"),
     ({"model": "batches.pt2", "hyperparameters": {"batch_size": 1}}, f"{HYPER}.batch_size", "one sample"),
     ({"model": "eights.pt2"}, f"{HYPER}.batch_size", "at least 8"),
+    ({"model": "batches.pt2", **hyper(batch_split=8, drop_last=True)}, f"{HYPER}.batch_split", "one sample.*fewer"),
+    ({"model": "eights.pt2", **hyper(batch_split=2, drop_last=True)}, f"{HYPER}.batch_split", "at least 8.* has 4"),
+    (
+        {"train_data": "columns.pt", "test_data": None},
+        "submodels.one.train_data",
+        r"class numbers \[batch\]; these are",
+    ),
+    ({"train_data": "ignored.pt", "test_data": None}, "submodels.one.train_data", "5 of 25 samples.*-100"),
+    ({"test_data": "ignored.pt"}, "submodels.one.test_data", "5 of 25 samples"),
+    (hyper(criterion_args={"weight": [0, 1, 1]}) | NO_TEST, "submodels.one.train_data", "9 of 25.*weight 0"),
+    (lr_scheduler("constant", epochs=3, factor=0, total_iters=2), f"{HYPER}.lr_scheduler.args", "after 2 of 3 steps"),
+    (lr_scheduler("exponential", epochs=9, gamma=1e9), f"{HYPER}.lr_scheduler.args", "1e\\+43 after 5 of 9"),
+    ({"scale": 1e38, "mean": -1e38}, f"{HYPER}.criterion", "first batch is (nan|inf)"),
+    (
+        {"hyperparameters": {"criterion": "bce"}, "train_data": "scores.pt"} | NO_TEST,
+        "submodels.one.train_data",
+        "0 and 1",
+    ),
+    (rates("multi_label_margin") | NO_TEST, "submodels.one.train_data", "class numbers|scores"),
 ]
 
 
@@ -185,6 +207,8 @@ def test_a_plateau_without_test_data_is_doubtful(folder: Path, home: Home) -> No
         (hyper(batch_split=2, criterion_args={"ignore_index": 7}), f"{HYPER}.criterion_args.ignore_index"),
         (hyper(early_stopping={"patience": 4}, epochs=4), f"{HYPER}.early_stopping.patience"),
         (rates(poisson_data="signs"), "submodels.one.train_data"),
+        (hyper(optimizer="rprop", warm_up={"steps": 2}), f"{HYPER}.optimizer"),
+        (hyper(criterion="nll"), f"{HYPER}.criterion"),
     ],
 )
 def test_what_is_merely_doubtful_is_a_warning(changes: dict[str, Any], field: str, folder: Path, home: Home) -> None:
