@@ -7,6 +7,7 @@ inside an epoch, inside the warm-up and while patience is counted; and each is t
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -136,8 +137,14 @@ def differing(trained: Mapping[str, Trained], expected: Mapping[str, Trained]) -
     return found
 
 
+@cache
+def whole(step: int) -> tuple[dict[str, Trained], list[Checkpoint]]:
+    """Everything in one hybrid, with a checkpoint of each after so many steps of it."""
+    return hybrid(EVERY, {}, every_steps=step * len(EVERY))
+
+
 def test_everything_in_one_hybrid_trains_to_the_bits_of_plain_loops(plain: dict[str, Trained]) -> None:
-    trained, _ = hybrid(EVERY, {})
+    trained, _ = whole(5)
     assert not differing(trained, plain)
     assert {len(one.losses) for one in trained.values()} == {STEPS}
 
@@ -146,15 +153,15 @@ def test_everything_in_one_hybrid_trains_to_the_bits_of_plain_loops(plain: dict[
 def test_everything_goes_on_from_a_file_that_was_written_inside_an_epoch(
     step: int, plain: dict[str, Trained], tmp_path: Path
 ) -> None:
-    _, taken = hybrid(EVERY, {}, every_steps=len(EVERY))
+    _, taken = whole(step)
     restored = {}
     for checkpoint in (one for one in taken if one.step == step):
         checkpoint_file.write(checkpoint, tmp_path / checkpoint.submodel)
         restored[checkpoint.submodel] = checkpoint_file.read(tmp_path / checkpoint.submodel)
     assert restored.keys() == EVERY.keys()
     trained, _ = hybrid(EVERY, restored)
-    whole = {name: replace(one, losses=plain[name].losses[:step] + one.losses) for name, one in trained.items()}
-    assert not differing(whole, plain)
+    joined = {name: replace(one, losses=plain[name].losses[:step] + one.losses) for name, one in trained.items()}
+    assert not differing(joined, plain)
 
 
 def test_everything_trains_to_the_same_bits_by_the_plain_script(
@@ -212,10 +219,10 @@ def test_another_learning_rate_from_a_checkpoint_on_is_that_share_of_the_whole_s
 def test_another_learning_rate_reaches_every_optimizer() -> None:
     before = {name: asked(optimizer=name, epochs=2, batch_size=37) for name in OPTIMIZERS}
     changed = {name: asked(optimizer=name, epochs=2, batch_size=37, learning_rate=1e-7) for name in OPTIMIZERS}
-    whole, taken = hybrid(before, {}, every_steps=len(before))
+    usual, taken = hybrid(before, {}, every_steps=len(before))
     restored = {one.submodel: one for one in taken if one.step == 1}
     slow, _ = hybrid(changed, restored)
     for name, one in slow.items():
         first = restored[name].state["model"]["1.weight"]
-        moved, usually = ((each.module.get_parameter("1.weight") - first).abs().max() for each in (one, whole[name]))
+        moved, usually = ((each.module.get_parameter("1.weight") - first).abs().max() for each in (one, usual[name]))
         assert moved < usually / 100, name

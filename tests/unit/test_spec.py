@@ -120,7 +120,13 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b'{"a": ', "line 1"), (b"\xff\xfe\x00", "UTF-8"), (b"[" * 100_000, "JSON"), (None, "No such file")],
+    [
+        (b'{"a": ', "line 1"),
+        (b'{"a": [{"seed": 1, "seed": 2}]}', "'seed' stands twice"),
+        (b"\xff\xfe\x00", "UTF-8"),
+        (b"[" * 100_000, "JSON"),
+        (None, "No such file"),
+    ],
 )
 def test_a_file_that_is_no_spec_gives_a_finding_that_names_it(tmp_path: Path, content: bytes | None, said: str) -> None:
     path = tmp_path / "spec.json"

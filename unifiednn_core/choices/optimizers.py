@@ -15,7 +15,11 @@ OPTIMIZERS: dict[str, Choice] = {
         (number("momentum", 0, least=0), number("dampening", 0), _DECAY, flag("nesterov"), _MAXIMIZE),
         "Stochastic gradient descent.",
     ),
-    "adam": Choice("Adam", (_BETAS, _EPS, _DECAY, flag("amsgrad"), _MAXIMIZE, _DECOUPLED), "Kingma and Ba 2015."),
+    "adam": Choice(
+        "Adam",
+        (_BETAS, _EPS, _DECAY, flag("amsgrad"), _MAXIMIZE, _DECOUPLED),
+        "Steps by running means of gradient and square (Kingma and Ba 2015).",
+    ),
     "adamw": Choice(
         "AdamW",
         (_BETAS, _EPS, number("weight_decay", 0.01, least=0), flag("amsgrad"), _MAXIMIZE),

@@ -1,5 +1,6 @@
 """Findings on hyper-parameters against the data and the length of the training; all from the tables of choices."""
 
+import math
 from collections.abc import Iterator
 from typing import Literal
 
@@ -12,6 +13,8 @@ from unifiednn_core.intake.batch_sizes import part_sizes
 from unifiednn_core.intake.datasets import Dataset
 from unifiednn_core.spec import Hyperparameters, LRSchedulerSpec, SubModelSpec
 
+# So seldom that it does not happen.
+NEGLIGIBLE = 1e-9
 Severity = Literal["error", "warning"]
 
 
@@ -98,13 +101,20 @@ def _useless_findings(hyper: Hyperparameters, targets: Tensor, place: str, *, ev
     if evaluated:  # in file order
         alone = not all(bool(batch.any()) for batch in torch.split(useful, hyper.batch_size))
     else:
-        alone = useless >= min(part_sizes(hyper, len(useful)), default=useless + 1)
+        alone = _expected(hyper, len(useful), useless) > NEGLIGIBLE
     if alone:
         message = (
             f"{useless} of {len(useful)} samples count for nothing, as all their targets are {what}. A batch of such "
             "samples alone has no loss."
         )
         yield _finding("error", "Samples without a target", place, message, "Leave these samples out of the data.")
+
+
+def _expected(hyper: Hyperparameters, samples: int, useless: int) -> float:
+    """Parts of batches in a whole training that are expected to be of useless samples alone."""
+    parts = hyper.epochs * hyper.batches_per_epoch(samples) * hyper.batch_split
+    smallest = min(part_sizes(hyper, samples), default=0)
+    return parts * math.prod(max(0, useless - drawn) / (samples - drawn) for drawn in range(smallest))
 
 
 def _lr_findings(

@@ -265,3 +265,10 @@ def test_a_report_survives_json(folder: Path, home: Home) -> None:
     report = checked(folder, home, asked(test_data=None))
     assert CheckReport.model_validate_json(json.dumps(json.loads(report.model_dump_json()))) == report
     assert copy.deepcopy(report) == report
+
+
+def test_samples_without_a_target_are_taken_where_no_batch_is_made_of_them_alone(folder: Path, home: Home) -> None:
+    """5 of 25: never a whole batch of 12, and in the test, which has 13 in its last batch, never alone."""
+    changes = {"train_data": "ignored.pt", **hyper(batch_size=12, drop_last=True)}
+    assert not checked(folder, home, asked(**changes)).has_errors
+    assert not checked(folder, home, asked(test_data="ignored.pt", **hyper(batch_size=13))).has_errors
