@@ -49,7 +49,7 @@ def dry_run(trial: Trial) -> Tried:
         _check_extreme_ids(trial, module, trial.train, "train_data")
         if trial.test is not None:
             _check_test(trial, module, criterion, trial.test)
-        return Tried(module.train(), criterion, optimizer, _doubts(trial, module))
+        return Tried(module.train(), criterion, optimizer, (*_doubts(trial, module), *_frozen(trial)))
 
 
 def _parts(trial: Trial, module: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -184,6 +184,17 @@ def _doubts(trial: Trial, module: nn.Module) -> tuple[Finding, ...]:
             message = f"{spec.hyperparameters.criterion} fails outside 0 to 1, where nothing keeps these outputs."
             remedy = "End the network with a sigmoid, or choose bce_with_logits, which takes plain scores."
     return () if sound else (Finding(severity="warning", title="Outputs", field=place, message=message, remedy=remedy),)
+
+
+def _frozen(trial: Trial) -> tuple[Finding, ...]:
+    """A warning where a network was exported as for evaluation."""
+    off = trial.definition.switched_off
+    if not off:
+        return ()
+    message = f"The file has {', '.join(off)} switched off, as for evaluation; in training they stay off."
+    remedy = "Export it in training mode: torch.export.export(network.train(), ...), unless that is meant."
+    place = f"{trial.field}.model"
+    return (Finding(severity="warning", title="Exported in evaluation", field=place, message=message, remedy=remedy),)
 
 
 def _check_extreme_ids(trial: Trial, module: nn.Module, data: Dataset, entry: str) -> None:

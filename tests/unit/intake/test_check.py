@@ -36,6 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kit.exported(folder, "cnn")
     kit.exported(folder, "attention")
     kit.export(folder / "batches.pt2", Batches(), torch.randn(3, *kit.IMAGES))
+    kit.export(folder / "frozen.pt2", kit.network("cnn").eval(), torch.randn(3, *kit.IMAGES))
     score = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 64)), nn.Linear(64, 1), nn.Flatten(0))
     kit.export(folder / "score.pt2", score, torch.randn(3, *kit.IMAGES))
     kit.export(folder / "eights.pt2", kit.network("cnn"), torch.randn(9, *kit.IMAGES), least=8)
@@ -209,6 +210,7 @@ def test_a_plateau_without_test_data_is_doubtful(folder: Path, home: Home) -> No
         (rates(poisson_data="signs"), "submodels.one.train_data"),
         (hyper(optimizer="rprop", warm_up={"steps": 2}), f"{HYPER}.optimizer"),
         (hyper(criterion="nll"), f"{HYPER}.criterion"),
+        ({"model": "frozen.pt2"}, "submodels.one.model"),
     ],
 )
 def test_what_is_merely_doubtful_is_a_warning(changes: dict[str, Any], field: str, folder: Path, home: Home) -> None:
