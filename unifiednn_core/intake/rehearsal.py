@@ -9,7 +9,7 @@ from unifiednn_core.choices import LR_SCHEDULERS
 from unifiednn_core.spec import Hyperparameters
 from unifiednn_core.training_parts import build_lr_scheduler, build_optimizer
 
-MOST_STEPS = 50_000
+MOST_STEPS = 20_000
 LARGEST_RATE = torch.finfo(torch.float32).max
 # A weight that every optimizer takes.
 _SHAPE = (1, 1)
@@ -29,7 +29,6 @@ def late_failure(hyper: Hyperparameters, steps_per_epoch: int) -> str | None:
             rate = float(optimizer.param_groups[0]["lr"])
             if not 0 <= rate <= LARGEST_RATE:
                 return f"makes the learning rate {rate:g} after {done} of {needed} steps"
-            optimizer.step()
             try:
                 if lr_scheduler is not None:
                     lr_scheduler.step()
