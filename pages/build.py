@@ -1,6 +1,7 @@
 """Build: put a hybrid together, check it, start it. `?draft=ID` holds what was entered, so a refresh loses nothing."""
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -18,14 +19,14 @@ from pages._ui import (
     submodel_list,
     wording,
 )
-from unifiednn_core.errors import NotFound, UnifiedNNError
+from unifiednn_core.errors import BadInput, Finding, NotFound, UnifiedNNError
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.units import memory_text
 
 if TYPE_CHECKING:
     from unifiednn_core.service import CheckReport
 
-_DRAFT, _EDITOR, _REPORT = "draft", "editor", "report"
+_DRAFT, _EDITOR, _REPORT, _WARNED = "draft", "editor", "report", "warned"
 
 
 def main() -> None:
@@ -83,15 +84,44 @@ def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
             disabled=spec is None,
             help=missing or None,
         )
-    if pressed and spec is not None:
-        draft_id = st.query_params.get("draft")
-        modes, first = baseline_form.plan(draft)
-        run_id = actions.try_submit(spec, modes, baselines_first=first)
-        if run_id is not None:
-            if draft_id:
-                frame.service().delete_draft(draft_id)
-            st.session_state.pop(_DRAFT, None)
-            actions.open_run(run_id)
+    if spec is not None:
+        anyway = _warnings(spec)
+        if pressed or anyway:
+            _start(draft, spec, anyway=anyway)
+
+
+def _warnings(spec: RunSpec) -> bool:
+    """Draw what the last start of this spec was warned of; returns whether it is to start all the same."""
+    warned, findings = st.session_state.get(_WARNED, (None, ()))
+    if warned != spec:
+        return False
+    with st.container(border=True, key="warned"):
+        count = wording.count_text(len(findings), "warning")
+        st.html(markup.section("Not started yet", f"{count}: the run can start, but look at this first"))
+        st.html(markup.findings(findings))
+        with st.container(horizontal=True, horizontal_alignment="right"):
+            return st.button("Start anyway", key="start-anyway", icon=":material/play_arrow:")
+
+
+def _start(draft: drafts.Document, spec: RunSpec, *, anyway: bool) -> None:
+    """Hand the run in and go to its page; with warnings only where they were seen."""
+
+    def told(findings: Sequence[Finding]) -> None:
+        if findings and not anyway:
+            st.session_state[_WARNED] = (spec, tuple(findings))
+            raise BadInput(findings)
+
+    draft_id = st.query_params.get("draft")
+    modes, first = baseline_form.plan(draft)
+    st.session_state.pop(_WARNED, None)
+    run_id = actions.try_submit(spec, modes, baselines_first=first, told=told)
+    if run_id is not None:
+        if draft_id:
+            frame.service().delete_draft(draft_id)
+        st.session_state.pop(_DRAFT, None)
+        actions.open_run(run_id)
+    if _WARNED in st.session_state:
+        st.rerun()
 
 
 def _submodels(draft: drafts.Document) -> drafts.Document:

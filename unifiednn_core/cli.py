@@ -51,7 +51,7 @@ def train(
         asked = load_run(spec)
         if policy is not None:
             asked = asked.model_copy(update={"policy": PolicySpec(name=policy)})
-        run_id = service.submit(asked, spec.resolve().parent)
+        run_id = service.submit(asked, spec.resolve().parent, told=terminal.print_findings)
         service.start_supervisor()
         if not as_json:
             again = f"Continue it after whatever happens with: unifiednn resume {run_id}"

@@ -1,7 +1,7 @@
 """What can be asked of runs that exist, and how files are taken in for them. The service is the door to it."""
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from unifiednn_core.comparison_views import Mode
 from unifiednn_core.errors import BadInput, Finding, NotFound
 from unifiednn_core.forecast import Forecast, forecast, parts_of
 from unifiednn_core.home import Home
+from unifiednn_core.hyperparameters import at_learning_rate
 from unifiednn_core.intake import client
 from unifiednn_core.intake.report import CheckReport, FileReport
 from unifiednn_core.lifecycle import ENDED, State
@@ -24,8 +25,8 @@ from unifiednn_core.store.measured import Measured
 from unifiednn_core.store.people import People
 from unifiednn_core.store.schema import HYBRID, SubModelRow
 
-# Arguments of LR schedulers that are learning rates themselves.
-_LEARNING_RATE_ARGUMENTS = ("max_lr", "base_lr", "min_lr", "eta_min")
+Told = Callable[[Sequence[Finding]], object]
+"""Is given the warnings about what is to be submitted; what it raises keeps that from being done."""
 
 
 class Control:
@@ -96,12 +97,7 @@ class Control:
         if batch_split is not None:
             changed["batch_split"] = batch_split
         if learning_rate is not None:
-            changed["learning_rate"] = learning_rate
-            if now.lr_scheduler is not None:
-                factor = learning_rate / now.learning_rate
-                args = now.lr_scheduler.args
-                scaled = {name: _times(args[name], factor) for name in _LEARNING_RATE_ARGUMENTS if name in args}
-                changed["lr_scheduler"] = {**now.lr_scheduler.model_dump(mode="json"), "args": args | scaled}
+            changed |= at_learning_rate(now, learning_rate)
         parse_hyperparameters(now.model_dump(mode="json") | changed)
         return self._store.commands.issue(
             run_id, submodel, Verb.RETRY, {"hyperparameters": changed, "from_start": from_start}
@@ -119,13 +115,14 @@ class Control:
         parse_hyperparameters(hyperparameters.model_dump(mode="json") | {"epochs": epochs})
         row = next(row for row in self._store.runs.get(run_id)[1] if row.name == submodel)
         begun = -(-row.steps_done // (row.steps_total // row.epochs))
-        schedule = hyperparameters.lr_scheduler
-        longest = schedule.args.get("total_steps") if schedule is not None and schedule.name == "one_cycle" else None
-        needed = epochs * (row.steps_total // row.epochs if schedule is not None and schedule.per == "step" else 1)
         if epochs < begun:
             raise _wrong("Epochs", "epochs", f"{submodel} is in epoch {begun} already.", f"Give {begun} or more.")
-        if isinstance(longest, int) and needed > longest:
-            message = f"OneCycleLR ends with an error after total_steps = {longest}; {epochs} epochs take {needed}."
+        failing = hyperparameters.failing_after
+        per_step = hyperparameters.lr_scheduler is not None and hyperparameters.lr_scheduler.per == "step"
+        needed = epochs * (row.steps_total // row.epochs if per_step else 1)
+        if failing is not None and needed > failing[2]:
+            torch_class, argument, longest = failing
+            message = f"{torch_class} ends with an error after {argument} = {longest}; {epochs} epochs take {needed}."
             raise _wrong("Epochs", "epochs", message, "Give fewer epochs, or start a new run from its checkpoint.")
         return self._store.commands.issue(run_id, submodel, Verb.EPOCHS, {"epochs": epochs})
 
@@ -179,12 +176,12 @@ class Control:
     # -- inside
 
     def _admit(
-        self, spec: RunSpec, base: Path, *, mode: Mode = HYBRID, others: Sequence[Part] = ()
+        self, spec: RunSpec, base: Path, *, mode: Mode = HYBRID, others: Sequence[Part] = (), told: Told | None = None
     ) -> tuple[RunSpec, CheckReport, dict[str, dict[str, str]], Forecast | None]:
         """Take the files of a spec into the library; `others` are in the hybrid already that it joins.
 
-        Returns the spec with files named by content, what was found, the names of each sub-model's files, and the
-        memory that it will need.
+        `told` is given the warnings before anything is queued. Returns the spec with files named by content, what was
+        found, the names of each sub-model's files, and the memory that it will need.
         """
         findings = submission.own_findings(spec)
         read = client.check if findings else client.admit  # of a refused spec nothing is kept
@@ -195,6 +192,8 @@ class Control:
         found = forecast(spec, report, self._measured, mode=mode, others=others)
         if found is not None and found.findings:
             raise BadInput(found.findings)
+        if told is not None:
+            told(report.findings)  # warnings alone, as there are no errors
         for written, file in report.files.items():
             if file.report is not None and not written.startswith("sha256:"):
                 self._remember(file.report, file.filename)
@@ -263,8 +262,3 @@ class _NothingMeasured(Measured):
 
 def _wrong(title: str, field: str, message: str, remedy: str) -> BadInput:
     return BadInput([Finding(title=title, field=field, message=message, remedy=remedy)])
-
-
-def _times(rate: Any, factor: float) -> Any:
-    """A learning rate, or one for each parameter group, times `factor`."""
-    return [_times(one, factor) for one in rate] if isinstance(rate, list) else rate * factor

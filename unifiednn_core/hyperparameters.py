@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 from unifiednn_core.choices import (
     CLASSIFICATION,
     CRITERIA,
+    IGNORE_INDEX,
     LR_SCHEDULERS,
     OPTIMIZERS,
     REFUSED_CRITERIA,
@@ -17,9 +18,13 @@ from unifiednn_core.choices import (
     known,
 )
 
+# Arguments of LR schedulers that are learning rates themselves.
+_RATES = ("max_lr", "base_lr", "min_lr", "eta_min")
+
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Strict: true is no number, and "5" is a text, as torch sees it.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
 class LRSchedulerSpec(_Part):
@@ -161,6 +166,22 @@ class Hyperparameters(_Part):
             raise PydanticCustomError("unknown_name", "No techniques exist yet. Leave the list empty.")
         return names
 
+    @property
+    def ignored_label(self) -> int | None:
+        """Class number whose samples the criterion leaves out; torch has one (-100) where none is given, too."""
+        own = next((a for a in CRITERIA[self.criterion].arguments if a.name == IGNORE_INDEX), None)
+        label: int | None = None if own is None else self.criterion_args.get(IGNORE_INDEX, own.default)
+        return label
+
+    @property
+    def failing_after(self) -> tuple[str, str, int] | None:
+        """Class, argument and number of steps of an LR scheduler that fails when it is stepped on after them."""
+        asked = self.lr_scheduler
+        choice = None if asked is None else LR_SCHEDULERS[asked.name]
+        if asked is None or choice is None or choice.afterwards != "fails" or choice.span not in asked.args:
+            return None
+        return choice.torch_class, choice.span, int(asked.args[choice.span])
+
     def steps_per_epoch(self, samples: int) -> int:
         """Optimizer steps in one epoch of `samples`, with or without the last partial batch."""
         return -(-self.batches_per_epoch(samples) // self.accumulation_steps)
@@ -168,3 +189,14 @@ class Hyperparameters(_Part):
     def batches_per_epoch(self, samples: int) -> int:
         """Batches in one epoch of `samples`, with or without the last partial one."""
         return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
+
+
+def at_learning_rate(now: Hyperparameters, learning_rate: float) -> dict[str, Any]:
+    """Entries that change with the learning rate: itself, and in proportion those that the LR scheduler is given."""
+    asked = now.lr_scheduler
+    if asked is None:
+        return {"learning_rate": learning_rate}
+    factor = learning_rate / now.learning_rate
+    scaled = {name: asked.args[name] * factor for name in _RATES if name in asked.args}
+    schedule = {**asked.model_dump(mode="json"), "args": asked.args | scaled}
+    return {"learning_rate": learning_rate, "lr_scheduler": schedule}

@@ -10,6 +10,7 @@ from unifiednn_core.baselines.arms import as_baseline, is_whole
 from unifiednn_core.baselines.fingerprint import asked_sha256, fingerprint, machine
 from unifiednn_core.clock import Clock, RealClock
 from unifiednn_core.comparison_views import BASELINES, Mode
+from unifiednn_core.control import Told
 from unifiednn_core.converting import Converting
 from unifiednn_core.durable import copy_into
 from unifiednn_core.errors import BadInput, NotFound
@@ -122,14 +123,17 @@ class Service(Converting, Splitting):
         *,
         baselines: Sequence[Mode] = (),
         baselines_first: bool = False,
+        told: Told | None = None,
     ) -> str:
         """Check a spec, keep its files, and queue it; returns the run's id. Raises `BadInput` with all findings.
+
+        Warnings keep nothing from being queued; `told` is given them before, and may raise to say no.
 
         With `baselines`, those are queued too, before or after it; an equal one that there is already is kept instead.
         """
         for mode in baselines:
             _require_baseline(mode)
-        run, rows = self._rows_of(spec, base or Path.cwd(), HYBRID)
+        run, rows = self._rows_of(spec, base or Path.cwd(), HYBRID, told)
         if not baselines_first:
             self._store.runs.add(run, rows)
         for mode in baselines:
@@ -205,9 +209,11 @@ class Service(Converting, Splitting):
 
     # -- inside
 
-    def _rows_of(self, spec: RunSpec, base: Path, mode: Mode) -> tuple[RunRow, list[SubModelRow]]:
+    def _rows_of(
+        self, spec: RunSpec, base: Path, mode: Mode, told: Told | None = None
+    ) -> tuple[RunRow, list[SubModelRow]]:
         """Rows of a run that is admitted; raises `BadInput` with all findings."""
-        resolved, report, files, found = self._admit(spec, base, mode=mode)
+        resolved, report, files, found = self._admit(spec, base, mode=mode, told=told)
         owners, resolved = owners_in(resolved, self._store.library, self._person), without_owners(resolved)
         threads, slot = spec.threads or default_threads(), submission.slot(spec.device)
         run = RunRow(

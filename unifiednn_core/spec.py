@@ -182,12 +182,23 @@ def load_run(path: Path) -> RunSpec:
 def parse_json(text: str, *, field: str) -> object:
     """Parse JSON; raises `BadInput` with line and column of the first mistake."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=lambda pairs: _each_once(pairs, field))
     except (json.JSONDecodeError, RecursionError) as error:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}" if isinstance(error, ValueError) else "depth"
         raise BadInput.of(
             "Not JSON", field=field, message=f"This is not JSON ({where}).", remedy="Correct the JSON there."
         ) from None
+
+
+def _each_once(pairs: list[tuple[str, object]], field: str) -> dict[str, object]:
+    """An object of JSON; raises `BadInput` where an entry stands twice, of which one would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        message = f"The entry '{twice[:60]}' stands twice in one object."
+        raise BadInput.of("Given twice", field=field, message=message, remedy="Keep the one that is meant.")
+    return found
 
 
 def _parsed(part: type[_AnyPart], data: object) -> _AnyPart:

@@ -7,6 +7,19 @@ from pydantic_core import ErrorDetails
 
 from unifiednn_core.errors import Finding
 
+# What to give, by how pydantic's name of the mistake begins.
+_GIVE = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite_number": "a number that is finite",
+    "bool": "true or false",
+    "string_type": "a text in quotes",
+    "list": "a list in brackets, [...]",
+    "tuple": "a list in brackets, [...]",
+    "dict": "an object of names and values, {...}",
+    "model": "an object of names and values, {...}",
+}
+
 
 def finding_of(detail: ErrorDetails, data: object) -> Finding:
     """One mistake; `data` is the document that it was found in."""
@@ -28,9 +41,24 @@ def finding_of(detail: ErrorDetails, data: object) -> Finding:
         message = f"'{detail['input']}' cannot be a name."
         remedy = "Use 1 to 64 letters, digits, '-' and '_', beginning with a letter or digit."
     else:
-        message = f"{message}; it is {_short(detail['input'])}."
+        message, remedy = f"This cannot be {_short(detail['input'])}.", _remedy(detail, message)
     return Finding(title=field.rpartition(".")[2].replace("_", " ").capitalize(), field=field, message=message,
                    remedy=remedy)  # fmt: skip
+
+
+def _remedy(detail: ErrorDetails, message: str) -> str:
+    """What to give instead, by pydantic's kinds of mistakes."""
+    context, kind = detail.get("ctx", {}), detail["type"]
+    bounds = {"greater_than": "above {gt}", "greater_than_equal": "of at least {ge}", "less_than": "below {lt}",
+              "less_than_equal": "of at most {le}"}  # fmt: skip
+    if kind in bounds:
+        said = {name: f"{value:g}" if isinstance(value, float) else value for name, value in context.items()}
+        return f"Give a number {bounds[kind].format(**said)}."
+    if kind == "literal_error":
+        return f"Give {context['expected']}."
+    if kind == "string_pattern_mismatch" and detail["loc"][-1] == "device":
+        return 'Give "auto", "cpu", "cuda", or one GPU such as "cuda:0".'
+    return next((f"Give {what}." for start, what in _GIVE.items() if kind.startswith(start)), f"{message}.")
 
 
 def _short(value: object) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -29,7 +29,15 @@ def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
         for name, value in hyperparameters.criterion_args.items()
     }
     built: nn.Module = criterion(**given)
+    if isinstance(built, nn.BCELoss):
+        built.register_forward_pre_hook(_require_probabilities)
     return built
+
+
+def _require_probabilities(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+    """Refuse what a GPU answers with an assertion, which ends the process and so everybody's training."""
+    if not bool(((given[0] >= 0) & (given[0] <= 1)).all()):
+        raise ValueError("the outputs of the network are not all between 0 and 1")
 
 
 def build_lr_scheduler(optimizer: Optimizer, hyperparameters: Hyperparameters) -> LRScheduler | None:

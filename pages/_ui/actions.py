@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages._ui import dialogs, frame, markup, signed_in, wording
 from unifiednn_core.comparison_views import Mode
-from unifiednn_core.errors import BadInput, UnifiedNNError
+from unifiednn_core.errors import BadInput, Finding, UnifiedNNError
 from unifiednn_core.lifecycle import Event
 from unifiednn_core.spec import RunSpec
 
@@ -103,11 +103,20 @@ def demo_button(key: str, *, primary: bool, baselines: Sequence[Mode] = ()) -> N
             open_run(run_id)
 
 
-def try_submit(spec: RunSpec, baselines: Sequence[Mode] = (), *, baselines_first: bool = False) -> str | None:
-    """Hand a run in and return its id; shows the findings, and returns None, where it is refused."""
+def try_submit(
+    spec: RunSpec,
+    baselines: Sequence[Mode] = (),
+    *,
+    baselines_first: bool = False,
+    told: Callable[[Sequence[Finding]], object] | None = None,
+) -> str | None:
+    """Hand a run in and return its id; shows the findings, and returns None, where it is refused.
+
+    `told` is given the warnings before, and raises `BadInput` where they are to be looked at first.
+    """
     try:
         with st.spinner("Checking models and data…"):
-            return frame.service().submit(spec, baselines=baselines, baselines_first=baselines_first)
+            return frame.service().submit(spec, baselines=baselines, baselines_first=baselines_first, told=told)
     except UnifiedNNError as error:
         show_error(error)
         return None

@@ -17,10 +17,11 @@ def arguments(choice: Choice, known: Mapping[str, Any], key: str) -> dict[str, A
         return {}
     given = {}
     with st.expander(f"Arguments of {choice.torch_class}", expanded=bool(known or choice.required)):
-        columns = st.columns(COLUMNS)
-        for at, argument in enumerate(choice.arguments):
-            with columns[at % COLUMNS]:
-                given[argument.name] = _field(argument, known, f"{key}-{argument.name}")
+        for start in range(0, len(choice.arguments), COLUMNS):  # a phone stacks the columns of each row, in order
+            row = choice.arguments[start : start + COLUMNS]
+            for column, argument in zip(st.columns(COLUMNS), row, strict=False):
+                with column:
+                    given[argument.name] = _field(argument, known, f"{key}-{argument.name}")
     return {name: value for name, value in given.items() if value is not None}
 
 

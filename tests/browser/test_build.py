@@ -51,6 +51,7 @@ def test_a_hybrid_of_ones_own_from_upload_to_completion(server: Server, page: Pa
     page.get_by_role("button", name="Check", exact=True).click()
     expect(page.get_by_text("Without test data nothing tells")).to_be_visible(timeout=30_000)
     page.get_by_role("button", name="Start training").click()
+    page.get_by_role("button", name="Start anyway").click(timeout=60_000)  # there are no test data
     page.wait_for_url("**/run?run=*", timeout=60_000)
     expect(page.get_by_role("link", name="Download lenet")).to_be_visible(timeout=60_000)
     service = Service.open(server.home)

@@ -88,7 +88,7 @@ def wrong_architecture(document: Document, folder: Path) -> None:
         (labels_outside, "submodels.lenet.train_data", "10"),
         (empty_data, "submodels.lenet.train_data", "no sample"),
         (unknown_optimizer, "submodels.lenet.hyperparameters.optimizer", "Did you mean 'sgd'?"),
-        (negative_learning_rate, "submodels.lenet.hyperparameters.learning_rate", "greater than 0"),
+        (negative_learning_rate, "submodels.lenet.hyperparameters.learning_rate", "a number above 0"),
         (same_name, "submodels.lenet.name", "own name"),
         (unknown_policy, "policy.name", "round_robin"),
         (no_such_gpu, "device", "there is no cuda:7"),

@@ -25,6 +25,7 @@ def test_train_prints_the_documented_document_and_nothing_else(home: Home, short
     done = unifiednn(home, "train", str(short_demo), "--json", "--policy", "priority")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
+    assert "warning submodels.lenet.hyperparameters.lr_scheduler.args: With T_max" in done.stderr  # and it went on
     assert (document["status"], document["policy"], document["profile"]) == ("completed", "priority", "exact")
     assert set(document["submodels"]) == {"lenet", "resnet", "transformer"}
     for part in document["submodels"].values():

@@ -22,6 +22,7 @@ from unifiednn_core.training.data import ResidentData
 from unifiednn_core.training.engine import Engine
 from unifiednn_core.training.events import Captured, Ended, EpochDone, Report, Stepped
 from unifiednn_core.training.submodel import SubModel
+from unifiednn_core.training_parts import build_criterion
 
 OUTPUTS = 4
 LAST: dict[str, Callable[[], nn.Module]] = {
@@ -71,6 +72,7 @@ def data_for(criterion: str, samples: int = 37, seed: int = 0) -> Dataset:
         "shares": shares.round(),
         "signs": shares.round() * 2 - 1,
         "counts": (shares * 5).round(),
+        "lists": torch.stack([data.targets, *[torch.full((samples,), -1)] * (OUTPUTS - 1)], 1),
     }
     return Dataset(inputs=data.inputs, targets=targets[CRITERIA[criterion].targets])
 
@@ -218,12 +220,26 @@ def test_patience_is_counted_over_the_end_of_an_attempt() -> None:
     assert (early.step, rest.steps, rest.hashes()) == (8, whole.steps - 8, whole.hashes())
 
 
-def test_answers_that_are_to_be_ignored_do_not_count() -> None:
-    data = data_for("cross_entropy")
-    hidden = Dataset(inputs=data.inputs, targets=torch.where(torch.arange(37) < 30, data.targets, 9))
-    hyper = asked(criterion_args={"ignore_index": 9}, batch_size=37, epochs=1, learning_rate=1e-9)
+@pytest.mark.parametrize("given", [True, False])
+def test_answers_that_are_to_be_ignored_count_neither_in_accuracy_nor_in_loss(given: bool) -> None:
+    """Also with torch's own -100, which nobody has to ask for; batches of 8 have 8 and fewer answers that count."""
+    data, label = data_for("cross_entropy"), 9 if given else -100
+    hidden = Dataset(inputs=data.inputs, targets=torch.where(torch.arange(37) % 3 < 2, data.targets, label))
+    args = {"criterion_args": {"ignore_index": label}} if given else {}
+    hyper = asked(**args, batch_size=8, epochs=1, learning_rate=1e-9)
     trained, reports = train(hyper, hidden, hidden)
     [row] = epochs_of(reports)
-    right = (trained.module.eval()(data.inputs[:30]).argmax(1) == data.targets[:30]).sum().item()
-    assert row.test_accuracy == right / 30
-    assert next(report.labels for report in reports if isinstance(report, Stepped)) == 30
+    counts = hidden.targets != label
+    outputs, targets = trained.module.eval()(data.inputs[counts]), data.targets[counts]
+    assert row.test_accuracy == row.train_accuracy == (outputs.argmax(1) == targets).sum().item() / len(targets)
+    assert row.test_loss == pytest.approx(nn.functional.cross_entropy(outputs, targets).item(), rel=1e-6)
+    assert sum(report.labels for report in reports if isinstance(report, Stepped)) == len(targets) == 25
+
+
+def test_outputs_that_are_no_probabilities_are_refused_before_a_gpu_would_end_everybody() -> None:
+    criterion = build_criterion(asked(criterion="bce"))
+    right, targets = torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0])
+    assert criterion(right, targets) == 0
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            criterion(torch.tensor([0.0, wrong]), targets)

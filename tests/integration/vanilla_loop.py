@@ -53,6 +53,7 @@ CRITERIA: dict[str, Callable[..., nn.Module]] = {
     "huber": nn.HuberLoss,
     "bce": nn.BCELoss,
     "bce_with_logits": nn.BCEWithLogitsLoss,
+    "multi_label_margin": nn.MultiLabelMarginLoss,
     "multi_label_soft_margin": nn.MultiLabelSoftMarginLoss,
     "hinge_embedding": nn.HingeEmbeddingLoss,
     "soft_margin": nn.SoftMarginLoss,
@@ -159,7 +160,7 @@ def _evaluated(module: nn.Module, criterion: nn.Module, hyper: Hyperparameters, 
     for inputs, targets in zip(*(whole.split(hyper.batch_size) for whole in test), strict=True):
         outputs = module(inputs)
         loss += criterion(outputs, targets).item() * len(targets)
-        right += int((outputs.argmax(1) == targets).sum())
+        right += int((outputs.argmax(1) == targets).sum()) if targets.dim() == 1 else 0
     module.train()
     return loss / len(test[1]), right / len(test[1])
 

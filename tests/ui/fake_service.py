@@ -21,6 +21,7 @@ from tests.ui.fake_views import (
     submodel,
 )
 from unifiednn_core.comparison_views import Comparison, Mode
+from unifiednn_core.control import Told
 from unifiednn_core.errors import BadInput, Finding, IntakeFailed, NotFound
 from unifiednn_core.lifecycle import Event, State, actions, next_state, submodel_actions
 from unifiednn_core.memory_views import Prediction
@@ -107,9 +108,18 @@ class FakeService:
         reports = {s.name: FakeSubModelReport(s.name) for s in spec.submodels}
         return FakeCheckReport(self.findings, reports, self.predicted)
 
-    def submit(self, spec: RunSpec, *, baselines: Sequence[Mode] = (), baselines_first: bool = False) -> str:
+    def submit(
+        self,
+        spec: RunSpec,
+        *,
+        baselines: Sequence[Mode] = (),
+        baselines_first: bool = False,
+        told: Told | None = None,
+    ) -> str:
         if any(finding.severity == "error" for finding in self.findings):
             raise BadInput(self.findings)
+        if told is not None:
+            told(self.findings)
         self.submitted.append(spec)
         self.plans.append((tuple(baselines), baselines_first))
         parts = tuple(submodel(at, s.name, 0, State.QUEUED) for at, s in enumerate(spec.submodels))

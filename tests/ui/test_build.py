@@ -114,6 +114,43 @@ def test_a_refused_start_shows_the_findings_and_keeps_the_draft(open_page, servi
     assert drafted in service.drafts
 
 
+WARNING = Finding(
+    severity="warning", title="No test", field="submodels.lenet.test_data", message="None given.", remedy="Add some."
+)
+
+
+def test_a_start_with_warnings_shows_them_first_and_goes_on_where_that_is_wanted(open_page, service, drafted):
+    service.findings = (WARNING,)
+    app = open_page("build", draft=drafted)
+    app.button(key="start").click().run()
+    assert not app.exception
+    assert "None given." in text_of(app) and "Add some." in text_of(app)
+    assert service.submitted == [] and drafted in service.drafts
+    app.button(key="start-anyway").click().run()
+    assert [spec.name for spec in service.submitted] == ["demo"]
+    assert drafted not in service.drafts
+
+
+def test_warnings_of_a_spec_that_was_changed_since_are_gone(open_page, service, drafted):
+    service.findings = (WARNING,)
+    app = open_page("build", draft=drafted)
+    app.button(key="start").click().run()
+    app.text_input(key="run-name").set_value("another").run()
+    assert "None given." not in text_of(app)
+    assert "start-anyway" not in {button.key for button in app.button}
+    app.button(key="start").click().run()
+    assert service.submitted == []
+    assert "None given." in text_of(app)
+
+
+def test_an_error_cannot_be_overridden(open_page, service, drafted):
+    service.findings = (WARNING, Finding(title="Bad", field="submodels.lenet.model", message="No weights.", remedy="-"))
+    app = open_page("build", draft=drafted)
+    app.button(key="start").click().run()
+    assert "No weights." in text_of(app)
+    assert "start-anyway" not in {button.key for button in app.button}
+
+
 def test_hyperparameters_typed_as_json_fill_the_form(open_page, drafted):
     app = open_page("build", draft=drafted)
     button(app, "Edit lenet").click().run()

@@ -158,3 +158,50 @@ def test_class_weights_are_tensors_of_the_criterion() -> None:
 
 def test_there_is_an_accuracy_where_targets_are_classes() -> None:
     assert {"cross_entropy", "nll", "multi_margin"} == CLASSIFICATION
+
+
+def spans() -> list[str]:
+    return [name for name, choice in LR_SCHEDULERS.items() if choice.span]
+
+
+@pytest.mark.parametrize("name", spans())
+def test_an_lr_scheduler_does_after_its_span_what_the_table_says(name: str) -> None:
+    choice = LR_SCHEDULERS[name]
+    asked = parse_hyperparameters({"lr_scheduler": {"name": name, "args": NEEDED[name]}})
+    span = NEEDED[name][choice.span]
+    assert asked.failing_after == ((choice.torch_class, choice.span, span) if choice.afterwards == "fails" else None)
+    optimizer = build_optimizer([nn.Parameter(torch.ones(2, 2))], asked)
+    lr_scheduler = build_lr_scheduler(optimizer, asked)
+    assert lr_scheduler is not None
+    optimizer.step()
+    for _ in range(span):
+        lr_scheduler.step()
+    last = optimizer.param_groups[0]["lr"]
+    if choice.afterwards == "fails":
+        with pytest.raises(ValueError, match="total"):
+            lr_scheduler.step()
+    else:
+        lr_scheduler.step()
+        assert optimizer.param_groups[0]["lr"] > last
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_table_says_which_optimizer_takes_its_learning_rate_once(name: str) -> None:
+    moved = []
+    for factor in (1, 10):
+        weight = nn.Parameter(torch.full((2, 2), 0.5))
+        optimizer = build_optimizer([weight], parse_hyperparameters({"optimizer": name}))
+        for step in range(3):
+            weight.grad = torch.eye(2) + step
+            optimizer.step()
+            if step == 0:
+                optimizer.param_groups[0]["lr"] *= factor
+        moved.append(weight.detach().clone())
+    assert torch.equal(*moved) == OPTIMIZERS[name].rate_once
+
+
+def test_lists_of_numbers_become_what_torch_takes() -> None:
+    """Adam refuses betas of which one is a whole number."""
+    asked = parse_hyperparameters({"optimizer": "adam", "optimizer_args": {"betas": [0, 0.5]}})
+    assert asked.optimizer_args == {"betas": [0.0, 0.5]}
+    assert build_optimizer([nn.Parameter(torch.ones(2, 2))], asked)

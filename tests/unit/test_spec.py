@@ -27,10 +27,28 @@ def findings_of(document: object) -> list[Finding]:
     [
         (minimal(optimizer="sdg"), "submodels.a.hyperparameters.optimizer", "Did you mean 'sgd'?"),
         (minimal(optimizer="lbfgs"), "submodels.a.hyperparameters.optimizer", "adamw"),
-        (minimal(learning_rate=-1), "submodels.a.hyperparameters.learning_rate", "greater than 0"),
-        (minimal(learning_rate=0), "submodels.a.hyperparameters.learning_rate", "greater than 0"),
+        (minimal(learning_rate=-1), "submodels.a.hyperparameters.learning_rate", "a number above 0"),
+        (minimal(learning_rate=0), "submodels.a.hyperparameters.learning_rate", "a number above 0"),
+        (minimal(learning_rate="0.1"), "submodels.a.hyperparameters.learning_rate", "Give a number"),
+        (minimal(learning_rate=True), "submodels.a.hyperparameters.learning_rate", "Give a number"),
+        (minimal(epochs=True), "submodels.a.hyperparameters.epochs", "Give a whole number"),
+        (minimal(epochs=2.5), "submodels.a.hyperparameters.epochs", "Give a whole number"),
+        (minimal(drop_last="yes"), "submodels.a.hyperparameters.drop_last", "Give true or false"),
+        (minimal(optimizer=["adam"]), "submodels.a.hyperparameters.optimizer", "Give a text in quotes"),
+        (minimal(optimizer_args=[]), "submodels.a.hyperparameters.optimizer_args", "an object of names and values"),
+        (
+            minimal(optimizer_args={"momentum": 10**400}),
+            "submodels.a.hyperparameters.optimizer_args.momentum",
+            "a number of at least 0",
+        ),
+        (minimal(optimizer_args={"lr": 0.1}), "submodels.a.hyperparameters.optimizer_args.lr", "learning_rate"),
+        (
+            minimal(criterion_args={"reduction": "sum"}),
+            "submodels.a.hyperparameters.criterion_args.reduction",
+            "the mean over its batch",
+        ),
         (minimal(learning_rate=float("nan")), "submodels.a.hyperparameters.learning_rate", "NaN"),
-        (minimal(epochs=0), "submodels.a.hyperparameters.epochs", "greater than or equal to 1"),
+        (minimal(epochs=0), "submodels.a.hyperparameters.epochs", "a number of at least 1"),
         (minimal(epochs="many"), "submodels.a.hyperparameters.epochs", "many"),
         (minimal(learning_rat=1), "submodels.a.hyperparameters.learning_rat", "spelling"),
         (minimal(optimizer_args={"momentun": 1}), "submodels.a.hyperparameters.optimizer_args.momentun", "dampening"),
@@ -51,10 +69,14 @@ def findings_of(document: object) -> list[Finding]:
             "submodels.a.hyperparameters.gradient_clipping",
             "Give one of the two",
         ),
-        (minimal(gradient_clipping={"norm": 0}), "submodels.a.hyperparameters.gradient_clipping.norm", "greater than"),
-        (minimal(warm_up={"steps": 0}), "submodels.a.hyperparameters.warm_up.steps", "greater than"),
+        (
+            minimal(gradient_clipping={"norm": 0}),
+            "submodels.a.hyperparameters.gradient_clipping.norm",
+            "a number above 0",
+        ),
+        (minimal(warm_up={"steps": 0}), "submodels.a.hyperparameters.warm_up.steps", "a number of at least 1"),
         (minimal(warm_up=5), "submodels.a.hyperparameters.warm_up", "5"),
-        (minimal(accumulation_steps=0), "submodels.a.hyperparameters.accumulation_steps", "greater than"),
+        (minimal(accumulation_steps=0), "submodels.a.hyperparameters.accumulation_steps", "a number of at least 1"),
         (
             minimal(early_stopping={"metric": "loss"}),
             "submodels.a.hyperparameters.early_stopping.metric",
@@ -72,9 +94,9 @@ def findings_of(document: object) -> list[Finding]:
         ),
         ({"submodels": []}, "submodels", "Add at least one"),
         ({}, "submodels", "missing"),
-        ([], "spec", "valid dictionary"),
+        ([], "spec", "an object of names"),
         ({"submodels": [{"name": "../a", "model": "m", "train_data": "d"}]}, "submodels.../a.name", "cannot be a name"),
-        ({**minimal(), "device": "tpu"}, "device", "pattern"),
+        ({**minimal(), "device": "tpu"}, "device", 'such as "cuda:0"'),
         ({**minimal(), "profile": "fast"}, "profile", "exact"),
     ],
 )
@@ -98,7 +120,13 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b'{"a": ', "line 1"), (b"\xff\xfe\x00", "UTF-8"), (b"[" * 100_000, "JSON"), (None, "No such file")],
+    [
+        (b'{"a": ', "line 1"),
+        (b'{"a": [{"seed": 1, "seed": 2}]}', "'seed' stands twice"),
+        (b"\xff\xfe\x00", "UTF-8"),
+        (b"[" * 100_000, "JSON"),
+        (None, "No such file"),
+    ],
 )
 def test_a_file_that_is_no_spec_gives_a_finding_that_names_it(tmp_path: Path, content: bytes | None, said: str) -> None:
     path = tmp_path / "spec.json"

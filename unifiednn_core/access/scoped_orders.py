@@ -5,6 +5,7 @@ from pathlib import Path
 
 from unifiednn_core.access.scoped_files import ScopedFiles
 from unifiednn_core.comparison_views import Mode
+from unifiednn_core.control import Told
 from unifiednn_core.lifecycle import State
 from unifiednn_core.service import PolicyCard
 from unifiednn_core.spec import PolicySpec, RunSpec, SubModelSpec
@@ -36,11 +37,12 @@ class ScopedOrders(ScopedFiles):
         *,
         baselines: Sequence[Mode] = (),
         baselines_first: bool = False,
+        told: Told | None = None,
     ) -> str:
         """Check a spec, keep its files, and queue it; returns the run's id. Raises `BadInput` with all findings."""
         with self._may("submit", about=spec.name) as service:
             known, base = self._with_own_files(spec, base), base or Path.cwd()
-            return service.submit(known, base, baselines=baselines, baselines_first=baselines_first)
+            return service.submit(known, base, baselines=baselines, baselines_first=baselines_first, told=told)
 
     def submit_arm(self, spec: RunSpec, base: Path, mode: Mode) -> str:
         """Queue one arm of a comparison, always a fresh one; returns its id."""

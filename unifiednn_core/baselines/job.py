@@ -36,6 +36,8 @@ class Job:
     criterion_args: dict[str, Any]
     scores_classes: bool
     """Whether targets are class numbers, so that an accuracy exists."""
+    ignored_label: int | None = None
+    """Class number that the criterion leaves out."""
     lr_scheduler: str | None
     lr_scheduler_args: dict[str, Any]
     lr_per_step: bool

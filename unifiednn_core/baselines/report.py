@@ -40,7 +40,7 @@ class Sums:
         self.samples = self.labels = 0
 
     def add(self, loss: Tensor, samples: int, correct: Tensor | None, labels: int) -> None:
-        """Count one batch of `samples` with its mean loss, and `correct` of `labels` answers."""
+        """Count one batch with its mean loss over `samples` (or labels, where some do not count) and its answers."""
         weighted = loss.double() * samples
         self.loss = weighted if self.loss is None else self.loss + weighted
         self.samples += samples

@@ -69,7 +69,11 @@ class Script:
         inputs, targets = read_data(job.train_data)
         self.order = Permutations(len(targets), job.seed)
         self.train_data = self._loader(inputs, targets, sampler=self.order, drop_last=job.drop_last)
-        self.test_data = None if job.test_data is None else self._loader(*read_data(job.test_data))
+        self.ignored, self.test_ignored = self._ignored_in(targets), None
+        self.test_data = None
+        if job.test_data is not None:
+            inputs, targets = read_data(job.test_data)
+            self.test_data, self.test_ignored = self._loader(inputs, targets), self._ignored_in(targets)
         self.sums = Sums()
         self.epochs_done = self.steps_done = 0
         self.history: list[dict[str, Any]] = []
@@ -116,7 +120,7 @@ class Script:
         self._update()
         if self.lr_scheduler is not None and job.lr_per_step:
             self.lr_scheduler.step()
-        self.sums.add(loss, samples, correct, labels)
+        self.sums.add(loss, samples if self.ignored is None else labels, correct, labels)
         epoch = self.steps_done / self.steps_per_epoch
         self.reporter.step(self.steps_done, epoch, loss, correct, labels)
 
@@ -126,7 +130,7 @@ class Script:
         loss = self.criterion(outputs, targets)
         loss = loss if share is None else loss * share
         loss.backward()
-        return loss.detach(), *self._answers(outputs.detach(), targets)
+        return loss.detach(), *self._answers(outputs.detach(), targets, self.ignored)
 
     def _clip(self) -> None:
         if self.job.clip_norm is not None:
@@ -193,7 +197,9 @@ class Script:
         for batch in self.test_data:
             inputs, targets = self._placed(*batch)
             outputs = self.module(self._scaled(inputs))
-            self.sums.add(self.criterion(outputs, targets), len(targets), *self._answers(outputs, targets))
+            correct, labels = self._answers(outputs, targets, self.test_ignored)
+            weight = len(targets) if self.test_ignored is None else labels
+            self.sums.add(self.criterion(outputs, targets), weight, correct, labels)
         self.module.train()
         return self.sums.means()
 
@@ -221,9 +227,14 @@ class Script:
             batch = batch - job.mean
         return batch if job.std is None else batch / job.std
 
-    def _answers(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor | None, int]:
+    def _ignored_in(self, targets: Tensor) -> int | None:
+        """Label that the criterion leaves out, where there are any of it."""
+        label = self.job.ignored_label
+        return label if label is not None and bool((targets == label).any()) else None
+
+    def _answers(self, outputs: Tensor, targets: Tensor, ignored: int | None) -> tuple[Tensor | None, int]:
         """Right answers, left on the device, and how many there were beside those that are to be ignored."""
-        counts, ignored = targets.numel(), self.job.criterion_args.get("ignore_index")
+        counts = targets.numel()
         if ignored is not None:
             counts = int((targets != ignored).sum())
         if not self.job.scores_classes or not counts:

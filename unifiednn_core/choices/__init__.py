@@ -6,13 +6,14 @@ and the trainer are all built from these tables. This room has no torch; a test 
 
 from unifiednn_core.choices.argument import Argument, shown
 from unifiednn_core.choices.choice import Choice, CriterionChoice, LRSchedulerChoice, checked_arguments, known
-from unifiednn_core.choices.criteria import CLASSIFICATION, CRITERIA, REFUSED_CRITERIA
+from unifiednn_core.choices.criteria import CLASSIFICATION, CRITERIA, IGNORE_INDEX, REFUSED_CRITERIA
 from unifiednn_core.choices.lr_schedulers import LR_SCHEDULERS, REFUSED_LR_SCHEDULERS
 from unifiednn_core.choices.optimizers import OPTIMIZERS, REFUSED_OPTIMIZERS
 
 __all__ = [
     "CLASSIFICATION",
     "CRITERIA",
+    "IGNORE_INDEX",
     "LR_SCHEDULERS",
     "OPTIMIZERS",
     "REFUSED_CRITERIA",

@@ -3,8 +3,10 @@
 import json
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+# Whole numbers of torch have 64 bits.
+_LARGEST = 2**63 - 1
 Kind = Literal["number", "integer", "flag", "word", "numbers", "integers"]
 
 
@@ -58,9 +60,17 @@ class Argument:
                     return False
                 return all((one is None and self.optional) or self._within(one) for one in value)
 
+    def plain(self, value: Any) -> Any:
+        """A value that it accepts, as torch takes it: Adam refuses betas of which one is a whole number."""
+        if self.kind != "numbers":
+            return value
+        return [None if one is None else float(one) for one in value]
+
     def _within(self, value: object) -> bool:
         whole = self.kind in ("integer", "integers")
         if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            return False
+        if isinstance(value, int) and abs(value) > _LARGEST:
             return False
         return (
             math.isfinite(value)

@@ -1,15 +1,26 @@
 """A thing of torch that can be named, and how a name and its arguments are held against the table that it stands in."""
 
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic_core import PydanticCustomError
 
-from unifiednn_core.choices.argument import Argument, shown
+from unifiednn_core.choices.argument import Argument
 
-Targets = Literal["classes", "values", "shares", "signs", "counts"]
+# What torch's classes take and no table has, with the reason.
+_COMPUTING = ": how torch computes follows from the profile of the run"
+_GIVEN_ELSEWHERE = {
+    "lr": ": it is the entry learning_rate",
+    "reduction": ": a loss is the mean over its batch",
+    "mode": ": it goes by a loss, so lower is better",
+    "last_epoch": ": a training goes on from its checkpoint",
+    **dict.fromkeys(("foreach", "fused", "capturable", "differentiable"), _COMPUTING),
+}
+Targets = Literal["classes", "values", "shares", "signs", "counts", "lists"]
+Outputs = Literal["scores", "probabilities", "log_probabilities"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +31,8 @@ class Choice:
     """Name in `torch.optim`, `torch.nn` or `torch.optim.lr_scheduler`."""
     arguments: tuple[Argument, ...] = ()
     help: str = ""
+    rate_once: bool = False
+    """Whether an optimizer takes the learning rate for its first step alone."""
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -32,7 +45,9 @@ class CriterionChoice(Choice):
     """A criterion, and what its targets are."""
 
     targets: Targets = "values"
-    """Class numbers, any numbers, numbers from 0 to 1, -1 or 1, or numbers from 0 on."""
+    """Class numbers, any numbers, numbers from 0 to 1, -1 or 1, numbers from 0 on, or class numbers and then -1."""
+    outputs: Outputs = "scores"
+    """What it takes the outputs of the network for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +93,23 @@ def known(name: str, table: Mapping[str, Choice], refused: Mapping[str, str], wh
 
 
 def checked_arguments(args: dict[str, Any], choice: Choice | None) -> dict[str, Any]:
-    """Return the arguments; raises a validation error for one that is unknown, missing, or not what it should be."""
+    """Return the arguments as torch takes them.
+
+    Raises a validation error for one that is unknown, missing, or not what it should be.
+    """
     if choice is None:  # the name is wrong already; that finding says so
         return args
     taken = {argument.name: argument for argument in choice.arguments}
     for name, value in args.items():
         context = {"torch_class": choice.torch_class, "name": name, "argument": name}
         if name not in taken:
-            context["valid"] = ", ".join(taken) or "none"
+            context["reason"] = _GIVEN_ELSEWHERE.get(name, "")
+            context["remedy"] = f"Choose from: {', '.join(taken)}." if taken else "Leave it out; it takes none."
             raise PydanticCustomError(
-                "unknown_name", "{torch_class} has no argument '{name}' here. Choose from: {valid}.", context
+                "unknown_name", "{torch_class} has no argument '{name}' here{reason}. {remedy}", context
             )
         if not taken[name].accepts(value):
-            context |= {"value": shown(value)[:60], "takes": taken[name].takes}
+            context |= {"value": json.dumps(value, default=str)[:60], "takes": taken[name].takes}
             raise PydanticCustomError(
                 "unknown_name", "{torch_class} does not take {name} = {value}. Give {takes}.", context
             )
@@ -101,4 +120,4 @@ def checked_arguments(args: dict[str, Any], choice: Choice | None) -> dict[str, 
             "{torch_class} needs the argument '{name}'. Add it.",
             {"torch_class": choice.torch_class, "name": missing[0]},
         )
-    return args
+    return {name: taken[name].plain(value) for name, value in args.items()}

@@ -57,7 +57,7 @@ LR_SCHEDULERS: dict[str, LRSchedulerChoice] = {
             number("final_div_factor", 1e4, above=0),
             flag("three_phase"),
         ),
-        'Up to max_lr and down once; use with "per": "step". It takes the place of the learning rate.',
+        "Up to max_lr and down once, after every step. It takes the place of the learning rate.",
         per="step",
         span="total_steps",
         afterwards="fails",
@@ -102,7 +102,7 @@ LR_SCHEDULERS: dict[str, LRSchedulerChoice] = {
             number("base_momentum", 0.8, least=0, below=1),
             number("max_momentum", 0.9, least=0, below=1),
         ),
-        'Up and down between base_lr and max_lr; use with "per": "step". It takes the place of the learning rate.',
+        "Up and down between base_lr and max_lr, after every step. It takes the place of the learning rate.",
         per="step",
     ),
     "polynomial": LRSchedulerChoice(

@@ -15,7 +15,11 @@ OPTIMIZERS: dict[str, Choice] = {
         (number("momentum", 0, least=0), number("dampening", 0), _DECAY, flag("nesterov"), _MAXIMIZE),
         "Stochastic gradient descent.",
     ),
-    "adam": Choice("Adam", (_BETAS, _EPS, _DECAY, flag("amsgrad"), _MAXIMIZE, _DECOUPLED), "Kingma and Ba 2015."),
+    "adam": Choice(
+        "Adam",
+        (_BETAS, _EPS, _DECAY, flag("amsgrad"), _MAXIMIZE, _DECOUPLED),
+        "Steps by running means of gradient and square (Kingma and Ba 2015).",
+    ),
     "adamw": Choice(
         "AdamW",
         (_BETAS, _EPS, number("weight_decay", 0.01, least=0), flag("amsgrad"), _MAXIMIZE),
@@ -82,6 +86,7 @@ OPTIMIZERS: dict[str, Choice] = {
         "Rprop",
         (numbers("etas", (0.5, 1.2), above=0), numbers("step_sizes", (1e-6, 50), least=0), _MAXIMIZE),
         "Goes by the signs of the gradients alone; for whole data sets as one batch (Riedmiller and Braun 1993).",
+        rate_once=True,
     ),
 }
 REFUSED_OPTIMIZERS = {

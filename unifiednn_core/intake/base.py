@@ -34,6 +34,8 @@ class Definition:
     """Smallest batch that the network takes (2 for exported graphs with a dynamic batch)."""
     operators: tuple[str, ...] = ()
     """For exported graphs: the operators in it, in order, for the graph drawing."""
+    switched_off: tuple[str, ...] = ()
+    """For exported graphs: layers like dropout that the file has off in training too."""
 
 
 @dataclass(frozen=True, slots=True)

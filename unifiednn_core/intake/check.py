@@ -112,7 +112,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> tuple
     steps_per_epoch = submodel.hyperparameters.steps_per_epoch(train.samples)
     own = hyper_findings(submodel, train, test)
     findings += [finding for finding in own if finding.severity == "error"]
-    memory = None
+    memory, doubts = None, list[Finding]()
     if not findings:
         trial = Trial(submodel, definition, train, test)
         tried, wrong = attempt(lambda: dry_run(trial), f"{place}.model")
@@ -121,13 +121,14 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> tuple
             hashes = [files.resolve(name).sha256 for name in (submodel.train_data, submodel.test_data) if name]
             memory, unknown = _memory_of(trial, tried, device, hashes)
             findings += unknown
+            doubts += tried.doubts
     findings += wrong_start
     if start is not None:
         misfits, unread = attempt(
             lambda: check_start(submodel, definition, train.samples, start.path), f"{place}.start_from.file"
         )
         findings += [*(misfits or ()), *unread]
-    findings += [finding for finding in own if finding.severity == "warning"]
+    findings += [*doubts, *(finding for finding in own if finding.severity == "warning")]
     report = SubModelReport(
         name=submodel.name,
         format=definition.format,

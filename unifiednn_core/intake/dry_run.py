@@ -6,12 +6,15 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from unifiednn_core.choices import CLASSIFICATION
-from unifiednn_core.errors import BadInput
+from unifiednn_core.choices import CLASSIFICATION, CRITERIA
+from unifiednn_core.errors import BadInput, Finding
+from unifiednn_core.intake.batch_sizes import batch_of_one, batch_sizes, check_batch_sizes, check_statistics, part_sizes
 from unifiednn_core.intake.datasets import Dataset, to_model_input
+from unifiednn_core.intake.rehearsal import late_failure
 from unifiednn_core.intake.trial import (
     Trial,
     Tried,
+    check_finite,
     check_input_shape,
     check_labels,
     check_values,
@@ -22,8 +25,11 @@ from unifiednn_core.spec import Hyperparameters
 from unifiednn_core.training_parts import build_criterion, build_lr_scheduler, build_optimizer, step_lr_scheduler
 
 IMAGE_SCALE = 1 / 255
-_OTHER_BATCH = 'Set "drop_last" to true, or choose another batch size.'
-_TORCH_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, ZeroDivisionError)
+# How far the inputs are moved to see whether something keeps the outputs where they are.
+FAR = 1e4
+TOLERANCE = 0.01
+_OWNERS = {"optimizer_args": "optimizer", "criterion_args": "criterion", "lr_scheduler.args": "LR scheduler"}
+_TORCH_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, ArithmeticError)
 
 
 def dry_run(trial: Trial) -> Tried:
@@ -34,21 +40,16 @@ def dry_run(trial: Trial) -> Tried:
     with torch.random.fork_rng(devices=[]):
         module = trial.definition.build()
         criterion, optimizer = _parts(trial, module)
-        _check_batch_sizes(trial)
+        check_batch_sizes(trial)
         check_input_shape(trial, trial.train, "train_data")
         loss = _loss(trial, module, criterion, trial.train, range(trial.batch_size), "train_data")
+        check_finite(trial, loss)
         _step(trial, loss, optimizer)
-        _check_last_batch(trial, module)
+        _check_other_sizes(trial, module.train(), criterion)
         _check_extreme_ids(trial, module, trial.train, "train_data")
         if trial.test is not None:
-            check_input_shape(trial, trial.test, "test_data")
-            with torch.no_grad():
-                batch = range(min(trial.batch_size, trial.test.samples))
-                _loss(trial, module.eval(), criterion, trial.test, batch, "test_data")
-                last = _smallest_batch(trial.test.samples, trial.spec.hyperparameters.batch_size, drop_last=False)
-                _outputs(trial, module, trial.test, range(min(last, trial.batch_size)), "test_data")
-            _check_extreme_ids(trial, module, trial.test, "test_data")
-        return Tried(module.train(), criterion, optimizer)
+            _check_test(trial, module, criterion, trial.test)
+        return Tried(module.train(), criterion, optimizer, (*_doubts(trial, module), *_frozen(trial)))
 
 
 def _parts(trial: Trial, module: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -79,6 +80,10 @@ def _step(trial: Trial, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     if asked is not None:
         with _values_of(f"{field}.lr_scheduler.args", asked.name):
             step_lr_scheduler(lr_scheduler, hyper, after=asked.per, loss=loss.item())
+        late = late_failure(hyper, hyper.steps_per_epoch(trial.train.samples))
+        if late is not None:
+            message, remedy = f"{asked.name} {late}.", "Change its arguments, or train for fewer epochs."
+            raise found("LR scheduler", f"{field}.lr_scheduler.args", message, remedy)
 
 
 @contextmanager
@@ -124,9 +129,14 @@ def _outputs(trial: Trial, module: nn.Module, data: Dataset, batch: range, entry
             message = f"The inputs are {dtype_name(inputs)}, but the network computes with floating point numbers."
             remedy = f'Set "scale", for images {IMAGE_SCALE:.17g} (1/255), or store the inputs as float32.'
             raise found("Integer inputs", f"{trial.field}.scale", message, remedy) from None
+        if len(raw) == 1 and entry == "train_data" and _runs(module, torch.cat([inputs, inputs])):
+            raise batch_of_one(trial, _first_line(error)) from None
         if inputs.dtype is not torch.float32 and inputs.is_floating_point() and _runs(module, inputs.float()):
             message = f"The inputs are {dtype_name(inputs)}, but the network computes with float32."
             raise found("Type of data", f"{trial.field}.{entry}", message, "Store the inputs as float32.") from None
+        if inputs.dtype is not torch.float64 and inputs.is_floating_point() and _runs(module, inputs.double()):
+            message = f"The network computes with float64, but the inputs are {dtype_name(inputs)}."
+            raise found("Type of weights", f"{trial.field}.model", message, "Save the network as float32.") from None
         message = f"The network does not take a batch {_shape(inputs)}: {_first_line(error)}."
         remedy = "Give data of the shape that the network takes, or the network that fits the data."
         raise found("Inputs", f"{trial.field}.{entry}", message, remedy) from None
@@ -139,45 +149,52 @@ def _outputs(trial: Trial, module: nn.Module, data: Dataset, batch: range, entry
     return outputs
 
 
-def _smallest_batch(samples: int, size: int, drop_last: bool) -> int:
-    """Samples in the last batch of an epoch."""
-    return size if drop_last else samples % size or size
-
-
-def _check_batch_sizes(trial: Trial) -> None:
-    """Hold the smallest batches, in training and in evaluation, against what the network takes."""
-    hyper, least = trial.spec.hyperparameters, trial.definition.min_batch
-    in_training = _smallest_batch(trial.train.samples, hyper.batch_size, hyper.drop_last)
-    in_testing = least if trial.test is None else _smallest_batch(trial.test.samples, hyper.batch_size, False)
-    if in_training < least:
-        message = f"The network takes at least {least} samples at once; the last batch of an epoch has {in_training}."
-        raise found("Batch too small", f"{trial.field}.hyperparameters.batch_size", message, _OTHER_BATCH)
-    if in_testing < least:
-        message = f"The network takes at least {least} samples at once; the last batch of a test has {in_testing}."
-        raise found("Batch too small", f"{trial.field}.test_data", message, "Choose another batch size.")
-
-
-def _check_last_batch(trial: Trial, module: nn.Module) -> None:
-    """Run as many samples as the last batch of an epoch has: some networks take one number of them alone.
-
-    Normalisation over the batch either refuses a single sample or, in an exported graph, spoils its statistics.
-    """
-    spec, hyper = trial.spec, trial.spec.hyperparameters
-    last = _smallest_batch(trial.train.samples, hyper.batch_size, hyper.drop_last)
-    if last > 1:
+def _check_other_sizes(trial: Trial, module: nn.Module, criterion: nn.Module) -> None:
+    """Run as many samples as each part of a batch has: some networks and criteria take one number of them alone."""
+    for size in part_sizes(trial.spec.hyperparameters, trial.train.samples):
         with torch.no_grad():
-            _outputs(trial, module, trial.train, range(min(last, trial.batch_size)), "train_data")
-        return
-    inputs = to_model_input(trial.train.inputs[:1], spec.scale, spec.mean, spec.std)
-    try:
-        module(inputs)
-        sound = not any(bool(buffer.isnan().any()) for buffer in module.buffers())
-        reason = "its running statistics are no numbers any more"
-    except _TORCH_ERRORS as error:
-        sound, reason = False, _first_line(error)
-    if not sound:
-        message = f"An epoch has a batch of one sample, which the network does not take: {reason}."
-        raise found("Batch of one", f"{trial.field}.hyperparameters.batch_size", message, _OTHER_BATCH)
+            _loss(trial, module, criterion, trial.train, range(min(size, trial.batch_size)), "train_data")
+    check_statistics(trial, module)
+
+
+def _check_test(trial: Trial, module: nn.Module, criterion: nn.Module, test: Dataset) -> None:
+    check_input_shape(trial, test, "test_data")
+    for size in batch_sizes(trial.spec.hyperparameters, test.samples, evaluated=True):
+        with torch.no_grad():
+            _loss(trial, module.eval(), criterion, test, range(min(size, trial.batch_size)), "test_data")
+    _check_extreme_ids(trial, module, test, "test_data")
+
+
+def _doubts(trial: Trial, module: nn.Module) -> tuple[Finding, ...]:
+    """Warnings on outputs that are not what the criterion takes them for."""
+    wanted, place = CRITERIA[_criterion(trial)].outputs, f"{trial.field}.hyperparameters.criterion"
+    if wanted == "scores":
+        return ()
+    raw, spec = trial.train.inputs[: trial.batch_size], trial.spec
+    inputs = to_model_input(raw, spec.scale, spec.mean, spec.std)
+    with torch.no_grad():
+        if wanted == "log_probabilities":
+            outputs = module.eval()(inputs).float()
+            sound = bool(((outputs.exp().sum(1) - 1).abs() < TOLERANCE).all())
+            message = f"{spec.hyperparameters.criterion} takes log-probabilities; the outputs of the network are none."
+            remedy = "End the network with log_softmax, or choose cross_entropy, which takes plain scores."
+        else:
+            far = [module.eval()(inputs * by) for by in (FAR, -FAR)] if inputs.is_floating_point() else []
+            sound = all(bool(((outputs >= 0) & (outputs <= 1)).all()) for outputs in far)
+            message = f"{spec.hyperparameters.criterion} fails outside 0 to 1, where nothing keeps these outputs."
+            remedy = "End the network with a sigmoid, or choose bce_with_logits, which takes plain scores."
+    return () if sound else (Finding(severity="warning", title="Outputs", field=place, message=message, remedy=remedy),)
+
+
+def _frozen(trial: Trial) -> tuple[Finding, ...]:
+    """A warning where a network was exported as for evaluation."""
+    off = trial.definition.switched_off
+    if not off:
+        return ()
+    message = f"The file has {', '.join(off)} switched off, as for evaluation; in training they stay off."
+    remedy = "Export it in training mode: torch.export.export(network.train(), ...), unless that is meant."
+    place = f"{trial.field}.model"
+    return (Finding(severity="warning", title="Exported in evaluation", field=place, message=message, remedy=remedy),)
 
 
 def _check_extreme_ids(trial: Trial, module: nn.Module, data: Dataset, entry: str) -> None:
@@ -228,7 +245,8 @@ def _runs(module: nn.Module, inputs: Tensor) -> bool:
 
 def _not_taken(field: str, name: str, error: Exception) -> BadInput:
     message = f"{name} does not take these values: {_first_line(error)}."
-    return found(field.rpartition(".")[2].replace("_", " ").capitalize(), field, message, "Correct them.")
+    remedy = f"Change them, or choose another {_OWNERS[field.rpartition('hyperparameters.')[2]]}."
+    return found(field.rpartition(".")[2].replace("_", " ").capitalize(), field, message, remedy)
 
 
 def _shape(tensor: Tensor) -> str:

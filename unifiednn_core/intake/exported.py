@@ -13,7 +13,7 @@ from unifiednn_core.intake.base import Definition, Delivery, count_parameters, s
 from unifiednn_core.intake.exported_schema import Program
 from unifiednn_core.intake.exported_values import Payload, Payloads
 from unifiednn_core.intake.graph import build_module, operator_names
-from unifiednn_core.intake.modes import for_evaluation
+from unifiednn_core.intake.modes import for_evaluation, switched_off
 from unifiednn_core.intake.sanitize import ExportedNetwork, sanitized
 from unifiednn_core.spec import ArchitectureSpec
 
@@ -57,6 +57,7 @@ class Exported:
             input_dtype=str(DTYPES[network.interface.input_meta.dtype]).removeprefix("torch."),
             min_batch=network.min_batch,
             operators=operator_names(network),
+            switched_off=switched_off(network.program),
         )
 
     def write(self, definition: Definition, state_dict: Mapping[str, Tensor], folder: Path, stem: str) -> Delivery:

@@ -1,16 +1,20 @@
 """Findings on hyper-parameters against the data and the length of the training; all from the tables of choices."""
 
+import math
 from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS
+from unifiednn_core.choices import CRITERIA, IGNORE_INDEX, LR_SCHEDULERS, OPTIMIZERS
 from unifiednn_core.errors import Finding
+from unifiednn_core.intake.batch_sizes import part_sizes
 from unifiednn_core.intake.datasets import Dataset
 from unifiednn_core.spec import Hyperparameters, LRSchedulerSpec, SubModelSpec
 
+# So seldom that it does not happen.
+NEGLIGIBLE = 1e-9
 Severity = Literal["error", "warning"]
 
 
@@ -24,9 +28,14 @@ def hyper_findings(submodel: SubModelSpec, train: Dataset, test: Dataset | None)
     for data, entry in ((train, "train_data"), (test, "test_data")):
         if data is not None:
             found += _target_findings(hyper, data.targets, f"{place}.{entry}")
+            found += _useless_findings(hyper, data.targets, f"{place}.{entry}", evaluated=data is test)
     if hyper.lr_scheduler is not None and steps:
         place_lr = f"{place}.hyperparameters.lr_scheduler"
         found += _lr_findings(hyper, hyper.lr_scheduler, steps, place_lr, tested=test is not None)
+    if OPTIMIZERS[hyper.optimizer].rate_once and (hyper.lr_scheduler is not None or hyper.warm_up is not None):
+        message = f"{hyper.optimizer} takes the learning rate for its first step alone; what changes it later is lost."
+        remedy = "Leave LR scheduler and warm-up out, or choose another optimizer."
+        found.append(_finding("warning", "Optimizer", f"{place}.hyperparameters.optimizer", message, remedy))
     found += _stopping_findings(hyper, f"{place}.hyperparameters.early_stopping", tested=test is not None)
     return found
 
@@ -47,12 +56,8 @@ def _step_findings(hyper: Hyperparameters, samples: int, steps: int, place: str)
         message = f"The warm-up takes {hyper.warm_up.steps} steps, and the whole training has {total}."
         remedy = f"Give it fewer steps, such as {max(1, total // 10)}."
         yield _finding("warning", "Warm-up too long", f"{place}.warm_up.steps", message, remedy)
-    uneven = sorted({"weight", "ignore_index"} & hyper.criterion_args.keys())
-    if (
-        uneven
-        and (hyper.batch_split > 1 or hyper.accumulation_steps > 1)
-        and CRITERIA[hyper.criterion].targets == "classes"
-    ):
+    uneven = sorted({"weight", IGNORE_INDEX} & hyper.criterion_args.keys())
+    if uneven and hyper.ignored_label is not None and (hyper.batch_split > 1 or hyper.accumulation_steps > 1):
         message = (
             f"With {uneven[0]} a mean over samples is weighted. Each part of a step is averaged by itself, so that the "
             "gradient is not exactly that of one large batch."
@@ -82,13 +87,44 @@ def _target_findings(hyper: Hyperparameters, targets: Tensor, place: str) -> Ite
         yield _finding("warning", "Targets", place, message, remedy)
 
 
+def _useless_findings(hyper: Hyperparameters, targets: Tensor, place: str, *, evaluated: bool) -> Iterator[Finding]:
+    """Samples that count for nothing, where a batch of them alone may come: its mean loss is 0 / 0."""
+    ignored, weight = hyper.ignored_label, hyper.criterion_args.get("weight")
+    if ignored is None or targets.is_floating_point():
+        return
+    counts, what = targets != ignored, f"{ignored} (ignore_index)"
+    if weight is not None and 0 in weight:
+        counts &= torch.tensor(weight)[targets.clamp(0, len(weight) - 1)] > 0
+        what += " or of a class with weight 0"
+    useful = counts.flatten(1).any(1) if targets.dim() > 1 else counts
+    useless = len(useful) - int(useful.sum())
+    if evaluated:  # in file order
+        alone = not all(bool(batch.any()) for batch in torch.split(useful, hyper.batch_size))
+    else:
+        alone = _expected(hyper, len(useful), useless) > NEGLIGIBLE
+    if alone:
+        message = (
+            f"{useless} of {len(useful)} samples count for nothing, as all their targets are {what}. A batch of such "
+            "samples alone has no loss."
+        )
+        yield _finding("error", "Samples without a target", place, message, "Leave these samples out of the data.")
+
+
+def _expected(hyper: Hyperparameters, samples: int, useless: int) -> float:
+    """Parts of batches in a whole training that are expected to be of useless samples alone."""
+    parts = hyper.epochs * hyper.batches_per_epoch(samples) * hyper.batch_split
+    smallest = min(part_sizes(hyper, samples), default=0)
+    return parts * math.prod(max(0, useless - drawn) / (samples - drawn) for drawn in range(smallest))
+
+
 def _lr_findings(
     hyper: Hyperparameters, asked: LRSchedulerSpec, steps: int, place: str, *, tested: bool
 ) -> Iterator[Finding]:
     """How an LR scheduler fits the length of the training, which has so many steps in an epoch."""
     choice, needed = LR_SCHEDULERS[asked.name], hyper.epochs * (steps if asked.per == "step" else 1)
     span, first = asked.args.get(choice.span), _least(asked.args.get(choice.first_change))
-    if isinstance(span, int) and span < needed and choice.afterwards == "fails":
+    failing = hyper.failing_after
+    if failing is not None and failing[2] < needed:
         message = f"{choice.torch_class} ends with an error after {choice.span} = {span}; the training takes {needed}."
         yield _finding("error", "LR scheduler too short", f"{place}.args", message, f"Set {choice.span} to {needed}.")
     elif isinstance(span, int) and span < needed and choice.afterwards == "rises":

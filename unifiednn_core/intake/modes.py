@@ -41,6 +41,26 @@ def depends_on_mode(node: Node, name: str, argument: Argument, counters: frozens
     return name == "other" and counts_batches(node, counters)
 
 
+def switched_off(program: Program) -> tuple[str, ...]:
+    """Layers that are off already, as in a network that was exported in evaluation: they stay so in training."""
+    return tuple(sorted({_layer(node) for node in program.graph_module.graph.nodes if _is_off(node)}))
+
+
+def _is_off(node: Node) -> bool:
+    given = {entry.name: entry.arg for entry in node.inputs}
+    flag = given.get(operators.MODE_FLAGS.get(node.target, ""))
+    if flag is None or flag.kind != "as_bool" or flag.as_bool:
+        return False
+    if node.target in operators.NEEDS_RUNNING_STATISTICS:
+        return _has_statistics(node)
+    share = given.get("p", given.get("dropout"))  # a dropout of nothing is never on
+    return share is None or share.kind != "as_float" or share.as_float != 0.0
+
+
+def _layer(node: Node) -> str:
+    return node.target.removeprefix("torch.ops.aten.").partition(".")[0].rstrip("_")
+
+
 def for_evaluation(program: Program, held: Iterable[Held]) -> Program:
     """Return the program with everything off that is on in training only."""
     counters = counters_of(held)

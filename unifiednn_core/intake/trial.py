@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from unifiednn_core.choices import CRITERIA
 from unifiednn_core.errors import BadInput, Finding
 from unifiednn_core.intake.base import Definition
 from unifiednn_core.intake.datasets import Dataset
@@ -43,6 +44,18 @@ class Tried:
     module: nn.Module
     criterion: nn.Module
     optimizer: Optimizer
+    doubts: tuple[Finding, ...] = ()
+    """Warnings about what was seen on the way."""
+
+
+def check_finite(trial: Trial, loss: Tensor) -> None:
+    """Raise `BadInput` where the very first loss is no number: it never will be one."""
+    if bool(loss.isfinite()):
+        return
+    criterion = trial.spec.hyperparameters.criterion
+    message = f"The {criterion} of the first batch is {loss.item():g}, so nothing can be learnt from it."
+    remedy = "Look at scale, mean and std, at the weights of the model, and at what outputs and targets it takes."
+    raise found("Loss is no number", f"{trial.field}.hyperparameters.criterion", message, remedy)
 
 
 def check_input_shape(trial: Trial, data: Dataset, entry: str) -> None:
@@ -67,9 +80,19 @@ def check_labels(trial: Trial, data: Dataset, outputs: Tensor, entry: str) -> No
     if outputs.dim() < 2:
         message = f"{criterion} needs one score for each class, but a sample's output is a single number."
         raise found("Outputs", f"{trial.field}.model", message, "Let the network return [batch, classes].")
-    ignored = trial.spec.hyperparameters.criterion_args.get("ignore_index", -100)
-    labels, classes = data.targets[data.targets != ignored], outputs.shape[1]
-    outside = labels[(labels < 0) | (labels >= classes)]
+    if data.targets.shape[1:] != outputs.shape[2:]:
+        wanted, given = ["batch", *outputs.shape[2:]], ["batch", *data.targets.shape[1:]]
+        message = (
+            f"{criterion} takes outputs {['batch', 'classes', *outputs.shape[2:]]} with class numbers {wanted}; these "
+            f"are {given}.".replace("'", "")
+        )
+        remedy = "Store one class number for each, not one-hot rows."
+        if outputs.dim() > 2 and data.targets.shape[1:] == outputs.shape[1:-1]:
+            remedy = "Let the network return the classes in the second place: scores.transpose(1, -1)."
+        raise found("Targets", field, message, remedy)
+    ignored = trial.spec.hyperparameters.ignored_label
+    labels, classes = data.targets if ignored is None else data.targets[data.targets != ignored], outputs.shape[1]
+    outside = labels[(labels < 0) | (labels >= classes)].flatten()
     if len(outside):
         message = (
             f"The network tells {classes} classes apart (0 to {classes - 1}), but {len(outside)} targets are outside, "
@@ -85,7 +108,12 @@ def check_values(trial: Trial, targets: Tensor, outputs: Tensor, entry: str) -> 
         shapes = f"{list(outputs.shape)} and {list(targets.shape)}"
         message = f"{criterion} compares outputs with targets one by one, but their shapes are {shapes}."
         raise found("Outputs and targets", field, message, "Give targets of the outputs' shape, or another criterion.")
-    if not targets.is_floating_point():
+    if CRITERIA[criterion].targets == "lists":
+        classes = outputs.shape[-1]
+        if targets.is_floating_point() or not bool(((targets >= -1) & (targets < classes)).all()):
+            message = f"{criterion} takes lists of class numbers from 0 to {classes - 1}, filled up with -1."
+            raise found("Targets", field, message, "Store such lists, or 0 and 1 for multi_label_soft_margin.")
+    elif not targets.is_floating_point():
         message = f"{criterion} needs targets that are real numbers, but they are {dtype_name(targets)}."
         raise found("Targets", field, message, "Store the targets as float32, or choose another criterion.")
 

@@ -19,6 +19,8 @@ from unifiednn_core.weights import host_tree
 _ON_HOST = frozenset({"step", "mu_product"})
 # What a change of the learning rate scales: every entry of a parameter group that is one.
 _LEARNING_RATES = ("lr", "initial_lr", "max_lr", "min_lr")
+# The same among what an optimizer remembers of each parameter: ASGD's rate of the next step, and Rprop's steps.
+_REMEMBERED_RATES = ("eta", "step_size")
 # The same of LR schedulers; not all have all of them.
 _SCHEDULED_RATES = ("base_lrs", "max_lrs", "min_lrs", "_last_lr")
 
@@ -56,6 +58,8 @@ def scale_learning_rates(optimizer: Optimizer, lr_scheduler: LRScheduler | None,
     """Multiply the learning rate and everything that it is computed from."""
     for group in optimizer.param_groups:
         group.update({key: group[key] * factor for key in _LEARNING_RATES if key in group})
+    for entries in optimizer.state.values():
+        entries.update({name: entries[name] * factor for name in _REMEMBERED_RATES if name in entries})
     if lr_scheduler is not None:
         for name in _SCHEDULED_RATES:
             if hasattr(lr_scheduler, name):

@@ -25,7 +25,7 @@ class Tally:
         self._samples = self._labels = 0
 
     def add(self, loss: Tensor | float, samples: int, correct: Tensor | int | None, labels: int) -> None:
-        """Count one batch of `samples` with its mean loss, and `correct` of `labels` answers."""
+        """Count one batch with its mean loss over `samples` (or labels, where some do not count) and its answers."""
         weighted = (loss.double() if isinstance(loss, Tensor) else loss) * samples
         self._loss = weighted if self._loss is None else self._loss + weighted
         self._samples += samples

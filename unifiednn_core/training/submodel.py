@@ -35,7 +35,7 @@ from unifiednn_core.training.footprint import footprints_of
 from unifiednn_core.training.progress import Progress
 from unifiednn_core.training.recipe import recipe, score_of
 from unifiednn_core.training.rng import RngState
-from unifiednn_core.training.scoring import answers
+from unifiednn_core.training.scoring import Scorer
 from unifiednn_core.training.update import share_of_rate, update
 from unifiednn_core.training_parts import step_lr_scheduler
 
@@ -58,7 +58,7 @@ class SubModel:
         self.steps_per_epoch = part.hyperparameters.steps_per_epoch(train.samples)
         self._train, self._test, self._device = train, test, device
         self._seed, self._hyperparameters = seed, part.hyperparameters
-        self._progress = Progress(torch.Generator().manual_seed(seed))
+        self._progress, self._scorer = Progress(torch.Generator().manual_seed(seed)), Scorer(part.hyperparameters)
         self._rng = RngState.of_seed(seed, device)
         self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
@@ -125,17 +125,17 @@ class SubModel:
         Raises `Diverged` where the loss is no number: at once on a CPU; elsewhere, where reading a loss makes the host
         wait, at the end of the epoch or at the next checkpoint.
         """
-        data, hyperparameters = self._train.use(), self._hyperparameters
+        data, hyperparameters, ignored = self._train.use(), self._hyperparameters, self._scorer.ignored_in(self._train)
         batches = self._progress.next_batches(self._train.samples, hyperparameters, self._device)
         samples = sum(len(batch) for batch in batches)
         parts = [part for batch in batches for part in batch.chunk(hyperparameters.batch_split)]
         self._drop_gradients()
         if len(parts) == 1:
-            loss, correct, labels = self._learn(data, parts[0], share=None)
+            loss, correct, labels = self._learn(data, parts[0], None, ignored)
         else:
             losses, rights, labels = [], [], 0
             for part in parts:
-                loss, correct, count = self._learn(data, part, share=len(part) / samples)
+                loss, correct, count = self._learn(data, part, len(part) / samples, ignored)
                 losses.append(loss)
                 rights += [] if correct is None else [correct]
                 labels += count
@@ -148,7 +148,7 @@ class SubModel:
             self._measured = True
         step_lr_scheduler(self.part.lr_scheduler, hyperparameters, after="step")
         self._progress.steps_done += 1
-        self._count(loss, samples, correct, labels)
+        self._count(loss, samples if ignored is None else labels, correct, labels)
         return Stepped(self.name, self.steps_done, loss, correct, labels)
 
     @property
@@ -255,7 +255,9 @@ class SubModel:
         optimizer_state.follow_parameters(self.part.optimizer)
         self._progress.move(device)
 
-    def _learn(self, data: Dataset, batch: Tensor, *, share: float | None) -> tuple[Tensor, Tensor | None, int]:
+    def _learn(
+        self, data: Dataset, batch: Tensor, share: float | None, ignored: int | None
+    ) -> tuple[Tensor, Tensor | None, int]:
         """Forward and backward; loss (times `share`), right answers and labels of `batch` (indices, int64)."""
         inputs = self._scaled(data.inputs.index_select(0, batch))
         targets = data.targets.index_select(0, batch)
@@ -263,32 +265,32 @@ class SubModel:
         loss = self.part.criterion(outputs, targets)
         loss = loss if share is None else loss * share
         loss.backward()
-        return loss.detach(), *answers(outputs.detach(), targets, self._hyperparameters)
+        return loss.detach(), *self._scorer.answers(outputs.detach(), targets, ignored)
 
     @torch.no_grad()
     def _evaluate(self, beat: Callable[[], object]) -> tuple[float | None, float | None]:
         """Mean loss and accuracy over the test set."""
         if self._test is None:
             return None, None
-        test = self._test.use()
+        test, ignored = self._test.use(), self._scorer.ignored_in(self._test)
         module, size = self.part.module.eval(), self._hyperparameters.batch_size
         for start in range(0, len(test.targets), size):
             inputs = self._scaled(test.inputs[start : start + size])
             targets = test.targets[start : start + size]
             outputs = module(inputs)
-            correct, labels = answers(outputs, targets, self._hyperparameters)
-            self._count(self.part.criterion(outputs, targets), len(targets), correct, labels)
+            correct, labels = self._scorer.answers(outputs, targets, ignored)
+            loss = self.part.criterion(outputs, targets)
+            self._count(loss, len(targets) if ignored is None else labels, correct, labels)
             beat()
         module.train()
         return self._progress.tally.means()
 
-    def _count(self, loss: Tensor, samples: int, correct: Tensor | None, labels: int) -> None:
+    def _count(self, loss: Tensor, weight: int, correct: Tensor | None, labels: int) -> None:
         """Add one batch to the sums; on the host as plain numbers, which the same arithmetic adds faster."""
-        if self._on_host:
-            right = None if correct is None else int(correct.item())
-            self._progress.tally.add(loss.item(), samples, right, labels)
-        else:
-            self._progress.tally.add(loss, samples, correct, labels)
+        if not self._on_host:
+            self._progress.tally.add(loss, weight, correct, labels)
+            return
+        self._progress.tally.add(loss.item(), weight, None if correct is None else int(correct.item()), labels)
 
     def _require_finite(self) -> None:
         if not self._progress.tally.is_finite():

@@ -36,6 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kit.exported(folder, "cnn")
     kit.exported(folder, "attention")
     kit.export(folder / "batches.pt2", Batches(), torch.randn(3, *kit.IMAGES))
+    kit.export(folder / "frozen.pt2", kit.network("cnn").eval(), torch.randn(3, *kit.IMAGES))
     score = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 64)), nn.Linear(64, 1), nn.Flatten(0))
     kit.export(folder / "score.pt2", score, torch.randn(3, *kit.IMAGES))
     kit.export(folder / "eights.pt2", kit.network("cnn"), torch.randn(9, *kit.IMAGES), least=8)
@@ -53,6 +54,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tokens": {"inputs": torch.arange(25 * 5).view(25, 5) % 11, "targets": labels},
         "foreign_token": {"inputs": torch.arange(25 * 5).view(25, 5) % 11, "targets": labels},
     }
+    sets["columns"] = {"inputs": images, "targets": labels[:, None]}
+    sets["scores"] = {"inputs": images, "targets": nn.functional.one_hot(labels, 3).float()}
+    sets["ignored"] = {"inputs": images, "targets": torch.where(torch.arange(25) < 20, labels, -100)}
     sets["foreign_token"]["inputs"][20, 3] = 11
     for name, data in sets.items():
         torch.save(data, folder / f"{name}.pt")
@@ -139,6 +143,25 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"model": "batches.pt2"}, f"{HYPER}.batch_size", "one sample"),
     ({"model": "batches.pt2", "hyperparameters": {"batch_size": 1}}, f"{HYPER}.batch_size", "one sample"),
     ({"model": "eights.pt2"}, f"{HYPER}.batch_size", "at least 8"),
+    ({"model": "batches.pt2", **hyper(batch_split=8, drop_last=True)}, f"{HYPER}.batch_split", "one sample.*fewer"),
+    ({"model": "eights.pt2", **hyper(batch_split=2, drop_last=True)}, f"{HYPER}.batch_split", "at least 8.* has 4"),
+    (
+        {"train_data": "columns.pt", "test_data": None},
+        "submodels.one.train_data",
+        r"class numbers \[batch\]; these are",
+    ),
+    ({"train_data": "ignored.pt", "test_data": None}, "submodels.one.train_data", "5 of 25 samples.*-100"),
+    ({"test_data": "ignored.pt"}, "submodels.one.test_data", "5 of 25 samples"),
+    (hyper(criterion_args={"weight": [0, 1, 1]}) | NO_TEST, "submodels.one.train_data", "9 of 25.*weight 0"),
+    (lr_scheduler("constant", epochs=3, factor=0, total_iters=2), f"{HYPER}.lr_scheduler.args", "after 2 of 3 steps"),
+    (lr_scheduler("exponential", epochs=9, gamma=1e9), f"{HYPER}.lr_scheduler.args", "1e\\+43 after 5 of 9"),
+    ({"scale": 1e38, "mean": -1e38}, f"{HYPER}.criterion", "first batch is (nan|inf)"),
+    (
+        {"hyperparameters": {"criterion": "bce"}, "train_data": "scores.pt"} | NO_TEST,
+        "submodels.one.train_data",
+        "0 and 1",
+    ),
+    (rates("multi_label_margin") | NO_TEST, "submodels.one.train_data", "class numbers|scores"),
 ]
 
 
@@ -185,6 +208,9 @@ def test_a_plateau_without_test_data_is_doubtful(folder: Path, home: Home) -> No
         (hyper(batch_split=2, criterion_args={"ignore_index": 7}), f"{HYPER}.criterion_args.ignore_index"),
         (hyper(early_stopping={"patience": 4}, epochs=4), f"{HYPER}.early_stopping.patience"),
         (rates(poisson_data="signs"), "submodels.one.train_data"),
+        (hyper(optimizer="rprop", warm_up={"steps": 2}), f"{HYPER}.optimizer"),
+        (hyper(criterion="nll"), f"{HYPER}.criterion"),
+        ({"model": "frozen.pt2"}, "submodels.one.model"),
     ],
 )
 def test_what_is_merely_doubtful_is_a_warning(changes: dict[str, Any], field: str, folder: Path, home: Home) -> None:
@@ -241,3 +267,10 @@ def test_a_report_survives_json(folder: Path, home: Home) -> None:
     report = checked(folder, home, asked(test_data=None))
     assert CheckReport.model_validate_json(json.dumps(json.loads(report.model_dump_json()))) == report
     assert copy.deepcopy(report) == report
+
+
+def test_samples_without_a_target_are_taken_where_no_batch_is_made_of_them_alone(folder: Path, home: Home) -> None:
+    """5 of 25: never a whole batch of 12, and in the test, which has 13 in its last batch, never alone."""
+    changes = {"train_data": "ignored.pt", **hyper(batch_size=12, drop_last=True)}
+    assert not checked(folder, home, asked(**changes)).has_errors
+    assert not checked(folder, home, asked(test_data="ignored.pt", **hyper(batch_size=13))).has_errors

@@ -92,3 +92,37 @@ def test_the_last_batch_of_a_test_is_tried_too(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"\[3, 1, 4, 4\]") as caught:
         tried(fixed, images(16), tmp_path, tests=images(19))
     assert caught.value.findings[0].field == "submodels.one.test_data"
+
+
+def test_a_criterion_is_tried_on_the_last_batch_too(tmp_path: Path) -> None:
+    """A weight for each of 8 samples fits every batch but the last."""
+    score = nn.Sequential(nn.Flatten(), nn.Linear(16, 1), nn.Flatten(0))
+    args = {"criterion": "bce_with_logits", "criterion_args": {"weight": [1] * 8}}
+    torch.save(score, tmp_path / "m.pt")
+    spec = {"name": "one", "model": "m", "train_data": "d", "hyperparameters": {"batch_size": 8, **args}}
+    data = Dataset(inputs=images(), targets=torch.ones(20))
+    trial = Trial(SubModelSpec.model_validate(spec), PickledModule().read(tmp_path / "m.pt", None), data, None)
+    with pytest.raises(BadInput, match="size of tensor") as caught:
+        dry_run(trial)
+    assert caught.value.findings[0].field == "submodels.one.hyperparameters.criterion_args"
+
+
+@pytest.mark.parametrize(
+    ("samples", "hyperparameters", "remedy"),
+    [
+        (20, {"batch_size": 1}, "larger batch"),
+        (1, {}, "more samples"),
+        (17, {}, "drop_last"),
+        (13, {"batch_split": 3}, "fewer parts"),
+    ],
+)
+def test_where_a_batch_of_one_comes_from_is_told(
+    samples: int, hyperparameters: dict[str, Any], remedy: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match="one sample") as caught:
+        tried(classifier(nn.BatchNorm1d(16)), images(samples), tmp_path, **hyperparameters)
+    assert remedy in caught.value.findings[0].remedy
+
+
+def test_parts_that_are_large_enough_are_taken(tmp_path: Path) -> None:
+    assert tried(classifier(nn.BatchNorm1d(16)), images(20), tmp_path, batch_split=3).training
