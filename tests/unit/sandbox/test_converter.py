@@ -258,11 +258,6 @@ def test_a_forged_network_without_a_word_is_refused(tmp_path: Path, out: Path) -
     assert convert(hostile.forging(tmp_path, payload, b'{"done": true}'), out).report.kind == "model"
 
 
-def test_the_process_sees_its_own_folder_alone(tmp_path: Path) -> None:
-    assert str(tmp_path) not in probe.command("child", "{}")[-2]
-    assert os.environ.keys() - probe.ENVIRONMENT.keys()
-
-
 class Evil:
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
         return os.system, ("touch /tmp/unifiednn-was-here",)
