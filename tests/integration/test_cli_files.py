@@ -3,10 +3,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from pages._ui import prepare
 from tests.integration.test_cli import unifiednn
 from tests.unit.sandbox import hostile
+from unifiednn_core import cli
 from unifiednn_core.home import Home
 from unifiednn_core.intake.remedies import SANDBOX_SETTING
 
@@ -58,9 +60,10 @@ def test_the_command_that_is_shown_writes_a_network_and_its_hyperparameters(home
     assert "hello from the user's code" in done.stderr
 
 
-def test_pack_says_what_is_wrong_and_writes_nothing(home: Home, folder: Path) -> None:
-    done = unifiednn(home, "pack", "model.py", "--input", "1,28,28", cwd=folder)
-    assert (done.returncode, done.stdout) == (2, "")
+def test_pack_says_what_is_wrong_and_writes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    done = CliRunner().invoke(cli.app, ["pack", "model.py", "--input", "1,28,28"])
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "Write FILE.py:NAME, such as model.py:Net." in done.stderr
     assert named(folder) == ["model.py"]
 
@@ -73,11 +76,13 @@ def test_code_that_ends_its_process_is_told(home: Home, folder: Path) -> None:
     assert named(folder) == ["model.py"]
 
 
-def test_convert_is_off_unless_it_is_turned_on(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convert_is_off_unless_it_is_turned_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
     monkeypatch.delenv(SANDBOX_SETTING, raising=False)
     (folder / "model.py").write_text("open('ran', 'w')")
-    done = unifiednn(home, "convert", "model.py", "--factory", "Net", "--input", "1,28,28", "--json", cwd=folder)
-    [finding] = findings_of(done)
+    done = CliRunner().invoke(cli.app, ["convert", "model.py", "--factory", "Net", "--input", "1,28,28", "--json"])
+    assert done.exit_code == 2
+    [finding] = json.loads(done.stdout)["findings"]
     assert (finding["title"], finding["field"]) == ("Needs the sandbox", "model.py")
     assert f"Set {SANDBOX_SETTING}=on before the start" in finding["remedy"]
     assert "unifiednn pack" in finding["remedy"]
