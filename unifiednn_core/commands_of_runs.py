@@ -144,7 +144,8 @@ def add(run_id: RunId, spec: SpecPath) -> None:
                 raise BadInput(errors)
         for part in asked.submodels:
             seeded = part.hyperparameters.model_copy(update={"seed": asked.seed_of(part)})
-            service.add_submodel(run_id, part.model_copy(update={"hyperparameters": seeded}), base)
+            seeded_part = part.model_copy(update={"hyperparameters": seeded})
+            service.add_submodel(run_id, seeded_part, base, told=terminal.print_findings)
             terminal.out.print(f"Asked for: add {part.name}.", highlight=False)
         _say_who_carries_out(service, run_id)
 

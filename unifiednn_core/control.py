@@ -138,8 +138,13 @@ class Control:
         policy_named(policy.name, policy.parameters)
         return self._store.commands.issue(run_id, None, Verb.POLICY, {"policy": policy.model_dump(mode="json")})
 
-    def add_submodel(self, run_id: str, submodel: SubModelSpec, base: Path | None = None) -> State:
-        """Let one more network join a run, where the policy admits it; raises `BadInput` with all findings."""
+    def add_submodel(
+        self, run_id: str, submodel: SubModelSpec, base: Path | None = None, *, told: Told | None = None
+    ) -> State:
+        """Let one more network join a run, where the policy admits it; raises `BadInput` with all findings.
+
+        `told` is given the warnings before, and may raise to say no.
+        """
         run, rows = self._store.runs.get(run_id)
         if submodel.name.lower() in {row.name.lower() for row in rows}:
             message = f"Two sub-models would be called '{submodel.name}'."
@@ -148,7 +153,7 @@ class Control:
         alone = RunSpec.model_validate({**settings, "submodels": [submodel.model_dump(mode="json")]})
         training = {row.name for row in rows if State(row.state) not in ENDED}
         others = [part for part in parts_of(run.prediction) if part.name in training]
-        resolved, report, files, found = self._admit(alone, base or Path.cwd(), others=others)
+        resolved, report, files, found = self._admit(alone, base or Path.cwd(), others=others, told=told)
         row = submission.submodel_row(run_id, 0, alone, report)
         row.owner = owners_in(resolved, self._store.library, self._person)[submodel.name]
         part = without_owners(resolved).submodels[0].model_dump(mode="json", exclude_none=True)

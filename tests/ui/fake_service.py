@@ -202,9 +202,13 @@ class FakeService:
         policy_named(policy.name, policy.parameters)  # raises BadInput as the real one does
         self._ask(run_id, None, "policy", policy.model_dump())
 
-    def add_submodel(self, run_id: str, submodel: SubModelSpec, base: Path | None = None) -> None:
+    def add_submodel(
+        self, run_id: str, submodel: SubModelSpec, base: Path | None = None, *, told: Told | None = None
+    ) -> None:
         if any(finding.severity == "error" for finding in self.findings):
             raise BadInput(self.findings)
+        if told is not None:
+            told(self.findings)
         self._ask(run_id, None, "add", submodel)
 
     def checkpoint(self, run_id: str, submodel: str) -> Path:

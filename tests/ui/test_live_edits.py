@@ -132,6 +132,24 @@ def test_a_finding_of_the_service_is_said_at_its_field_and_the_form_stays_filled
     assert [asked[0] for asked in service.done] == ["add"]
 
 
+def test_warnings_are_said_first_and_pass_where_it_is_added_all_the_same(open_page, service):
+    service.findings = (
+        Finding(
+            severity="warning",
+            title="No test",
+            field="submodels.lenet-2.test_data",
+            message="None.",
+            remedy="Add some.",
+        ),
+    )
+    app = adding(open_page)
+    press(app, "Add to the run")
+    assert service.done == [] and "Add some." in text_of(app)
+    press(app, "Add anyway")
+    assert not app.exception
+    assert [asked[0] for asked in service.done] == ["add"]
+
+
 def test_a_dialog_is_closed_by_cancel(open_page, service):
     app = adding(open_page, model="")
     press(app, "Cancel")

@@ -54,11 +54,13 @@ class ScopedOrders(ScopedFiles):
         with self._may("start_baseline", run_id, about=mode) as service:
             return service.start_baseline(run_id, mode, fresh=fresh)
 
-    def add_submodel(self, run_id: str, submodel: SubModelSpec, base: Path | None = None) -> State:
+    def add_submodel(
+        self, run_id: str, submodel: SubModelSpec, base: Path | None = None, *, told: Told | None = None
+    ) -> State:
         """Let one more network join a run. Into somebody else's run only an operator puts it."""
         with self._may("add_submodel", run_id, about=submodel.name) as service:
             known = self._with_own_files(RunSpec(submodels=(submodel,)), base).submodels[0]
-            return service.add_submodel(run_id, known, base)
+            return service.add_submodel(run_id, known, base, told=told)
 
     def pause(self, run_id: str, submodel: str | None = None) -> State:
         """Pause a run or one sub-model at its next step boundary; its device memory is freed."""
