@@ -4,17 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from unifiednn_core.errors import BadInput
-from unifiednn_core.spec import RunSpec
+from unifiednn_core.spec import RunSpec, person_id
 from unifiednn_core.store.library import Library
-
-SUBJECT = "sub:"
-"""Before the subject that an identity provider gives to a person of whom it tells no e-mail address."""
-
-
-def person_id(name: str) -> str:
-    """What a person is known by: an e-mail address in lower case, or `sub:` and the subject as it is."""
-    plain = name.strip()
-    return plain if plain.startswith(SUBJECT) else plain.lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,16 @@ class StartSpec(_Part):
     """Go on exactly there, with optimizer, LR scheduler, RNG and data order; or start anew with the weights alone."""
 
 
+SUBJECT = "sub:"
+"""Before the subject that an identity provider gives to a person of whom it tells no e-mail address."""
+
+
+def person_id(name: str) -> str:
+    """What a person is known by: an e-mail address in lower case, or `sub:` and the subject as it is."""
+    plain = name.strip()
+    return plain if plain.startswith(SUBJECT) else plain.lower()
+
+
 class SubModelSpec(_Part):
     """One submitted network, its data and how it is trained. Paths are relative to the spec file."""
 

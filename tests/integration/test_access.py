@@ -12,7 +12,21 @@ import typer.testing
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from tests.unit.access.kit import ADMIN, ALICE, BOB, HERS, HIS, NOWHERE, OPERATOR, SHARED, VIEWER, World, sha, world
+from tests.unit.access.kit import (
+    ADMIN,
+    ALICE,
+    BOB,
+    HERS,
+    HIS,
+    LOCAL_OPERATOR,
+    NOWHERE,
+    OPERATOR,
+    SHARED,
+    VIEWER,
+    World,
+    sha,
+    world,
+)
 from unifiednn_core import cli
 from unifiednn_core.access.people import Settings
 from unifiednn_core.access.roles import Actor
@@ -101,6 +115,14 @@ def test_a_foreign_run_is_answered_as_one_that_there_is_not(web: Web) -> None:
     for path in ("/files/runs/{run}.json", "/files/specs/{run}.json"):
         told = web.ask(ALICE, "GET", path, run=SHARED).text
         assert "alpha" in told and not any(word in told for word in ("bravo", BOB.id, sha("bravo-model"), OPERATOR.id))
+
+
+def test_where_files_stand_on_the_server_is_told_to_nobody_who_is_not_there(web: Web) -> None:
+    for actor in (ALICE, OPERATOR):
+        for path in ("/files/runs/{run}.json", "/files/comparisons/{run}.json"):
+            told = web.ask(actor, "GET", path, run=HERS)
+            assert told.status_code == 200 and "/srv/" not in told.text
+    assert "/srv/home/alpha.pt2" in json.dumps(web.world.of(LOCAL_OPERATOR).document(HERS))
 
 
 def test_a_foreign_upload_is_answered_as_one_that_there_is_not(web: Web) -> None:

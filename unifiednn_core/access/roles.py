@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from unifiednn_core.errors import BadInput
-from unifiednn_core.ownership import SUBJECT, person_id
+from unifiednn_core.spec import SUBJECT, person_id
 
 __all__ = ["LOCAL_OPERATOR", "NO_ROLE", "SUBJECT", "Actor", "Role", "person_id"]
 

@@ -1,6 +1,7 @@
 """Looking at runs and fetching what they gave, as one person may."""
 
 from pathlib import Path
+from typing import Any
 
 from unifiednn_core.access.filtering import graph_of, own_run, share_of, without_files
 from unifiednn_core.access.guard import Guard
@@ -29,7 +30,7 @@ class ScopedRuns(Guard):
         """The document that `unifiednn train --json` prints."""
         with self._may("document", run_id) as service:
             if not self.actor.sees_own_alone:
-                return service.document(run_id)
+                return self._without_paths(service.document(run_id))
             return present.document(self._seen(service.observe(run_id), service.owners_of(run_id)), {})
 
     def spec_document(self, run_id: str) -> dict[str, object]:
@@ -59,7 +60,10 @@ class ScopedRuns(Guard):
     def comparison_document(self, run_id: str) -> dict[str, object]:
         """The document that `unifiednn compare --json` prints."""
         with self._may("comparison_document", run_id) as service:
-            return service.comparison_document(run_id)
+            found: dict[str, Any] = service.comparison_document(run_id)
+            for arm in (found["hybrid"], *found["baselines"].values()):
+                self._without_paths(arm)
+            return found
 
     def report(self, run_id: str) -> str:
         """The comparison of a run as one HTML page that needs no network."""
@@ -98,6 +102,13 @@ class ScopedRuns(Guard):
             return service.download_checkpoint(run_id, submodel, folder)
 
     # -- inside
+
+    def _without_paths(self, document: dict[str, Any]) -> dict[str, object]:
+        """The document of a run; where the files of this machine stand is for those who sit at it."""
+        if not self.actor.here:
+            for part in document["submodels"].values():
+                part["model_path"] = None
+        return document
 
     def _require_here(self) -> None:
         if not self.actor.here:

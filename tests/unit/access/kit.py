@@ -84,6 +84,7 @@ def add_run(store: Store, home: Home, run_id: str, submitter: str, owners: dict[
             run_id=run_id, name=name, owner=owner, arrival=place, state="running", priority=0, model_format="pt2",
             parameters=1, epochs=2, steps_total=20, steps_done=5, artifact=f"{name}.zip", artifact_bytes=3,
             checkpoint="step-5.safetensors", checkpoint_step=5, checkpoint_bytes=4, artifact_at_s=950.0,
+            model_path=f"/srv/home/{name}.pt2",
         )
         for place, (name, owner) in enumerate(owners.items())
     ]  # fmt: skip
