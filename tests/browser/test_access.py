@@ -7,22 +7,19 @@ import re
 import time
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import APIResponse, Browser, BrowserContext, Page, Playwright, Response, WebSocket, expect
+from playwright.sync_api import Playwright, expect
 
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, Server, free_port
+from tests.browser.house import House, Visitor
 from tests.browser.identity import CLIENT_ID, CLIENT_SECRET, IdentityProvider
 from tests.unit.access.kit import HIS, NOWHERE, add_run
-from unifiednn_core.access.gate import Gate
-from unifiednn_core.access.people import Settings
 from unifiednn_core.access.roles import LOCAL_OPERATOR, Actor, Role
-from unifiednn_core.access.scoped import ScopedService
 from unifiednn_core.home import Home
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.service import Service
@@ -31,82 +28,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
 ALICE, BOB, OTTO = "alice@example.org", "bob@example.org", "otto@example.org"
 PARTS = {ALICE: "alpha", BOB: "bravo"}
 LAYERS = [["Flatten"], ["Linear", {"in_features": 16, "out_features": 3}]]
-
-
-@dataclass
-class Visitor:
-    """A browser of one person; `told` is all that ever arrived in it, over HTTP and over websockets."""
-
-    context: BrowserContext
-    page: Page
-    url: str
-    told: list[bytes] = field(default_factory=list)
-
-    def ask(self, method: str, path: str, *, data: Any = None, **headers: str) -> APIResponse:
-        """A request as this browser sends it; `_` in a header's name stands for `-`."""
-        sent = {"Origin": self.url} | {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.context.request.fetch(f"{self.url}/{path}", method=method, data=data, headers=sent, max_redirects=0)
-
-    def send(self, filename: str, content: bytes) -> list[tuple[int, dict[str, Any]]]:
-        """Upload a file as the page does; status and content of each answer."""
-        begun = self.ask("POST", "files/uploads", data={"filename": filename, "size_bytes": len(content)})
-        place = begun.headers["location"].lstrip("/")
-        sent = self.ask("PATCH", place, data=content, Upload_Offset="0")
-        done = self.ask("POST", f"{place}/finish")
-        return [(begun.status, begun.json()), (sent.status, {}), (done.status, done.json())]
-
-    def open(self, path: str, *texts: str) -> None:
-        """Open an address and wait until these texts are there."""
-        self.page.goto(f"{self.url}/{path}")
-        self.read(*texts)
-
-    def go(self, link: str, *texts: str) -> None:
-        """Follow a link and wait until these texts are there."""
-        self.page.get_by_role("link", name=link, exact=False).first.click()
-        self.read(*texts)
-
-    def read(self, *texts: str) -> None:
-        for text in texts:
-            expect(self.page.get_by_text(text).first).to_be_attached(timeout=30_000)
-
-
-@dataclass
-class House:
-    """A dashboard with sign-in; `service` is a second one over the same home."""
-
-    server: Server
-    provider: IdentityProvider
-    browser: Browser
-    service: Service
-
-    def enter(self) -> Visitor:
-        """Somebody opens a browser."""
-        context = self.browser.new_context(viewport={"width": 1440, "height": 900})
-        visitor = Visitor(context, context.new_page(), self.server.url)
-
-        def framed(socket: WebSocket) -> None:
-            socket.on("framereceived", lambda frame: visitor.told.append(frame if isinstance(frame, bytes) else b""))
-
-        def answered(answer: Response) -> None:
-            documents = answer.request.resource_type in ("document", "xhr", "fetch") and answer.status == 200
-            if documents and answer.url.startswith(visitor.url):
-                visitor.told.append(answer.body())
-
-        visitor.page.on("websocket", framed)
-        visitor.page.on("response", answered)
-        return visitor
-
-    def sign_in(self, person: str) -> Visitor:
-        """Somebody signs in with the identity provider."""
-        visitor = self.enter()
-        visitor.page.goto(self.server.url)
-        visitor.page.get_by_role("button", name="Sign in").click()
-        visitor.page.get_by_role("link", name=person).click()
-        expect(visitor.page.get_by_text("Sign out")).to_be_visible()
-        return visitor
-
-    def acting(self, person: Actor) -> ScopedService:
-        return Gate(self.service, Settings()).acting_as(person)
 
 
 @pytest.fixture(scope="module")
