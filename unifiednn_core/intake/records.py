@@ -22,6 +22,7 @@ from unifiednn_core.intake import storages, tensor_files, zips
 MAX_PICKLE_BYTES = 32 * 1024**2
 MAX_OPERATIONS = 2_000_000
 _FIRST_BYTES = 4096
+_TENSORS = ("torch._utils._rebuild", "torch._tensor._rebuild")
 _PLAIN = frozenset(
     {
         "collections.OrderedDict", "builtins.set", "torch.Size", "torch._utils._rebuild_parameter",
@@ -136,6 +137,14 @@ def _full_name(argument: object) -> str:
 
 
 def _unknown(path: Path, names: list[str]) -> BadInput:
+    tensors = [name for name in names if name.startswith(_TENSORS) or name.endswith("Storage")]
+    if tensors:
+        return BadInput.of(
+            "Kind of tensor",
+            field=path.name,
+            message=f"A weight of the network is no plain dense tensor of real numbers ('{tensors[0][:80]}').",
+            remedy="Make all weights dense, real and not quantized, on the CPU, then save the network again.",
+        )
     named = ", ".join(f"'{name[:80]}'" for name in names[:5])
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return BadInput.of(

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from torch import nn
 
-from unifiednn_core.errors import BadInput, Finding
+from unifiednn_core.errors import BadInput, Finding, HostileFile
 
 _NAMES = """
 Linear Identity Flatten Unflatten
@@ -49,6 +49,7 @@ _REPEATED = frozenset({"num_layers"})
 MOST_REPEATED = 200
 MOST_DIMENSIONS = 8
 LARGEST = 2**31
+_WANTED: dict[object, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 _TORCH_ERRORS = (RuntimeError, ValueError, TypeError, OverflowError, ZeroDivisionError, AssertionError, IndexError)
 
 
@@ -74,7 +75,7 @@ def check_arguments(name: str, args: Mapping[str, object], place: str) -> list[F
             message = f"{name} has no argument '{str(key)[:40]}'."
             findings.append(finding(place, message, f"Arguments of {name}: {', '.join(known) or 'none'}."))
         elif not _fits(known[key], value) or (key in _REPEATED and isinstance(value, int) and value > MOST_REPEATED):
-            wanted = getattr(known[key], "__name__", "") if known[key] is not object else "a number, several or a word"
+            wanted = _WANTED.get(known[key], "a number, several or a word")
             message = f"{name} does not take {key} = {repr(value)[:60]}."
             findings.append(finding(place, message, f"Give {wanted} of a reasonable size."))
     return findings
@@ -84,7 +85,7 @@ def attempt(name: str, make: Callable[[], nn.Module], place: str) -> nn.Module:
     """Make a layer; what torch says against its arguments becomes `BadInput`."""
     try:
         return make()
-    except BadInput:
+    except (BadInput, HostileFile):
         raise
     except _TORCH_ERRORS as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
@@ -100,8 +101,8 @@ def construct(name: str, args: Mapping[str, object], place: str) -> nn.Module:
 
 
 def finding(place: str, message: str, remedy: str) -> Finding:
-    """One error finding on a layer."""
-    return Finding(title="Layer", field=place, message=message, remedy=remedy)
+    """One error finding on a layer, whose place it says; a library shows findings under the name of the file."""
+    return Finding(title="Layer", field=place, message=f"{place}: {message}", remedy=remedy)
 
 
 def is_plain(value: object) -> bool:
