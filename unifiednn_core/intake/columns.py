@@ -54,6 +54,7 @@ class Columns:
     def targets(self) -> Tensor:
         """Targets of all rows that were looked at; classes with names are numbered as the alphabet orders them."""
         found = np.concatenate(self._targets)
+        self._targets = [found]
         if self._classes:
             number = np.empty(len(self._classes), np.int64)
             number[[self._classes[name] for name in sorted(self._classes)]] = np.arange(len(self._classes))

@@ -1,7 +1,9 @@
 """Arrays of numpy's `.npz`: mapped where `numpy.savez` stored them, unpacked where they are compressed."""
 
 import io
+import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,10 @@ from unifiednn_core.errors import BadInput, HostileFile
 from unifiednn_core.intake import tensor_files, zips
 
 MAX_UNPACKED_BYTES = 2 * 1024**3
+_DAMAGED = (
+    *(zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, RuntimeError, OverflowError),
+    *(SyntaxError, tokenize.TokenError, zlib.error),
+)
 _MAX_NPY_HEADER_BYTES = 12 + 10_000  # numpy reads no longer one
 
 
@@ -39,7 +45,7 @@ def load_npz(path: Path) -> dict[str, Tensor]:
         raise
     except TypeError as error:
         raise _bad_type(path, f"torch cannot hold these arrays: {error}.") from None
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except _DAMAGED as error:
         if "Object arrays" in str(error):
             raise _bad_type(path, "The file holds Python objects; only numbers are read.") from None
         raise tensor_files.damaged(path) from None

@@ -57,9 +57,7 @@ def _places(path: Path, dataset: Dataset, plan: SplitPlan) -> dict[str, Tensor]:
     is_test = torch.zeros(dataset.samples, dtype=torch.bool)
     is_test[torch.cat(tested)] = True
     if not is_test.any():
-        message = (
-            f"None of {dataset.samples:,} samples would be left to test with: a single one of a class is trained on."
-        )
+        message = f"No sample of {dataset.samples:,} is left to test with: a single one of a class is trained on."
         remedy = "Give more samples, or part them without regard to classes."
         raise BadInput.of("Nothing to part", field=path.name, message=message, remedy=remedy)
     return {"train": (~is_test).nonzero().squeeze(1), "test": is_test.nonzero().squeeze(1)}

@@ -22,6 +22,7 @@ MAX_READ_BYTES = 1024**3
 """Of the numbers, where the table is not converted first."""
 SNIFFED_BYTES = 2**20
 _BATCH_ROWS = 2**14
+_BUFFER_BYTES = 2**18
 _DELIMITERS = ",;\t"
 _FLOAT_BYTES = 4
 _PARQUET = b"PAR1"
@@ -114,14 +115,14 @@ def _scan_parquet(path: Path, most_bytes: int) -> Table:
     from pyarrow import parquet
 
     try:
-        schema = parquet.read_schema(path, memory_map=True)
+        schema = parquet.read_schema(path)
         target = target_of(path, list(schema.names))
         for at, column in enumerate(schema):
             check_type(path, column, is_target=at == target)
         text = [schema.names[target]] if pa.types.is_string(schema.field(target).type) else []
 
-        def opened() -> Any:  # a long text that occurs often is read once
-            return parquet.ParquetFile(path, memory_map=True, read_dictionary=text)
+        def opened() -> Any:  # a long text that occurs often is read once; pages of a mapping would count as memory
+            return parquet.ParquetFile(path, read_dictionary=text, buffer_size=_BUFFER_BYTES, pre_buffer=False)
 
         _check_packed(path, opened().metadata, len(schema.names), most_bytes)
 

@@ -17,15 +17,15 @@ Linear Identity Flatten Unflatten
 Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
 BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d
 GroupNorm LayerNorm RMSNorm LocalResponseNorm
-MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d LPPool1d LPPool2d
+MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d LPPool1d LPPool2d LPPool3d
 AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d
 ReLU ReLU6 LeakyReLU PReLU RReLU ELU SELU CELU GELU SiLU Mish Hardtanh Hardswish Hardsigmoid Hardshrink
 Softplus Softshrink Softsign LogSigmoid Sigmoid Tanh Tanhshrink Threshold GLU Softmax LogSoftmax Softmin Softmax2d
 Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout
 Embedding EmbeddingBag LSTM GRU RNN MultiheadAttention TransformerEncoderLayer
 Upsample UpsamplingNearest2d UpsamplingBilinear2d PixelShuffle PixelUnshuffle ChannelShuffle Fold Unfold
-ZeroPad1d ZeroPad2d ZeroPad3d ConstantPad1d ConstantPad2d ConstantPad3d ReflectionPad1d ReflectionPad2d
-ReplicationPad1d ReplicationPad2d ReplicationPad3d CircularPad1d CircularPad2d
+ZeroPad1d ZeroPad2d ZeroPad3d ConstantPad1d ConstantPad2d ConstantPad3d ReflectionPad1d ReflectionPad2d ReflectionPad3d
+ReplicationPad1d ReplicationPad2d ReplicationPad3d CircularPad1d CircularPad2d CircularPad3d
 """
 LAYERS: dict[str, type[nn.Module]] = {name: getattr(nn, name) for name in _NAMES.split()}
 

@@ -83,8 +83,8 @@ def _overlapping(folder: Path) -> nn.Module:
 
 def _crumbs(folder: Path) -> nn.Module:
     """Very many weights in one piece of memory, each beside the one before."""
-    memory = torch.zeros(6_000)
-    layers = [nn.PReLU() for _ in range(3_000)]
+    memory = torch.zeros(2_000)
+    layers = [nn.PReLU() for _ in range(1_000)]
     for number, layer in enumerate(layers):
         layer.weight = nn.Parameter(memory[2 * number : 2 * number + 1])
     return nn.Sequential(*layers, nn.Hardtanh(-1, 1), _with(nn.ReLU(), "forward", RELU))

@@ -61,7 +61,7 @@ def _packed(folder: Path) -> Path:
     schema = pa.schema([("a", pa.float32()), ("b", pa.float32()), ("target", pa.int8())])
     block = pa.table([np.zeros(MANY, np.float32), np.zeros(MANY, np.float32), np.zeros(MANY, np.int8)], schema=schema)
     with parquet.ParquetWriter(folder / "data.parquet", schema, compression="zstd") as writer:
-        for _ in range(80):
+        for _ in range(40):
             writer.write_table(block, row_group_size=MANY)
     return folder / "data.parquet"
 
