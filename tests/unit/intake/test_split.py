@@ -182,3 +182,10 @@ def test_notes_of_strangers_are_taken_only_where_they_are_notes() -> None:
     assert DataNotes.of(notes.metadata()) == notes
     for text in ("{", "[]", '{"class_names": 3}', '{"other": 1}', '{"target": "' + "x" * 201 + '"}'):
         assert DataNotes.of({"unifiednn_data": text}) == DataNotes()
+
+
+def test_a_preview_of_sorted_classes_shows_some_of_all(tmp_path: Path) -> None:
+    path = tmp_path / "data.pt"
+    torch.save({"inputs": torch.rand(40, 2), "targets": torch.arange(40) // 10}, path)
+    seen = preview(path, read_dataset(path))
+    assert [sample.target for sample in seen.samples] == ["0", "0", "1", "1", "2", "2", "3", "3"]
