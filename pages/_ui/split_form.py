@@ -10,13 +10,14 @@ HELP = (
     "Writes two new data sets; this one stays as it is. The same share and seed always give the same two files, "
     "and samples keep their order."
 )
+LABEL = "Split into training and test"
 BY_CLASS_HELP = "Each class gives the same share to the test, so that both parts are balanced alike."
 
 
-def draw(file: FileView, *, key: str = "split") -> tuple[FileView, FileView] | None:
+def draw(file: FileView, *, key: str = "split", label: str = LABEL) -> tuple[FileView, FileView] | None:
     """Draw the form behind a button; returns the parts, to train on and to test with, once they are in the library."""
     with (
-        st.popover("Split into training and test", icon=":material/call_split:", help=HELP),
+        st.popover(label, icon=":material/call_split:", help=HELP),
         st.form(f"{key}-{file.sha256[:12]}", border=False),
     ):
         share = st.slider("Test share", 5, 50, 20, step=5, format="%d %%")

@@ -73,7 +73,7 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
 
 def _offer_split(whole: FileView, key: str) -> None:
     """Offer to make test data of the training data; the two parts are chosen then."""
-    parts = split_form.draw(whole, key=f"{key}-split")
+    parts = split_form.draw(whole, key=f"{key}-split", label="Split training data")
     if parts is not None:
         for field, part in zip(("train", "test"), parts, strict=True):
             st.session_state[f"{key}-{field}-uploaded"] = drafts.reference(part)
