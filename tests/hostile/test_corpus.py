@@ -78,7 +78,7 @@ def test_memory_stays_small(found: dict[str, Any]) -> None:
 
 
 def test_no_file_takes_long(found: dict[str, Any]) -> None:
-    """A minute of the processor is what some of them took; now each takes less than a second."""
+    """What is written down in a few bytes must not cost minutes; each takes a second or two."""
     assert {name for name, case in found.items() if case["cpu_s"] > CPU_CAP_S} == set()
 
 

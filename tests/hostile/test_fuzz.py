@@ -56,7 +56,7 @@ LONG = pytest.param(240, id="long", marks=[pytest.mark.long, pytest.mark.timeout
 
 @pytest.mark.parametrize("seconds", [pytest.param(3, id="short"), LONG])
 def test_readers_survive_what_nobody_thought_of(seconds: int, tmp_path: Path) -> None:
-    seeds(tmp_path / "seeds", every=8 if seconds < 60 else 1)
+    seeds(tmp_path / "seeds", every=16 if seconds < 60 else 1)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "ignore", "-m", "tests.hostile.fuzz", str(tmp_path / "seeds"), str(seconds), "1"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -45,8 +45,8 @@ def _bomb(folder: Path) -> Path:
     with zipfile.ZipFile(folder / "data.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         for name in ("inputs", "targets"):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                file.write(_npy("{'descr': '|u1', 'fortran_order': False, 'shape': (402653184,), }"))
-                for _ in range(384):
+                file.write(_npy("{'descr': '|u1', 'fortran_order': False, 'shape': (167772160,), }"))
+                for _ in range(160):
                     file.write(bytes(1024**2))
     return folder / "data.npz"
 
