@@ -70,7 +70,8 @@ def _look(files: Sequence[FileView]) -> None:
             key="look-pick",
             width=420,
         )
-        split_form.draw(names[chosen])
+        if split_form.draw(names[chosen]) is not None:
+            st.rerun()
     st.html(preview.panel(names[chosen]))
 
 

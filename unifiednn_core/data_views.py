@@ -78,7 +78,7 @@ class DataPreview(_Part):
     not_finite: int = 0
     """Values that are NaN or infinite."""
     samples: tuple[DataSample, ...] = ()
-    """The first ones."""
+    """The first ones; some from all over the file where the first are all of one class."""
     notes: DataNotes = DataNotes()
     warnings: tuple[Finding, ...] = ()
 

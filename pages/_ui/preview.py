@@ -20,7 +20,7 @@ def panel(file: FileView) -> str:
     seen = file.preview
     if seen is None:
         return markup.small("This file was taken in before there were previews. Add it again to see one.")
-    left = _part("First samples", _samples(seen))
+    left = _part("Samples", _samples(seen))
     right = _part("Class balance", _balance(seen)) if seen.class_counts else ""
     below = "".join(map(_line, (_columns(seen), seen.notes.part)))
     return (

@@ -6,9 +6,10 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import drafts, frame, hyper_form, markup, start_form, uploads
+from pages._ui import drafts, frame, hyper_form, markup, split_form, start_form, uploads
 from pages._ui.file_pick import pick
 from unifiednn_core.errors import Finding
+from unifiednn_core.views import FileView
 
 SCALING_HELP = (
     "Inputs become (inputs * scale - mean) / std. Leave empty what is not needed; "
@@ -39,6 +40,9 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
         known = submodel.get("test_data")
         test = pick("Test data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-test", nothing="none")
         said("test_data")
+        whole = next((file for file in data if drafts.reference(file) == train), None)
+        if whole is not None and not test:
+            _offer_split(whole, key)
     values: dict[str, Any] = {"model": model, "train_data": train, "test_data": test or None}
     chosen = next((file for file in models if drafts.reference(file) == model), None)
     name = submodel.get("name") or (drafts.free_name(chosen.filename, taken) if chosen else "")
@@ -65,6 +69,15 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
     values["hyperparameters"] = hyper_form.hyperparameters(submodel.get("hyperparameters", {}), key=f"{key}-hyper")
     said("hyperparameters", *list(found))  # and what belongs to no field
     return {entry: value for entry, value in values.items() if value is not None}
+
+
+def _offer_split(whole: FileView, key: str) -> None:
+    """Offer to make test data of the training data; the two parts are chosen then."""
+    parts = split_form.draw(whole, key=f"{key}-split", label="Split training data")
+    if parts is not None:
+        for field, part in zip(("train", "test"), parts, strict=True):
+            st.session_state[f"{key}-{field}-uploaded"] = drafts.reference(part)
+        st.rerun()
 
 
 def tell(found: Sequence[Finding], *, key: str) -> None:

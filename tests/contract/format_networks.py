@@ -143,6 +143,35 @@ AUTOENCODER_LAYERS = [
     ["Sigmoid"],
     ["Unflatten", {"dim": 1, "unflattened_size": [1, 8, 8]}],
 ]
+
+
+def norm(features: int) -> list[Any]:
+    return ["BatchNorm2d", {"num_features": features}]
+
+
+def resnet_layers(blocks: tuple[int, ...], width: int, classes: int) -> list[Any]:
+    """Blocks with shortcuts; a 1x1 convolution stands on the shortcut where the shape changes."""
+    layers: list[Any] = [conv(in_channels=3, out_channels=width, kernel_size=3, padding=1, bias=False), norm(width)]
+    layers.append(["ReLU"])
+    channels = width
+    for stage, number in enumerate(blocks):
+        for block in range(number):
+            given, channels = channels, width * 2**stage
+            stride = 2 if stage and not block else 1
+            body = [
+                conv(in_channels=given, out_channels=channels, kernel_size=3, stride=stride, padding=1, bias=False),
+                norm(channels),
+                ["ReLU"],
+                conv(in_channels=channels, out_channels=channels, kernel_size=3, padding=1, bias=False),
+                norm(channels),
+            ]
+            beside = conv(in_channels=given, out_channels=channels, kernel_size=1, stride=stride, bias=False)
+            shortcut = [] if given == channels else [[beside, norm(channels)]]
+            layers += [["Residual", body, *shortcut], ["ReLU"]]
+    head = ["Linear", {"in_features": channels, "out_features": classes}]
+    return [*layers, ["AdaptiveAvgPool2d", {"output_size": 1}], ["Flatten"], head]
+
+
 LENET_LAYERS = [
     ["Sequential", [
         conv(in_channels=1, out_channels=6, kernel_size=5), ["BatchNorm2d", {"num_features": 6}], ["ReLU"],
@@ -183,6 +212,8 @@ class Case:
     """Whether every place of a sample has a class of its own."""
     architecture: ArchitectureSpec | None = None
     layers: list[Any] | None = None
+    no_list: str = ""
+    """Why no list of layers says it."""
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def network(self) -> nn.Module:
@@ -220,22 +251,28 @@ def _paper(key: str, shape: tuple[int, ...], classes: int, args: Mapping[str, An
     )
 
 
+PADDING = "no block of a list hides padding from attention, or adds the three embeddings of BERT"
 CASES: Mapping[str, Case] = {
     "lenet": _paper("lenet", (1, 28, 28), 10, {}, layers=LENET_LAYERS),
-    "resnet18": _paper("resnet18", (3, 8, 8), 10, {"width": 4}),
-    "resnet34": _paper("resnet34", (3, 8, 8), 100, {"width": 4}),
-    "vgg16_cbam": _paper("vgg16_cbam", (3, 32, 32), 10, {"width": 4, "hidden": 16, "reduction": 4}),
-    "transformer_lm": _paper(
-        "transformer_lm", (12,), 50, {"vocabulary": 50, "model_size": 16, "hidden": 16}, below=50, dense=True
+    "resnet18": _paper("resnet18", (3, 8, 8), 10, {"width": 4}, layers=resnet_layers((2, 2, 2, 2), 4, 10)),
+    "resnet34": _paper("resnet34", (3, 8, 8), 100, {"width": 4}, layers=resnet_layers((3, 4, 6, 3), 4, 100)),
+    "vgg16_cbam": _paper("vgg16_cbam", (3, 32, 32), 10, {"width": 4, "hidden": 16, "reduction": 4},
+        no_list="no block of a list multiplies two tensors or uses a layer twice, as CBAM's attention does",
     ),
-    "xlm_roberta": _paper("xlm_roberta", (12,), 2, {"vocabulary": 50, "model_size": 16, "hidden": 32}, below=50),
+    "transformer_lm": _paper(
+        "transformer_lm", (12,), 50, {"vocabulary": 50, "model_size": 16, "hidden": 16}, below=50, dense=True,
+        no_list="no block of a list hides later words from attention, or adds waves for positions",
+    ),
+    "xlm_roberta": _paper("xlm_roberta", (12,), 2, {"vocabulary": 50, "model_size": 16, "hidden": 32}, below=50,
+        no_list=PADDING,
+    ),
     "lstm": Case("LSTM classifier", LstmClassifier, (9,), 3, below=20, layers=LSTM_LAYERS),
     "unet": Case("U-Net", UNet, (1, 8, 8), 3, dense=True, layers=UNET_LAYERS),
     "vit": Case("ViT", Vit, (1, 8, 8), 3, layers=VIT_LAYERS),
     "transformer": Case("Transformer encoder of torch.nn", transformer, (9,), 3, below=20, layers=TRANSFORMER_LAYERS),
     "autoencoder": Case("Autoencoder", autoencoder, (1, 8, 8), 0, layers=AUTOENCODER_LAYERS),
     "bert": Case(
-        "BERT (transformers)", bert, (12,), 3, below=50, config=BERT,
+        "BERT (transformers)", bert, (12,), 3, below=50, config=BERT, no_list=PADDING,
         architecture=ArchitectureSpec(name="huggingface", args={"config": BERT}),
     ),
 }  # fmt: skip

@@ -78,7 +78,7 @@ def written(case: Case, format_name: str, folder: Path) -> tuple[Path, Architect
     eager = case.network()
     if format_name in ("state_dict", "safetensors"):
         if case.architecture is None:
-            return "the registry has no such architecture"
+            return "weights alone do not say what network they belong to, and the registry has no such architecture"
         path = folder / f"m.{'pt' if format_name == 'state_dict' else 'safetensors'}"
         (torch.save if format_name == "state_dict" else save_file)(host_copy(eager.state_dict()), path)
         return path, case.architecture
@@ -89,9 +89,9 @@ def written(case: Case, format_name: str, folder: Path) -> tuple[Path, Architect
         return folder / "m.pt", None
     if format_name == "layers":
         document: object = case.layers and {"format": "unifiednn-layers", "seed": 1, "layers": case.layers}
-        reason = "nobody has written it as a list of these layers; its blocks are more than the list has"
+        reason = case.no_list
     else:
-        document, reason = dict(case.config), "it is no network of transformers"
+        document, reason = dict(case.config), "a config.json can only name networks of the transformers library"
     if not document:
         return reason
     (folder / "m.json").write_text(json.dumps(document))
@@ -219,6 +219,9 @@ again. Losses, weights and buffers are those of the same training in plain torch
 
 The first six rows are the networks of the paper's table 2, narrowed: the same layers in the same order, with fewer
 channels, words and rows, on smaller images. The paper's "ResNet50" has the weights of a ResNet-34.
+
+`no` is a limit of the file, not of the network: the number says why, below the table. Every row gets in as `pt2`, which
+`unifiednn pack` writes on your own machine.
 """
 FOOT = """\
 ## The formats
@@ -236,7 +239,8 @@ Every network takes one tensor and gives one tensor with a row for each sample; 
 before the start. A pickled network is never run: it is read as inert records, from which torch's constructors make it
 again. Its layers that were pickled in evaluation mode, inside a network in train mode, stay in evaluation mode; notes
 that somebody left on a layer are not kept. TorchScript, compiled packages and Python files are refused with the way to
-a `.pt2`: `unifiednn pack`.
+a `.pt2`: `unifiednn pack`. So are layers of two inputs (torch's Transformer and TransformerDecoder, Bilinear), lazy
+layers, and weight_norm, which torch itself does not pickle in its newer form.
 
 A list of layers looks like this; initial weights are drawn after `torch.manual_seed(seed)`:
 
@@ -247,10 +251,11 @@ A list of layers looks like this; initial weights are drawn after `torch.manual_
   ["Flatten"], ["Linear", {"in_features": 512, "out_features": 10}]]}
 ```
 
-Layers have torch's names and arguments. Blocks: `Residual` (adds what went in), `Skip` (puts it in front, by channel)
-and `Sequential` take a list of layers; `LastStep` and `AllSteps` follow an LSTM, GRU or RNN; `Permute` (dims), `Mean`
-(dim) and `Position` (length, size) are for Transformers. What was trained goes back as one `.safetensors` that holds
-the list, too, and beside it as list, weights and the lines of plain torch that load them.
+Layers have torch's names and arguments. Blocks: `Residual` (adds what went in; a second list stands on the shortcut, as
+in a ResNet), `Skip` (puts it in front, by channel) and `Sequential` take a list of layers; `LastStep` and `AllSteps`
+follow an LSTM, GRU or RNN; `Permute` (dims), `Mean` (dim) and `Position` (length, size) are for Transformers. What was
+trained goes back as one `.safetensors` that holds the list, too, and beside it as list, weights and the lines of plain
+torch that load them.
 """
 
 

@@ -3,12 +3,17 @@
 `python -m tests.hostile.fuzz FOLDER SECONDS SEED` begins with the files in FOLDER and prints what it tried and heard.
 """
 
+import io
 import json
+import logging
 import random
 import resource
 import sys
 import tempfile
 import time
+import warnings
+import zipfile
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -34,6 +39,7 @@ INTERESTING = (
     b"c",
     b".",
 )
+GROWN_KIB = 64 * 1024
 LARGEST_BYTES = 4 * 1024**2
 
 
@@ -94,39 +100,84 @@ def changed(content: bytes, others: list[bytes], chance: random.Random) -> bytes
     return bytes(changing[:LARGEST_BYTES])
 
 
+def changed_inside(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
+    """The bytes of a zip with changes in one of its entries, whose sums are right again; any other bytes changed."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as source:
+            infos = source.infolist()[:64]
+            if not infos or sum(info.file_size for info in infos) > LARGEST_BYTES:
+                raise ValueError("too large to be packed again")
+            entries = [(info, source.read(info)) for info in infos]
+        number, stream = chance.randrange(len(entries)), io.BytesIO()
+        with zipfile.ZipFile(stream, "w") as target:
+            for at, (info, data) in enumerate(entries):
+                target.writestr(info, changed(data, others, chance) if at == number else data)
+        return stream.getvalue()
+    except Exception:  # a damaged zip fails in any way
+        return changed(content, others, chance)
+
+
 def main(folder: Path, seconds: float, seed: int) -> None:
     """Fuzz for so many seconds."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
     import torch
 
+    from unifiednn_core.architectures import registry as architectures
+    from unifiednn_core.data_views import SplitPlan
+    from unifiednn_core.errors import BadInput
     from unifiednn_core.intake import process
     from unifiednn_core.intake.inspection import inspect_file
+    from unifiednn_core.intake.split import split
 
     torch.set_num_threads(1)
     process.limit_resources()
+    architectures.build("huggingface", {})  # loads its library
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_BYTES, resource.RLIM_INFINITY))
     chance, edges, listener = random.Random(seed), Edges(), Listener()
     kept = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
     pool = [(name, content) for name, content in kept.items() if len(content) <= LARGEST_BYTES]
-    target = Path(tempfile.mkdtemp()) / "file"
+    work = Path(tempfile.mkdtemp())
+    target, unclear, slowest_s = work / "file", Counter[str](), 0.0
+
+    def read(name: str) -> None:
+        """Report on the file; part it where it is a data set."""
+        with listener() as events:
+            report = inspect_file(target, name)
+        heard.extend(f"{name} {event} seed {seed} try {tried}" for event in events)
+        report.model_dump_json()
+        unclear.update(f"{name}: {said.message}" for said in report.findings if said.title == "Cannot be read")
+        if report.kind == "data":
+            try:
+                split(target, SplitPlan(), work)
+            except (BadInput, OSError):  # too few samples, or too large a file for this process
+                return
+
+    tried, heard = 0, list[str]()
     for name, content in pool:
         target.write_bytes(content)
-        edges.run(partial(inspect_file, target, name))
-    first, tried, heard = len(edges.seen), 0, list[str]()
+        edges.run(partial(read, name))
+    first = len(edges.seen)
     first_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    end_s = time.monotonic() + seconds
+    end_s, peak_kib, grown = time.monotonic() + seconds, first_peak_kib, list[str]()
     while time.monotonic() < end_s:
         name, content = chance.choice(pool)
-        content = changed(content, [other for _, other in pool], chance)
+        change = changed_inside if content[:2] == b"PK" and chance.random() < 0.7 else changed
+        content = change(content, [other for _, other in pool], chance)
         target.write_bytes(content)
-        with listener() as events:
-            new = edges.run(partial(inspect_file, target, name))
-        heard += [f"{name} {event} seed {seed} try {tried}" for event in events]
+        begin_s = time.process_time()
+        new = edges.run(partial(read, name))
+        slowest_s = max(slowest_s, time.process_time() - begin_s)
+        peak_kib, before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, peak_kib
+        if peak_kib - before_kib > GROWN_KIB:
+            grown.append(f"{name} seed {seed} try {tried} by {(peak_kib - before_kib) // 1024} MiB")
         tried += 1
         if new:
             pool.append((name, content))
     grown_bytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - first_peak_kib) * 1024
     found = {"tried": tried, "edges_at_first": first, "edges": len(edges.seen), "kept": len(pool) - len(kept)}
-    sys.stdout.write(json.dumps({**found, "heard": heard, "grown_bytes": grown_bytes}))
+    more = {"unclear": dict(unclear), "slowest_s": slowest_s, "grown": grown, "grown_bytes": grown_bytes}
+    sys.stdout.write(json.dumps({**found, "heard": heard, **more}))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,16 @@
 """Inspects every file of the corpus in one intake process whose every move is listened to; prints what happened.
 
+What is a data set after all is parted, too.
+
 `python -m tests.hostile.probe FOLDER` reads FOLDER/NAME/FILE as the corpus wrote them; with a FILE it unpickles that.
 """
 
 import json
 import pickle
-import resource
+import re
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,23 +62,42 @@ def main(folder: Path) -> None:
     """Inspect the good file first, so that what libraries load once is loaded."""
     import torch
 
+    from unifiednn_core.architectures import registry as architectures
+    from unifiednn_core.data_views import SplitPlan
     from unifiednn_core.intake import process
     from unifiednn_core.intake.inspection import inspect_file
+    from unifiednn_core.intake.split import split
 
     torch.set_num_threads(1)
     process.limit_resources()
+    architectures.build("huggingface", {})  # loads its library
     listener, found = Listener(), {}
     for case in sorted(folder.iterdir(), key=lambda case: not case.name.startswith("good")):
         (path,) = [path for path in case.iterdir() if path.name != "whole.pt"]
+        before_bytes, begin_s = _peak_anew_bytes(), time.process_time()
         with listener() as heard:
             report = inspect_file(path, path.name)
+        if report.kind == "data":  # parting writes, and only where it is told to
+            with tempfile.TemporaryDirectory() as parts:
+                split(path, SplitPlan(), Path(parts))
         found[case.name] = {
-            "kind": report.kind,
-            "findings": [finding.model_dump() for finding in report.findings],
+            "report": report.model_dump_json(),
             "heard": heard,
-            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "grown_bytes": _peak_bytes() - before_bytes,
+            "cpu_s": time.process_time() - begin_s,
         }
     sys.stdout.write(json.dumps(found))
+
+
+def _peak_anew_bytes() -> int:
+    """Forget the largest size that the process had so far."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _peak_bytes()
+
+
+def _peak_bytes() -> int:
+    size = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(size.group(1)) * 1024 if size else 0
 
 
 if __name__ == "__main__":

@@ -269,3 +269,27 @@ def test_a_wrong_entry_is_told_at_its_field(open_page, drafted):
     press(app, "Save sub-model")
     words = text_of(app)
     assert words.index("cannot be a name") < words.index("Inputs become")
+
+
+def test_training_data_alone_can_be_split_and_both_parts_are_chosen(open_page, service):
+    held = [file for file in service.files() if file.kind == "data"]
+    asked = []
+
+    def split_data(sha256, **plan):
+        asked.append((sha256, plan["test_share"]))
+        return held[0], held[1]
+
+    service.split_data = split_data
+    app = open_page("build")
+    app.button(key="add").click().run()
+    assert not [slider for slider in app.slider if slider.label == "Test share"]  # nothing to split yet
+    pick = {box.label: box for box in app.selectbox}
+    pick["Training data"].select_index(0).run()
+    split = next(button for button in app.button if button.label == "Split")
+    split.click().run()
+    assert not app.exception
+    assert asked == [(held[0].sha256, 0.2)]
+    pick = {box.label: box for box in app.selectbox}
+    assert pick["Training data"].value == f"sha256:{held[0].sha256}"
+    assert pick["Test data"].value == f"sha256:{held[1].sha256}"
+    assert not [button for button in app.button if button.label == "Split"]

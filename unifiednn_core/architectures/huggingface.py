@@ -26,6 +26,7 @@ _NEVER = ("auto_map", "is_decoder", "is_encoder_decoder", "add_cross_attention",
 _COUNTS = ("num_hidden_layers", "n_layers", "n_layer", "inner_group_num", "num_hidden_groups")
 MOST_LAYERS = 200
 LARGEST = 2**31
+MOST_CLASSES = 100_000  # the library keeps a name for each
 
 
 def build(
@@ -81,7 +82,10 @@ def classes_of(config: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _settings(kind: Any, config: Mapping[str, Any]) -> Any:
-    known = {key: value for key, value in config.items() if key in kind.__dataclass_fields__ and key not in _LEFT_OUT}
+    library = import_module("transformers")
+    inner = library.PreTrainedConfig.__dataclass_fields__.keys() - {"chunk_size_feed_forward"}
+    own = kind.__dataclass_fields__.keys() - inner - _LEFT_OUT
+    known = {key: value for key, value in config.items() if key in own}
     for key, value in known.items():
         if not isinstance(value, bool | int | float | str | None) or (
             isinstance(value, int) and not 0 <= value < LARGEST
@@ -91,8 +95,8 @@ def _settings(kind: Any, config: Mapping[str, Any]) -> Any:
             raise ValueError(f"{key} must lie between 1 and {MOST_LAYERS}")
     labels = config.get("id2label")
     classes = config.get("num_labels", len(labels) if isinstance(labels, dict) else 2)
-    if type(classes) is not int or not 0 < classes <= LARGEST:
-        raise ValueError("num_labels must be a number from 1")
+    if type(classes) is not int or not 0 < classes <= MOST_CLASSES:
+        raise ValueError(f"num_labels must be a number from 1 to {MOST_CLASSES}")
     try:
         return kind(**known, num_labels=classes)
     except Exception as error:  # the library checks values with errors of its own

@@ -139,7 +139,10 @@ def _check_finite(path: Path, name: str, opened: Opened) -> None:
             first = [start + row, *place]
         count += found
     if count:
-        raise _bad(path, "Not finite", f"'{name}' has {count} values that are NaN or infinite, the first at {first}.")
+        values = f"{count:,} values that are" if count > 1 else "a value that is"
+        message = f"'{name}' has {values} NaN or infinite, the first at {first} (sample, then place in it, from 0)."
+        remedy = "Replace such values, or leave their samples out; the largest number of float32 is 3.4e38."
+        raise BadInput.of("Not finite", field=path.name, message=message, remedy=remedy)
 
 
 def _open_torch_file(path: Path) -> Opened:
@@ -170,9 +173,9 @@ _CONTAINERS: dict[str, tuple[Callable[[Path], bool], Callable[[Path], Opened]]] 
     "pt": (tensor_files.is_torch_file, _open_torch_file),
     "safetensors": (tensor_files.is_safetensors, _open_safetensors),
     "npz": (npz.is_npz, _open_npz),
-    "parquet": (tables.is_parquet, tables.read_parquet),
+    "parquet": (tables.is_parquet, tables.read_table),
     "images": (images.holds_images, images.read_images),
-    "csv": (tables.is_csv, tables.read_csv),
+    "csv": (tables.is_csv, tables.read_table),
 }
 
 

@@ -62,6 +62,7 @@ def definition(name: str, path: Path, make: Callable[[], nn.Module], seed: int) 
         if {key: (tensor.shape, tensor.dtype) for key, tensor in given.items()} != expected:
             message = "The weights in the file do not fit the network that it describes."
             raise BadInput.of("Weights differ", field=path.name, message=message, remedy="Save both again, together.")
+        tensor_files.check_numbers(path, given)
 
     def build() -> nn.Module:
         with torch.random.fork_rng(devices=[]):

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unifiednn_core.errors import BadInput
 from unifiednn_core.intake import archive as container
+from unifiednn_core.intake import tensor_files
 from unifiednn_core.intake.archive import DTYPES
 from unifiednn_core.intake.base import Definition, Delivery, count_parameters, size_bytes
 from unifiednn_core.intake.exported_schema import Program
@@ -46,6 +47,7 @@ class Exported:
             )
         network = sanitized(path)
         module = build_module(network)
+        tensor_files.check_numbers(path, module.state_dict())
         sizes = [size.as_int if size.kind == "as_int" else None for size in network.interface.input_meta.sizes]
         return Definition(
             format=self.name,

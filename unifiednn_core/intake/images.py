@@ -5,8 +5,10 @@ Nothing is unpacked to the file system: images are decoded from the archive, one
 
 import io
 import stat
+import struct
 import warnings
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -27,6 +29,7 @@ MAX_DECODED_BYTES = 2 * 1024**3
 NAMED_PER_FINDING = 3
 _GREY = ("1", "L", "LA")
 _COLOUR = ("P", "RGB", "RGBA", "CMYK", "YCbCr")
+_DAMAGED = (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError, struct.error, zlib.error)
 _LAYOUT = "Pack one folder for each class, with PNG or JPEG images in it: cat/1.png, dog/1.png."
 
 
@@ -38,7 +41,10 @@ def holds_images(path: Path) -> bool:
 def read_images(path: Path) -> Opened:
     """Decode all images; raises `BadInput` or `HostileFile`."""
     try:
-        listed = [info for info in zips.members(path) if not _is_litter(info)]
+        members = zips.members(path)
+        zips.check_expansion(members, path.stat().st_size)
+        _check_apart(members)
+        listed = [info for info in members if not _is_litter(info)]
         for info in listed:
             _check_entry(path, info)
         classes = _classes(path, [info.filename for info in listed])
@@ -58,6 +64,17 @@ def _is_litter(info: zipfile.ZipInfo) -> bool:
     """Folders themselves, and what file managers leave behind."""
     parts = PurePosixPath(info.filename).parts
     return info.is_dir() or "__MACOSX" in parts or (bool(parts) and parts[-1] in (".DS_Store", "Thumbs.db"))
+
+
+def _check_apart(infos: list[zipfile.ZipInfo]) -> None:
+    """Refuse entries of one name, or that lie on each other: few bytes would be read very many times."""
+    end, names = 0, {info.filename for info in infos}
+    if len(names) != len(infos):
+        raise HostileFile("The archive holds two files of the same name.")
+    for info in sorted(infos, key=lambda info: info.header_offset):
+        if info.header_offset < end:
+            raise HostileFile("Entries of the archive lie on each other.")
+        end = info.header_offset + info.compress_size
 
 
 def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
@@ -121,14 +138,14 @@ def _opened(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
     """Image whose header alone was read; raises `BadInput` or `HostileFile`."""
     from PIL import Image
 
-    content = io.BytesIO(archive.read(info))
     try:
+        content = io.BytesIO(archive.read(info))
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             image = Image.open(content, formats=("PNG", "JPEG"))
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         raise _giant(info) from None
-    except (OSError, ValueError, SyntaxError):
+    except _DAMAGED:
         message = f"'{info.filename[:80]}' is no PNG or JPEG image, or it is damaged."
         raise _bad(path, "No image", message) from None
     if image.width * image.height > MAX_PIXELS:
@@ -143,7 +160,7 @@ def _converted(path: Path, info: zipfile.ZipInfo, image: Any, mode: str) -> Any:
     """Pixels of an image; transparency is left out. Raises `BadInput` where it is damaged."""
     try:
         return image.convert(mode)
-    except (OSError, ValueError, SyntaxError):
+    except _DAMAGED:
         message = f"'{info.filename[:80]}' is cut short or damaged."
         raise _bad(path, "No image", message, "Save the image again.") from None
 

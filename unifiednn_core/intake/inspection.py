@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from unifiednn_core.checkpoints.file import looks_like_one
 from unifiednn_core.errors import BadInput, Finding, HostileFile
-from unifiednn_core.intake import conversion, datasets, registry
+from unifiednn_core.intake import conversion, datasets, registry, tensor_files
 from unifiednn_core.intake.preview import preview
 from unifiednn_core.intake.report import FileReport
 from unifiednn_core.intake.start import CHECKPOINT_FORMAT, checkpoint_facts
@@ -42,7 +42,7 @@ def attempt(action: Callable[[], Result], field: str) -> tuple[Result | None, tu
     try:
         return action(), ()
     except BadInput as error:
-        return None, tuple(_placed(finding, field) for finding in error.findings)
+        return None, tuple(_legible(_placed(finding, field)) for finding in error.findings)
     except HostileFile as error:
         title, message, remedy = "File refused", str(error), "Save the file again in the usual way."
     except MemoryError:
@@ -51,7 +51,7 @@ def attempt(action: Callable[[], Result], field: str) -> tuple[Result | None, tu
         _log.exception("cannot read %s", field)
         title, message = "Cannot be read", f"The file cannot be read ({type(error).__name__})."
         remedy = "Save it again in the usual way, and copy it whole."
-    return None, (Finding(title=title, field=field, message=message, remedy=remedy),)
+    return None, (_legible(Finding(title=title, field=field, message=message, remedy=remedy)),)
 
 
 def sha256_of(path: Path) -> str:
@@ -91,6 +91,7 @@ def _describe_tensors(path: Path, known: StateDict | Safetensors, container: str
     if isinstance(loaded, dict) and datasets.KEYS & loaded.keys():
         return _describe_data(path, container)
     state_dict = known.read_state_dict(path)
+    tensor_files.check_numbers(path, state_dict)
     sizes = [tensor.numel() for tensor in state_dict.values()]
     weights_bytes = sum(tensor.numel() * tensor.element_size() for tensor in state_dict.values())
     return "weights", known.name, {"tensors": len(sizes), "elements": sum(sizes), "weights_bytes": weights_bytes}
@@ -100,6 +101,15 @@ def _describe_data(path: Path, container: str) -> tuple[str, str, dict[str, obje
     dataset = datasets.read_dataset(path)
     seen = preview(path, dataset)
     return "data", dataset.notes.origin or container, {**dataset.facts, "preview": seen.model_dump(mode="json")}
+
+
+def _legible(finding: Finding) -> Finding:
+    """Finding whose words, some of them a stranger's, neither break a document nor steer a terminal."""
+    update = {
+        name: "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+        for name, text in (("field", finding.field), ("message", finding.message), ("remedy", finding.remedy))
+    }
+    return finding.model_copy(update=update)
 
 
 def _placed(finding: Finding, field: str) -> Finding:

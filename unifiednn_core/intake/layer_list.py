@@ -1,7 +1,8 @@
 """Makes a network from a list of layers. Needs torch alone: it is handed out beside the weights.
 
 An entry is `["Conv2d", {"in_channels": 1, "out_channels": 8, "kernel_size": 3}]`, a class of torch.nn with its
-arguments, or `["Residual", [...]]`, a block of this file with the entries inside it.
+arguments, or `["Residual", [...]]`, a block of this file with the entries inside it; `["Residual", [...], [...]]` has
+entries on its shortcut, too.
 """
 
 from collections.abc import Callable
@@ -11,12 +12,22 @@ from torch import Tensor, nn
 
 
 class Residual(nn.Sequential):
-    """The layers inside, and what went into them added to what comes out."""
+    """The layers inside, and what went into them, or what the shortcut makes of it, added to what comes out."""
+
+    def __init__(self, *layers: nn.Module, shortcut: nn.Module | None = None):
+        super().__init__(*layers)
+        if shortcut is not None:
+            self.shortcut = shortcut
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map a batch to one of the same shape."""
-        outputs: Tensor = super().forward(inputs)  # type: ignore[no-untyped-call]
-        return inputs + outputs
+        """Map a batch to one of the shape that both ways give."""
+        outputs, beside = inputs, inputs
+        for name, layer in self.named_children():
+            if name == "shortcut":
+                beside = layer(inputs)
+            else:
+                outputs = layer(outputs)
+        return beside + outputs
 
 
 class Skip(nn.Sequential):
@@ -90,7 +101,9 @@ def build(layers: list) -> nn.Sequential:  # type: ignore[type-arg]
     return nn.Sequential(*(_layer(name, *rest) for name, *rest in layers))
 
 
-def _layer(name: str, inside: object = None) -> nn.Module:
+def _layer(name: str, inside: object = None, shortcut: object = None) -> nn.Module:
+    if isinstance(shortcut, list):
+        return Residual(*build(inside if isinstance(inside, list) else []), shortcut=build(shortcut))
     if name in NESTED:
         block: nn.Module = NESTED[name](*build(inside if isinstance(inside, list) else []))
         return block

@@ -109,11 +109,14 @@ def _check_layers(layers: object, place: str, count: list[int], depth: int) -> l
 
 
 def _check_layer(entry: object, place: str, count: list[int], depth: int) -> list[Finding]:
-    if not isinstance(entry, list) or not 1 <= len(entry) <= 2 or not isinstance(entry[0], str):
+    if not isinstance(entry, list) or not entry or not isinstance(entry[0], str):
         return [finding(place, "A layer is a list of its name and its arguments.", _EXAMPLE)]
-    name, inside = entry[0], entry[1] if len(entry) == 2 else None
+    name, inside = entry[0], entry[1] if len(entry) > 1 else None
+    if len(entry) > (3 if name == "Residual" else 2):
+        return [finding(place, f"{name[:40]} has too many parts.", _EXAMPLE)]
     if name in layer_list.NESTED:
-        return _check_layers(inside, f"{place}.{name}", count, depth + 1)
+        parts = [(inside, name), *((shortcut, "shortcut") for shortcut in entry[2:])]
+        return [said for part, what in parts for said in _check_layers(part, f"{place}.{what}", count, depth + 1)]
     args = {} if inside is None else inside
     if not isinstance(args, dict):
         return [finding(place, f"The arguments of {name[:40]} are no object of names and values.", _EXAMPLE)]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unifiednn_core.errors import BadInput
-from unifiednn_core.intake import records
+from unifiednn_core.intake import records, tensor_files
 from unifiednn_core.intake.base import Definition, Delivery, count_parameters, size_bytes
 from unifiednn_core.intake.rebuild import KNOWN, rebuild
 from unifiednn_core.spec import ArchitectureSpec
@@ -48,6 +48,7 @@ class PickledModule:
                 remedy="Remove the entry 'architecture'.",
             )
         module = _trainable(_rebuilt(path))
+        tensor_files.check_numbers(path, module.state_dict())
         return Definition(
             format=self.name,
             path=path,
@@ -72,7 +73,7 @@ class PickledModule:
 
 
 def _rebuilt(path: Path) -> nn.Module:
-    return rebuild(records.load(path, KNOWN), path.name)
+    return rebuild(records.load(path, KNOWN), "network")
 
 
 def _trainable(module: nn.Module) -> nn.Module:

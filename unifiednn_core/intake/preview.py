@@ -67,13 +67,23 @@ def _class_counts(dataset: Dataset, labels: Iterator[Tensor]) -> tuple[int, ...]
 
 
 def _samples(dataset: Dataset) -> tuple[DataSample, ...]:
-    first, targets = dataset.inputs[:SHOWN_SAMPLES], dataset.targets[:SHOWN_SAMPLES]
+    shown = _shown(dataset)
+    first, targets = dataset.inputs[shown], dataset.targets[shown]
     images = _thumbnails(first) if _look_like_images(dataset.inputs) else [""] * len(first)
     names = dataset.notes.class_names
     return tuple(
         DataSample(values=_text(sample), target=_target_text(target, names), image=image)
         for sample, target, image in zip(first, targets, images, strict=True)
     )
+
+
+def _shown(dataset: Dataset) -> Tensor:
+    """Places of the first samples; where those are all of one class, of some spread over the file."""
+    first = torch.arange(min(SHOWN_SAMPLES, dataset.samples))
+    targets = dataset.targets[first]
+    if dataset.classes is None or targets.dim() > 1 or bool((targets != targets[0]).any()):
+        return first
+    return torch.linspace(0, dataset.samples - 1, len(first)).long()
 
 
 def _look_like_images(inputs: Tensor) -> bool:

@@ -4,6 +4,7 @@ After a layer is made, each value that its constructor set is held against the r
 layer that no constructor makes, and the network computes what the pickled one did.
 """
 
+import bisect
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -27,6 +28,8 @@ from unifiednn_core.intake.torch_layers import (
 
 MAX_DEPTH = 40
 MAX_MODULES = 20_000
+MAX_ENTRIES = 2_000_000
+"""Of all layers together, each counted as often as it occurs."""
 _QUANTIZABLE: type[nn.Module] = (
     nn.modules.linear.NonDynamicallyQuantizableLinear
 )  # a Linear by another name, in attention
@@ -62,25 +65,31 @@ class Described:
 
 
 @dataclass(slots=True)
+class _Counted:
+    modules: int = 0
+    entries: int = 0
+
+
+@dataclass(slots=True)
 class _Rebuilding:
     """What was made so far; shared modules and tied weights stay shared."""
 
     modules: dict[int, nn.Module] = field(default_factory=dict)
     tensors: dict[int, Tensor] = field(default_factory=dict)
-    memory: dict[int, list[range]] = field(default_factory=dict)
-    """By storage: the stretches that belong to a weight already."""
+    memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """By storage: begin and end of what belongs to a weight already, in order."""
 
 
 def rebuild(root: object, name: str) -> nn.Module:
     """Make the network of a file, with tensors of its own, each layer in the mode in which it was pickled.
 
-    Raises `BadInput` or `HostileFile`. `name` is the file's, for findings.
+    Raises `BadInput` or `HostileFile`. `name` is what findings call it.
     """
     whole = described(root, name)
     if issubclass(whole.kind, _WITHOUT_FORWARD):
         message = f"A {whole.kind.__name__} holds networks, but computes nothing itself."
         raise BadInput([finding(name, message, "Save the network that uses it.")])
-    _check_size(whole, [0], 0)
+    _check_size(whole, _Counted(), 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's advice is for who made the network
         return _module(root, whole, _Rebuilding())
@@ -103,11 +112,14 @@ def described(record: object, place: str) -> Described:
     return Described(kind, place, attributes, *parts)
 
 
-def _check_size(part: Described, count: list[int], depth: int) -> None:
+def _check_size(part: Described, count: _Counted, depth: int) -> None:
     """Walk every path, so that a few records which hold each other many times over are refused, too."""
-    count[0] += 1
-    if depth > MAX_DEPTH or count[0] > MAX_MODULES:
+    count.modules += 1
+    count.entries += sum(map(len, (part.attributes, part.parameters, part.buffers)))
+    if depth > MAX_DEPTH or count.modules > MAX_MODULES:
         raise HostileFile(f"The network has more than {MAX_MODULES} layers, or is nested deeper than {MAX_DEPTH}.")
+    if count.entries > MAX_ENTRIES:
+        raise HostileFile(f"The layers of the network have more than {MAX_ENTRIES:,} notes and weights.")
     for name, record in part.modules.items():
         if record is not None:
             _check_size(part.child(name), count, depth + 1)
@@ -214,7 +226,7 @@ def _fill(module: nn.Module, part: Described, work: _Rebuilding, *, children_too
     for name, child in module.named_children() if children_too else ():
         _fill(child, part.child(name), work, children_too=True)
     if part.attributes.get("_non_persistent_buffers_set") not in (None, set()):
-        raise _differs(part, "that a buffer is not in the state dict")
+        raise _differs(part, "a buffer that is kept out of the state dict")
     module.training = part.attributes.get("training", True) is True
 
 
@@ -223,6 +235,8 @@ def _check_attributes(module: nn.Module, part: Described) -> None:
     for key, value in part.attributes.items():
         if key in _KEPT:
             continue
+        if key in part.parameters or key in part.buffers or key in part.modules:
+            raise HostileFile(f"In {part.place}, the file hides '{key}' of {part.kind.__name__} behind a note.")
         if key not in made:
             if hasattr(type(module), key):
                 raise HostileFile(f"In {part.place}, the file replaces the method '{key}' of {part.kind.__name__}.")
@@ -259,13 +273,14 @@ def _tensor(part: Described, name: str, given: object, expected: Tensor, work: _
         raise _differs(part, f"the shape or type of '{name}'")
     if id(given) in work.tensors:
         return work.tensors[id(given)]
-    start = given.storage_offset() * given.element_size()
-    place_in_memory = range(start, start + given.nbytes)
+    start = int(given.storage_offset()) * given.element_size()
+    end = start + int(given.nbytes)
     taken = work.memory.setdefault(given.untyped_storage().data_ptr(), [])
-    if any(other.start < place_in_memory.stop and place_in_memory.start < other.stop for other in taken):
+    at = bisect.bisect(taken, (start, end))
+    if any(begin < end and start < stop for begin, stop in taken[max(0, at - 1) : at + 1]):
         message = f"'{name}' shares memory with another weight without being the same one."
         raise BadInput([finding(part.place, message, "Tie weights by assigning the parameter itself.")])
-    taken.append(place_in_memory)
+    taken.insert(at, (start, end))
     own = given.detach().clone()
     if isinstance(expected, nn.Parameter):
         own = nn.Parameter(own, requires_grad=given.requires_grad)
@@ -274,5 +289,5 @@ def _tensor(part: Described, name: str, given: object, expected: Tensor, work: _
 
 
 def _differs(part: Described, what: str) -> BadInput:
-    message = f"The file describes a {part.kind.__name__} that torch does not make: {what} does not fit the rest."
+    message = f"The file describes a {part.kind.__name__} that torch does not make; it differs in {what}."
     return BadInput([finding(part.place, message, "Save the network with the version of torch that made it.")])

@@ -23,6 +23,7 @@ from unifiednn_core.intake.remedies import pack_or_convert
 MAX_PICKLE_BYTES = 32 * 1024**2
 MAX_OPERATIONS = 2_000_000
 _FIRST_BYTES = 4096
+_TENSORS = ("torch._utils._rebuild", "torch._tensor._rebuild")
 _PLAIN = frozenset(
     {
         "collections.OrderedDict", "builtins.set", "torch.Size", "torch._utils._rebuild_parameter",
@@ -75,7 +76,7 @@ def is_pickled_object(path: Path) -> bool:
         for operation, argument, _ in pickletools.genops(first):
             if operation.name not in ("PROTO", "FRAME"):
                 return operation.name == "GLOBAL" and _full_name(argument) not in _PLAIN
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, UnicodeDecodeError):
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, UnicodeDecodeError):
         return False
     return False
 
@@ -137,6 +138,25 @@ def _full_name(argument: object) -> str:
 
 
 def _unknown(path: Path, names: list[str]) -> BadInput:
+    tensors = [name for name in names if name.startswith(_TENSORS) or name.endswith("Storage")]
+    if len(tensors) == len(names):
+        return BadInput.of(
+            "Kind of tensor",
+            field=path.name,
+            message=f"A weight of the network is no plain dense tensor of real numbers ('{tensors[0][:80]}').",
+            remedy="Make all weights dense, real and not quantized, on the CPU, then save the network again.",
+        )
+    foreign = [name for name in names if not name.startswith("torch.")]
+    if not foreign:
+        return BadInput.of(
+            "Layer not rebuilt",
+            field=path.name,
+            message=f"The network uses what is torch's, but is not made again here: '{names[0][:80]}'. Such are layers "
+            "of two inputs (Transformer, TransformerDecoder, Bilinear), lazy ones, and what changes other layers "
+            "(weight_norm).",
+            remedy="On your own machine, run `unifiednn pack your_module.py:make_network` and hand in the .pt2 file.",
+        )
+    names = foreign
     named = ", ".join(f"'{name[:80]}'" for name in names[:5])
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return BadInput.of(

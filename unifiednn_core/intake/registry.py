@@ -48,6 +48,17 @@ def unknown(path: Path) -> BadInput:
     return BadInput.of(title, field=path.name, message=message, remedy=remedy)
 
 
+def _is_json(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(64).lstrip()[:1] in (b"{", b"[")
+
+
+def _is_text(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(4096)
+    return bool(head) and (head[:2] in (b"\xff\xfe", b"\xfe\xff") or not _UNWRITTEN.search(head))
+
+
 def _is_torchscript(path: Path) -> bool:
     return any(name.endswith("/constants.pkl") for name in zips.names(path))
 
@@ -70,6 +81,9 @@ def _is_source(path: Path) -> bool:
         return re.search(rb"^\s*(import|from) torch\b", file.read(4096), re.MULTILINE) is not None
 
 
+_UNWRITTEN = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # signs that no text has
+
+
 def _refused() -> tuple[tuple[Callable[[Path], bool], str, str, str], ...]:
     """Kinds of files that are refused on purpose: how each is known, title, message, remedy."""
     return (
@@ -80,4 +94,11 @@ def _refused() -> tuple[tuple[Callable[[Path], bool], str, str, str], ...]:
          "Hand in that .safetensors file: it holds the description, too."),
         (_is_source, "Python source", "A Python file is a program, which is not run here.",
          pack_or_convert("--factory make_network")),
+        (zips.is_zip, "Zip", "The file is a zip that holds no network, no arrays and no images, or it is cut short.",
+         "Pack images in one folder for each class: cat/1.png, dog/1.png. Hand in anything else as it is, without a zip."),
+        (_is_json, "JSON", "The file is JSON that describes no network, or is damaged, nested too deep or not in UTF-8.",
+         'A list of layers has {"format": "unifiednn-layers", "layers": [...]}, a config of transformers a "model_type".'),
+        (_is_text, "Text", "The file is text, but no table that can be read.",
+         "A table is a .csv in UTF-8: one line of names, then rows of as many values (2 or more), parted by comma, "
+         "semicolon or tab."),
     )  # fmt: skip

@@ -44,7 +44,8 @@ def _places(path: Path, dataset: Dataset, plan: SplitPlan) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(plan.seed)
     labels = dataset.targets
     if plan.by_class and labels.dim() == 1 and not labels.is_floating_point():
-        groups = [(labels == label).nonzero().squeeze(1) for label in torch.unique(labels)]
+        _, counts = torch.unique(labels, return_counts=True)
+        groups = list(torch.split(torch.argsort(labels, stable=True), counts.tolist()))
     else:
         groups = [torch.arange(dataset.samples)]
     tested = []
@@ -56,7 +57,7 @@ def _places(path: Path, dataset: Dataset, plan: SplitPlan) -> dict[str, Tensor]:
     is_test = torch.zeros(dataset.samples, dtype=torch.bool)
     is_test[torch.cat(tested)] = True
     if not is_test.any():
-        message = f"There are too few samples to part: {dataset.samples}."
+        message = f"No sample of {dataset.samples:,} is left to test with: a single one of a class is trained on."
         remedy = "Give more samples, or part them without regard to classes."
         raise BadInput.of("Nothing to part", field=path.name, message=message, remedy=remedy)
     return {"train": (~is_test).nonzero().squeeze(1), "test": is_test.nonzero().squeeze(1)}

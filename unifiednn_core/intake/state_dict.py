@@ -44,9 +44,11 @@ class _Weights:
             )
         with torch.device("meta"):
             expected = registry.build(architecture.name, architecture.args)
-        findings = _mismatches(path, self.read_state_dict(path), expected.state_dict())
+        weights = self.read_state_dict(path)
+        findings = _mismatches(path, weights, expected.state_dict())
         if findings:
             raise BadInput(findings)
+        tensor_files.check_numbers(path, weights)
 
         def build() -> nn.Module:
             with torch.random.fork_rng(devices=[]):  # initial weights are drawn, then overwritten

@@ -1,25 +1,45 @@
-"""Tables, CSV and Parquet: numeric columns become float32 inputs [samples, columns], one column the targets."""
+"""Tables, CSV and Parquet: numeric columns become float32 inputs [samples, columns], one column the targets.
+
+A table is gone through twice: once to count its rows and look at every value, once to take the numbers over.
+"""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from unifiednn_core.data_views import MAX_CLASS_NAMES, MAX_COLUMNS, DataNotes
-from unifiednn_core.errors import BadInput
+from unifiednn_core.intake import zips
+from unifiednn_core.intake.columns import NAME_THE_TARGET, Columns, bad, check_type, target_of
 from unifiednn_core.intake.opened import Opened
 
-TARGET_NAMES = ("target", "label")
-MAX_TABLE_BYTES = 1024**3
-"""Of the numbers, once they are read."""
+MAX_TABLE_BYTES = 16 * 1024**3
+"""Of the numbers, as they are kept."""
+MAX_READ_BYTES = 1024**3
+"""Of the numbers, where the table is not converted first."""
 SNIFFED_BYTES = 2**20
+_BATCH_ROWS = 2**14
+_BUFFER_BYTES = 2**18
 _DELIMITERS = ",;\t"
 _FLOAT_BYTES = 4
 _PARQUET = b"PAR1"
-_NAME_THE_TARGET = "Name the column of the targets 'target' or 'label'."
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table all of whose values were looked at."""
+
+    columns: Columns
+    """Names, targets and number of rows."""
+    batches: Callable[[], Iterator[Any]]
+    """Goes through the table anew."""
+
+    def inputs(self) -> Iterator["np.ndarray[Any, np.dtype[np.float32]]"]:
+        """Rows of the inputs, some at a time."""
+        return (self.columns.features(batch) for batch in self.batches())
 
 
 def is_parquet(path: Path) -> bool:
@@ -40,153 +60,116 @@ def is_csv(path: Path) -> bool:
     return b"\0" not in head and lines[0][:1] not in "{[" and len(first) == len(second) > 1
 
 
-def read_csv(path: Path) -> Opened:
-    """Read a table of text; raises `BadInput`."""
+def read_table(path: Path) -> Opened:
+    """Read a whole table; raises `BadInput` or `HostileFile`."""
+    table = scan(path, MAX_READ_BYTES)
+    rows, inputs = 0, np.empty((table.columns.rows, table.columns.inputs), np.float32)
+    for block in table.inputs():
+        inputs[rows : rows + len(block)] = block
+        rows += len(block)
+    return Opened({"inputs": torch.from_numpy(inputs), "targets": table.columns.targets()}, table.columns.notes())
+
+
+def scan(path: Path, most_bytes: int = MAX_TABLE_BYTES) -> Table:
+    """Look at every value of a table; raises `BadInput` or `HostileFile`."""
+    return _scan_parquet(path, most_bytes) if is_parquet(path) else _scan_csv(path, most_bytes)
+
+
+def _scan_csv(path: Path, most_bytes: int) -> Table:
     import pyarrow as pa
     from pyarrow import csv as arrow
 
     with path.open("rb") as file:
-        line = file.readline(SNIFFED_BYTES).decode("utf-8-sig", errors="replace").rstrip("\r\n")
+        line = file.read(SNIFFED_BYTES).decode("utf-8-sig", errors="replace").splitlines()[0]
     delimiter = _delimiter(line)
     names = next(csv.reader([line], delimiter=delimiter))
     if all(_is_number(name) for name in names):
         message = "The first line holds numbers; it has to name the columns."
-        raise _bad(path, "No header", message, f"Add a line of names on top. {_NAME_THE_TARGET}")
-    target = _target(path, names)
-    room = path.stat().st_size
-    _check_size(path, room // max(1, 2 * len(names)), len(names))  # a number and a comma have two bytes at least
+        raise bad(path, "No header", message, f"Add a line of names on top. {NAME_THE_TARGET}")
+    target = target_of(path, names)
     for kind in (pa.int64(), pa.float64(), pa.string()):
         types = {name: pa.float32() for name in names} | {names[target]: kind}
-        try:
-            reader = arrow.open_csv(
-                path,
-                arrow.ReadOptions(use_threads=False, block_size=4 * 1024**2),
-                arrow.ParseOptions(delimiter=delimiter),
-                arrow.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=True),
+
+        def batches(types: dict[str, Any] = types) -> Iterator[Any]:
+            return iter(
+                arrow.open_csv(
+                    path,
+                    arrow.ReadOptions(use_threads=False, block_size=4 * 1024**2),
+                    arrow.ParseOptions(delimiter=delimiter),
+                    arrow.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=True),
+                )
             )
-            return _opened(path, reader, names, target, "csv")
+
+        try:
+            return _looked_at(path, Columns(path, names, target, "csv"), batches, most_bytes)
         except pa.ArrowInvalid as error:
             complaint = str(error)
             if f"CSV column #{target}:" not in complaint:
                 break
-    raise _not_numbers(path, names, complaint)
+    message, remedy = _complaint(names, complaint)
+    raise bad(path, "Not a table of numbers", message, remedy)
 
 
-def read_parquet(path: Path) -> Opened:
-    """Read a Parquet table; raises `BadInput`."""
+def _scan_parquet(path: Path, most_bytes: int) -> Table:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(path, memory_map=True)
-        names = list(file.schema_arrow.names)
-        target = _target(path, names)
-        _check_size(path, file.metadata.num_rows, len(names))
-        for at, column in enumerate(file.schema_arrow):
-            _check_type(path, column, is_target=at == target)
-        return _opened(path, file.iter_batches(batch_size=2**14, use_threads=False), names, target, "parquet")
-    except (pa.ArrowException, OSError) as error:
-        message = f"The file cannot be read: {str(error).splitlines()[0][:200]}."
-        raise _bad(path, "File damaged", message, "Write it again, and copy it whole.") from None
+        schema = parquet.read_schema(path)
+        target = target_of(path, list(schema.names))
+        for at, column in enumerate(schema):
+            check_type(path, column, is_target=at == target)
+        text = [schema.names[target]] if pa.types.is_string(schema.field(target).type) else []
+
+        def opened() -> Any:  # a long text that occurs often is read once; pages of a mapping would count as memory
+            return parquet.ParquetFile(path, read_dictionary=text, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+
+        _check_packed(path, opened().metadata, len(schema.names), most_bytes)
+
+        def batches() -> Iterator[Any]:
+            rows: Iterator[Any] = opened().iter_batches(batch_size=_BATCH_ROWS, use_threads=False)
+            return rows
+
+        return _looked_at(path, Columns(path, list(schema.names), target, "parquet"), batches, most_bytes)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        message = f"The file cannot be read: {str(error).splitlines()[0][:200].rstrip('.')}."
+        raise bad(path, "File damaged", message, "Write it again, and copy it whole.") from None
 
 
-def _opened(path: Path, batches: Iterator[Any], names: Sequence[str], target: int, origin: str) -> Opened:
-    """Data set of a table that is read batch by batch."""
-    classes: dict[str, int] = {}
-    inputs, targets, rows = [], [], 0
-    for batch in batches:
-        for at, name in enumerate(names):
-            if batch.column(at).null_count:
-                row = rows + int(np.flatnonzero(batch.column(at).is_null().to_numpy(zero_copy_only=False))[0]) + 1
-                message = f"Column '{name[:60]}' has no value in row {row} (and maybe in others)."
-                raise _bad(path, "Values missing", message, "Fill in the value, or leave the row or the column out.")
-        features = [column for at, column in enumerate(batch.columns) if at != target]
-        inputs.append(np.column_stack([_numbers(column) for column in features]))
-        targets.append(_targets(path, batch.column(target), classes))
-        rows += batch.num_rows
-    if not rows:
-        raise _bad(path, "Data set empty", "There is no row below the names.", "Give at least one sample.")
-    labels = np.concatenate(targets)
-    class_names = sorted(classes)
-    if class_names:  # numbered in the order of the alphabet, as everybody does
-        number = np.empty(len(classes), np.int64)
-        number[[classes[name] for name in class_names]] = np.arange(len(classes))
-        labels = number[labels]
-    columns = tuple(name[:200] for at, name in enumerate(names) if at != target)
-    notes = DataNotes(origin=origin, class_names=tuple(class_names), columns=columns, target=names[target][:200])
-    return Opened({"inputs": torch.from_numpy(np.concatenate(inputs)), "targets": torch.from_numpy(labels)}, notes)
+def _looked_at(path: Path, columns: Columns, batches: Callable[[], Iterator[Any]], most_bytes: int) -> Table:
+    for batch in batches():
+        columns.look_at(batch)
+        _check_size(path, columns.rows, columns.inputs, most_bytes)
+    if not columns.rows:
+        raise bad(path, "Data set empty", "There is no row below the names.", "Give at least one sample.")
+    return Table(columns, batches)
 
 
-def _numbers(column: Any) -> "np.ndarray[Any, np.dtype[np.float32]]":
-    import pyarrow as pa
-
-    column = column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column
-    values: np.ndarray[Any, np.dtype[np.float32]] = column.to_numpy(zero_copy_only=False).astype(np.float32)
-    return values
-
-
-def _targets(path: Path, column: Any, classes: dict[str, int]) -> "np.ndarray[Any, Any]":
-    """Class numbers, real numbers, or the places of names in `classes`, which grows."""
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _numbers(column)
-    encoded = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
-    places = []
-    for name in encoded.dictionary.to_pylist():
-        if len(name) > 200:
-            message = "The column of the targets holds long texts, no names of classes."
-            raise _bad(path, "Targets", message, _NAME_THE_TARGET)
-        places.append(classes.setdefault(name, len(classes)))
-    if len(classes) > MAX_CLASS_NAMES:
-        message = f"The column of the targets holds more than {MAX_CLASS_NAMES:,} different texts."
-        raise _bad(path, "Targets", message, _NAME_THE_TARGET)
-    return np.array(places, np.int64)[np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)]
+def _check_packed(path: Path, metadata: Any, columns: int, most_bytes: int) -> None:
+    """Hold what a Parquet file says of its size against its bytes, before anything is unpacked."""
+    groups = range(metadata.num_row_groups)
+    unpacked_bytes = sum(metadata.row_group(at).total_byte_size for at in groups)
+    kept_bytes = metadata.num_rows * columns * _FLOAT_BYTES
+    if max(unpacked_bytes, kept_bytes) > zips.most_unpacked_bytes(path.stat().st_size):
+        message = f"The table would unpack to {max(unpacked_bytes, kept_bytes):,} bytes, far more than data compresses."
+        raise bad(path, "File refused", message, "Save it as a .safetensors or .npz data set, which is mapped.")
+    _check_size(path, metadata.num_rows, columns - 1, most_bytes)
 
 
-def _target(path: Path, names: Sequence[str]) -> int:
-    """Place of the column of the targets: the one named so, else the last."""
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        message = f"Two columns are named '{twice[:60]}'."
-        raise _bad(path, "Columns", message, "Give each column a name of its own.")
-    if not 2 <= len(names) <= MAX_COLUMNS:
-        message = f"The table has {len(names):,} columns; 2 to {MAX_COLUMNS:,} are read."
-        raise _bad(path, "Columns", message, "Give one column of targets and at least one of inputs.")
-    lower = [name.strip().lower() for name in names]
-    return next((lower.index(name) for name in TARGET_NAMES if name in lower), len(names) - 1)
+def _check_size(path: Path, rows: int, inputs: int, most_bytes: int) -> None:
+    if rows * inputs * _FLOAT_BYTES > most_bytes:
+        message = f"The table has more than {most_bytes // _FLOAT_BYTES:,} numbers, the most that is read."
+        raise bad(path, "Table too large", message, "Save it as a .safetensors or .npz data set, which is mapped.")
 
 
-def _check_size(path: Path, rows: int, columns: int) -> None:
-    if rows * columns * _FLOAT_BYTES > MAX_TABLE_BYTES:
-        message = f"The table has about {rows * columns:,} numbers; {MAX_TABLE_BYTES // _FLOAT_BYTES:,} are read."
-        raise _bad(path, "Table too large", message, "Save it as a .safetensors or .npz data set, which is mapped.")
-
-
-def _check_type(path: Path, column: Any, *, is_target: bool) -> None:
-    import pyarrow as pa
-
-    kind, is_ = column.type, pa.types
-    value = kind.value_type if is_.is_dictionary(kind) else kind
-    text = is_.is_string(value) or is_.is_large_string(value)
-    number = is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind) or is_.is_decimal(kind)
-    if not number and not (is_target and text):
-        wanted = "numbers or names of classes" if is_target else "numbers"
-        message = f"Column '{column.name[:60]}' holds {str(kind)[:60]}; {wanted} are needed."
-        raise _bad(path, "Type of data", message, f"Leave it out, or turn it into numbers. {_NAME_THE_TARGET}")
-
-
-def _not_numbers(path: Path, names: Sequence[str], error: str) -> BadInput:
-    """Finding for a parser's complaint, with the column by its name."""
+def _complaint(names: list[str], error: str) -> tuple[str, str]:
+    """A parser's complaint, with the column by its name, and the line as an editor counts it."""
     where = error.partition("CSV column #")[2]
     number, _, rest = where.partition(":")
     column = f"Column '{names[int(number)][:60]}': " if number.isdigit() and int(number) < len(names) else ""
-    message = f"{column}{(rest or error).strip().splitlines()[0][:200]}."
-    remedy = f"Inputs are numbers with a decimal point; leave other columns out. {_NAME_THE_TARGET}"
-    return _bad(path, "Not a table of numbers", message, remedy)
+    said = (rest or error).strip().splitlines()[0][:200].rstrip(".").replace("Row #", "line ", 1)
+    remedy = f"Inputs are numbers with a decimal point; leave other columns out. {NAME_THE_TARGET}"
+    return f"{column}{said}.", remedy
 
 
 def _delimiter(line: str) -> str:
@@ -199,7 +182,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _bad(path: Path, title: str, message: str, remedy: str) -> BadInput:
-    return BadInput.of(title, field=path.name, message=message, remedy=remedy)

@@ -4,8 +4,10 @@ Both are mapped into memory, not read. Sizes that a file declares are held again
 anything is allocated.
 """
 
+import math
 import pickle
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -84,8 +86,23 @@ def check_plain(name: str, tensor: Tensor) -> None:
         raise HostileFile(f"The entry '{name}' is no plain dense tensor.")
     if tensor.device.type != "cpu" or tensor.is_complex():
         raise HostileFile(f"The entry '{name}' is {tensor.dtype} on {tensor.device.type}, which is not supported.")
+    if tensor.is_neg():
+        raise HostileFile(f"The entry '{name}' is marked as the negative of its bytes, which no network needs.")
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise HostileFile(f"The entry '{name}' claims the shape {list(tensor.shape)}, but the file has fewer bytes.")
+
+
+def check_numbers(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Refuse weights with NaN or +inf in them; -inf is what masks are made of. Raises `BadInput`."""
+    for name, tensor in weights.items():
+        values = tensor.detach().float() if tensor.element_size() == 1 else tensor.detach()  # float8 has no maximum
+        if tensor.is_floating_point() and tensor.numel() and not values.max().item() < math.inf:
+            raise BadInput.of(
+                "Weights not finite",
+                field=path.name,
+                message=f"'{name[:80]}' has values that are NaN or infinite; nothing can be learnt from there.",
+                remedy="Hand in weights of a step before they diverged, or make the network anew.",
+            )
 
 
 def damaged(path: Path) -> BadInput:

@@ -10,22 +10,22 @@ from functools import lru_cache
 
 from torch import nn
 
-from unifiednn_core.errors import BadInput, Finding
+from unifiednn_core.errors import BadInput, Finding, HostileFile
 
 _NAMES = """
 Linear Identity Flatten Unflatten
 Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
 BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d
 GroupNorm LayerNorm RMSNorm LocalResponseNorm
-MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d LPPool1d LPPool2d
+MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d LPPool1d LPPool2d LPPool3d
 AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d
 ReLU ReLU6 LeakyReLU PReLU RReLU ELU SELU CELU GELU SiLU Mish Hardtanh Hardswish Hardsigmoid Hardshrink
 Softplus Softshrink Softsign LogSigmoid Sigmoid Tanh Tanhshrink Threshold GLU Softmax LogSoftmax Softmin Softmax2d
 Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout
 Embedding EmbeddingBag LSTM GRU RNN MultiheadAttention TransformerEncoderLayer
 Upsample UpsamplingNearest2d UpsamplingBilinear2d PixelShuffle PixelUnshuffle ChannelShuffle Fold Unfold
-ZeroPad1d ZeroPad2d ZeroPad3d ConstantPad1d ConstantPad2d ConstantPad3d ReflectionPad1d ReflectionPad2d
-ReplicationPad1d ReplicationPad2d ReplicationPad3d CircularPad1d CircularPad2d
+ZeroPad1d ZeroPad2d ZeroPad3d ConstantPad1d ConstantPad2d ConstantPad3d ReflectionPad1d ReflectionPad2d ReflectionPad3d
+ReplicationPad1d ReplicationPad2d ReplicationPad3d CircularPad1d CircularPad2d CircularPad3d
 """
 LAYERS: dict[str, type[nn.Module]] = {name: getattr(nn, name) for name in _NAMES.split()}
 
@@ -49,6 +49,7 @@ _REPEATED = frozenset({"num_layers"})
 MOST_REPEATED = 200
 MOST_DIMENSIONS = 8
 LARGEST = 2**31
+_WANTED: dict[object, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 _TORCH_ERRORS = (RuntimeError, ValueError, TypeError, OverflowError, ZeroDivisionError, AssertionError, IndexError)
 
 
@@ -74,7 +75,7 @@ def check_arguments(name: str, args: Mapping[str, object], place: str) -> list[F
             message = f"{name} has no argument '{str(key)[:40]}'."
             findings.append(finding(place, message, f"Arguments of {name}: {', '.join(known) or 'none'}."))
         elif not _fits(known[key], value) or (key in _REPEATED and isinstance(value, int) and value > MOST_REPEATED):
-            wanted = getattr(known[key], "__name__", "") if known[key] is not object else "a number, several or a word"
+            wanted = _WANTED.get(known[key], "a number, several or a word")
             message = f"{name} does not take {key} = {repr(value)[:60]}."
             findings.append(finding(place, message, f"Give {wanted} of a reasonable size."))
     return findings
@@ -84,7 +85,7 @@ def attempt(name: str, make: Callable[[], nn.Module], place: str) -> nn.Module:
     """Make a layer; what torch says against its arguments becomes `BadInput`."""
     try:
         return make()
-    except BadInput:
+    except (BadInput, HostileFile):
         raise
     except _TORCH_ERRORS as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
@@ -100,8 +101,8 @@ def construct(name: str, args: Mapping[str, object], place: str) -> nn.Module:
 
 
 def finding(place: str, message: str, remedy: str) -> Finding:
-    """One error finding on a layer."""
-    return Finding(title="Layer", field=place, message=message, remedy=remedy)
+    """One error finding on a layer, whose place it says; a library shows findings under the name of the file."""
+    return Finding(title="Layer", field=place, message=f"{place}: {message}", remedy=remedy)
 
 
 def is_plain(value: object) -> bool:

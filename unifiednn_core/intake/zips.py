@@ -8,6 +8,8 @@ from unifiednn_core.errors import HostileFile
 
 MAX_DIRECTORY_BYTES = 32 * 1024**2
 MAX_MEMBERS = 200_000
+FREE_UNPACKED_BYTES = 256 * 1024**2
+MAX_UNPACKED_RATIO = 100
 _END, _END_BYTES, _MAX_COMMENT_BYTES = b"PK\x05\x06", 22, 2**16
 _LOCATOR, _LOCATOR_BYTES, _END_64_BYTES = b"PK\x06\x07", 20, 56
 _ENCRYPTED = 1
@@ -30,6 +32,8 @@ def members(path: Path) -> list[zipfile.ZipInfo]:
         infos = archive.infolist()
     if len(infos) > MAX_MEMBERS:
         raise HostileFile(f"The archive lists {len(infos):,} files; {MAX_MEMBERS:,} are the most that is read.")
+    if any(not info.filename or "\0" in info.orig_filename for info in infos):
+        raise HostileFile("The archive lists a file without a name, or with a NUL in its name.")
     if any(info.flag_bits & _ENCRYPTED for info in infos):
         raise HostileFile("The archive is encrypted, so that nobody can look into it. Pack it without a password.")
     return infos
@@ -43,6 +47,18 @@ def names(path: Path) -> list[str]:
         raise
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return []
+
+
+def check_expansion(infos: list[zipfile.ZipInfo], size_bytes: int) -> None:
+    """Hold what packed entries would unpack to against the size of the file; raises `HostileFile`."""
+    unpacked_bytes = sum(info.file_size for info in infos if info.compress_type != zipfile.ZIP_STORED)
+    if unpacked_bytes > most_unpacked_bytes(size_bytes):
+        raise HostileFile(f"The file would unpack to {unpacked_bytes:,} bytes, far more than data compresses.")
+
+
+def most_unpacked_bytes(size_bytes: int) -> int:
+    """Bytes that a file of this size may unpack to."""
+    return max(FREE_UNPACKED_BYTES, MAX_UNPACKED_RATIO * size_bytes)
 
 
 def content_offset(path: Path, info: zipfile.ZipInfo) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.hostile.corpus import archives, data, documents, pickles, weights
+from tests.hostile.corpus import archives, data, documents, images, modules, pickles, tables, weights
 
 Maker = Callable[[Path], Path]
 """Writes a hostile file into an empty folder and returns its path; its payload would make the folder's `CANARY`."""
@@ -13,9 +13,14 @@ CORPUS: dict[str, Maker] = {
     for room, makers in {
         "exported": archives.MAKERS,
         "pickle": pickles.MAKERS,
+        "module": modules.MAKERS,
         "weights": weights.MAKERS,
         "data": data.MAKERS,
+        "table": tables.MAKERS,
+        "images": images.MAKERS,
         "document": documents.MAKERS,
     }.items()
     for name, maker in makers.items()
 }
+HARMLESS: dict[str, Maker] = {**archives.HARMLESS, **documents.HARMLESS, **images.HARMLESS, **data.HARMLESS}
+"""Taken for what they are; what would do harm in them is never looked at."""

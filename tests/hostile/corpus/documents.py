@@ -1,6 +1,7 @@
 """JSON that describes networks: layer lists and Hugging Face configs that ask for more than a network."""
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,39 +18,136 @@ def _document(content: Any, name: str = "net.json") -> Maker:
     return make
 
 
-def _layers(*layers: Any, **more: Any) -> Maker:
-    return _document({"format": LAYERS, "seed": 0, "layers": list(layers), **more})
+def layers(*entries: Any, **more: Any) -> Maker:
+    """A list of layers."""
+    return _document({"format": LAYERS, "seed": 0, "layers": list(entries), **more})
+
+
+def _text_layers(entries: str, more: str = "") -> Maker:
+    return _document(f'{{"format": "{LAYERS}", {more} "layers": [{entries}]}}'.encode())
+
+
+def config(**more: Any) -> dict[str, Any]:
+    """A small BERT, changed."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    start = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 50, **sizes}
+    return {**start, **more}
 
 
 def _bert(**more: Any) -> Maker:
+    return _document(config(**more), "config.json")
+
+
+def _gpt2(**more: Any) -> Maker:
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 50}
+    return _document({"model_type": "gpt2", "architectures": ["GPT2ForSequenceClassification"], **sizes, **more})
+
+
+def _vit(**more: Any) -> Maker:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    config = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 50, **sizes}
-    return _document({**config, **more}, "config.json")
+    return _document({"model_type": "vit", **sizes, "image_size": 8, "patch_size": 4, **more})
+
+
+def _inside_weights(key: str, document: Any) -> Maker:
+    """A description in the header of a safetensors file."""
+
+    def make(folder: Path) -> Path:
+        entries = {"__metadata__": {key: json.dumps(document)}}
+        weight = {"0.weight": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}
+        text = json.dumps({**entries, **weight}).encode()
+        (folder / "net.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(16))
+        return folder / "net.safetensors"
+
+    return make
+
+
+def _linear(inputs: Any, outputs: Any = 2, **more: Any) -> list[Any]:
+    return ["Linear", {"in_features": inputs, "out_features": outputs, **more}]
 
 
 def _nested(depth: int) -> Any:
-    layers: Any = ["ReLU"]
+    entries: Any = ["ReLU"]
     for _ in range(depth):
-        layers = ["Sequential", [layers]]
-    return layers
+        entries = ["Sequential", [entries]]
+    return entries
 
 
+SMALL = '["Linear", {"in_features": 2, "out_features": 2}]'
 MAKERS: dict[str, Maker] = {
-    "unknown layer": _layers(["os.system", {"command": "true"}]),
-    "private layer": _layers(["Module", {}]),
-    "unknown argument": _layers(["Linear", {"in_features": 2, "out_features": 2, "device": "cuda"}]),
-    "giant layer": _layers(["Linear", {"in_features": 10**6, "out_features": 10**6}]),
-    "giant kernel": _layers(["Conv2d", {"in_channels": 1, "out_channels": 1, "kernel_size": 10**6}]),
-    "negative layer": _layers(["Linear", {"in_features": -1, "out_features": 2}]),
-    "endless layers": _layers(*[["ReLU"]] * 100_000),
-    "deep layers": _layers(_nested(300)),
-    "no layers": _layers(),
+    "unknown layer": layers(["os.system", {"command": "true"}]),
+    "private layer": layers(["Module", {}]),
+    "dunder layer": layers(["__builtins__", {}]),
+    "layer by path": layers(["modules.linear.Linear", {"in_features": 2, "out_features": 2}]),
+    "function for a layer": layers(["functional", {}]),
+    "unknown argument": layers(_linear(2, device="cuda")),
+    "type of numbers": layers(_linear(2, dtype="torch.float64")),
+    "weights as an argument": layers(["Embedding", {"num_embeddings": 2, "embedding_dim": 2, "_weight": [1]}]),
+    "giant layer": layers(_linear(10**6, 10**6)),
+    "layer of 10^9 by 10^9": layers(_linear(10**9, 10**9)),
+    "giant embedding": layers(["Embedding", {"num_embeddings": 2**31 - 1, "embedding_dim": 2**31 - 1}]),
+    "giant LSTM": layers(["LSTM", {"input_size": 4, "hidden_size": 4, "num_layers": 10**6}]),
+    "many giant layers": layers(*[_linear(60_000, 60_000)] * 1_000),
+    "giant position": layers(["Position", {"length": 2**30, "size": 2**30}]),
+    "giant kernel": layers(["Conv2d", {"in_channels": 1, "out_channels": 1, "kernel_size": 10**6}]),
+    "giant number": _text_layers('["Linear", {"in_features": 1e999, "out_features": 2}]'),
+    "number of 5000 digits": _text_layers(f'["Linear", {{"in_features": {"9" * 5000}, "out_features": 2}}]'),
+    "number that is none": _text_layers('["Dropout", {"p": NaN}]'),
+    "negative layer": layers(_linear(-1)),
+    "true for a number": layers(_linear(True)),
+    "path for padding": layers(
+        ["Conv2d", {"in_channels": 1, "out_channels": 1, "kernel_size": 1, "padding_mode": "/etc/passwd"}]
+    ),
+    "activation by name": layers(["TransformerEncoderLayer", {"d_model": 4, "nhead": 2, "activation": "os.system"}]),
+    "dimension that is none": layers(["Permute", {"dims": ["x"]}]),
+    "endless layers": layers(*[["ReLU"]] * 100_000),
+    "deep layers": layers(_nested(300)),
+    "deep within Python": _text_layers("[" * 5_000 + "]" * 5_000),
+    "no layers": layers(),
     "layers of text": _document({"format": LAYERS, "layers": "Linear"}),
+    "two lists": _text_layers(SMALL, f'"layers": [{SMALL}], "layers2": 1,'),
+    "the second list counts": _document(
+        f'{{"format": "{LAYERS}", "layers": [{SMALL}], "layers": [["Evil"]]}}'.encode()
+    ),
+    "half a character": _text_layers(r'["\ud800", {}]'),
+    "letters that look alike": layers(["Lin\u0435ar", {"in_features": 2, "out_features": 2}]),
+    "text that turns round": layers(["\u202eraeniL\x1b]0;title\x07", {}]),
+    "NUL": layers(["Linear\0", {}]),
+    "seed without end": layers(_linear(2), seed=2**70),
+    "more entries": layers(_linear(2), __reduce__="os.system"),
+    "bad bytes": _document(b'{"format": "unifiednn-layers", "layers": [["\xff\xfe"]]}'),
     "nested without end": _document(b"[" * 100_000 + b"]" * 100_000),
+    "objects without end": _document(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+    "a list within weights": _inside_weights("unifiednn.layers", {"format": LAYERS, "layers": [["Evil"]]}),
+    "half a character within weights": _inside_weights("unifiednn.layers", {"format": LAYERS, "layers": [["\ud800"]]}),
+    "weights of another network": _inside_weights("unifiednn.layers", {"format": LAYERS, "layers": [_linear(3)]}),
     "remote code": _bert(auto_map={"AutoModel": "evil--repo/modeling.Evil"}, trust_remote_code=True),
     "unknown model type": _bert(model_type="evil"),
+    "model type of a list": _bert(model_type=["bert"]),
     "unknown head": _bert(architectures=["Evil"]),
+    "two heads": _bert(architectures=["BertForSequenceClassification"] * 2),
+    "head by path": _bert(architectures=["../../evil.Evil"]),
     "giant network": _bert(hidden_size=2**20, num_attention_heads=16, num_hidden_layers=10_000),
+    "giant vocabulary": _bert(vocab_size=2**31 - 1, hidden_size=2**16),
+    "giant number of classes": _bert(num_labels=10**9),
+    "names of 10^6 classes": _bert(id2label={str(number): "x" for number in range(60_000)}, num_labels=2**31),
+    "giant text length": _gpt2(n_positions=2**30),
+    "giant image": _vit(image_size=2**20, patch_size=1),
+    "patch of nothing": _vit(patch_size=0),
     "negative size": _bert(hidden_size=-16),
     "size of text": _bert(hidden_size="__import__('os').mkdir('canary')"),
+    "heads that do not fit": _bert(num_attention_heads=3),
+    "activation of a path": _bert(hidden_act="/etc/passwd"),
+    "decoder": _bert(is_decoder=True, add_cross_attention=True),
+    "quantized": _bert(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}),
+    "object for a number": _bert(layer_norm_eps={"__reduce__": ["os.system", "true"]}),
+    "rate beyond one": _bert(hidden_dropout_prob=7.0),
 }
+# Names of files, places in the net and kernels from elsewhere are left aside; the network is an ordinary one.
+HARMLESS: dict[str, Maker] = {
+    "config with places in the net": _bert(
+        _name_or_path="https://127.0.0.1:9/evil", name_or_path="/etc/passwd", _commit_hash="0" * 40, torch_dtype="evil",
+        _attn_implementation="kernels-community/evil", attn_implementation="evil/repo", _auto_class="Evil",
+        extra_files="/etc/passwd", base_model_tp_plan="evil", custom_pipelines={"evil": "code"}, torchscript=True,
+        pruned_heads={"0": [0]}, attribute_map="evil", tokenizer_class="Evil",
+    )
+}  # fmt: skip

@@ -34,7 +34,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
 
 
-def _saved(content: Callable[[Path], Any], *, zipped: bool = True) -> Maker:
+def saved(content: Callable[[Path], Any], *, zipped: bool = True) -> Maker:
     def make(folder: Path) -> Path:
         torch.save(content(folder), folder / "net.pt", _use_new_zipfile_serialization=zipped)
         return folder / "net.pt"
@@ -48,10 +48,10 @@ def _changed(change: Callable[[nn.Sequential, Path], object]) -> Maker:
         change(module, folder)
         return module
 
-    return _saved(content)
+    return saved(content)
 
 
-def _raw(stream: Callable[[Path], bytes], entries: dict[str, bytes] | None = None) -> Maker:
+def raw(stream: Callable[[Path], bytes], entries: dict[str, bytes] | None = None) -> Maker:
     """A container of torch with any pickle in it."""
 
     def make(folder: Path) -> Path:
@@ -151,13 +151,13 @@ def _two_pickles(folder: Path) -> bytes:
 
 
 MAKERS: dict[str, Maker] = {
-    "reduce": _saved(lambda folder: {"weight": torch.zeros(2), "more": payload(folder)}),
-    "reduce at the root": _saved(payload),
-    "reduce in the old container": _saved(payload, zipped=False),
+    "reduce": saved(lambda folder: {"weight": torch.zeros(2), "more": payload(folder)}),
+    "reduce at the root": saved(payload),
+    "reduce in the old container": saved(payload, zipped=False),
     "bare pickle": _legacy,
-    "eval": _saved(lambda folder: Call(builtins.eval, f"__import__('os').mkdir({str(folder / CANARY)!r})")),
-    "rebuild from type": _saved(_rebuilt),
-    "giant constructor": _saved(_constructed(100_000, 100_000)),
+    "eval": saved(lambda folder: Call(builtins.eval, f"__import__('os').mkdir({str(folder / CANARY)!r})")),
+    "rebuild from type": saved(_rebuilt),
+    "giant constructor": saved(_constructed(100_000, 100_000)),
     "module with reduce inside": _changed(_attribute("extra", payload)),
     "forward replaced": _changed(_attribute("forward", lambda folder: print)),
     "call replaced": _changed(_attribute("__call__", lambda folder: print)),
@@ -168,20 +168,20 @@ MAKERS: dict[str, Maker] = {
     "load hook": _changed(_state_dict_hook),
     "expanded weights": _changed(_expanded),
     "contains itself": _changed(_loop),
-    "doubling": _saved(_doubling),
-    "deep": _saved(_deep),
-    "unknown class": _saved(lambda folder: Custom()),
-    "graph module": _saved(_graph_module),
-    "function": _saved(lambda folder: torch.nn.functional.relu),
+    "doubling": saved(_doubling),
+    "deep": saved(_deep),
+    "unknown class": saved(lambda folder: Custom()),
+    "graph module": saved(_graph_module),
+    "function": saved(lambda folder: torch.nn.functional.relu),
     "script": _script,
-    "global of os": _raw(_opcodes(b"cos\nmkdir\n(VCANARY\ntR.")),
-    "instruction INST": _raw(_opcodes(b"(VCANARY\nios\nmkdir\n.")),
-    "build on a class": _raw(_opcodes(b"\x80\x02ctorch.nn.modules.linear\nLinear\n}X\x07\x00\x00\x00forward]sb.")),
-    "persistent id": _raw(_opcodes(b"\x80\x02VCANARY\nQ.")),
-    "second pickle": _raw(_two_pickles),
-    "cut pickle": _raw(lambda folder: pickle.dumps({"weight": 1.0})[:-6]),
-    "not a pickle": _raw(lambda folder: b"\xff" * 64),
-    "nested without end": _raw(lambda folder: b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b"."),
-    "traversal": _raw(lambda folder: pickle.dumps({}), {"archive/../../escaped": b"x"}),
+    "global of os": raw(_opcodes(b"cos\nmkdir\n(VCANARY\ntR.")),
+    "instruction INST": raw(_opcodes(b"(VCANARY\nios\nmkdir\n.")),
+    "build on a class": raw(_opcodes(b"\x80\x02ctorch.nn.modules.linear\nLinear\n}X\x07\x00\x00\x00forward]sb.")),
+    "persistent id": raw(_opcodes(b"\x80\x02VCANARY\nQ.")),
+    "second pickle": raw(_two_pickles),
+    "cut pickle": raw(lambda folder: pickle.dumps({"weight": 1.0})[:-6]),
+    "not a pickle": raw(lambda folder: b"\xff" * 64),
+    "nested without end": raw(lambda folder: b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b"."),
+    "traversal": raw(lambda folder: pickle.dumps({}), {"archive/../../escaped": b"x"}),
     "compressed": _compressed,
 }

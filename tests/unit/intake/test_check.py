@@ -109,7 +109,7 @@ def rates(criterion: str = "poisson_nll", poisson_data: str = "counts") -> dict[
 
 CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"model": "absent.pt2"}, "submodels.one.model", "no such file"),
-    ({"model": "../" * 40 + "etc/passwd"}, "submodels.one.model", "No format knows"),
+    ({"model": "../" * 40 + "etc/passwd"}, "submodels.one.model", "no table that can be read"),
     ({"model": "sha256:../../etc/passwd"}, "submodels.one.model", "no such file"),
     ({"model": "\0"}, "submodels.one.model", "cannot be read"),
     ({"model": "train.pt"}, "submodels.one.architecture", "weights alone"),

@@ -75,9 +75,9 @@ X, Y = torch.ones(6, 4), torch.zeros(6, dtype=torch.int64)
         ({"inputs": X > 0, "targets": Y}, "is bool"),
         ({"inputs": X * 1j, "targets": Y}, "is complex64"),
         ({"inputs": X, "targets": torch.tensor(3)}, "single number"),
-        (with_value(float("nan")), r"1 values that are NaN or infinite, the first at \[1, 1\]"),
+        (with_value(float("nan")), r"a value that is NaN or infinite, the first at \[1, 1\]"),
         (with_value(float("inf")), "NaN or infinite"),
-        (with_value(float("nan"), "targets"), r"'targets' has 1 .* the first at \[5\]"),
+        (with_value(float("nan"), "targets"), r"'targets' has a value .* the first at \[5\]"),
     ],
 )
 def test_what_cannot_be_trained_on_is_a_finding(content: Any, words: str, tmp_path: Path) -> None:

@@ -66,6 +66,16 @@ def test_initial_weights_are_those_of_torch_after_the_seed(tmp_path: Path) -> No
     assert all(torch.equal(value, expected.state_dict()[key]) for key, value in built.state_dict().items())
 
 
+def test_layers_on_a_shortcut_are_added_to_those_inside(tmp_path: Path) -> None:
+    document = listed([["Residual", [LINEAR, ["ReLU"]], [LINEAR]]])
+    built = LayerList().read(stored(document, tmp_path), None).build()
+    inputs = torch.rand(2, 4)
+    inside, beside = (nn.Linear(4, 3) for _ in range(2))
+    for layer, name in ((inside, "0.0"), (beside, "0.shortcut.0")):
+        layer.load_state_dict({key: built.state_dict()[f"{name}.{key}"] for key in ("weight", "bias")})
+    assert torch.equal(built(inputs), beside(inputs) + inside(inputs).relu())
+
+
 def nested(levels: int) -> list[Any]:
     layers: list[Any] = [LINEAR]
     for _ in range(levels):
@@ -81,6 +91,9 @@ LISTS: list[tuple[dict[str, Any], str, str]] = [
     (listed([["Module"]]), "layers[0]", "no layer 'Module'"),
     (listed([["__class__"]]), "layers[0]", "no layer"),
     (listed([["Residual", [LINEAR, ["Conv9d"]]]]), "layers[0].Residual[1]", "Conv9d"),
+    (listed([["Residual", [LINEAR], [["Conv9d"]]]]), "layers[0].shortcut[0]", "Conv9d"),
+    (listed([["Residual", [LINEAR], "none"]]), "layers[0].shortcut", "list of layers is missing"),
+    (listed([["Skip", [LINEAR], [LINEAR]]]), "layers[0]", "too many parts"),
     (listed([["Linear", {"in_features": 4}]]), "layers[0]", "out_features"),
     (
         listed([["Linear", {"in_features": 4, "out_features": 3, "device": "cuda"}]]),

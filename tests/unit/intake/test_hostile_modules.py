@@ -100,7 +100,8 @@ OBJECTS: dict[str, tuple[Callable[[], Any], str]] = {
     "constructor": (lambda: Reduced(nn.Linear, (8000, 8000)), "asks for something"),
     "constructor inside": (lambda: linear(note=Reduced(nn.Linear, (8000, 8000))), "asks for something"),
     "any callable": (
-        lambda: linear(note=Reduced(torch._tensor._rebuild_from_type_v2, (nn.ReLU, torch.Tensor, (), {}))), "type_v2"
+        lambda: linear(note=Reduced(torch._tensor._rebuild_from_type_v2, (nn.ReLU, torch.Tensor, (), {}))),
+        "no plain dense tensor|made again",
     ),
     "function": (lambda: linear(note=Reduced(nn.functional.relu, (torch.ones(1),))), "asks for something"),
     "bytes": (lambda: linear(note=b"x" * 10), "_codecs"),
@@ -127,10 +128,10 @@ OBJECTS: dict[str, tuple[Callable[[], Any], str]] = {
     "flag for a number": (lambda: linear(in_features=True), "does not take"),
     "many layers of LSTM": (lambda: _changed(nn.LSTM(2, 2), num_layers=10**6), "num_layers"),
     "other attribute": (
-        lambda: _changed(nn.Conv2d(1, 1, 3, padding=1), _reversed_padding_repeated_twice=[9] * 4), "fit"
+        lambda: _changed(nn.Conv2d(1, 1, 3, padding=1), _reversed_padding_repeated_twice=[9] * 4), "differs in"
     ),
-    "other mode": (lambda: _changed(nn.LSTM(2, 2), mode="GRU"), "fit"),
-    "other layer inside": (other_layer_in_encoder, "fit"),
+    "other mode": (lambda: _changed(nn.LSTM(2, 2), mode="GRU"), "differs in"),
+    "other layer inside": (other_layer_in_encoder, "differs in"),
     "unknown activation": (lambda: nn.TransformerEncoderLayer(8, 2, 16, activation=nn.ReLU()), "activation"),
     "hidden buffer": (without_persistent, "state dict"),
     "list with a name": (misnumbered, "numbered"),

@@ -20,7 +20,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "GRU": (3, 4), "RNN": (3, 4), "MultiheadAttention": (8, 2), "TransformerEncoderLayer": (8, 2, 16),
     "PixelShuffle": (2,), "PixelUnshuffle": (2,), "ChannelShuffle": (2,), "Fold": ((4, 4), 2), "Unfold": (2,),
     "Upsample": (None, 2), "UpsamplingNearest2d": (None, 2), "UpsamplingBilinear2d": (None, 2), "LPPool1d": (2, 2),
-    "LPPool2d": (2, 2),
+    "LPPool2d": (2, 2), "LPPool3d": (2, 2),
 }  # fmt: skip
 OF_KIND: dict[str, tuple[Any, ...]] = {
     "Conv": (2, 3, 2),

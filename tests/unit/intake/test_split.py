@@ -77,7 +77,7 @@ def test_bytes_and_real_targets_stay_what_they_are(tmp_path: Path) -> None:
 
 def test_what_cannot_be_parted_is_bad_input(tmp_path: Path) -> None:
     path = saved(tmp_path, 1)
-    with pytest.raises(BadInput, match="too few samples"):
+    with pytest.raises(BadInput, match="left to test with"):
         split(path, SplitPlan(), tmp_path)
     for asked in ({"test_share": 0}, {"test_share": 1.0}, {"seed": -1}):
         with pytest.raises(BadInput, match="share lies between 0 and 1"):
@@ -182,3 +182,10 @@ def test_notes_of_strangers_are_taken_only_where_they_are_notes() -> None:
     assert DataNotes.of(notes.metadata()) == notes
     for text in ("{", "[]", '{"class_names": 3}', '{"other": 1}', '{"target": "' + "x" * 201 + '"}'):
         assert DataNotes.of({"unifiednn_data": text}) == DataNotes()
+
+
+def test_a_preview_of_sorted_classes_shows_some_of_all(tmp_path: Path) -> None:
+    path = tmp_path / "data.pt"
+    torch.save({"inputs": torch.rand(40, 2), "targets": torch.arange(40) // 10}, path)
+    seen = preview(path, read_dataset(path))
+    assert [sample.target for sample in seen.samples] == ["0", "0", "1", "1", "2", "2", "3", "3"]

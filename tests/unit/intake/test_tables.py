@@ -6,7 +6,7 @@ import torch
 from pyarrow import parquet
 
 from unifiednn_core.errors import BadInput
-from unifiednn_core.intake import tables
+from unifiednn_core.intake import conversion, tables
 from unifiednn_core.intake.datasets import container_of, read_dataset
 
 
@@ -49,11 +49,11 @@ def test_classes_of_text_are_numbered_by_the_alphabet_and_keep_their_names(tmp_p
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a,b,y\n1,2,0\n3,x,2\n", "Column 'b': Row #3: .*'x'"),
-        ("a,b,y\n1,2,0\n3,,2\n", "Column 'b' has no value in row 2"),
-        ("a,b,y\n1,2,\n3,1,2\n", "Column 'y' has no value in row 1"),
-        ("a,b,y\n1,2,0\n3,NaN,2\n", "Column 'b' has no value in row 2"),
-        ("a,b,y\n1,2,0\n3,inf,2\n", r"NaN or infinite, the first at \[1, 1\]"),
+        ("a,b,y\n1,2,0\n3,x,2\n", "Column 'b': line 3: .*'x'"),
+        ("a,b,y\n1,2,0\n3,,2\n", "Column 'b' has no value in line 3"),
+        ("a,b,y\n1,2,\n3,1,2\n", "Column 'y' has no value in line 2"),
+        ("a,b,y\n1,2,0\n3,NaN,2\n", "Column 'b' has no value in line 3"),
+        ("a,b,y\n1,2,0\n3,inf,2\n", "Column 'b' has a value that is NaN, infinite or beyond float32 in line 3"),
         ("1,2,0\n3,4,2\n", "The first line holds numbers"),
         ("a,a,y\n1,2,0\n", "Two columns are named 'a'"),
         ("a,b,y\n1,2,0\n1,2\n", "Expected 3 columns, got 2"),
@@ -65,14 +65,16 @@ def test_what_is_no_table_of_numbers_is_a_finding(text: str, words: str, tmp_pat
         read_dataset(written(tmp_path, text))
 
 
-def test_a_table_that_is_too_large_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "MAX_TABLE_BYTES", 100)
-    with pytest.raises(BadInput, match="about 30 numbers; 25 are read"):
-        read_dataset(written(tmp_path, "a,b,y\n" + "1,2,3\n" * 9))
-    parquet.write_table(pa.table({"a": [0.5] * 20, "y": [0] * 20}), tmp_path / "t.parquet")
-    with pytest.raises(BadInput, match="about 40 numbers"):
+def test_a_table_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MAX_READ_BYTES", 100)
+    monkeypatch.setattr(tables, "MAX_TABLE_BYTES", 120)
+    csv_path = written(tmp_path, "a,b,y\n" + "1,2,3\n" * 13)
+    with pytest.raises(BadInput, match="more than 25 numbers"):
+        read_dataset(csv_path)
+    conversion.convert(csv_path, tmp_path / "converted")  # what is converted may be larger
+    assert read_dataset(tmp_path / "converted").samples == 13
+    parquet.write_table(pa.table({"a": [0.5] * 31, "y": [0] * 31}), tmp_path / "t.parquet")
+    with pytest.raises(BadInput, match="more than 25 numbers"):
         read_dataset(tmp_path / "t.parquet")
 
 

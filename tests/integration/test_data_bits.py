@@ -1,0 +1,135 @@
+"""Every kind of data file, converted, split and trained on, against a plain loop over the numbers that went in."""
+
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+from pyarrow import parquet
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from unifiednn_core.data_views import SplitPlan
+from unifiednn_core.hybrid.unifier import HybridModel, Submission
+from unifiednn_core.intake import conversion, registry
+from unifiednn_core.intake.datasets import Dataset, read_dataset
+from unifiednn_core.intake.split import split
+from unifiednn_core.spec import SubModelSpec
+from unifiednn_core.training.data import ResidentData
+from unifiednn_core.training.submodel import SubModel
+
+SAMPLES, CLASSES, SEED, SCALE, BATCH_SIZE, EPOCHS = 30, 3, 5, 1 / 255, 8, 2
+SHAPE = (1, 4, 4)
+CPU = torch.device("cpu")
+Writer = Callable[[Path, Tensor, Tensor], object]
+
+
+def numbers() -> tuple[Tensor, Tensor]:
+    """Grey images of bytes, class by class, as a zip of folders orders them."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randint(0, 256, (SAMPLES, *SHAPE), dtype=torch.uint8, generator=generator)
+    return inputs, torch.arange(SAMPLES) * CLASSES // SAMPLES
+
+
+def csv(path: Path, inputs: Tensor, targets: Tensor) -> None:
+    rows = [
+        ",".join(map(str, [*row.flatten().tolist(), "abc"[label]])) for row, label in zip(inputs, targets, strict=True)
+    ]
+    path.write_text("\n".join([",".join([*(f"p{n}" for n in range(16)), "label"]), *rows]))
+
+
+def table(path: Path, inputs: Tensor, targets: Tensor) -> None:
+    columns = {f"p{n}": column.numpy() for n, column in enumerate(inputs.flatten(1).T)}
+    parquet.write_table(pa.table({**columns, "target": targets.numpy()}), path)
+
+
+def images(path: Path, inputs: Tensor, targets: Tensor) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for number, (pixels, label) in enumerate(zip(inputs, targets, strict=True)):
+            content = io.BytesIO()
+            Image.fromarray(pixels[0].numpy()).save(content, "PNG")
+            archive.writestr(f"class {int(label)}/{number}.png", content.getvalue())
+
+
+WRITERS: dict[str, Writer] = {
+    "data.pt": lambda path, inputs, targets: torch.save({"inputs": inputs, "targets": targets}, path),
+    "data.safetensors": lambda path, inputs, targets: save_file({"inputs": inputs, "targets": targets}, path),
+    "data.npz": lambda path, inputs, targets: np.savez(path, inputs=inputs, targets=targets),
+    "packed.npz": lambda path, inputs, targets: np.savez_compressed(path, inputs=inputs, targets=targets),
+    "data.csv": csv,
+    "data.parquet": table,
+    "images.zip": images,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_was_split_trains_as_a_plain_loop_does(name: str, tmp_path: Path) -> None:
+    inputs, targets = numbers()
+    path = tmp_path / name
+    WRITERS[name](path, inputs, targets)
+    if conversion.is_needed(path):
+        conversion.convert(path, tmp_path / "converted")
+        path = tmp_path / "converted"
+    paths = split(path, SplitPlan(test_share=0.2, seed=1), tmp_path)
+    train, test = (read_dataset(paths[part]) for part in ("train", "test"))
+    is_table = train.inputs.dim() == 2
+    assert train.inputs.dtype is (torch.float32 if is_table else torch.uint8)
+    tested = torch.zeros(SAMPLES, dtype=torch.bool)
+    generator = torch.Generator().manual_seed(1)
+    for label in range(CLASSES):
+        group = (targets == label).nonzero().squeeze(1)
+        tested[group[torch.randperm(len(group), generator=generator)[:2]]] = True
+    for part, chosen in ((train, ~tested), (test, tested)):
+        assert torch.equal(part.inputs.reshape(-1, 16), inputs[chosen].reshape(-1, 16).to(part.inputs.dtype))
+        assert torch.equal(part.targets, targets[chosen])
+    expected = plain(inputs[~tested], targets[~tested], tmp_path)
+    state, losses = trained(train, test, tmp_path)
+    assert losses == expected[1]
+    assert all(torch.equal(value, state[key]) for key, value in expected[0].items())
+
+
+def network(folder: Path) -> Path:
+    torch.manual_seed(3)
+    torch.save(nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Dropout(0.2), nn.Linear(8, CLASSES)), folder / "m.pt")
+    return folder / "m.pt"
+
+
+def trained(train: Dataset, test: Dataset, folder: Path) -> tuple[dict[str, Tensor], list[float | None]]:
+    hyper = {"epochs": EPOCHS, "batch_size": BATCH_SIZE, "optimizer": "adam", "learning_rate": 0.01, "seed": SEED}
+    spec = SubModelSpec.model_validate(
+        {"name": "one", "model": "m", "train_data": "d", "scale": SCALE, "hyperparameters": hyper}
+    )
+    definition = registry.format_named("module").read(network(folder), None)
+    data = ResidentData(CPU)
+    part = HybridModel().add(Submission("one", definition, spec.hyperparameters))
+    held = [data.hold(key, lambda dataset=dataset: dataset) for key, dataset in (("train", train), ("test", test))]
+    submodel = SubModel(part, spec, seed=SEED, train=held[0], test=held[1], device=CPU)
+    for _ in range(EPOCHS):
+        with submodel.world():
+            for _ in range(-(-train.samples // BATCH_SIZE)):
+                submodel.step()
+            submodel.end_epoch()
+    return dict(part.state_dict()), [row.train_loss for row in submodel.figures]
+
+
+def plain(inputs: Tensor, targets: Tensor, folder: Path) -> tuple[dict[str, Tensor], list[float]]:
+    module = torch.load(network(folder), weights_only=False).train()
+    optimizer, losses = torch.optim.Adam(module.parameters(), lr=0.01), []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        order = torch.Generator().manual_seed(SEED)
+        for _ in range(EPOCHS):
+            total = 0.0
+            for batch in torch.randperm(len(inputs), generator=order).split(BATCH_SIZE):
+                optimizer.zero_grad(set_to_none=True)
+                loss = nn.functional.cross_entropy(module(inputs[batch].to(torch.float32) * SCALE), targets[batch])
+                loss.backward()
+                optimizer.step()
+                total += loss.item() * len(batch)
+            losses.append(total / len(inputs))
+    return module.state_dict(), losses
