@@ -19,13 +19,13 @@ from pages._ui import (
     stop_dialog,
     wording,
 )
-from unifiednn_core.comparison_views import Comparison, Mode
 from unifiednn_core.errors import Forbidden, NotFound
 from unifiednn_core.figures.curves import Quantity
 from unifiednn_core.lifecycle import ENDED
 from unifiednn_core.report import cards, tables
 from unifiednn_core.report.charts import charts as charts_of
-from unifiednn_core.views import RunView
+from unifiednn_core.views.comparison import Comparison, Mode
+from unifiednn_core.views.runs import RunView
 
 LIVE_PERIOD_S = 1.0
 QUANTITIES: tuple[Quantity, ...] = ("loss", "accuracy")

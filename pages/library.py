@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages._ui import actions, frame, markup, prepare, preview, split_form, submodels, uploads, wording
 from unifiednn_core.units import memory_text
-from unifiednn_core.views import FileView, TrainedView
+from unifiednn_core.views.runs import FileView, TrainedView
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import streamlit as st
 from pages._ui import actions, arms, frame, markup, run_rows, signed_in, stop_dialog, submodels, wording
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.units import duration_text, percent_text
-from unifiednn_core.views import RunView
+from unifiednn_core.views.runs import RunView
 
 RECENT_RUNS = 8
 LIVE_PERIOD_S, IDLE_PERIOD_S = 1.0, 5.0

@@ -23,11 +23,11 @@ from pages._ui import (
     submodels,
     wording,
 )
-from unifiednn_core.comparison_views import Comparison
 from unifiednn_core.errors import NotFound
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
-from unifiednn_core.views import RunView
+from unifiednn_core.views.comparison import Comparison
+from unifiednn_core.views.runs import RunView
 
 LIVE_PERIOD_S = 1.0
 

@@ -15,16 +15,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from unifiednn_core import (
-    commands_of_access,
-    commands_of_comparisons,
-    commands_of_files,
-    commands_of_runs,
-    failpoints,
-    terminal,
-)
+from unifiednn_core import failpoints
 from unifiednn_core.bench.command import bench
-from unifiednn_core.command import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
+from unifiednn_core.commands import access, comparisons, files, runs, terminal
+from unifiednn_core.commands.shared import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
 from unifiednn_core.drill.command import drill
 from unifiednn_core.home import Home
 from unifiednn_core.spec import PolicySpec, load_run
@@ -97,17 +91,17 @@ def policies(as_json: AsJson = False) -> None:
 
 
 _OTHERS: tuple[Callable[..., None], ...] = (
-    *commands_of_comparisons.COMMANDS,
-    *commands_of_files.COMMANDS,
-    *commands_of_runs.COMMANDS,
+    *comparisons.COMMANDS,
+    *files.COMMANDS,
+    *runs.COMMANDS,
     bench,
     drill,
-    commands_of_access.ledger,
+    access.ledger,
 )
 for _command in _OTHERS:
     app.command()(_command)
-app.add_typer(commands_of_access.token, name="token")
-app.add_typer(commands_of_access.people, name="people")
+app.add_typer(access.token, name="token")
+app.add_typer(access.people, name="people")
 
 
 @app.command("app")

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 from unifiednn_core import submission
 from unifiednn_core.clock import Clock
-from unifiednn_core.comparison_views import Mode
 from unifiednn_core.errors import BadInput, Finding, NotFound
 from unifiednn_core.forecast import Forecast, forecast, parts_of
 from unifiednn_core.home import Home
@@ -24,6 +23,7 @@ from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.measured import Measured
 from unifiednn_core.store.people import People
 from unifiednn_core.store.schema import HYBRID, SubModelRow
+from unifiednn_core.views.comparison import Mode
 
 Told = Callable[[Sequence[Finding]], object]
 """Is given the warnings about what is to be submitted; what it raises keeps that from being done."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from unifiednn_core.sandbox import converter
 from unifiednn_core.sandbox.request import ConversionRequest, SandboxView
 from unifiednn_core.taking_in import TakingIn
-from unifiednn_core.views import FileView
+from unifiednn_core.views.runs import FileView
 
 _BLOCK_BYTES = 1024**2
 

@@ -8,18 +8,18 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from unifiednn_core.comparison_views import Mode
 from unifiednn_core.errors import BadInput, Finding
 from unifiednn_core.intake.report import CheckReport
 from unifiednn_core.memory.budget import Budget, budget_of, device_type, slot
 from unifiednn_core.memory.changes import smallest_change
 from unifiednn_core.memory.estimate import Part, baseline_bytes, context_key, context_of, hybrid_bytes, predict
-from unifiednn_core.memory_views import Prediction
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec import RunSpec, SubModelSpec
 from unifiednn_core.store.measured import Measured
 from unifiednn_core.units import memory_text
+from unifiednn_core.views.comparison import Mode
+from unifiednn_core.views.memory import Prediction
 
 # What of a sub-model's training changes how much memory it needs, beside network, data and device.
 _HYPERPARAMETERS = ("batch_size", "batch_split", "optimizer", "optimizer_args", "criterion", "criterion_args")

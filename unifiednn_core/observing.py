@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from unifiednn_core.baselines import verdict
 from unifiednn_core.baselines.fingerprint import asked_sha256
-from unifiednn_core.comparison_views import Comparison
 from unifiednn_core.control import Control
 from unifiednn_core.errors import NotFound
 from unifiednn_core.lifecycle import State
@@ -14,7 +13,8 @@ from unifiednn_core.presentation.comparison import comparison_document
 from unifiednn_core.report import html, plotly_js
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
-from unifiednn_core.views import RunView
+from unifiednn_core.views.comparison import Comparison
+from unifiednn_core.views.runs import RunView
 
 SHOWN_SLICES = 2000
 

@@ -9,7 +9,6 @@ from unifiednn_core.architectures import registry as architectures
 from unifiednn_core.baselines.arms import as_baseline, is_whole
 from unifiednn_core.baselines.fingerprint import asked_sha256, fingerprint, machine
 from unifiednn_core.clock import Clock, RealClock
-from unifiednn_core.comparison_views import BASELINES, Mode
 from unifiednn_core.control import Told
 from unifiednn_core.converting import Converting
 from unifiednn_core.durable import copy_into
@@ -29,7 +28,8 @@ from unifiednn_core.store import Store
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 from unifiednn_core.store.workers import DEATHS_LIMIT
 from unifiednn_core.taking_in import KINDS
-from unifiednn_core.views import TrainedView
+from unifiednn_core.views.comparison import BASELINES, Mode
+from unifiednn_core.views.runs import TrainedView
 
 __all__ = ["KINDS", "CheckReport", "FileReport", "PolicyCard", "Service"]
 

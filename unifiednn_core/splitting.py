@@ -1,10 +1,10 @@
 """How one data set of the library becomes two: one to train on and one to test with."""
 
-from unifiednn_core.data_views import split_plan
 from unifiednn_core.errors import BadInput, NotFound
 from unifiednn_core.intake import client
 from unifiednn_core.taking_in import TakingIn
-from unifiednn_core.views import FileView
+from unifiednn_core.views.data import split_plan
+from unifiednn_core.views.runs import FileView
 
 
 class Splitting(TakingIn):

@@ -15,7 +15,7 @@ from unifiednn_core.observing import Observing
 from unifiednn_core.presentation import runs as present
 from unifiednn_core.server_folders import ServerFile
 from unifiednn_core.uploads import BLOCK_BYTES, Uploads, UploadView
-from unifiednn_core.views import FileView
+from unifiednn_core.views.runs import FileView
 
 Kind = Literal["model", "weights", "data", "checkpoint"]
 KINDS: tuple[Kind, ...] = ("model", "weights", "data", "checkpoint")

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence, Set
 import streamlit as st
 
 from pages._ui import dialogs, frame, markup, signed_in, wording
-from unifiednn_core.comparison_views import Mode
 from unifiednn_core.errors import BadInput, Finding, UnifiedNNError
 from unifiednn_core.lifecycle import Event
 from unifiednn_core.spec import RunSpec
+from unifiednn_core.views.comparison import Mode
 
 NOW_PAGE, BUILD_PAGE, RUN_PAGE, COMPARE_PAGE, LIBRARY_PAGE = (
     f"pages/{name}.py" for name in ("now", "build", "run", "compare", "library")

@@ -7,7 +7,7 @@ import streamlit as st
 from pages._ui import actions, banners, dialogs, edits, frame, markup, policy_form, wording
 from unifiednn_core.errors import UnifiedNNError
 from unifiednn_core.spec import PolicySpec
-from unifiednn_core.views import RunView, SubModelView
+from unifiednn_core.views.runs import RunView, SubModelView
 
 FIELD_WIDTH_PX, ICONS_WIDTH_PX = 112, 70
 

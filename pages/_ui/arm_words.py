@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from unifiednn_core.comparison_views import BASELINES, Comparison, Mode, Spread
 from unifiednn_core.lifecycle import State
 from unifiednn_core.report.words import HOW, QUANTITIES, difference
 from unifiednn_core.units import memory_text
-from unifiednn_core.views import RunView
+from unifiednn_core.views.comparison import BASELINES, Comparison, Mode, Spread
+from unifiednn_core.views.runs import RunView
 
 OVERLAY_HELP = "Draws the training curves of the newest baseline of each kind over the hybrid's, dashed in grey."
 BASELINE_HELP: dict[Mode, str] = {

@@ -6,11 +6,11 @@ from dataclasses import replace
 import streamlit as st
 
 from pages._ui import frame, markup, signed_in
-from unifiednn_core.comparison_views import BASELINES, Comparison, Mode
 from unifiednn_core.errors import UnifiedNNError
 from unifiednn_core.lifecycle import ENDED, Event, State
 from unifiednn_core.report.words import HOW
-from unifiednn_core.views import RunView
+from unifiednn_core.views.comparison import BASELINES, Comparison, Mode
+from unifiednn_core.views.runs import RunView
 
 USELESS = frozenset({State.FAILED, State.STOPPED, State.INTERRUPTED})
 """A baseline that ended so can be run again."""

@@ -6,10 +6,10 @@ from functools import partial
 import streamlit as st
 
 from pages._ui import actions, arm_words, arms, frame, markup
-from unifiednn_core.comparison_views import BASELINES, Mode
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.units import percent_text
-from unifiednn_core.views import RunView
+from unifiednn_core.views.comparison import BASELINES, Mode
+from unifiednn_core.views.runs import RunView
 
 
 def draw(view: RunView, found: Mapping[Mode, RunView]) -> bool:

@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages._ui import actions, frame, markup, wording
 from unifiednn_core.lifecycle import ENDED, Event, State
-from unifiednn_core.views import RunView
+from unifiednn_core.views.runs import RunView
 
 WAITING = (State.QUEUED, State.STARTING, State.PAUSING, State.PAUSED, State.STOPPING)
 

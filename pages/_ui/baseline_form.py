@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import arm_words, drafts
-from unifiednn_core.comparison_views import BASELINES, Mode
+from unifiednn_core.views.comparison import BASELINES, Mode
 
 BEFORE, AFTER = "before", "after"
 

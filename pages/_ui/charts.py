@@ -13,7 +13,7 @@ from unifiednn_core.figures.layout import Figure
 from unifiednn_core.figures.memory import HEIGHT_PX, memory
 from unifiednn_core.figures.schedule import schedule
 from unifiednn_core.report.charts import Chart
-from unifiednn_core.views import RunView
+from unifiednn_core.views.runs import RunView
 
 
 def of_run(view: RunView, baselines: Sequence[RunView] = ()) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from pages._ui import actions, arm_words, arms, frame, markup, wording
-from unifiednn_core.comparison_views import BASELINES
 from unifiednn_core.units import duration_text
-from unifiednn_core.views import RunView
+from unifiednn_core.views.comparison import BASELINES
+from unifiednn_core.views.runs import RunView
 
 NAME_WIDTH_PX = 220
 

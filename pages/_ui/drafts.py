@@ -8,7 +8,7 @@ from typing import Any
 from pages._ui.wording import count_text
 from unifiednn_core.errors import BadInput, Finding
 from unifiednn_core.spec import RunSpec, SubModelSpec, parse_run
-from unifiednn_core.views import FileView
+from unifiednn_core.views.runs import FileView
 
 Document = dict[str, Any]
 ENTRIES = frozenset(SubModelSpec.model_fields)

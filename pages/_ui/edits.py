@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from unifiednn_core.lifecycle import ENDED, State
-from unifiednn_core.views import RunView, SubModelView
+from unifiednn_core.views.runs import RunView, SubModelView
 
 # An interrupted run waits to be resumed; what is changed meanwhile holds from then on.
 OPEN = (frozenset(State) - ENDED - {State.DRAFT, State.STOPPING}) | {State.INTERRUPTED}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from pages._ui import drafts, uploads
-from unifiednn_core.views import FileView
+from unifiednn_core.views.runs import FileView
 
 NOTHING = ""
 

@@ -1,9 +1,9 @@
 """Memory as it was predicted, beside what the paper's equations say and what was measured. HTML."""
 
 from pages._ui import arm_words, markup, wording
-from unifiednn_core.memory_views import Prediction
 from unifiednn_core.units import memory_text
-from unifiednn_core.views import RunView
+from unifiednn_core.views.memory import Prediction
+from unifiednn_core.views.runs import RunView
 
 HEADS = (
     "Sub-model",

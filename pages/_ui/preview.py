@@ -5,8 +5,8 @@ from html import escape
 from pathlib import Path
 
 from pages._ui import markup, wording
-from unifiednn_core.data_views import DataPreview, DataSample, ValueStats
-from unifiednn_core.views import FileView
+from unifiednn_core.views.data import DataPreview, DataSample, ValueStats
+from unifiednn_core.views.runs import FileView
 
 STYLE = Path(__file__).with_name("preview.css")
 MAX_LABELLED = 24

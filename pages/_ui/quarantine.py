@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages._ui import actions, frame, markup, retries, wording
 from unifiednn_core.lifecycle import ENDED, Event, State
-from unifiednn_core.views import SubModelView
+from unifiednn_core.views.runs import SubModelView
 
 
 def panel(run_id: str, submodel: SubModelView) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pages._ui.wording import retry_texts
-from unifiednn_core.views import SubModelView
+from unifiednn_core.views.runs import SubModelView
 
 Kind = Literal["split", "rate", "plain"]
 _SUGGESTS: tuple[tuple[str, Kind], ...] = (

@@ -5,7 +5,7 @@ import json
 import streamlit as st
 
 from pages._ui import downloads, frame, markup, predictions, signed_in, submodels, wording
-from unifiednn_core.views import RunView
+from unifiednn_core.views.runs import RunView
 
 TABS = ("Events", "Values", "Memory", "Graph", "Spec and command")
 SHOWN_EVENTS = 200

@@ -7,7 +7,7 @@ import streamlit as st
 from pages._ui import actions, arms, frame, markup, wording
 from unifiednn_core.lifecycle import State
 from unifiednn_core.units import duration_text
-from unifiednn_core.views import RunView
+from unifiednn_core.views.runs import RunView
 
 NAME_WIDTH_PX, ACTIONS_WIDTH_PX = 220, 80
 

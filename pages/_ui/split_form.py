@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages._ui import actions, frame, wording
 from unifiednn_core.errors import UnifiedNNError
-from unifiednn_core.views import FileView
+from unifiednn_core.views.runs import FileView
 
 HELP = (
     "Writes two new data sets; this one stays as it is. The same share and seed always give the same two files, "

@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import drafts, file_pick, uploads, wording
-from unifiednn_core.views import FileView
+from unifiednn_core.views.runs import FileView
 
 KINDS = ("checkpoint", "weights")
 TAKE = {"everything": "Everything", "weights": "Only the weights"}

@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages._ui import actions, arm_words, arms, dialogs, frame, markup, wording
 from unifiednn_core.lifecycle import Event
-from unifiednn_core.views import RunView
+from unifiednn_core.views.runs import RunView
 
 
 def draw() -> None:

@@ -9,7 +9,7 @@ import streamlit as st
 from pages._ui import drafts, frame, hyper_form, markup, split_form, start_form, uploads
 from pages._ui.file_pick import pick
 from unifiednn_core.errors import Finding
-from unifiednn_core.views import FileView
+from unifiednn_core.views.runs import FileView
 
 SCALING_HELP = (
     "Inputs become (inputs * scale - mean) / std. Leave empty what is not needed; "

@@ -5,7 +5,7 @@ import streamlit as st
 from pages._ui import actions, downloads, frame, markup, quarantine, wording
 from unifiednn_core.figures.palette import sign
 from unifiednn_core.units import duration_text, memory_text
-from unifiednn_core.views import RunView, SubModelView
+from unifiednn_core.views.runs import RunView, SubModelView
 
 HEADS = (
     "Sub-model",

@@ -10,7 +10,7 @@ import streamlit as st
 from pages._ui import actions, frame, wording
 from unifiednn_core.errors import IntakeFailed, UnifiedNNError
 from unifiednn_core.units import memory_text
-from unifiednn_core.views import FileView
+from unifiednn_core.views.runs import FileView
 
 MODEL_SUFFIXES = ("pt2", "pt", "pth", "safetensors", "json")
 DATA_SUFFIXES = ("pt", "safetensors", "npz", "csv", "parquet", "zip")

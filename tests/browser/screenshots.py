@@ -9,10 +9,10 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, ROOT, Server, free_port
-from unifiednn_core.comparison_views import BASELINES
 from unifiednn_core.home import Home
 from unifiednn_core.lifecycle import ENDED
 from unifiednn_core.service import Service
+from unifiednn_core.views.comparison import BASELINES
 
 IMAGES = ROOT / "docs" / "images"
 SHOWN_PROGRESS = 0.62

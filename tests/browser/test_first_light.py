@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import Server
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.service import Service
-from unifiednn_core.views import RunView
+from unifiednn_core.views.runs import RunView
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
 NAMES = ("lenet", "resnet", "transformer")

@@ -63,10 +63,10 @@ def main(folder: Path) -> None:
     import torch
 
     from unifiednn_core.architectures import registry as architectures
-    from unifiednn_core.data_views import SplitPlan
     from unifiednn_core.intake import process
     from unifiednn_core.intake.inspection import inspect_file
     from unifiednn_core.intake.split import split
+    from unifiednn_core.views.data import SplitPlan
 
     torch.set_num_threads(1)
     process.limit_resources()

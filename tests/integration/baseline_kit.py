@@ -15,7 +15,7 @@ from unifiednn_core.home import Home
 from unifiednn_core.lifecycle import State
 from unifiednn_core.service import Service
 from unifiednn_core.store.schema import RunRow, SubModelRow
-from unifiednn_core.views import RunView
+from unifiednn_core.views.runs import RunView
 
 
 class Baseline:

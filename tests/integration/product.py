@@ -23,7 +23,7 @@ from unifiednn_core.runtime import liveness
 from unifiednn_core.spec import load_run
 from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.store.workers import WorkerIdentity
-from unifiednn_core.views import RunView
+from unifiednn_core.views.runs import RunView
 
 EPOCHS = {"lenet": 3, "resnet": 2, "transformer": 2}
 STEPS_PER_EPOCH = {"lenet": 23, "resnet": 12, "transformer": 23}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.conftest import write_spec
 from tests.integration.test_cli import unifiednn
-from unifiednn_core.commands_of_comparisons import arm_order
+from unifiednn_core.commands.comparisons import arm_order
 from unifiednn_core.home import Home
 
 ARMS = ("hybrid", "concurrent", "sequential")

@@ -14,7 +14,6 @@ from pyarrow import parquet
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from unifiednn_core.data_views import SplitPlan
 from unifiednn_core.hybrid.unifier import HybridModel, Submission
 from unifiednn_core.intake import conversion, registry
 from unifiednn_core.intake.datasets import Dataset, read_dataset
@@ -22,6 +21,7 @@ from unifiednn_core.intake.split import split
 from unifiednn_core.spec import SubModelSpec
 from unifiednn_core.training.data import ResidentData
 from unifiednn_core.training.submodel import SubModel
+from unifiednn_core.views.data import SplitPlan
 
 SAMPLES, CLASSES, SEED, SCALE, BATCH_SIZE, EPOCHS = 30, 3, 5, 1 / 255, 8, 2
 SHAPE = (1, 4, 4)

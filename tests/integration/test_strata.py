@@ -14,7 +14,7 @@ import torch
 from tests.integration.product import EPOCHS, Product
 from unifiednn_core.memory.samplers import PROCESS_PSS, processes_memory
 from unifiednn_core.memory.strata import sum_of
-from unifiednn_core.memory_views import Strata
+from unifiednn_core.views.memory import Strata
 
 MIB = 2**20
 TORCH = """

@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 
 from tests.ui.fake_views import EPOCH_S, EPOCHS, NAMES, START_S, ended, run, sha, submodel
-from unifiednn_core.comparison_views import Arm, ArmSubModel, Comparison, Mode, Spread, Verdict
 from unifiednn_core.lifecycle import State
-from unifiednn_core.memory_views import KINDS, Layer, Mark, Prediction, Strata, SubModelPrediction
 from unifiednn_core.units import MIB
-from unifiednn_core.views import RunView, Series, Slice
+from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Mode, Spread, Verdict
+from unifiednn_core.views.memory import KINDS, Layer, Mark, Prediction, Strata, SubModelPrediction
+from unifiednn_core.views.runs import RunView, Series, Slice
 
 FINGERPRINT = "f" * 64
 WITHHELD = "There is no concurrent baseline yet. Run it, then the verdict appears here."

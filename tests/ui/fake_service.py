@@ -20,15 +20,15 @@ from tests.ui.fake_views import (
     sha,
     submodel,
 )
-from unifiednn_core.comparison_views import Comparison, Mode
 from unifiednn_core.control import Told
 from unifiednn_core.errors import BadInput, Finding, IntakeFailed, NotFound
 from unifiednn_core.lifecycle import Event, State, actions, next_state, submodel_actions
-from unifiednn_core.memory_views import Prediction
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
 from unifiednn_core.server_folders import ServerFile
 from unifiednn_core.spec import PolicySpec, RunSpec, SubModelSpec
-from unifiednn_core.views import CommandView, FileView, RunView, TrainedView
+from unifiednn_core.views.comparison import Comparison, Mode
+from unifiednn_core.views.memory import Prediction
+from unifiednn_core.views.runs import CommandView, FileView, RunView, TrainedView
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from unifiednn_core.lifecycle import State
 from unifiednn_core.spec import RunSpec, parse_run
 from unifiednn_core.units import MIB
-from unifiednn_core.views import EventView, FileView, RunView, Series, Slice, SubModelView
+from unifiednn_core.views.runs import EventView, FileView, RunView, Series, Slice, SubModelView
 
 START_S = 1_700_000_000.0
 EPOCH_S = 1.25

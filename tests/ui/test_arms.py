@@ -12,7 +12,7 @@ from unifiednn_core.errors import BadInput
 from unifiednn_core.figures.layout import FAINT
 from unifiednn_core.lifecycle import State
 from unifiednn_core.units import MIB
-from unifiednn_core.views import Series
+from unifiednn_core.views.runs import Series
 
 LIVE = replace(mid_flight(), fingerprint=FINGERPRINT)
 

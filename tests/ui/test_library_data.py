@@ -4,8 +4,8 @@ import pytest
 
 from tests.ui.fake_views import library, sha
 from tests.ui.reading import html_of, text_of
-from unifiednn_core.data_views import DataNotes, DataPreview, DataSample, ValueStats
 from unifiednn_core.errors import BadInput, Finding
+from unifiednn_core.views.data import DataNotes, DataPreview, DataSample, ValueStats
 
 STATS = ValueStats(minimum=0, maximum=16, mean=4.5, std=6)
 PIXEL = "data:image/png;base64,AAAA"

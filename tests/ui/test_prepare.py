@@ -5,7 +5,8 @@ from typer.testing import CliRunner
 
 from pages._ui import prepare
 from tests.ui.reading import text_of
-from unifiednn_core import cli, commands_of_files
+from unifiednn_core import cli
+from unifiednn_core.commands import files as commands_of_files
 from unifiednn_core.packing.request import Example, PackReport
 
 

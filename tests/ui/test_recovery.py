@@ -7,7 +7,7 @@ import pytest
 from tests.ui.fake_views import START_S, failed, mid_flight, quarantined, recovered, run, submodel
 from tests.ui.reading import html_of, labels, press, text_of
 from unifiednn_core.lifecycle import State
-from unifiednn_core.views import CommandView
+from unifiednn_core.views.runs import CommandView
 
 
 def test_a_recovered_run_says_what_it_cost(open_page, service):

@@ -8,7 +8,7 @@ from tests.ui.fake_views import mid_flight, run, submodel
 from tests.ui.reading import downloads, html_of, labels, text_of
 from unifiednn_core.errors import IllegalTransition
 from unifiednn_core.lifecycle import Event, State
-from unifiednn_core.views import EventView
+from unifiednn_core.views.runs import EventView
 
 CHARTS = {"chart-loss", "chart-accuracy", "chart-schedule", "chart-memory"}
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tests.unit.memory.estimate_kit import MIB, need
-from unifiednn_core.comparison_views import Mode
 from unifiednn_core.errors import Finding
 from unifiednn_core.forecast import Forecast, forecast, memory_key, parts_of
 from unifiednn_core.intake.report import CheckReport, ResolvedFile, SubModelReport
@@ -15,6 +14,7 @@ from unifiednn_core.memory.estimate import CONTEXT_BYTES, FIRST_STEP_BYTES, cont
 from unifiednn_core.presentation.prediction import prediction_of
 from unifiednn_core.spec import RunSpec, parse_run
 from unifiednn_core.store import Store
+from unifiednn_core.views.comparison import Mode
 
 TOTAL = 2000 * MIB
 WEIGHTS = {"small": 4, "large": 40}

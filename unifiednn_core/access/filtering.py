@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from unifiednn_core.lifecycle import ENDED, State
-from unifiednn_core.memory_views import Layer, Mark, Strata
-from unifiednn_core.views import EventView, RunView, Series, Slice, SubModelView
+from unifiednn_core.views.memory import Layer, Mark, Strata
+from unifiednn_core.views.runs import EventView, RunView, Series, Slice, SubModelView
 
 TURN = "It is the turn of {name}."
 ROOM = "room on the device"

@@ -8,7 +8,7 @@ from unifiednn_core.errors import BadInput, Finding
 from unifiednn_core.service import CheckReport, FileReport
 from unifiednn_core.spec import RunSpec, SubModelSpec
 from unifiednn_core.submission import with_files
-from unifiednn_core.views import FileView
+from unifiednn_core.views.runs import FileView
 
 _BY_CONTENT = re.compile(r"sha256:[0-9a-f]{64}")
 _CHUNK_BYTES = 1024**2

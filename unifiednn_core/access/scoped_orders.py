@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unifiednn_core.access.scoped_files import ScopedFiles
-from unifiednn_core.comparison_views import Mode
 from unifiednn_core.control import Told
 from unifiednn_core.lifecycle import State
 from unifiednn_core.service import PolicyCard
 from unifiednn_core.spec import PolicySpec, RunSpec, SubModelSpec
+from unifiednn_core.views.comparison import Mode
 
 
 class ScopedOrders(ScopedFiles):

@@ -5,11 +5,11 @@ from typing import Any
 
 from unifiednn_core.access.filtering import graph_of, own_run, share_of, without_files
 from unifiednn_core.access.guard import Guard
-from unifiednn_core.comparison_views import Comparison
 from unifiednn_core.errors import Forbidden
 from unifiednn_core.ownership import RunOwners
 from unifiednn_core.presentation import runs as present
-from unifiednn_core.views import RunView, TrainedView
+from unifiednn_core.views.comparison import Comparison
+from unifiednn_core.views.runs import RunView, TrainedView
 
 
 class ScopedRuns(Guard):

@@ -7,7 +7,7 @@ from unifiednn_core.sandbox.request import ConversionRequest, SandboxView
 from unifiednn_core.server_folders import ServerFile
 from unifiednn_core.taking_in import KINDS
 from unifiednn_core.uploads import UploadView
-from unifiednn_core.views import FileView
+from unifiednn_core.views.runs import FileView
 
 
 class ScopedUploads(ScopedRuns):

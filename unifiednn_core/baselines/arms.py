@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from unifiednn_core.comparison_views import Mode
 from unifiednn_core.lifecycle import ENDED, State
 from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.views.comparison import Mode
 
 _SAME_TRAINING = ("name", "device", "fingerprint", "spec", "threads", "prediction")
 _SAME_FACTS = ("files", "asked_sha256", "measured_on")

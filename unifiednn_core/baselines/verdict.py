@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from unifiednn_core.comparison_views import BASELINES, Arm, ArmSubModel, Comparison, Mode, Spread, Verdict
 from unifiednn_core.lifecycle import ENDED, State
-from unifiednn_core.views import RunView, SubModelView
+from unifiednn_core.views.comparison import BASELINES, Arm, ArmSubModel, Comparison, Mode, Spread, Verdict
+from unifiednn_core.views.runs import RunView, SubModelView
 
 # Repeats that differ by more than this share of their median are said to differ.
 WIDE = 0.25

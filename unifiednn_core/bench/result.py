@@ -13,8 +13,8 @@ from unifiednn_core.bench.networks import NETWORKS
 from unifiednn_core.bench.prepare import Prepared
 from unifiednn_core.bench.runner import Measured
 from unifiednn_core.bench.scenarios import Scenario, Threshold
-from unifiednn_core.comparison_views import Arm, Comparison, Mode, Spread, Verdict
 from unifiednn_core.drill.machine import commit
+from unifiednn_core.views.comparison import Arm, Comparison, Mode, Spread, Verdict
 
 COMMIT = "UNIFIEDNN_COMMIT"
 """Environment variable that names the commit where there is no git to ask."""

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from unifiednn_core.bench.prepare import Prepared, prepare
 from unifiednn_core.bench.scenarios import Scenario
-from unifiednn_core.comparison_views import Comparison, Mode
 from unifiednn_core.errors import BenchFailed, IllegalTransition
 from unifiednn_core.home import Home
 from unifiednn_core.lifecycle import ENDED
 from unifiednn_core.service import Service
 from unifiednn_core.spec import RunSpec
-from unifiednn_core.views import RunView
+from unifiednn_core.views.comparison import Comparison, Mode
+from unifiednn_core.views.runs import RunView
 
 POLL_S = 0.2
 STOPPING_S = 30.0

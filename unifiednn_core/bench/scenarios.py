@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from unifiednn_core.bench.networks import SCALES, Scale
-from unifiednn_core.comparison_views import Mode
 from unifiednn_core.errors import BadInput
+from unifiednn_core.views.comparison import Mode
 
 Figure = Literal["memory", "makespan", "mean_turnaround", "cpu_seconds"]
 ALL = 10**9  # samples: as many as there are

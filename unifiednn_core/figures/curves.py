@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from html import escape
 from typing import Literal
 
-from unifiednn_core.comparison_views import Mode
 from unifiednn_core.figures.arrays import pack, thin
 from unifiednn_core.figures.layout import FAINT, Figure, axis_title, identity, layout
 from unifiednn_core.figures.palette import sign
 from unifiednn_core.figures.times import over_time
-from unifiednn_core.views import RunView, Series, SubModelView
+from unifiednn_core.views.comparison import Mode
+from unifiednn_core.views.runs import RunView, Series, SubModelView
 
 Quantity = Literal["loss", "accuracy"]
 Axis = Literal["epochs", "seconds"]

@@ -2,7 +2,7 @@
 
 from unifiednn_core.figures.arrays import floats, pack, places
 from unifiednn_core.figures.layout import ACCENT, FAINT, Figure, axis_title, layout, unavailable
-from unifiednn_core.views import RunView
+from unifiednn_core.views.runs import RunView
 
 HEIGHT_PX, MAX_INSTANTS = 150, 600
 

@@ -6,8 +6,8 @@ from html import escape
 
 from unifiednn_core.figures.arrays import pack
 from unifiednn_core.figures.layout import CLEAR, FAINT, TEXT, Figure
-from unifiednn_core.memory_views import Mark
 from unifiednn_core.units import duration_text
+from unifiednn_core.views.memory import Mark
 
 MAX_OF_A_KIND = 120
 """More of one kind than so many are gathered."""

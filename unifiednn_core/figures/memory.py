@@ -14,7 +14,7 @@ from unifiednn_core.figures.palette import sign
 from unifiednn_core.figures.strata import Band, bands, stretches
 from unifiednn_core.figures.times import launch_offset_s
 from unifiednn_core.units import MIB, NOT_AVAILABLE
-from unifiednn_core.views import RunView
+from unifiednn_core.views.runs import RunView
 
 HEIGHT_PX = 320
 MAX_INSTANTS, MAX_VALUES = 600, 12_000

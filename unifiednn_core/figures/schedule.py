@@ -9,7 +9,7 @@ from unifiednn_core.figures.palette import sign
 from unifiednn_core.figures.times import launch_offset_s
 from unifiednn_core.figures.turns import Turn, merge
 from unifiednn_core.units import duration_text
-from unifiednn_core.views import RunView, SubModelView
+from unifiednn_core.views.runs import RunView, SubModelView
 
 MIN_LANES = 3
 LANE_PX, FRAME_PX, MIN_HEIGHT_PX = 22, 92, 182

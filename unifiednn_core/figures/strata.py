@@ -8,8 +8,8 @@ import numpy as np
 from unifiednn_core.figures.arrays import Floats, floats
 from unifiednn_core.figures.layout import grey, tint
 from unifiednn_core.figures.palette import sign
-from unifiednn_core.memory_views import Layer, Strata
-from unifiednn_core.views import SubModelView
+from unifiednn_core.views.memory import Layer, Strata
+from unifiednn_core.views.runs import SubModelView
 
 SHADES = {"weights": 0.95, "gradients": 0.7, "optimizer": 0.48, "transient": 0.28}
 """Opacity of what a sub-model holds, from dark to light in the order of the stack."""

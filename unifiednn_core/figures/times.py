@@ -3,7 +3,7 @@
 import numpy as np
 
 from unifiednn_core.lifecycle import ENDED, State
-from unifiednn_core.views import RunView, Series, SubModelView
+from unifiednn_core.views.runs import RunView, Series, SubModelView
 
 SHOWN_TURNS = 2000
 """From so many turns on a view may hold the latest only."""

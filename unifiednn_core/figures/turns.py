@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from unifiednn_core.views import Slice
+from unifiednn_core.views.runs import Slice
 
 MAX_BARS = 600
 

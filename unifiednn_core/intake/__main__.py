@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from unifiednn_core.data_views import SplitPlan
 from unifiednn_core.home import Home
 from unifiednn_core.spec import parse_run
+from unifiednn_core.views.data import SplitPlan
 
 
 def main(arguments: list[str] | None = None) -> int:

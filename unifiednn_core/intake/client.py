@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from unifiednn_core.data_views import SplitPlan
 from unifiednn_core.errors import BadInput, IntakeFailed
 from unifiednn_core.home import Home
 from unifiednn_core.intake.report import CheckReport, FileReport, SplitReport
 from unifiednn_core.spec import RunSpec
+from unifiednn_core.views.data import SplitPlan
 
 PATIENCE_S = 180.0
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]

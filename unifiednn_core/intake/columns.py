@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unifiednn_core.data_views import MAX_CLASS_NAMES, MAX_COLUMNS, DataNotes
 from unifiednn_core.errors import BadInput
+from unifiednn_core.views.data import MAX_CLASS_NAMES, MAX_COLUMNS, DataNotes
 
 TARGET_NAMES = ("target", "label")
 NAME_THE_TARGET = "Name the column of the targets 'target' or 'label'."

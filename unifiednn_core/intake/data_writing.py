@@ -11,9 +11,9 @@ from typing import BinaryIO
 from torch import Tensor
 
 from unifiednn_core.checkpoints import container
-from unifiednn_core.data_views import DataNotes
 from unifiednn_core.intake.datasets import Dataset
 from unifiednn_core.intake.opened import rows_per_block
+from unifiednn_core.views.data import DataNotes
 
 ALIGNMENT_BYTES = 64
 _LENGTH_BYTES = 8

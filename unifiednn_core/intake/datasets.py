@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unifiednn_core.data_views import DataNotes
 from unifiednn_core.errors import BadInput
 from unifiednn_core.intake import images, npz, tables, tensor_files
 from unifiednn_core.intake.opened import NO_NOTES, Opened, aligned, blocks
+from unifiednn_core.views.data import DataNotes
 
 KEYS = frozenset({"inputs", "targets"})
 _HOW_TO_SAVE = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, path).'

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from unifiednn_core.data_views import MAX_CLASS_NAMES, DataNotes
 from unifiednn_core.errors import BadInput, HostileFile
 from unifiednn_core.intake import zips
 from unifiednn_core.intake.opened import Opened
+from unifiednn_core.views.data import MAX_CLASS_NAMES, DataNotes
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 MAX_IMAGE_BYTES = 64 * 1024**2

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from unifiednn_core.data_views import DataNotes
+from unifiednn_core.views.data import DataNotes
 
 NO_NOTES = DataNotes()
 BLOCK_ELEMENTS = 2**19

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unifiednn_core.data_views import DataPreview, DataSample, ValueStats
 from unifiednn_core.errors import Finding
 from unifiednn_core.intake.datasets import Dataset, as_targets, open_data
 from unifiednn_core.intake.opened import blocks
+from unifiednn_core.views.data import DataPreview, DataSample, ValueStats
 
 SHOWN_SAMPLES = 8
 SHOWN_VALUES = 12

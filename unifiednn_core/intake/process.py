@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psutil
 
-from unifiednn_core.data_views import SplitPlan
 from unifiednn_core.errors import Finding
 from unifiednn_core.home import Home
 from unifiednn_core.intake import conversion
@@ -17,6 +16,7 @@ from unifiednn_core.intake.inspection import attempt, inspect_file, sha256_of
 from unifiednn_core.intake.report import CheckReport, FileReport, ResolvedFile, SplitReport
 from unifiednn_core.intake.split import split
 from unifiednn_core.spec import RunSpec
+from unifiednn_core.views.data import SplitPlan
 
 CPU_LIMIT_S = 600
 # Address space that torch's libraries take beside the memory that is really used.

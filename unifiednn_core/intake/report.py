@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from unifiednn_core.errors import Finding
 from unifiednn_core.memory.need import MemoryNeed
-from unifiednn_core.memory_views import Prediction
+from unifiednn_core.views.memory import Prediction
 
 
 class _Part(BaseModel):

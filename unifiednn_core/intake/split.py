@@ -5,11 +5,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unifiednn_core.data_views import SplitPlan
 from unifiednn_core.errors import BadInput
 from unifiednn_core.intake.data_writing import write_rows
 from unifiednn_core.intake.datasets import Dataset, as_targets, open_data, read_dataset
 from unifiednn_core.intake.opened import Opened, aligned, mapped_anew
+from unifiednn_core.views.data import SplitPlan
 
 
 def split(path: Path, plan: SplitPlan, folder: Path) -> dict[str, Path]:

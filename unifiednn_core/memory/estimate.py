@@ -18,11 +18,11 @@ from pydantic import BaseModel, ConfigDict
 
 from unifiednn_core.memory.need import MemoryNeed
 from unifiednn_core.memory.turns import Stage, stages
-from unifiednn_core.memory_views import Prediction, SubModelPrediction
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.simulator import SimulatedJob
 from unifiednn_core.units import MIB
+from unifiednn_core.views.memory import Prediction, SubModelPrediction
 
 # A worker right before it reads its first model, once it has trained a tiny network to load what any step loads
 # (`training.device.warm_up`), where none of this machine and version has been measured yet. CPU: 349 MiB resident with

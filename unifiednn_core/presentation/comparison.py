@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from unifiednn_core.comparison_views import Comparison, Spread, Verdict
+from unifiednn_core.views.comparison import Comparison, Spread, Verdict
 
 _RATIOS = ("memory_ratio", "makespan_ratio", "mean_turnaround_ratio", "cpu_seconds_ratio", "gpu_seconds_ratio")
 _FIGURES = ("memory_bytes", "makespan_s", "mean_turnaround_s", "cpu_s", "gpu_s")

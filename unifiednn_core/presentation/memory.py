@@ -6,10 +6,10 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from unifiednn_core.memory import strata as parts
-from unifiednn_core.memory_views import KINDS, Kind, Layer, Mark, Strata
 from unifiednn_core.store.schema import EventRow, SliceRow, StrataRow
 from unifiednn_core.store.telemetry import CHECKPOINT, SEPARATED
-from unifiednn_core.views import Series
+from unifiednn_core.views.memory import KINDS, Kind, Layer, Mark, Strata
+from unifiednn_core.views.runs import Series
 
 # A sampler that costs more looks less often, and thinned rows lie further apart: what is usual is told by the rows
 # around. Only a silence far longer than that is a gap.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from unifiednn_core.memory_views import Prediction, SubModelPrediction
+from unifiednn_core.views.memory import Prediction, SubModelPrediction
 
 _OF_RUN, _OF_SUBMODEL = ({field.name for field in fields(view)} for view in (Prediction, SubModelPrediction))
 

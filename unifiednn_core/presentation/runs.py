@@ -16,7 +16,16 @@ from unifiednn_core.spec import CheckpointSpec, PolicySpec
 from unifiednn_core.store.commands import OF_A_BASELINE, Command, command_text
 from unifiednn_core.store.schema import HYBRID, EpochRow, FileRow, RunRow, SubModelRow
 from unifiednn_core.store.telemetry import History, StepPoint
-from unifiednn_core.views import CommandView, EventView, FileView, RunView, Series, Slice, SubModelView, TrainedView
+from unifiednn_core.views.runs import (
+    CommandView,
+    EventView,
+    FileView,
+    RunView,
+    Series,
+    Slice,
+    SubModelView,
+    TrainedView,
+)
 
 _OF_A_BASELINE = {Event(verb) for verb in OF_A_BASELINE}
 

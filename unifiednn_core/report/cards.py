@@ -2,10 +2,10 @@
 
 from html import escape
 
-from unifiednn_core.comparison_views import BASELINES, Arm, Comparison, Spread, Verdict
 from unifiednn_core.report import words
 from unifiednn_core.report.markup import arm_badge, faint
 from unifiednn_core.units import duration_text, memory_text
+from unifiednn_core.views.comparison import BASELINES, Arm, Comparison, Spread, Verdict
 
 MOST_RATIO = 2.0
 """Right end of the scale; its left end is 0, so that "equal" is in the middle."""

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from unifiednn_core.comparison_views import BASELINES, Mode
 from unifiednn_core.figures.curves import Axis, Quantity, curves
 from unifiednn_core.figures.layout import Figure
 from unifiednn_core.figures.memory import memory
 from unifiednn_core.figures.schedule import arms_schedule
-from unifiednn_core.views import RunView
+from unifiednn_core.views.comparison import BASELINES, Mode
+from unifiednn_core.views.runs import RunView
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
-from unifiednn_core.comparison_views import Comparison, Mode
 from unifiednn_core.report import cards, tables
 from unifiednn_core.report.charts import Chart, charts
 from unifiednn_core.report.markup import bold, faint, small
-from unifiednn_core.views import RunView
+from unifiednn_core.views.comparison import Comparison, Mode
+from unifiednn_core.views.runs import RunView
 
 HERE = Path(__file__).parent
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from unifiednn_core.comparison_views import BASELINES, Arm, ArmSubModel, Comparison, Spread
 from unifiednn_core.report.cards import figure_text, range_text
 from unifiednn_core.report.markup import arm_badge, bold, faint, signed_name, table, text
 from unifiednn_core.units import percent_text
+from unifiednn_core.views.comparison import BASELINES, Arm, ArmSubModel, Comparison, Spread
 
 ARM_FIGURES = {
     "memory_bytes": "Memory",

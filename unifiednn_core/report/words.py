@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from unifiednn_core.comparison_views import Mode, Spread, Verdict
+from unifiednn_core.views.comparison import Mode, Spread, Verdict
 
 ARMS: dict[Mode, str] = {"hybrid": "Hybrid", "concurrent": "Concurrent", "sequential": "Sequential"}
 HOW: dict[Mode, str] = {

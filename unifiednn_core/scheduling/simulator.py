@@ -14,7 +14,7 @@ from statistics import fmean
 
 from unifiednn_core.errors import BadInput, Finding
 from unifiednn_core.scheduling.base import Decision, JobView, Policy, Quantum, View
-from unifiednn_core.views import Slice
+from unifiednn_core.views.runs import Slice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from tests.ui.fake_views import mid_flight
 from tests.unit.access.kit import ALICE, BOB, HERS, NAMES, SHARED, World, sha
 from unifiednn_core.access.filtering import WITHHELD, graph_of, own_run, share_of
 from unifiednn_core.lifecycle import State
-from unifiednn_core.memory_views import Layer, Mark, Prediction, Strata, SubModelPrediction
 from unifiednn_core.ownership import filename_for
-from unifiednn_core.views import CommandView, EventView, RunView, Series, Slice
+from unifiednn_core.views.memory import Layer, Mark, Prediction, Strata, SubModelPrediction
+from unifiednn_core.views.runs import CommandView, EventView, RunView, Series, Slice
 
 MINE, OTHERS = frozenset({"resnet"}), ("lenet", "transformer")
 MY_FILES = frozenset({f"sha256:{sha('resnet')}"})

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unifiednn_core.baselines.verdict import compare
-from unifiednn_core.comparison_views import Comparison
 from unifiednn_core.lifecycle import State
 from unifiednn_core.units import MIB
-from unifiednn_core.views import RunView, SubModelView
+from unifiednn_core.views.comparison import Comparison
+from unifiednn_core.views.runs import RunView, SubModelView
 
 LAUNCHED_S = 1_000.0
 NAMES = ("lenet", "resnet")

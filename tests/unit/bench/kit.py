@@ -7,8 +7,8 @@ import numpy as np
 from unifiednn_core.bench.prepare import Prepared
 from unifiednn_core.bench.runner import Measured
 from unifiednn_core.bench.scenarios import Case, Scenario, Task, Threshold
-from unifiednn_core.comparison_views import Arm, ArmSubModel, Comparison, Mode, Spread, Verdict
 from unifiednn_core.spec import RunSpec, SubModelSpec
+from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Mode, Spread, Verdict
 
 TWO = tuple(
     Task(name=f"lenet-{place}", network="lenet", data="mnist", epochs=2, batch_size=32, learning_rate=0.01, seed=place)

@@ -12,7 +12,7 @@ from unifiednn_core.figures.curves import curves
 from unifiednn_core.figures.device import device
 from unifiednn_core.figures.memory import memory
 from unifiednn_core.figures.schedule import arms_schedule, schedule
-from unifiednn_core.views import Series
+from unifiednn_core.views.runs import Series
 
 BUSY = replace(hybrid(), utilisation=Series((0.0, 1.0), (0.4, 0.9)), power_w=Series((0.0, 1.0), (80.0, 240.0)))
 CHARTS = {

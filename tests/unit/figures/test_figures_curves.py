@@ -9,7 +9,7 @@ from tests.unit.figures.reading import unpack
 from unifiednn_core.figures.curves import BASELINE_DASHES, HEIGHT_PX, curves
 from unifiednn_core.figures.layout import FAINT
 from unifiednn_core.figures.palette import sign
-from unifiednn_core.views import Series
+from unifiednn_core.views.runs import Series
 
 VIEW = mid_flight()
 

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unifiednn_core.figures.marks import MAX_LINES, SIGNS, draw, gather, key
-from unifiednn_core.memory_views import Mark
+from unifiednn_core.views.memory import Mark
 
 moments = st.builds(
     Mark,

@@ -12,8 +12,8 @@ from unifiednn_core.figures.memory import MAX_INSTANTS, MAX_STRETCHES, memory
 from unifiednn_core.figures.palette import sign
 from unifiednn_core.figures.strata import MAX_SUBMODELS, SHADES, bands, stretches
 from unifiednn_core.lifecycle import State
-from unifiednn_core.memory_views import KINDS, Layer, Strata
 from unifiednn_core.units import MIB
+from unifiednn_core.views.memory import KINDS, Layer, Strata
 
 VIEW = replace(hybrid(), strata=strata(gap=None), marks=())
 

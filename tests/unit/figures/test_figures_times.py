@@ -5,7 +5,7 @@ import pytest
 from tests.ui.fake_views import START_S, ended, submodel
 from unifiednn_core.figures.times import launch_offset_s, over_time
 from unifiednn_core.lifecycle import State
-from unifiednn_core.views import Series, Slice
+from unifiednn_core.views.runs import Series, Slice
 
 PART = replace(submodel(0, "lenet", 2, State.COMPLETED), epochs=2, steps_total=20, steps_done=20)
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unifiednn_core.figures.turns import MAX_BARS, merge
-from unifiednn_core.views import Slice
+from unifiednn_core.views.runs import Slice
 
 
 @st.composite

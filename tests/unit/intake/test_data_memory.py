@@ -18,7 +18,7 @@ import json, sys
 from pathlib import Path
 import numpy as np
 import torch
-from unifiednn_core.data_views import SplitPlan
+from unifiednn_core.views.data import SplitPlan
 from unifiednn_core.intake.datasets import read_dataset
 from unifiednn_core.intake.preview import preview
 from unifiednn_core.intake.split import split

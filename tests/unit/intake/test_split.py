@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from unifiednn_core.data_views import DataNotes, DataPreview, SplitPlan, preview_of, split_plan
 from unifiednn_core.errors import BadInput
 from unifiednn_core.home import Home
 from unifiednn_core.intake import opened, process
@@ -20,6 +19,7 @@ from unifiednn_core.intake.datasets import read_dataset
 from unifiednn_core.intake.inspection import inspect_file, sha256_of
 from unifiednn_core.intake.preview import preview
 from unifiednn_core.intake.split import split
+from unifiednn_core.views.data import DataNotes, DataPreview, SplitPlan, preview_of, split_plan
 
 
 def saved(folder: Path, samples: int = 50, **changes: Any) -> Path:

@@ -14,8 +14,8 @@ from unifiednn_core.memory.estimate import (
     context_of,
     predict,
 )
-from unifiednn_core.memory_views import Prediction
 from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.views.memory import Prediction
 
 CONTEXT = 100 * MIB
 DEVICES = st.sampled_from(["cpu", "cuda"])

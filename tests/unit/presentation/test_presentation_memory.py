@@ -3,10 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.memory.test_strata import ANY_STRATA, SIZES
-from unifiednn_core.memory_views import KINDS, Mark, Strata
 from unifiednn_core.presentation.memory import gaps, marks_of, series_of_card, strata_of
 from unifiednn_core.store.schema import EventRow, SliceRow, StrataRow
-from unifiednn_core.views import Series
+from unifiednn_core.views.memory import KINDS, Mark, Strata
+from unifiednn_core.views.runs import Series
 
 
 def row(at_s: float, total: int, **strata: object) -> StrataRow:

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from unifiednn_core import terminal
 from unifiednn_core.access.roles import NO_ROLE, Role, person_id
 from unifiednn_core.access.scoped import ScopedService
-from unifiednn_core.command import AsJson, opened_scoped
+from unifiednn_core.commands import terminal
+from unifiednn_core.commands.shared import AsJson, opened_scoped
 
 TokenId = Annotated[str, typer.Argument(help="Id of the token; list them with: unifiednn token list")]
 Person = Annotated[str, typer.Argument(help="E-mail address.")]

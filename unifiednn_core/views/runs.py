@@ -4,10 +4,10 @@ durations seconds (`_s`), memory bytes.
 
 from dataclasses import dataclass, field
 
-from unifiednn_core.comparison_views import Mode
-from unifiednn_core.data_views import DataPreview, preview_of
 from unifiednn_core.lifecycle import Event, State
-from unifiednn_core.memory_views import Mark, Prediction, Strata
+from unifiednn_core.views.comparison import Mode
+from unifiednn_core.views.data import DataPreview, preview_of
+from unifiednn_core.views.memory import Mark, Prediction, Strata
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Column, Table
 from rich.text import Text
 
-from unifiednn_core.comparison_views import Comparison, Spread
 from unifiednn_core.errors import Finding
 from unifiednn_core.lifecycle import ENDED
 from unifiednn_core.service import FileReport, PolicyCard, Service
 from unifiednn_core.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
-from unifiednn_core.views import RunView
+from unifiednn_core.views.comparison import Comparison, Spread
+from unifiednn_core.views.runs import RunView
 
 POLL_S = 0.25
 LONGEST_VALUE = 100

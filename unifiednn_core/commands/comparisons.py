@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from unifiednn_core import terminal
-from unifiednn_core.command import DONE, FAILED, INTERRUPTED, AsJson, SpecPath, finish, opened
-from unifiednn_core.comparison_views import BASELINES, Mode
+from unifiednn_core.commands import terminal
+from unifiednn_core.commands.shared import DONE, FAILED, INTERRUPTED, AsJson, SpecPath, finish, opened
 from unifiednn_core.durable import write_text
 from unifiednn_core.errors import BadInput, IllegalTransition
 from unifiednn_core.lifecycle import State
 from unifiednn_core.service import Service
 from unifiednn_core.spec import PolicySpec, RunSpec, load_run
+from unifiednn_core.views.comparison import BASELINES, Mode
 
 HYBRID: Mode = "hybrid"
 

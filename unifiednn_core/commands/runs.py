@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from unifiednn_core import terminal
-from unifiednn_core.command import (
+from unifiednn_core.commands import terminal
+from unifiednn_core.commands.shared import (
     AsJson,
     Folder,
     MaybeSubModel,

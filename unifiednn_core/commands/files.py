@@ -10,8 +10,8 @@ from typing import Annotated, NoReturn
 import typer
 from pydantic import ValidationError
 
-from unifiednn_core import terminal
-from unifiednn_core.command import BAD_INPUT, DONE, AsJson
+from unifiednn_core.commands import terminal
+from unifiednn_core.commands.shared import BAD_INPUT, DONE, AsJson
 from unifiednn_core.errors import BadInput, Finding, IntakeFailed
 from unifiednn_core.packing.request import PackReport, PackRequest, parse_arguments, parse_example, parse_source
 from unifiednn_core.sandbox import converter

@@ -9,10 +9,10 @@ from typing import Annotated, NoReturn, cast
 import typer
 from sqlalchemy.exc import DatabaseError
 
-from unifiednn_core import terminal
 from unifiednn_core.access.gate import Gate
 from unifiednn_core.access.people import Settings
 from unifiednn_core.access.scoped import ScopedService
+from unifiednn_core.commands import terminal
 from unifiednn_core.errors import (
     BadInput,
     Finding,
