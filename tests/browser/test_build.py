@@ -31,7 +31,7 @@ def test_a_hybrid_of_ones_own_from_upload_to_completion(server: Server, page: Pa
     letter = tmp_path / "letter.pt2"
     letter.write_text("this is no model")
     upload(page, "Models", letter)
-    expect(page.get_by_text("No format knows this file")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("The file is text")).to_be_visible(timeout=30_000)
     assert "Traceback" not in page.content()
     upload(page, "Models", SAMPLES / "lenet.pt2")
     expect(page.get_by_role("cell", name="lenet.pt2")).to_be_visible(timeout=30_000)
