@@ -81,7 +81,7 @@ def wrong_architecture(document: Document, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("mistake", "field", "said"),
     [
-        (no_model, "submodels.lenet.model", "No format knows"),
+        (no_model, "submodels.lenet.model", "no network"),
         (truncated_model, "submodels.lenet.model", "damaged"),
         (wrong_shape, "submodels.lenet", "[3, 5, 5]"),
         (nan_in_data, "submodels.lenet.train_data", "[3, 0, 1, 2]"),

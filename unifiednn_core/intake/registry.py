@@ -94,11 +94,11 @@ def _refused() -> tuple[tuple[Callable[[Path], bool], str, str, str], ...]:
          "Hand in that .safetensors file: it holds the description, too."),
         (_is_source, "Python source", "A Python file is a program, which is not run here.",
          pack_or_convert("--factory make_network")),
-        (zips.is_zip, "Zip", "The file is a zip that holds no network, no arrays and no images, or it is cut short.",
+        (zips.is_zip, "Zip", "The file is a damaged zip, or one that holds no network, no arrays and no images.",
          "Pack images in one folder for each class: cat/1.png, dog/1.png. Hand in anything else as it is."),
         (_is_json, "JSON", "The file is JSON that describes no network, or is damaged, nested too deep or no UTF-8.",
          'A list of layers has {"format": "unifiednn-layers", "layers": [...]}, a config.json "model_type".'),
-        (_is_text, "Text", "The file is text, but no table that can be read.",
-         "A table is a .csv in UTF-8: one line of names, then rows of as many values (2 or more), parted by comma, "
-         "semicolon or tab."),
+        (_is_text, "Text", "The file is text that describes no network, and no table that can be read.",
+         "A network comes as .pt2, .pt, .pth, .safetensors or .json. A table is a .csv in UTF-8: one line of names, "
+         "then rows of as many values (2 or more), parted by comma, semicolon or tab."),
     )  # fmt: skip
