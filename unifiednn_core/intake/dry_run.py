@@ -69,6 +69,7 @@ def _step(trial: Trial, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     try:
         loss.backward()  # type: ignore[no-untyped-call]
     except _TORCH_ERRORS as error:
+        _require_memory(trial, error)
         message = f"The gradient cannot be computed: {_first_line(error)}."
         remedy = "Check that the output depends on weights that can be trained."
         raise found("No gradient", f"{trial.field}.model", message, remedy) from None
@@ -116,12 +117,21 @@ def _loss(trial: Trial, module: nn.Module, criterion: nn.Module, data: Dataset, 
     return loss
 
 
+def _require_memory(trial: Trial, error: Exception) -> None:
+    if "can't allocate memory" in str(error):
+        message = f"A batch of {trial.batch_size} takes more memory than this machine has free."
+        raise found(
+            "Too large", f"{trial.field}.model", message, "Give smaller batches, or a smaller network."
+        ) from None
+
+
 def _outputs(trial: Trial, module: nn.Module, data: Dataset, batch: range, entry: str) -> Tensor:
     raw, spec = data.inputs[batch.start : batch.stop], trial.spec
     inputs = to_model_input(raw, spec.scale, spec.mean, spec.std)
     try:
         outputs: object = module(inputs)
     except _TORCH_ERRORS as error:
+        _require_memory(trial, error)
         if isinstance(error, TypeError) and "required positional argument" in str(error):
             message = f"The network takes several inputs; a data set has one tensor of them ({_first_line(error)})."
             raise found("Several inputs", f"{trial.field}.model", message, "Let forward take one tensor.") from None

@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -15,21 +16,31 @@ from unifiednn_core.intake.check import check
 from unifiednn_core.intake.inspection import attempt, inspect_file, sha256_of
 from unifiednn_core.intake.report import CheckReport, FileReport, ResolvedFile, SplitReport
 from unifiednn_core.intake.split import split
+from unifiednn_core.memory.budget import budget_of
 from unifiednn_core.spec import RunSpec
 from unifiednn_core.views.data import SplitPlan
 
 CPU_LIMIT_S = 600
 # Address space that torch's libraries take beside the memory that is really used.
 LIBRARIES_BYTES = 16 * 1024**3
+# Files that are mapped to be read count as memory of one's own, and so do stacks of threads.
+MAPPED_BYTES = 4 * 1024**3
 # torch probes the folder for temporary files when it builds an optimizer.
 SCRATCH_BYTES = 1024**2
 
 
 def limit_resources() -> None:
-    """Bound what a file can cost: processor time, memory; no core dumps, no large file is written while reading."""
+    """Bound what a file can cost: processor time, memory; no core dumps, no large file is written while reading.
+
+    Of memory it gets what is free at its start, so that a network that asks for more is told so; where others take that
+    meanwhile, the kernel ends this process before any that trains.
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower(resource.RLIMIT_CPU, CPU_LIMIT_S)
     _lower(resource.RLIMIT_AS, psutil.virtual_memory().total + LIBRARIES_BYTES)
+    _lower(resource.RLIMIT_DATA, (budget_of("cpu").free_bytes or 0) + MAPPED_BYTES)
+    with suppress(OSError):  # no such file where there is no Linux
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     _let_write(False)
 
 

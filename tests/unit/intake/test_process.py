@@ -102,13 +102,27 @@ def test_the_callers_side_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", script], cwd=ROOT).returncode == 0
 
 
+def test_a_network_that_asks_for_more_memory_than_there_is_is_told_so(folder: Path, home: Home) -> None:
+    """Of the layers each is small; what they make of one image takes 6 TiB."""
+    pool = ["AdaptiveAvgPool2d", {"output_size": [10**6, 10**6]}]
+    layers = [["Conv2d", {"in_channels": kit.IMAGES[0], "out_channels": 1, "kernel_size": 1}], pool, ["Flatten"]]
+    (folder / "wide.json").write_text(json.dumps({"format": "unifiednn-layers", "seed": 0, "layers": layers}))
+    [error] = [
+        found for found in client.check(spec(model="wide.json"), folder, home).findings if found.severity == "error"
+    ]
+    assert error.field == "submodels.one.model"
+    assert "more memory than this machine has free" in error.message and "smaller batches" in error.remedy
+
+
 def test_limits_are_in_force_in_the_process() -> None:
     script = """
-import resource
+import pathlib, resource
 from unifiednn_core.intake import process
 process.limit_resources()
 assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
 assert resource.getrlimit(resource.RLIMIT_CPU)[0] == process.CPU_LIMIT_S
+assert resource.getrlimit(resource.RLIMIT_DATA)[0] < process.psutil.virtual_memory().total + process.MAPPED_BYTES
+assert pathlib.Path("/proc/self/oom_score_adj").read_text() == "1000\\n"
 try:
     open("large", "wb").write(bytes(4 * process.SCRATCH_BYTES))
 except OSError:
