@@ -40,6 +40,7 @@ function build(parent) {
 }
 
 const mebibytes = (bytes) => (bytes / 1024 ** 2).toLocaleString("en", { maximumFractionDigits: bytes < 1e7 ? 1 : 0 });
+const kibibytes = (bytes) => Math.ceil(bytes / 1024);
 
 function rest(transfer) {
   const seconds = Math.ceil((transfer.file.size - transfer.sent) / transfer.speed);
@@ -47,7 +48,8 @@ function rest(transfer) {
 }
 
 function figuresOf(transfer) {
-  const parts = [`${mebibytes(transfer.sent)} of ${mebibytes(transfer.file.size)} MiB`];
+  const { sent, file } = transfer;
+  const parts = [file.size < 1024 ** 2 ? `${kibibytes(sent)} of ${kibibytes(file.size)} KiB` : `${mebibytes(sent)} of ${mebibytes(file.size)} MiB`];
   if (transfer.state === "sending" && transfer.speed > 0) parts.push(`${mebibytes(transfer.speed)} MiB/s`, rest(transfer));
   return parts.join(" · ");
 }
