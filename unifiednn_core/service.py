@@ -19,6 +19,7 @@ from unifiednn_core.intake.report import CheckReport, FileReport
 from unifiednn_core.lifecycle import State
 from unifiednn_core.ownership import owners_in, without_owners
 from unifiednn_core.presentation import runs as present
+from unifiednn_core.presentation.files import trained_view
 from unifiednn_core.runtime.launchers import Launcher, LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor, default_threads
 from unifiednn_core.scheduling.registry import PolicyCard, describe
@@ -177,7 +178,7 @@ class Service(Converting, Splitting):
     def trained(self) -> tuple[TrainedView, ...]:
         """Separated models that can be downloaded, the newest first."""
         views = [
-            present.trained_view(run, part)
+            trained_view(run, part)
             for run, parts in self._store.runs.all()
             for part in parts
             if part.artifact is not None

@@ -12,7 +12,7 @@ from unifiednn_core.filenames import plain_name
 from unifiednn_core.intake import client
 from unifiednn_core.intake.report import FileReport
 from unifiednn_core.observing import Observing
-from unifiednn_core.presentation import runs as present
+from unifiednn_core.presentation.files import file_view
 from unifiednn_core.server_folders import ServerFile
 from unifiednn_core.uploads import BLOCK_BYTES, Uploads, UploadView
 from unifiednn_core.views.runs import FileView
@@ -29,7 +29,7 @@ class TakingIn(Observing):
         """Models and data sets of the library, the newest first."""
         library = self._store.library
         rows = library.files() if self._sees_all else library.files_of(self._person)
-        return tuple(present.file_view(row) for row in rows)
+        return tuple(file_view(row) for row in rows)
 
     def import_file(self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS) -> FileView:
         """Take a file of one of `kinds` into the library; raises `BadInput`, and then nothing is kept."""

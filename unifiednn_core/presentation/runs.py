@@ -1,4 +1,4 @@
-"""Runs, files and trained models as the values that are shown."""
+"""Runs as the values that are shown."""
 
 import math
 import time
@@ -14,17 +14,15 @@ from unifiednn_core.presentation.prediction import prediction_of
 from unifiednn_core.scheduling.registry import policy_named, policy_text
 from unifiednn_core.spec import CheckpointSpec, PolicySpec
 from unifiednn_core.store.commands import OF_A_BASELINE, Command, command_text
-from unifiednn_core.store.schema import HYBRID, EpochRow, FileRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import HYBRID, EpochRow, RunRow, SubModelRow
 from unifiednn_core.store.telemetry import History, StepPoint
 from unifiednn_core.views.runs import (
     CommandView,
     EventView,
-    FileView,
     RunView,
     Series,
     Slice,
     SubModelView,
-    TrainedView,
 )
 
 _OF_A_BASELINE = {Event(verb) for verb in OF_A_BASELINE}
@@ -129,33 +127,6 @@ def document(view: RunView, model_paths: Mapping[str, str | None]) -> dict[str, 
             for s in view.schedule
         ],
     }
-
-
-def file_view(row: FileRow) -> FileView:
-    """One file of the library."""
-    return FileView(
-        sha256=row.sha256,
-        kind=row.kind,
-        filename=row.filename,
-        format=row.format,
-        size_bytes=row.size_bytes,
-        created_at_s=row.created_at_s,
-        facts=row.facts,
-    )
-
-
-def trained_view(run: RunRow, row: SubModelRow) -> TrainedView:
-    """One separated model."""
-    return TrainedView(
-        run_id=run.id,
-        run_name=run.name,
-        submodel=row.name,
-        filename=row.artifact or "",
-        size_bytes=row.artifact_bytes or 0,
-        state_sha256=row.state_sha256 or "",
-        test_accuracy=row.test_accuracy,
-        created_at_s=row.artifact_at_s or run.created_at_s,
-    )
 
 
 def stamp(utc_s: float) -> str:
