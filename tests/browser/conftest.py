@@ -79,8 +79,9 @@ def server(home: Home) -> Iterator[Server]:
     server.kill()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
+    """Ends with its file: while it runs, no other test of this process could run a coroutine."""
     with sync_playwright() as started:
         yield started
 

@@ -81,5 +81,5 @@ def test_an_upload_can_be_paused_dropped_and_refused(server: Server, page: Page,
     letter = tmp_path / "letter.pt"
     letter.write_text("no tensors")
     panel.locator("input[type=file]").set_input_files(letter)
-    expect(panel.get_by_text("No format knows this file")).to_be_visible(timeout=30_000)
+    expect(panel.get_by_text("The file is text that describes no network")).to_be_visible(timeout=30_000)
     assert list(server.home.quarantine.iterdir()) == []
