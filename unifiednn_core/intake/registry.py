@@ -15,6 +15,7 @@ from unifiednn_core.intake.remedies import PACK, pack_or_convert
 from unifiednn_core.intake.state_dict import Safetensors, StateDict
 
 FORMATS: tuple[Format, ...] = (StateDict(), Safetensors(), Exported(), PickledModule(), LayerList(), HuggingFace())
+_UNWRITTEN = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # signs that no text has
 
 
 def format_named(name: str) -> Format:
@@ -79,9 +80,6 @@ def _is_description(path: Path) -> bool:
 def _is_source(path: Path) -> bool:
     with path.open("rb") as file:
         return re.search(rb"^\s*(import|from) torch\b", file.read(4096), re.MULTILINE) is not None
-
-
-_UNWRITTEN = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # signs that no text has
 
 
 def _refused() -> tuple[tuple[Callable[[Path], bool], str, str, str], ...]:
