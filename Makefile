@@ -1,24 +1,31 @@
 # make app     set everything up and serve the dashboard on 127.0.0.1:8501
 # make test    set everything up and run lint, types, import rules and every test
+# make test-long   the same with the long tests and 200 examples per property
 # make gpu-bundle DATA=FOLDER   put what a GPU machine without a network lacks into .gpu/
 # make gpu     run the tests and benches that need a GPU, within BUDGET_S seconds, with that machine's own PyTorch
-# make drill   kill the demo at least 1,000 times and record what was lost in docs/RELIABILITY.md
+# make chaos   kill the demo at least 1,000 times and record the losses in docs/RELIABILITY.md
 SHELL := /bin/bash
 PYTHON ?= python3
 BUDGET_S ?= 1500
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: app test lint check-types check-imports samples browser test-long drill gpu-bundle gpu format screenshots clean
+.PHONY: app test checks tests lint check-types check-imports samples browser bubblewrap test-long chaos gpu-bundle gpu format screenshots clean
 
 app: .venv/app.stamp samples
 	$(BIN)/unifiednn app
 
-test: lint check-types check-imports samples browser
+# Lint, types and import rules run beside the tests.
+test: .venv/dev.stamp samples browser bubblewrap
+	@$(MAKE) --no-print-directory --jobs 2 checks tests
+
+checks: lint check-imports check-types
+
+tests:
 	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-test-long: .venv/dev.stamp samples browser
-	$(BIN)/pytest -m "not gpu"
+test-long: .venv/dev.stamp samples browser bubblewrap
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -m "not gpu"
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .
@@ -40,21 +47,26 @@ browser: .venv/dev.stamp
 	       && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
 	  || $(BIN)/playwright install chromium
 
-drill: .venv/app.stamp samples
-	$(BIN)/unifiednn drill --kills 1000 --write docs
+# Without it the tests of the sandbox check the refusal alone.
+bubblewrap:
+	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bubblewrap >/dev/null; } || true
+
+chaos: .venv/app.stamp samples
+	$(BIN)/python -m tools.chaos --kills 1000 --write docs
 
 gpu-bundle: .venv/app.stamp
-	$(BIN)/python -m unifiednn_core.bench.bundle --data "$(or $(DATA),$(UNIFIEDNN_DATA))"
+	$(BIN)/python -m tools.bench.bundle --data "$(or $(DATA),$(UNIFIEDNN_DATA))"
 
 gpu:
-	$(PYTHON) -m unifiednn_core.bench.gpu --budget-s $(BUDGET_S)
+	$(PYTHON) -m tools.bench.gpu --budget-s $(BUDGET_S)
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv static build *.egg-info
+	rm -rf .venv build dist
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "UnifiedNN needs Python 3.11 or newer; name one: make app PYTHON=python3.12")'

@@ -2,11 +2,13 @@
 
 import streamlit as st
 
-from pages._ui import screens, signed_in
+from pages._ui import frame, signed_in
+from unifiednn_core.preflight import client
 from unifiednn_core.web.guard import middleware
 from unifiednn_core.web.routes import routes
 
 if __name__ == "__main__":  # for each visitor
-    screens.route()
+    frame.route()
 else:  # once, by the server
+    client.start()  # loads torch meanwhile, so the first upload does not wait for it
     app = st.App(__file__, routes=routes(signed_in.admit), middleware=middleware())

@@ -1,52 +1,42 @@
-"""Build: put a hybrid together, check it, start it. `?draft=ID` holds what was entered, so a refresh loses nothing."""
+"""Build: assemble a hybrid, check it, start it. `?draft=ID` holds the entries, so a refresh loses nothing."""
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
-from pages._ui import (
-    actions,
-    baseline_form,
-    drafts,
-    frame,
-    markup,
-    policy_form,
-    predictions,
-    prepare,
-    submodel_form,
-    submodel_list,
-    wording,
-)
-from unifiednn_core.errors import BadInput, Finding, NotFound, UnifiedNNError
-from unifiednn_core.spec import RunSpec
-from unifiednn_core.units import memory_text
+from pages._ui import actions, drafts, frame, markup, predictions, run_form, submodel_form, uploads, wording
+from unifiednn_core.base.errors import BadInput, Finding, NotFound, UnifiedNNError
+from unifiednn_core.base.units import memory_text
+from unifiednn_core.spec.run import RunSpec
 
 if TYPE_CHECKING:
-    from unifiednn_core.service import CheckReport
+    from unifiednn_core.preflight.report import CheckReport
 
-_DRAFT, _EDITOR, _REPORT, _WARNED = "draft", "editor", "report", "warned"
+_DRAFT, _EDITOR, _REPORT, _WARNED, _CONFLICT = "draft", "editor", "report", "warned", "conflict"
 
 
 def main() -> None:
-    """Draw the page and keep the draft where anything was changed."""
+    """Draw the page, and save the draft after each change."""
     frame.page("Build")
     draft = _load()
     spec, findings = drafts.spec_or_findings(draft)
-    if _EDITOR in st.session_state:
-        _head(draft, None, "Save or cancel the sub-model that is open.")
-    else:
-        _head(draft, spec, findings[0].message if findings else "")
-    left, right = st.columns([5, 3], gap="large")
+    editing = _EDITOR in st.session_state
+    missing = findings[0].message if findings else ""
+    _head(draft, *((None, "Save or cancel the sub-model that is open.") if editing else (spec, missing)))
+    if _CONFLICT in st.session_state:
+        _conflict(draft)
+    left, right = st.columns([3, 2], gap="large")
     with left:
         changed = _submodels(draft)
     with right:
-        changed |= policy_form.settings(draft)
+        changed |= run_form.settings(draft)
     _check(spec)
     if changed != draft:
         _save(changed)
-        st.rerun()
+    if changed != draft or editing != (_EDITOR in st.session_state):
+        st.rerun()  # the head above was drawn without it
 
 
 def _load() -> drafts.Document:
@@ -55,35 +45,52 @@ def _load() -> drafts.Document:
     if held is not None and held_id == draft_id:
         return dict(held)
     try:
-        draft = frame.service().draft(draft_id) if draft_id else drafts.new()
+        draft = frame.service().library.draft(draft_id) if draft_id else drafts.new()
     except NotFound:
-        st.html(markup.notice("orange", "warning", "No such draft", "It was submitted or deleted.", "This one is new."))
+        st.html(markup.notice("orange", "warning", "No such draft", "It was submitted or deleted. This is a new one."))
         draft_id, draft = None, drafts.new()
         st.query_params.pop("draft", None)
     st.session_state[_DRAFT] = (draft_id, draft)
-    _close_editor()
-    st.session_state.pop(_REPORT, None)
+    for entry in (_EDITOR, _REPORT, _CONFLICT):
+        st.session_state.pop(entry, None)
     return dict(draft)
 
 
 def _save(draft: drafts.Document) -> None:
-    draft_id = frame.service().save_draft(draft, st.query_params.get("draft"))
-    st.query_params["draft"] = draft_id
+    """Save a draft, unless another tab has saved it since this one read it: then ask first."""
+    draft_id, held = st.session_state[_DRAFT]
+    if _CONFLICT not in st.session_state and not _is_saved(draft_id, held):
+        st.session_state[_CONFLICT] = True
+    if _CONFLICT not in st.session_state:
+        draft_id = frame.service().library.save_draft(draft, draft_id)
+        st.query_params["draft"] = draft_id
     st.session_state[_DRAFT] = (draft_id, draft)
+
+
+def _is_saved(draft_id: str | None, document: drafts.Document) -> bool:
+    try:
+        return draft_id is None or drafts.revision(frame.service().library.draft(draft_id)) == drafts.revision(document)
+    except NotFound:  # submitted or deleted; it is saved again as it is here
+        return True
+
+
+def _conflict(draft: drafts.Document) -> None:
+    st.html(markup.notice("orange", "tab", "Changed in another tab", wording.DRAFT_CONFLICT))
+    with st.container(horizontal=True):
+        if st.button("Overwrite", key="conflict-overwrite", icon=":material/save:"):
+            del st.session_state[_CONFLICT]
+            frame.service().library.save_draft(draft, st.query_params["draft"])
+            st.rerun()
+        # A link reloads the page, and with it fields that hold what the other tab saved.
+        actions.reload_link("Load the other version", f"build?draft={st.query_params['draft']}")
 
 
 def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.html(markup.title("Build a hybrid", markup.note("" if spec else f"Not ready to start: {missing}")))
         actions.demo_button("demo-build", primary=False)
-        pressed = st.button(
-            "Start training",
-            key="start",
-            type="primary",
-            icon=":material/play_arrow:",
-            disabled=spec is None,
-            help=missing or None,
-        )
+        icon, tip = ":material/play_arrow:", missing or None
+        pressed = st.button("Start training", key="start", type="primary", icon=icon, disabled=spec is None, help=tip)
     if spec is not None:
         anyway = _warnings(spec)
         if pressed or anyway:
@@ -91,33 +98,33 @@ def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
 
 
 def _warnings(spec: RunSpec) -> bool:
-    """Draw what the last start of this spec was warned of; returns whether it is to start all the same."""
+    """Draw the warnings of the last start of this spec; returns whether to start anyway."""
     warned, findings = st.session_state.get(_WARNED, (None, ()))
     if warned != spec:
         return False
     with st.container(border=True, key="warned"):
         count = wording.count_text(len(findings), "warning")
-        st.html(markup.section("Not started yet", f"{count}: the run can start, but look at this first"))
+        st.html(markup.section("Not started yet", f"{count}. The run can start, but read this first"))
         st.html(markup.findings(findings))
         with st.container(horizontal=True, horizontal_alignment="right"):
             return st.button("Start anyway", key="start-anyway", icon=":material/play_arrow:")
 
 
 def _start(draft: drafts.Document, spec: RunSpec, *, anyway: bool) -> None:
-    """Hand the run in and go to its page; with warnings only where they were seen."""
+    """Submit the run and open its page; with warnings only if they were shown."""
 
-    def told(findings: Sequence[Finding]) -> None:
+    def on_warnings(findings: Sequence[Finding]) -> None:
         if findings and not anyway:
             st.session_state[_WARNED] = (spec, tuple(findings))
             raise BadInput(findings)
 
     draft_id = st.query_params.get("draft")
-    modes, first = baseline_form.plan(draft)
+    modes, first = run_form.plan(draft)
     st.session_state.pop(_WARNED, None)
-    run_id = actions.try_submit(spec, modes, baselines_first=first, told=told)
+    run_id = actions.try_submit(spec, modes, baselines_first=first, on_warnings=on_warnings)
     if run_id is not None:
         if draft_id:
-            frame.service().delete_draft(draft_id)
+            frame.service().library.delete_draft(draft_id)
         st.session_state.pop(_DRAFT, None)
         actions.open_run(run_id)
     if _WARNED in st.session_state:
@@ -127,20 +134,18 @@ def _start(draft: drafts.Document, spec: RunSpec, *, anyway: bool) -> None:
 def _submodels(draft: drafts.Document) -> drafts.Document:
     listed = drafts.submodels(draft)
     st.html(markup.section("Sub-models", "in order of arrival"))
-    changed, edit = submodel_list.draw(draft, locked=_EDITOR in st.session_state)
+    changed, edit = submodel_form.draw_rows(draft, locked=_EDITOR in st.session_state)
     if edit is not None:
         _open_editor(edit)
+        return changed
     if not listed:
         st.html(markup.small("Add the first network, or try the demo."))
     if _EDITOR not in st.session_state:
         with st.container(horizontal=True, key="adding"):
-            add = st.button(
-                "Add sub-model", key="add", icon=":material/add:", type="secondary" if listed else "primary"
-            )
-            prepare.panel()
-        if add:
-            _open_editor(None)
-            st.rerun()
+            kind: Literal["primary", "secondary"] = "secondary" if listed else "primary"
+            if st.button("Add sub-model", key="add", icon=":material/add:", type=kind):
+                _open_editor(None)
+            uploads.prepare_panel()
         return changed
     return _editor(changed)
 
@@ -157,12 +162,12 @@ def _editor(draft: drafts.Document) -> drafts.Document:
             cancel = st.button("Cancel", key="editor-cancel")
             save = st.button("Save sub-model", key="editor-save", type="primary", icon=":material/check:")
         if cancel:
-            _close_editor()
+            del st.session_state[_EDITOR]
             st.rerun()
         if save:
             found = submodel_form.findings_of(entered, taken, key=f"sub{number}")
             if not found:
-                _close_editor()
+                del st.session_state[_EDITOR]
                 return drafts.put(draft, at, entered)
             submodel_form.tell(found, key=f"sub{number}")
             st.rerun()
@@ -170,35 +175,31 @@ def _editor(draft: drafts.Document) -> drafts.Document:
 
 
 def _open_editor(at: int | None) -> None:
-    # A fresh number gives fresh widgets, so nothing of the sub-model edited before shines through.
+    # A fresh number gives fresh widgets, without the values of the sub-model edited before.
     number = st.session_state["editors"] = st.session_state.get("editors", 0) + 1
     st.session_state[_EDITOR] = (at, number)
 
 
-def _close_editor() -> None:
-    st.session_state.pop(_EDITOR, None)
-
-
 def _check(spec: RunSpec | None) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.html(markup.section("Check", "models, data and hyper-parameters are tried out with one batch"))
+        st.html(markup.section("Check", "tries one batch of each sub-model"))
         pressed = st.button("Check", key="check", icon=":material/fact_check:", disabled=spec is None)
     if spec is None:
         return
     if pressed:
         try:
             with st.spinner("Trying one batch of each sub-model…"):
-                st.session_state[_REPORT] = (spec, frame.service().check(spec))
+                st.session_state[_REPORT] = (spec, frame.service().runs.check(spec))
         except UnifiedNNError as error:
             actions.show_error(error)
     checked, report = st.session_state.get(_REPORT, (None, None))
     if report is not None and checked == spec:
-        ready = markup.notice("green", "check", "Ready", "Nothing stands in the way of this run.")
+        ready = markup.notice("green", "check", "Ready", "This run can start.")
         st.html(markup.findings(report.findings) or ready)
         st.html(_facts(report))
         _prediction(report, spec)
     elif report is not None:
-        st.html(markup.faint("Something was changed since the last check."))
+        st.html(markup.faint("The draft has changed since the last check."))
     with st.expander("Preview the command and the spec", icon=":material/terminal:"):
         st.code("unifiednn train spec.json", language="bash")
         st.download_button(
@@ -217,7 +218,7 @@ def _prediction(report: "CheckReport", spec: RunSpec) -> None:
     if report.prediction is None:
         return
     numbers = {submodel.name: place for place, submodel in enumerate(spec.submodels)}
-    st.html(markup.section("Memory", "as predicted, beside what the paper's equations say"))
+    st.html(markup.section("Memory", "predicted, beside the paper's equations"))
     st.html(markup.strip(predictions.facts(report.prediction, spec.policy.name)))
     st.html(predictions.submodels_table(report.prediction, numbers))
     st.html(predictions.policies_table(report.prediction, spec.policy.name))

@@ -1,60 +1,47 @@
-"""Compare: what merging saved or cost against plain PyTorch. `?run=ID` names the hybrid, or one of its baselines."""
+"""Compare: what merging saved or cost against plain PyTorch. `?run=ID` names the hybrid or one of its baselines."""
 
 import json
 from collections.abc import Mapping
+from functools import partial
 
 import streamlit as st
 
-from pages._ui import (
-    actions,
-    arm_words,
-    arms,
-    arms_row,
-    charts,
-    compare_list,
-    downloads,
-    frame,
-    markup,
-    signed_in,
-    stop_dialog,
-    wording,
-)
-from unifiednn_core.errors import Forbidden, NotFound
-from unifiednn_core.figures.curves import Quantity
-from unifiednn_core.lifecycle import ENDED
-from unifiednn_core.report import cards, tables
-from unifiednn_core.report.charts import charts as charts_of
-from unifiednn_core.views.comparison import Comparison, Mode
+from pages._ui import actions, arm_words, arms, charts, dialogs, frame, markup, run_lists, signed_in, wording
+from unifiednn_core.base.errors import Forbidden, NotFound
+from unifiednn_core.spec.lifecycle import ENDED
+from unifiednn_core.spec.run import Mode
+from unifiednn_core.views.comparison import Comparison
+from unifiednn_core.views.figures.curves import Quantity
+from unifiednn_core.views.report import cards, tables
+from unifiednn_core.views.report.charts import charts as charts_of
 from unifiednn_core.views.runs import RunView
 
-LIVE_PERIOD_S = 1.0
 QUANTITIES: tuple[Quantity, ...] = ("loss", "accuracy")
+REPORT_HELP = "One HTML file with everything on this page. It opens without a network."
 TABS = ("Sub-models", "Weights", "Environment", "Spec and command")
 
 
 def main() -> None:
-    """Draw the comparison; it is observed every second while one of its arms lives."""
+    """Draw the comparison; every second while one of its arms is active."""
     frame.page("Compare")
     run_id = st.query_params.get("run")
-    if run_id is None:
-        _choose()
-        return
     try:
-        comparison = frame.service().comparison(run_id)
+        comparison = frame.service().comparisons.comparison(run_id) if run_id else None
     except (NotFound, Forbidden) as error:
-        st.html(markup.title("Compare"))
+        comparison = None
         st.html(markup.notice("red", "error", "Nothing to compare", str(error), "Choose one below."))
-        _choose()
+    if run_id is None or comparison is None:
+        st.html(markup.title("Compare", markup.note(arm_words.ASK_TO_COMPARE)))
+        run_lists.draw_hybrids(frame.service().runs.runs())
         return
     st.query_params["run"] = run_id
-    stop_dialog.draw()
-    live = arms.any_lives(arms.comparable(comparison.run_id))
-    st.fragment(run_every=LIVE_PERIOD_S if live else None)(draw)(run_id, live)
+    dialogs.draw_stop()
+    frame.live(partial(draw, run_id), arms.any_lives(arms.comparable(comparison.run_id)))
 
 
 def draw(run_id: str, live: bool) -> None:
-    """Draw everything that moves; `live` is whether an arm lived when the page was drawn."""
-    comparison = frame.service().comparison(run_id)
+    """Draw everything that moves; `live` says whether an arm was active when the page was drawn."""
+    comparison = frame.service().comparisons.comparison(run_id)
     if arms.any_lives(arms.comparable(comparison.run_id)) != live:
         st.rerun()  # and stop, or begin, to look every second
     actions.show_refusals()
@@ -65,15 +52,10 @@ def draw(run_id: str, live: bool) -> None:
         _waiting(view)
     st.html(cards.cards(comparison))
     with st.container(horizontal=True, vertical_alignment="center", key="section-missing"):
-        arms_row.missing_buttons(views["hybrid"], found)
+        arms.missing_buttons(views["hybrid"], found)
     st.html(tables.arms(comparison))
     _charts(views)
     _details(comparison, views["hybrid"])
-
-
-def _choose() -> None:
-    st.html(markup.title("Compare", markup.note(arm_words.ASK_TO_COMPARE)))
-    compare_list.draw(frame.service().runs())
 
 
 def _views(comparison: Comparison) -> dict[Mode, RunView]:
@@ -90,13 +72,9 @@ def _head(comparison: Comparison, views: Mapping[Mode, RunView]) -> None:
         beside = f"{hybrid.policy_text} · {hybrid.device}, {wording.count_text(hybrid.threads or 1, 'thread')}"
         st.html(markup.title(comparison.name, markup.state_badge(hybrid.state), markup.note(beside)))
         if signed_in.may("report"):
-            downloads.link(
-                "Report",
-                downloads.address("reports", f"{comparison.run_id}.html"),
-                tip="One HTML file with everything on this page. It opens without a network.",
-                primary=True,
-            )
-            downloads.link("JSON", downloads.address("comparisons", f"{comparison.run_id}.json"))
+            report = actions.download_address("reports", f"{comparison.run_id}.html")
+            actions.download_link("Report", report, tip=REPORT_HELP, primary=True)
+            actions.download_link("JSON", actions.download_address("comparisons", f"{comparison.run_id}.json"))
         if st.button("Open the run", key="open-hybrid", icon=":material/monitoring:"):
             actions.open_run(comparison.run_id)
         if st.button("All comparisons", key="all-comparisons", icon=":material/list:", type="tertiary"):
@@ -121,7 +99,7 @@ def _charts(views: Mapping[Mode, RunView]) -> None:
         st.html(markup.small(wording.NO_CURVES))
         return
     with st.container(horizontal=True, vertical_alignment="center", key="section-curves"):
-        st.html(markup.section("Curves", "equal weights give equal curves by epoch; over time the arms part"))
+        st.html(markup.section("Curves", "by epoch, equal weights give equal curves; over time the arms differ"))
         quantity = st.segmented_control(
             "Quantity",
             QUANTITIES,

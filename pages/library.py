@@ -1,23 +1,23 @@
-"""Library: models, data sets and trained models that this installation holds."""
+"""Library: models, data sets, checkpoints and trained models of this installation."""
 
 from collections.abc import Sequence
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, prepare, preview, split_form, submodels, uploads, wording
-from unifiednn_core.units import memory_text
+from pages._ui import actions, drafts, file_pick, frame, markup, preview, submodels, uploads, wording
+from unifiednn_core.base.units import memory_text
 from unifiednn_core.views.runs import FileView, TrainedView
 
 
 def main() -> None:
     """Draw the three tabs."""
     frame.page("Library")
-    files, trained = frame.service().files(), frame.service().trained()
-    st.html(markup.title("Library", markup.note("Every file is kept once, by its content.")))
-    tabs = st.tabs(["Models", "Data", "Checkpoints", "Trained models"], key="library-tabs")
-    models, data, checkpoints, done = tabs
+    files, trained = frame.service().library.files(), frame.service().runs.trained()
+    st.html(markup.title("Library", markup.note("Each file is stored once, by its content.")))
+    tabs = ("Models", "Data", "Checkpoints", "Trained models")
+    models, data, checkpoints, done = st.tabs(tabs, key="library-tabs")
     with models:
-        prepare.panel()
+        uploads.prepare_panel()
         _files([file for file in files if file.kind in ("model", "weights")], "model", uploads.MODEL_SUFFIXES)
     with data:
         held = [file for file in files if file.kind == "data"]
@@ -32,15 +32,12 @@ def main() -> None:
 
 def _files(files: Sequence[FileView], thing: str, suffixes: tuple[str, ...]) -> None:
     key = thing.replace(" ", "-")
-    taken_in = uploads.upload(f"Add a {thing} ({', '.join('.' + s for s in suffixes)})", suffixes, key=f"library-{key}")
-    if taken_in is not None:
+    imported = uploads.upload(f"Add a {thing} ({', '.join('.' + s for s in suffixes)})", suffixes, key=f"library-{key}")
+    if imported is not None:
         st.rerun()
     if not files:
-        st.html(markup.empty(f"No {thing} yet", wording.EMPTY_LIBRARY[thing]))
-        if thing == "checkpoint":
-            return
-        with st.container(horizontal=True, horizontal_alignment="center"):
-            actions.demo_button(f"demo-{key}", primary=False)
+        demo = "" if thing == "checkpoint" else f"demo-{key}"
+        actions.empty_page(f"No {thing} yet", wording.EMPTY_LIBRARY[thing], demo, primary=False)
         return
     heads = ("File", "Kind", "Format", "Facts", "Size", "Added", "SHA-256")
     rows = [
@@ -48,7 +45,7 @@ def _files(files: Sequence[FileView], thing: str, suffixes: tuple[str, ...]) -> 
             markup.bold(file.filename),
             markup.text(file.kind),
             markup.text(file.format),
-            facts(file),
+            f'<span class="u-faint u-nowrap">{markup.text(" · ".join(file_pick.facts(file)) or "-")}</span>',
             memory_text(file.size_bytes),
             markup.faint(frame.ago(file.created_at_s)),
             f'<span class="u-mono">{markup.text(file.sha256[:12])}</span>',
@@ -59,49 +56,20 @@ def _files(files: Sequence[FileView], thing: str, suffixes: tuple[str, ...]) -> 
 
 
 def _look(files: Sequence[FileView]) -> None:
-    """Draw one data set: what it is like, and how to part it."""
-    st.html(preview.STYLE)
-    names = {file.sha256: file for file in files}
+    """Draw the preview of one data set, and the button that splits it."""
+    known, labels = {drafts.reference(file): file for file in files}, file_pick.labels(files)
     with st.container(horizontal=True, vertical_alignment="bottom", key="look"):
         chosen = st.selectbox(
-            "Look into",
-            list(names),
-            format_func=lambda sha256: f"{names[sha256].filename} · {sha256[:6]}",
-            key="look-pick",
-            width=420,
+            "Look into", list(known), format_func=lambda ref: labels.get(ref, ref), key="look-pick", width=420
         )
-        if split_form.draw(names[chosen]) is not None:
+        if file_pick.draw_split(known[chosen]) is not None:
             st.rerun()
-    st.html(preview.panel(names[chosen]))
-
-
-def facts(file: FileView) -> str:
-    """What is known of a file, on one line of HTML."""
-    known, parts = file.facts, []
-    if isinstance(weights := known.get("parameters", known.get("elements")), int):
-        parts.append(f"{weights:,} weights")
-    if isinstance(submodel := known.get("submodel"), str):
-        parts.append(f"of {markup.text(submodel)}")
-    if isinstance(step := known.get("step"), int):
-        parts.append(f"step {step:,}")
-    if isinstance(optimizer := known.get("optimizer"), str):
-        parts.append(markup.text(optimizer))
-    if isinstance(samples := known.get("samples"), int):
-        parts.append(wording.count_text(samples, "sample"))
-    if isinstance(shape := known.get("input_shape"), list | tuple) and shape:
-        parts.append(f"inputs {markup.shape(shape)}")
-    if isinstance(dtype := known.get("input_dtype"), str):
-        parts.append(markup.text(dtype))
-    if isinstance(classes := known.get("classes"), int):
-        parts.append(f"{classes} classes")
-    if file.kind == "data" and known.get("classes") is None and isinstance(kind := known.get("target_dtype"), str):
-        parts.append(f"targets {markup.text(kind)}")
-    return f'<span class="u-faint u-nowrap">{" · ".join(parts) or "-"}</span>'
+    st.html(preview.panel(known[chosen]))
 
 
 def _trained(trained: Sequence[TrainedView]) -> None:
     if not trained:
-        text = "A sub-model can be downloaded as soon as it is done, while the others still train."
+        text = "Each sub-model can be downloaded as soon as it completes, while the others still train."
         st.html(markup.empty("No trained model yet", text))
         return
     with st.container(key="rows-trained"):
@@ -120,7 +88,7 @@ def _line(model: TrainedView) -> str:
         markup.text(memory_text(model.size_bytes)),
         markup.faint(frame.ago(model.created_at_s)),
     )
-    return '<div class="u-brief u-trained">' + "".join(f"<span>{cell}</span>" for cell in cells) + "</div>"
+    return markup.cells("u-brief u-trained", cells)
 
 
 if __name__ == "__main__":

@@ -1,30 +1,29 @@
-"""Now: what trains at this moment and why, what waits, and what ended lately."""
+"""Now: what trains and why, what waits, and what ended recently."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import streamlit as st
 
-from pages._ui import actions, arms, frame, markup, run_rows, signed_in, stop_dialog, submodels, wording
-from unifiednn_core.lifecycle import ENDED, State
-from unifiednn_core.units import duration_text, percent_text
+from pages._ui import actions, arms, dialogs, frame, markup, run_lists, signed_in, submodels, wording
+from unifiednn_core.base.units import duration_text, percent_text
+from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views.runs import RunView
 
 RECENT_RUNS = 8
-LIVE_PERIOD_S, IDLE_PERIOD_S = 1.0, 5.0
 
 
 def main() -> None:
-    """Draw the page; it looks again every second while something trains, every five otherwise."""
+    """Draw the page; every second while a run is active, every five seconds otherwise."""
     frame.page("Now")
-    stop_dialog.draw()
-    live = _any_live(frame.service().runs())
-    st.fragment(run_every=LIVE_PERIOD_S if live else IDLE_PERIOD_S)(draw)(live)
+    dialogs.draw_stop()
+    frame.live(draw, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
 
 
 def draw(live: bool) -> None:
-    """Draw everything that moves; `live` is whether something trained when the page was drawn."""
-    runs = frame.service().runs()
-    if _any_live(runs) != live:
+    """Draw everything that moves; `live` says whether a run was active when the page was drawn."""
+    runs = frame.service().runs.runs()
+    if arms.any_lives(runs) != live:
         st.rerun()  # with the other period
     actions.show_refusals()
     queued = sorted((r for r in runs if r.state is State.QUEUED), key=lambda r: r.queue_position or 0)
@@ -40,36 +39,34 @@ def draw(live: bool) -> None:
         _active_card(run)
     if queued:
         st.html(markup.section("Queue", wording.count_text(len(queued), "run")))
-        run_rows.draw_rows(queued, key="queue")
+        run_lists.draw_runs(queued, key="queue")
     if ended:
         st.html(markup.section("Recent runs"))
-        run_rows.draw_rows(ended[:RECENT_RUNS], key="recent")
-
-
-def _any_live(runs: Sequence[RunView]) -> bool:
-    return any(run.state not in ENDED and run.state is not State.DRAFT for run in runs)
+        run_lists.draw_runs(ended[:RECENT_RUNS], key="recent")
 
 
 def _head(active: Sequence[RunView], queued: Sequence[RunView]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        counts = f"{len(active)} on the device, {len(queued)} waiting"
-        st.html(markup.title("Now", markup.note(f"{counts} · data as of {frame.clock()}")))
+        st.html(markup.title("Now", markup.note(f"{_counts(active, queued)} · data as of {frame.clock()}")))
         actions.demo_button("demo-head", primary=False)
-        if signed_in.may("submit") and st.button(
-            "Build a hybrid", key="build-head", type="secondary" if active else "primary", icon=":material/add:"
-        ):
-            st.switch_page(actions.BUILD_PAGE)
+        _build_button("build-head", type="secondary" if active else "primary")
+
+
+def _build_button(key: str, type: Literal["primary", "secondary"] = "secondary") -> None:
+    if signed_in.may("submit") and st.button("Build a hybrid", key=key, type=type, icon=":material/add:"):
+        st.switch_page(actions.BUILD_PAGE)
+
+
+def _counts(active: Sequence[RunView], queued: Sequence[RunView]) -> str:
+    paused = sum(run.state is State.PAUSED for run in active)  # it holds no device
+    counts = ((len(active) - paused, "on the device"), (paused, "paused"), (len(queued), "waiting"))
+    return ", ".join(f"{count} {words}" for count, words in counts if count) or "nothing is training"
 
 
 def _empty() -> None:
     st.html(markup.title("Now"))
-    st.html(markup.empty("Train several networks as one", wording.NO_RUNS))
-    with st.container(horizontal=True, horizontal_alignment="center"):
-        actions.demo_button("demo-empty", primary=True)
-        if signed_in.may("submit") and st.button("Build a hybrid", key="build-empty", icon=":material/add:"):
-            st.switch_page(actions.BUILD_PAGE)
-        if st.button("Open a past run", key="past-empty", icon=":material/history:"):
-            st.switch_page(actions.RUN_PAGE)
+    with actions.empty_page("Train several networks as one", wording.PROMISE, "demo-empty"):
+        _build_button("build-empty")
 
 
 def _active_card(run: RunView) -> None:

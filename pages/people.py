@@ -1,18 +1,20 @@
-"""People: who has which role, tokens for terminals and routes, and the ledger of what everybody did. For admins."""
+"""People: roles, tokens for terminals and routes, and the audit log. For admins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, people, signed_in
-from unifiednn_core.access.roles import NO_ROLE, Role
-from unifiednn_core.errors import UnifiedNNError
+from pages._ui import actions, frame, markup, wording
+from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.service.roles import NO_ROLE, Role
 
 if TYPE_CHECKING:
-    from unifiednn_core.access.scoped import ScopedService
+    from unifiednn_core.service.people import PeopleService
+    from unifiednn_core.views.people import AuditView, PersonView, TokenView
 
-TABS = ("Roles", "Tokens", "Ledger")
+TABS = ("Roles", "Tokens", "Audit log")
 LONGEST_DAYS = 365
 GONE_WIDTH_PX = 360
 
@@ -20,21 +22,21 @@ GONE_WIDTH_PX = 360
 def main() -> None:
     """Draw the three tabs."""
     frame.page("People")
-    st.html(markup.title("People", markup.note("A given role goes before what the identity provider says.")))
-    desk = signed_in.administration()
-    roles, tokens, ledger = st.tabs(TABS, key="people-tabs", on_change="rerun")
+    st.html(markup.title("People", markup.note("A role given here overrides the identity provider.")))
+    desk = frame.service().people
+    roles, tokens, log = st.tabs(TABS, key="people-tabs", on_change="rerun")
     if roles.open:
         with roles:
             _roles(desk)
     if tokens.open:
         with tokens:
             _tokens(desk)
-    if ledger.open:
-        with ledger:
-            st.html(people.ledger_table(desk.ledger()))
+    if log.open:
+        with log:
+            st.html(_audit_table(desk.audit()))
 
 
-def _roles(desk: "ScopedService") -> None:
+def _roles(desk: "PeopleService") -> None:
     with st.form("give-role", clear_on_submit=True), st.container(horizontal=True, vertical_alignment="bottom"):
         person = st.text_input("E-mail address", key="role-person")
         role = st.selectbox("Role", [*map(str, Role), NO_ROLE], index=1, key="role-role")
@@ -43,41 +45,40 @@ def _roles(desk: "ScopedService") -> None:
         _attempt(lambda: desk.give_role(person, role))
     given = desk.people()
     if not given:
-        st.html(markup.empty("No role was given yet", "Roles may come from the identity provider alone."))
+        st.html(markup.empty("No role was given yet", "Roles then come from the identity provider."))
         return
-    st.html(people.people_table(given))
+    st.html(_people_table(given))
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        gone = st.selectbox(
-            "Take a given role back", [one.person for one in given], index=None, key="role-gone", width=GONE_WIDTH_PX
-        )
-        if st.button("Take it back", key="role-forget", disabled=gone is None) and gone is not None:
+        people = [one.person for one in given]
+        gone = st.selectbox("Remove a given role", people, index=None, key="role-gone", width=GONE_WIDTH_PX)
+        if st.button("Remove role", key="role-forget", disabled=gone is None) and gone is not None:
             _attempt(lambda: desk.forget_person(gone))
             st.rerun()
 
 
-def _tokens(desk: "ScopedService") -> None:
+def _tokens(desk: "PeopleService") -> None:
     with st.form("create-token"), st.container(horizontal=True, vertical_alignment="bottom"):
-        person = st.text_input("For", key="token-person", help="E-mail address or name of who acts by it.")
+        person = st.text_input("For", key="token-person", help="E-mail address or name of the person.")
         role = st.selectbox("Role", list(map(str, Role)), index=1, key="token-role")
         days = st.number_input("Days", 1, LONGEST_DAYS, 30, key="token-days")
-        pressed = st.form_submit_button("Make a token", type="primary", icon=":material/key:", key="token-create")
+        pressed = st.form_submit_button("Create token", type="primary", icon=":material/key:", key="token-create")
     if pressed:
         _attempt(lambda: _show(desk.create_token(person, role, days)))
     listed = desk.tokens()
     if not listed:
-        st.html(markup.empty("No token yet", "A terminal or a script acts as a person by a token."))
+        st.html(markup.empty("No token yet", "A terminal or script with a token acts as that person."))
         return
-    st.html(people.tokens_table(listed))
+    st.html(_tokens_table(listed))
     living = [one.token_id for one in listed if one.revoked_at_s is None]
     with st.container(horizontal=True, vertical_alignment="bottom"):
         gone = st.selectbox("Revoke", living, index=None, key="token-gone", width=GONE_WIDTH_PX)
-        if st.button("Revoke it", key="token-revoke", disabled=gone is None) and gone is not None:
+        if st.button("Revoke token", key="token-revoke", disabled=gone is None) and gone is not None:
             _attempt(lambda: desk.revoke_token(gone))
             st.rerun()
 
 
 def _show(token: str) -> None:
-    st.html(markup.notice("green", "key", "Copy it now", "It is shown this once; only its hash is kept."))
+    st.html(markup.notice("green", "key", "Copy it now", "It is shown only once; the server stores its hash."))
     st.code(token, language=None)
 
 
@@ -86,6 +87,54 @@ def _attempt(call: Callable[[], None]) -> None:
         call()
     except UnifiedNNError as error:
         actions.show_error(error)
+
+
+def _people_table(people: "Iterable[PersonView]") -> str:
+    """Everyone who was given a role."""
+    rows = [
+        (markup.bold(p.person), markup.text(p.role), markup.faint(frame.ago(p.changed_at_s)), markup.text(p.changed_by))
+        for p in people
+    ]
+    return markup.table(wording.count_text(len(rows), "given role"), ("Person", "Role", "Given", "By"), rows)
+
+
+def _tokens_table(tokens: "Iterable[TokenView]") -> str:
+    """All tokens, without their secrets."""
+    rows = [
+        (
+            f'<span class="u-mono">{markup.text(one.token_id)}</span>',
+            markup.bold(one.person),
+            markup.text(one.role),
+            markup.faint(frame.ago(one.created_at_s)),
+            markup.text(one.created_by),
+            markup.text("revoked" if one.revoked_at_s is not None else f"until {_moment(one.expires_at_s)}"),
+        )
+        for one in tokens
+    ]
+    heads = ("Token", "Acts as", "Role", "Created", "By", "Valid")
+    return markup.table(wording.count_text(len(rows), "token"), heads, rows)
+
+
+def _audit_table(lines: "Iterable[AuditView]") -> str:
+    """The newest lines of the audit log."""
+    rows = [
+        (
+            markup.faint(_moment(line.at_s)),
+            markup.bold(line.person),
+            markup.text(line.role),
+            markup.text(line.action.replace("_", " ")),
+            markup.text(line.subject or "-"),
+            markup.text(line.outcome),
+        )
+        for line in lines
+    ]
+    heads = ("Time", "Who", "Role", "Did", "On", "Outcome")
+    return f'<div class="u-log">{markup.table("Newest first", heads, rows)}</div>'
+
+
+def _moment(at_s: float) -> str:
+    """Moment (UTC seconds) as date and time in UTC, the time zone of the audit log."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 if __name__ == "__main__":

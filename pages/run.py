@@ -1,61 +1,54 @@
-"""Run: one hybrid, or one baseline, while it trains, and after. `?run=ID` names it; without one the runs are listed."""
+"""Run: one hybrid or baseline, during and after its training. `?run=ID` names it; without an id, a list of runs."""
 
 import math
+from functools import partial
 
 import streamlit as st
 
 from pages._ui import (
     actions,
-    add_dialog,
     adjust_dialog,
     arm_words,
     arms,
-    arms_row,
     banners,
     charts,
     dialogs,
-    edits,
     frame,
     markup,
     run_details,
-    run_rows,
-    stop_dialog,
+    run_lists,
     submodels,
     wording,
 )
-from unifiednn_core.errors import NotFound
-from unifiednn_core.lifecycle import ENDED, State
-from unifiednn_core.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
+from unifiednn_core.base.errors import NotFound
+from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
+from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.runs import RunView
 
-LIVE_PERIOD_S = 1.0
-
 
 def main() -> None:
-    """Draw the run; it is observed every second while it or a baseline of it lives, and not at all after that."""
+    """Draw the run; every second while it or one of its baselines is active, once after that."""
     frame.page("Run")
     run_id = st.query_params.get("run")
-    if run_id is None:
-        _choose()
-        return
     try:
-        view = frame.service().observe(run_id)
+        view = frame.service().runs.observe(run_id) if run_id else None
     except NotFound:
-        st.html(markup.title("Run"))
+        view = None
         st.html(markup.notice("red", "error", "No such run", f"There is no run '{run_id}'.", "Choose one below."))
-        _choose()
+    if run_id is None or view is None:
+        dialogs.draw_stop()
+        frame.live(_choose, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
         return
     st.query_params["run"] = run_id  # a link from this page to itself leaves the address as it was
-    for dialog in (stop_dialog, adjust_dialog, add_dialog):
-        dialog.draw()
-    live = _lives(view)
-    st.fragment(run_every=LIVE_PERIOD_S if live else None)(draw)(run_id, live)
+    for draw_dialog in (dialogs.draw_stop, adjust_dialog.draw, dialogs.draw_add):
+        draw_dialog()
+    frame.live(partial(draw, run_id), _lives(view))
 
 
 def draw(run_id: str, live: bool) -> None:
-    """Draw everything that moves; `live` is whether the run, or a baseline, lived when the page was drawn."""
-    view = arms.fitting(frame.service().observe(run_id))
+    """Draw everything that moves; `live` says whether the run or a baseline was active when the page was drawn."""
+    view = arms.fitting(frame.service().runs.observe(run_id))
     if _lives(view) != live:
         st.rerun()  # and stop, or begin, to look every second
     actions.show_refusals()
@@ -66,7 +59,7 @@ def draw(run_id: str, live: bool) -> None:
     found = arms.newest(equal)
     comparison = arms.comparison(run_id) if found and view.state in ENDED else None
     st.html(markup.strip(_facts(view, comparison)))
-    shown = False if baseline else arms_row.draw(view, found)
+    shown = False if baseline else arms.draw_row(view, found)
     charts.of_run(view, arms.with_curves(equal) if shown else ())
     _section(view)
     submodels.draw_table(view)
@@ -77,20 +70,21 @@ def _lives(view: RunView) -> bool:
     return view.state not in ENDED or arms.any_lives(arms.comparable(view.run_id))
 
 
-def _choose() -> None:
-    runs = frame.service().runs()
-    st.html(markup.title("Run", markup.note("Choose a run.")))
+def _choose(live: bool) -> None:
+    runs = frame.service().runs.runs()
+    if arms.any_lives(runs) != live:
+        st.rerun()  # with the other period
+    actions.show_refusals()
+    st.html(markup.title("Run", markup.note(f"Choose a run. · data as of {frame.clock()}")))
     if not runs:
-        st.html(markup.empty("No run yet", wording.NO_RUNS))
-        with st.container(horizontal=True, horizontal_alignment="center"):
-            actions.demo_button("demo-choose", primary=True)
+        actions.empty_page("No run yet", wording.NO_RUNS, "demo-choose")
         return
-    run_rows.draw_rows(runs, key="choose")
+    run_lists.draw_runs(runs, key="choose")
 
 
 def _head(view: RunView, live: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        rhythm = "updates every second" if live else "ended, no longer updated"
+        rhythm = "live" if live else "no longer updated"
         beside = f"{arms.way_text(view)} · data as of {frame.clock()}, {rhythm}"
         badges = (arms.badge(view), markup.state_badge(view.state))
         st.html(markup.title(view.name, *badges, markup.note(beside)))
@@ -99,8 +93,8 @@ def _head(view: RunView, live: bool) -> None:
         if arms.is_baseline(view):
             if st.button("Compare", key="open-compare", icon=":material/balance:"):
                 st.switch_page(actions.COMPARE_PAGE, query_params={"run": view.run_id})
-        elif edits.is_open(view) and st.button("Adjust", key="adjust", icon=":material/tune:"):
-            dialogs.ask("adjust", view.run_id)
+        elif adjust_dialog.is_open(view) and st.button("Adjust", key="adjust", icon=":material/tune:"):
+            actions.open_dialog("adjust", view.run_id)
             st.rerun()
         if st.button("All runs", key="all-runs", icon=":material/list:", type="tertiary"):
             st.query_params.pop("run", None)
@@ -113,10 +107,10 @@ def _section(view: RunView) -> None:
             st.html(markup.section("Sub-models", "one process each"))
             return
         st.html(markup.section("Sub-models", wording.kept_text(view.checkpoint_text, view.recovery)))
-        if edits.is_open(view) and st.button(
+        if adjust_dialog.is_open(view) and st.button(
             "Add a sub-model", key="add-submodel", icon=":material/add:", type="tertiary", help=wording.ADD_HELP
         ):
-            dialogs.ask("add", view.run_id)
+            actions.open_dialog("add", view.run_id)
             st.rerun()
 
 
@@ -125,21 +119,17 @@ def _facts(view: RunView, comparison: Comparison | None) -> list[markup.Fact]:
     completed = sum(s.state is State.COMPLETED for s in view.submodels)
     last_bytes = next((int(size) for size in reversed(view.memory.y) if math.isfinite(size)), None)
     threads = "" if view.threads is None else wording.count_text(view.threads, "thread")
+    bar = markup.bar(view.progress, "Progress of the run")
     return [
+        markup.Fact("Progress", percent_text(view.progress), bar + f"{done:,} of {total:,} steps"),
         markup.Fact(
-            "Progress",
-            percent_text(view.progress),
-            markup.bar(view.progress, "Progress of the run") + markup.text(f"{done:,} of {total:,} steps"),
-        ),
-        markup.Fact(
-            "Elapsed",
+            "Elapsed" if view.makespan_s is None else "Makespan",
             "-" if view.elapsed_s is None else duration_text(view.elapsed_s),
-            markup.text(f"{completed} of {len(view.submodels)} sub-models completed")
-            + _against(comparison, "makespan"),
+            f"{completed} of {len(view.submodels)} sub-models completed{_against(comparison, 'makespan')}",
         ),
         _who(view),
         markup.Fact(
-            "Memory" if view.state not in ENDED else "Last memory",
+            "Last memory" if view.state in ENDED or view.state is State.PAUSED else "Memory",
             memory_text(last_bytes),
             markup.text(_peak_text(view)) + _against(comparison, "memory"),
         ),
@@ -149,12 +139,11 @@ def _facts(view: RunView, comparison: Comparison | None) -> list[markup.Fact]:
 
 def _who(view: RunView) -> markup.Fact:
     if view.state in ENDED:
-        return markup.Fact(
-            "Ended", frame.ago(view.ended_at_s), markup.text(wording.STATES[view.state].sentence), wide=True
-        )
+        sentence = markup.text(wording.STATES[view.state].sentence)
+        return markup.Fact("Ended", frame.ago(view.ended_at_s), sentence, wide=True)
     now = next((submodel for submodel in view.submodels if submodel.holds_device), None)
     if now is None:
-        return markup.Fact("Trains now", markup.faint("nobody"), wide=True)
+        return markup.Fact("Trains now", markup.faint("none"), wide=True)
     name = markup.signed_name(now.number, now.name)
     return markup.Fact("Trains now", name, markup.text(view.now_reason or ""), wide=True)
 
@@ -165,8 +154,8 @@ def _peak_text(view: RunView) -> str:
 
 
 def _against(comparison: Comparison | None, quantity: str) -> str:
-    told = arm_words.difference_text(comparison, f"{quantity}_ratio")
-    return f"<br>{markup.text(told)}" if told else ""
+    text = arm_words.difference_text(comparison, f"{quantity}_ratio")
+    return f"<br>{markup.text(text)}" if text else ""
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
-from unifiednn_core.architectures import registry
+from unifiednn_core.formats.architectures import registry
 
 HERE = Path(__file__).parent
 DEMO = "demo.json"

@@ -1,6 +1,6 @@
 """Writes networks of the paper at full size, untrained: `python -m sample_models.paper [NAME ...] [--to FOLDER]`.
 
-They are made on demand: all six have 1.8 GiB. Each goes with an entry "architecture" of a spec, which is printed.
+All six have 1.8 GiB. The entry "architecture" that a spec needs beside a `.safetensors` file is printed.
 """
 
 import argparse
@@ -8,22 +8,23 @@ import json
 import sys
 from pathlib import Path
 
-from unifiednn_core.bench.networks import NETWORKS
-from unifiednn_core.bench.weights import write
+from tools.bench.networks import NETWORKS
+from tools.bench.weights import write
 
 HERE = Path(__file__).parent
 SEED = 200
 
 
 def main(names: list[str], folder: Path) -> list[Path]:
-    """Write `paper_NAME.safetensors` for each name; return their paths. Files that are there are left alone."""
+    """Write `paper_NAME.safetensors` or `.pt2` for each name and return the paths; existing files stay as they are."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for place, (name, network) in enumerate(NETWORKS.items()):
         if name in names:
-            path = folder / f"paper_{name}.safetensors"
+            path = folder / f"paper_{name}{network.suffix}"
             if not path.is_file():
-                write(path, network.architecture, network.args("paper"), SEED + place)
+                arguments = network.args("paper")
+                write(path, network.architecture, arguments, SEED + place, network.sample["paper"], network.dtype)
             paths.append(path)
     return paths
 
@@ -38,5 +39,5 @@ if __name__ == "__main__":
     for name in asked.names or NETWORKS:
         (written,) = main([name], asked.to)
         network = NETWORKS[name]
-        architecture = json.dumps({"name": network.architecture, "args": network.args("paper")})
-        sys.stdout.write(f"{written} {architecture}\n")
+        named = {"name": network.architecture, "args": network.args("paper")}
+        sys.stdout.write(f"{written} {json.dumps(named) if network.suffix == '.safetensors' else ''}\n")

@@ -3,21 +3,31 @@ import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
-from unifiednn_core.home import Home
+from unifiednn_core.base.paths import Home
+from unifiednn_core.preflight import client
 
-# A shell that runs the tests in its background has them ignore Ctrl-C; what they start must not inherit that.
+# A background shell makes its children ignore Ctrl-C; the processes that tests start must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A deadline is a wall-clock assert, and those fail on a busy machine.
-hypothesis.settings.register_profile("unifiednn", deadline=None)
-hypothesis.settings.load_profile("unifiednn")
+# No deadline: it is a wall-clock assert, which fails on a busy machine. `make test-long` uses the profile "nightly".
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=25, derandomize=True)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=200)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home").create()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_intake_process() -> Iterator[None]:
+    """All tests of this process share one intake process, which starts with the first job."""
+    yield
+    client.stop()

@@ -1,28 +1,43 @@
-"""What a person does to runs: pause, resume, save, stop (asked once more), retry, try the demo, submit."""
+"""What a person does to runs (pause, stop, retry, submit, download), and which dialog is open."""
 
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Literal
+from urllib.parse import quote
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from pages._ui import dialogs, frame, markup, signed_in, wording
-from unifiednn_core.errors import BadInput, Finding, UnifiedNNError
-from unifiednn_core.lifecycle import Event
-from unifiednn_core.spec import RunSpec
-from unifiednn_core.views.comparison import Mode
+from pages._ui import frame, markup, signed_in, wording
+from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
+from unifiednn_core.spec.lifecycle import Event
+from unifiednn_core.spec.run import Mode, RunSpec
 
-NOW_PAGE, BUILD_PAGE, RUN_PAGE, COMPARE_PAGE, LIBRARY_PAGE = (
-    f"pages/{name}.py" for name in ("now", "build", "run", "compare", "library")
-)
+BUILD_PAGE, RUN_PAGE, COMPARE_PAGE = (f"pages/{name}.py" for name in ("build", "run", "compare"))
 # Discarding stands behind "Stop", and retries beside the cause of the failure.
 BUTTONS = (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP)
+DialogKind = Literal["stop", "discard", "adjust", "add"]
+_DIALOG, _DIALOGS = "dialog", "dialogs"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialog:
+    """An open dialog about a run, or about one of its sub-models."""
+
+    kind: DialogKind
+    run_id: str
+    submodel: str | None
+    number: int
+    """Unique in a session, so that a dialog opened again has fresh widgets."""
 
 
 def show_error(error: UnifiedNNError) -> None:
-    """Show what went wrong: findings one by one, anything else as one notice."""
+    """Show an error: findings one by one, any other as one notice."""
     if isinstance(error, BadInput):
         st.html(markup.findings(error.findings))
     else:
-        st.html(markup.notice("red", "error", "That did not work", str(error)))
+        st.html(markup.notice("red", "error", "Request failed", str(error)))
 
 
 def state_buttons(
@@ -36,8 +51,8 @@ def state_buttons(
 ) -> None:
     """Buttons for what is allowed, in fixed order. Called in a fragment or in a page.
 
-    `icons` draws them small, for a container that hides their words (its key begins with "icons-").
-    A stop opens the dialog of `stop_dialog`; everything else is done at once, and the screen redrawn.
+    `icons` draws them as icon buttons.
+    A stop opens a dialog; every other action is carried out at once, and the page redrawn.
     """
     for event in BUTTONS:
         if event not in allowed:
@@ -45,36 +60,39 @@ def state_buttons(
         verb, icon = wording.VERBS[event]
         label = f"{verb} {wording.plain(submodel or run_name)}" if icons else verb
         key = f"{event}-{run_id}-{submodel or ''}"
-        if not st.button(
-            label,
-            icon=f":material/{icon}:",
-            key=key,
-            help=label if icons else None,
-            type="tertiary" if icons else "primary" if primary else "secondary",
-        ):
+        if icons:
+            pressed = icon_button(label, icon, key)
+        else:
+            pressed = st.button(label, key=key, icon=f":material/{icon}:", type="primary" if primary else "secondary")
+        if not pressed:
             continue
         if event is Event.STOP:
-            dialogs.ask("stop", run_id, submodel)
+            open_dialog("stop", run_id, submodel)
         else:
             carry_out(event, run_id, submodel)
         st.rerun()
 
 
+def icon_button(label: str, icon: str, key: str, **more: Any) -> bool:
+    """Button of an icon alone, for a container that hides its words (its key begins with "icons-")."""
+    return st.button(label, key=key, icon=f":material/{icon}:", type="tertiary", help=label, **more)
+
+
 def carry_out(event: Event, run_id: str, submodel: str | None) -> None:
-    """Ask the service for it; a refusal is shown by `show_refusals`."""
+    """Send an action to the service; `show_refusals` shows a refusal."""
     service = frame.service()
     calls = {
-        Event.PAUSE: service.pause,
-        Event.RESUME: service.resume,
-        Event.SAVE: service.save,
-        Event.STOP: service.stop,
-        Event.DISCARD: service.discard,
+        Event.PAUSE: service.runs.pause,
+        Event.RESUME: service.runs.resume,
+        Event.SAVE: service.runs.save,
+        Event.STOP: service.runs.stop,
+        Event.DISCARD: service.runs.discard,
     }
     attempt(lambda: calls[event](run_id, submodel))
 
 
 def attempt(call: Callable[[], object]) -> None:
-    """Make a call of the service; a refusal, because the state moved on since the drawing, is shown afterwards."""
+    """Call the service; `show_refusals` shows a refusal, for instance because the state changed since the drawing."""
     try:
         call()
     except UnifiedNNError as error:
@@ -82,19 +100,15 @@ def attempt(call: Callable[[], object]) -> None:
 
 
 def demo_button(key: str, *, primary: bool, baselines: Sequence[Mode] = ()) -> None:
-    """Button that prepares the samples, submits the demo, with baselines after it, and goes to its run."""
+    """Draw the button that submits the demo, with baselines after it, and opens its run."""
     if not signed_in.may("submit"):
         return
-    if st.button(
-        "Try the demo with its baselines" if baselines else "Try the demo",
-        key=key,
-        type="primary" if primary else "secondary",
-        icon=":material/play_circle:",
-        help=wording.DEMO_HELP,
-    ):
+    label = "Try the demo with its baselines" if baselines else "Try the demo"
+    kind: Literal["primary", "secondary"] = "primary" if primary else "secondary"
+    if st.button(label, key=key, type=kind, icon=":material/play_circle:", help=wording.DEMO_HELP):
         try:
-            with st.spinner("Preparing the samples. The first time takes some seconds."):
-                spec = frame.service().prepare_samples()
+            with st.spinner("Preparing the samples. The first time takes a few seconds."):
+                spec = frame.service().library.prepare_samples()
         except UnifiedNNError as error:
             show_error(error)
             return
@@ -103,20 +117,34 @@ def demo_button(key: str, *, primary: bool, baselines: Sequence[Mode] = ()) -> N
             open_run(run_id)
 
 
+def empty_page(
+    heading: str, words: str, demo_key: str, *, primary: bool = True, baselines: Sequence[Mode] = ()
+) -> DeltaGenerator:
+    """Draw what an empty page says, and the demo's button where it has a key; returns the place of the buttons."""
+    st.html(markup.empty(heading, words))
+    place = st.container(horizontal=True, horizontal_alignment="center")
+    if demo_key:
+        with place:
+            demo_button(demo_key, primary=primary, baselines=baselines)
+    return place
+
+
 def try_submit(
     spec: RunSpec,
     baselines: Sequence[Mode] = (),
     *,
     baselines_first: bool = False,
-    told: Callable[[Sequence[Finding]], object] | None = None,
+    on_warnings: Callable[[Sequence[Finding]], object] | None = None,
 ) -> str | None:
-    """Hand a run in and return its id; shows the findings, and returns None, where it is refused.
+    """Submit a run and return its id; shows the findings of a refusal and returns None.
 
-    `told` is given the warnings before, and raises `BadInput` where they are to be looked at first.
+    `on_warnings` gets the warnings first, and raises `BadInput` to cancel.
     """
     try:
         with st.spinner("Checking models and data…"):
-            return frame.service().submit(spec, baselines=baselines, baselines_first=baselines_first, told=told)
+            return frame.service().runs.submit(
+                spec, baselines=baselines, baselines_first=baselines_first, on_warnings=on_warnings
+            )
     except UnifiedNNError as error:
         show_error(error)
         return None
@@ -128,6 +156,47 @@ def open_run(run_id: str) -> None:
 
 
 def show_refusals() -> None:
-    """Show what the last action was refused for, once."""
+    """Show why the last actions were refused, once."""
     for message in st.session_state.pop("refusals", ()):
         st.toast(wording.plain(message), icon=":material/info:")
+
+
+def open_dialog(kind: DialogKind, run_id: str, submodel: str | None = None) -> None:
+    """Open a dialog in the next run of the page, in place of the one that is open."""
+    number = st.session_state[_DIALOGS] = st.session_state.get(_DIALOGS, 0) + 1
+    st.session_state[_DIALOG] = Dialog(kind, run_id, submodel, number)
+
+
+def opened_dialog(*kinds: DialogKind) -> Dialog | None:
+    """The open dialog, if it is of one of these kinds."""
+    known: Dialog | None = st.session_state.get(_DIALOG)
+    return known if known is not None and known.kind in kinds else None
+
+
+def close_dialog() -> None:
+    """Close the dialog, in the next run of the page."""
+    st.session_state.pop(_DIALOG, None)
+
+
+def download_link(
+    label: str, address: str, *, icon: str = "download", tip: str = "", primary: bool = False, bare: bool = False
+) -> None:
+    """Draw a link to a download, in the look of a button, to an address from `download_address`.
+
+    `bare` shows only the icon; screen readers still read the label.
+    """
+    looks = "u-download" + (" u-primary" if primary else "") + (" u-bare" if bare else "")
+    words = f'<span class="{"u-unseen" if bare else ""}">{escape(label)}</span>'
+    title = f' title="{escape(tip)}"' if tip else ""
+    anchor = f'<a class="{looks}" href="{escape(address)}" download{title}>{markup.icon(icon)}{words}</a>'
+    st.html(anchor, width="content")
+
+
+def reload_link(label: str, address: str) -> None:
+    """Draw a link, in the look of a button, that reloads a page in this tab."""
+    st.html(f'<a class="u-download" href="{escape(address)}" target="_self">{escape(label)}</a>', width="content")
+
+
+def download_address(kind: str, *names: str) -> str:
+    """Path of a download: relative, so that it holds behind a base path, too."""
+    return "/".join(("files", kind, *(quote(name, safe="") for name in names)))

@@ -1,19 +1,20 @@
-"""What the screens say about baselines, comparisons and predictions; the sentences of a verdict are in the report's."""
+"""Words for baselines, comparisons and predictions. Sentences of a verdict are in the report."""
 
 from collections.abc import Mapping
 
-from unifiednn_core.lifecycle import State
-from unifiednn_core.report.words import HOW, QUANTITIES, difference
-from unifiednn_core.units import memory_text
-from unifiednn_core.views.comparison import BASELINES, Comparison, Mode, Spread
+from unifiednn_core.base.units import memory_text
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run import BASELINES, Mode
+from unifiednn_core.views.comparison import Comparison, Spread
+from unifiednn_core.views.report.words import HOW, QUANTITIES, difference
 from unifiednn_core.views.runs import RunView
 
 OVERLAY_HELP = "Draws the training curves of the newest baseline of each kind over the hybrid's, dashed in grey."
 BASELINE_HELP: dict[Mode, str] = {
-    "concurrent": f"Trains the same sub-models by {HOW['concurrent']}. It waits until the device is free.",
-    "sequential": f"Trains the same sub-models by {HOW['sequential']}. It waits until the device is free.",
+    "concurrent": f"Trains the same sub-models by {HOW['concurrent']}. It starts when the device is free.",
+    "sequential": f"Trains the same sub-models by {HOW['sequential']}. It starts when the device is free.",
 }
-NO_BASELINE = "No baseline yet. What merging saves is known once the same training has run by plain PyTorch, too."
+NO_BASELINE = "No baseline yet. Run one to see what merging saves."
 CHOICES: dict[str, tuple[Mode, ...]] = {
     "None": (),
     "Concurrent": ("concurrent",),
@@ -21,17 +22,22 @@ CHOICES: dict[str, tuple[Mode, ...]] = {
     "Both": BASELINES,
 }
 CHOICE_HELP = (
-    "The same training by plain PyTorch, to compare with: concurrent is one process for each sub-model, all at once; "
-    "sequential is one after the other. They never run beside the hybrid, so none disturbs another. An equal baseline "
-    "that there is already is reused."
+    "Trains the same sub-models with plain PyTorch, for comparison. Concurrent: one process each, all at once. "
+    "Sequential: one after the other. A baseline never runs beside the hybrid. An equal baseline is reused."
 )
-STOP_BASELINE = (
-    "Its processes end now. What it trained is not kept, and a stopped baseline gives no verdict; it can be run again."
-)
+STOP_BASELINE = "Its processes end now and keep nothing. A stopped baseline gives no verdict; you can run it again."
 NO_PREDICTION = "This run has no prediction of its memory."
-NO_HYBRID = "There is no hybrid to compare yet. Try the demo with its baselines, or build one."
-ASK_TO_COMPARE = "A hybrid against the same training by plain PyTorch. Choose one."
-MEMORY_LIMIT_HELP = "Most memory that the run may take on its device. Empty means: all that the device has."
+NO_HYBRID = "No hybrid to compare yet. Try the demo with its baselines, or build one."
+ASK_TO_COMPARE = "A hybrid against the same training with plain PyTorch. Choose one."
+
+
+def no_baseline_text(hybrid: State, baseline: State | None) -> str:
+    """Why a baseline of a hybrid cannot be started; empty if it can. The states are those that they have now."""
+    if baseline is not None and (baseline is State.COMPLETED or baseline not in ENDED):
+        told = {State.QUEUED: "It waits for the device.", State.COMPLETED: "It has completed."}
+        return told.get(baseline, "It is running.")
+    ended = {State.STOPPED: "was stopped", State.FAILED: "failed"}.get(hybrid)
+    return f"This run {ended}; it cannot be compared." if ended else ""
 
 
 def choice_of(modes: tuple[Mode, ...]) -> str:
@@ -40,7 +46,7 @@ def choice_of(modes: tuple[Mode, ...]) -> str:
 
 
 def difference_text(comparison: Comparison | None, ratio: str) -> str:
-    """What the first verdict that there is says about one ratio: "54 % less memory than concurrent"; often nothing."""
+    """One ratio of the first verdict in words, such as "54 % less memory than concurrent"; empty without a verdict."""
     if comparison is None:
         return ""
     quantity = next(quantity for quantity in QUANTITIES if quantity.ratio == ratio)
@@ -54,9 +60,7 @@ def difference_text(comparison: Comparison | None, ratio: str) -> str:
 
 def room_text(budget_bytes: int, peak_bytes: int) -> str:
     """How much of the budget is left."""
-    if peak_bytes > budget_bytes:
-        return f"{memory_text(peak_bytes - budget_bytes)} too little"
-    return f"{memory_text(budget_bytes - peak_bytes)} to spare"
+    return f"{memory_text(abs(budget_bytes - peak_bytes))} {'short' if peak_bytes > budget_bytes else 'free'}"
 
 
 def off_text(predicted_bytes: int, measured_bytes: int | None) -> str:
@@ -69,6 +73,5 @@ def off_text(predicted_bytes: int, measured_bytes: int | None) -> str:
 
 def baselines_text(found: Mapping[Mode, RunView]) -> str:
     """Which baselines a hybrid has, on one line."""
-    words = {State.COMPLETED: "done"}
-    said = [f"{mode} {words.get(found[mode].state, found[mode].state.value)}" for mode in BASELINES if mode in found]
-    return ", ".join(said) or "no baseline yet"
+    words = {mode: "done" if run.state is State.COMPLETED else run.state.value for mode, run in found.items()}
+    return ", ".join(f"{mode} {words[mode]}" for mode in BASELINES if mode in words) or "no baseline yet"

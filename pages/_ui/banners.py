@@ -1,12 +1,32 @@
-"""What stands between the head of a run and its figures: what is the matter, what is awaited, what was recovered."""
+"""What is wrong with a run or a sub-model, what it waits for, and what to do about it."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
 
 import streamlit as st
 
 from pages._ui import actions, frame, markup, wording
-from unifiednn_core.lifecycle import ENDED, Event, State
-from unifiednn_core.views.runs import RunView
+from unifiednn_core.spec.lifecycle import ENDED, Event, State
+from unifiednn_core.views.runs import RunView, SubModelView
 
 WAITING = (State.QUEUED, State.STARTING, State.PAUSING, State.PAUSED, State.STOPPING)
+RetryKind = Literal["split", "rate", "plain"]
+_SUGGESTS: tuple[tuple[str, RetryKind], ...] = (
+    (r"out of memory|batch split", "split"),
+    (r"\bnan\b|not finite|\binf(init[ey])?\b|smaller learning rate", "rate"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """One way to try again; None leaves a setting as it is."""
+
+    kind: RetryKind
+    label: str
+    sentence: str
+    batch_split: int | None = None
+    learning_rate: float | None = None
 
 
 def draw(view: RunView) -> None:
@@ -15,45 +35,102 @@ def draw(view: RunView) -> None:
     if view.state not in ENDED and age_s is not None and age_s > wording.STALE_AFTER_S:
         st.html(markup.notice("orange", "warning", "Stale", wording.stale_text(age_s)))
     words = wording.STATES[view.state]
-    if view.state is State.INTERRUPTED:
-        _interrupted(view)
-    elif view.state is State.FAILED:
-        st.html(markup.notice("red", words.icon, words.label, view.cause or words.sentence, view.remedy or ""))
+    if view.state in (State.INTERRUPTED, State.FAILED):
+        with st.container(key="panel-interrupted" if view.state is State.INTERRUPTED else None):
+            st.html(markup.notice("red", words.icon, words.label, view.cause or words.sentence, view.remedy or ""))
+            if allowed := view.actions & own_actions(view):
+                st.html(markup.small(wording.RESUME_RUN))
+                actions.state_buttons(view.run_id, view.name, allowed, primary=True)
     elif view.state in WAITING:
         place = f" Position {view.queue_position} in the queue." if view.queue_position else ""
         sentence = wording.PAUSED_RUN if view.state is State.PAUSED else words.sentence
         if view.waits_for and view.state is State.QUEUED:
             sentence = f"It waits for {view.waits_for}."
         st.html(markup.notice(words.colour, words.icon, words.label, sentence + place))
-    if quiet := waiting(view) + _recovered(view):
+    redone_steps = sum(submodel.redone_steps for submodel in view.submodels)
+    recovered = wording.recovered_text(view.recoveries, redone_steps, ended=view.state in ENDED)
+    if quiet := waiting(view) + (markup.quiet("history", recovered) if recovered else ""):
         st.html(quiet)
 
 
 def waiting(view: RunView) -> str:
-    """What was asked for and has not taken effect, one line each, as HTML."""
-    return "".join(
-        markup.quiet(
-            "hourglass_top",
-            wording.waiting_text(command.text, command.submodel, frame.age(command.issued_at_s), view.state),
-        )
+    """Commands that have not taken effect, one line each, as HTML."""
+    lines = (
+        wording.waiting_text(command.text, command.submodel, frame.age(command.issued_at_s), view.state)
         for command in view.waiting_commands
     )
+    return "".join(markup.quiet("hourglass_top", line) for line in lines)
 
 
 def own_actions(view: RunView) -> frozenset[Event]:
-    """Actions whose buttons stand in a banner, beside what they do."""
+    """Actions with their button in a banner, beside what they do."""
     return frozenset({Event.RESUME}) if view.state is State.INTERRUPTED else frozenset()
 
 
-def _interrupted(view: RunView) -> None:
-    words = wording.STATES[State.INTERRUPTED]
-    with st.container(key="panel-interrupted"):
-        st.html(markup.notice("red", words.icon, words.label, view.cause or words.sentence, view.remedy or ""))
-        if allowed := view.actions & own_actions(view):
-            st.html(markup.small(wording.RESUME_RUN))
-            actions.state_buttons(view.run_id, view.name, allowed, primary=True)
+def failure_panel(run_id: str, submodel: SubModelView) -> None:
+    """Draw cause, remedy and the possible retries of a sub-model that ended early; nothing without a cause."""
+    if submodel.state not in ENDED or not submodel.cause:
+        return
+    words = wording.STATES[submodel.state]
+    if submodel.state is not State.FAILED:
+        st.html(markup.quiet(words.icon, f"{submodel.name}: {submodel.cause}"))
+        return
+    heading = f"{submodel.name}: {words.label}"
+    with st.container(key=f"panel-{submodel.name}"):
+        st.html(markup.notice("red", "error", heading, submodel.cause, submodel.remedy or ""))
+        if Event.RETRY in submodel.actions:
+            _retries(run_id, submodel)
 
 
-def _recovered(view: RunView) -> str:
-    text = wording.recovered_text(view.recoveries, sum(submodel.redone_steps for submodel in view.submodels))
-    return markup.quiet("history", text) if text else ""
+def _retries(run_id: str, submodel: SubModelView) -> None:
+    ways = offers(submodel)
+    fresh = f"fresh-{run_id}-{submodel.name}"
+    step = submodel.checkpoint_step
+    goes_on = "It starts from the beginning." if step is None else f"It continues from its checkpoint at step {step:,}."
+    goes_on = "" if st.session_state.get(fresh) else goes_on
+    st.html(markup.small(f"{ways[0].label}: {ways[0].sentence} {goes_on}"))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        for place, way in enumerate(ways):
+            pressed = st.button(
+                way.label,
+                key=f"retry-{way.kind}-{run_id}-{submodel.name}",
+                type="primary" if place == 0 else "secondary",
+                icon=":material/replay:",
+                help=f"{way.sentence} {goes_on}",
+            )
+            if pressed:
+                _retry(run_id, submodel.name, way, from_start=bool(st.session_state.get(fresh)))
+        if step is not None:
+            st.checkbox("From the start", key=fresh, help="Ignore the checkpoint and train from the beginning.")
+
+
+def _retry(run_id: str, name: str, way: Retry, *, from_start: bool) -> None:
+    service = frame.service()
+    actions.attempt(
+        lambda: service.runs.retry(
+            run_id, name, learning_rate=way.learning_rate, batch_split=way.batch_split, from_start=from_start
+        )
+    )
+    st.rerun()
+
+
+def offers(submodel: SubModelView) -> tuple[Retry, ...]:
+    """Ways to retry this sub-model, the suggested one first."""
+    parts, rate, ways = submodel.batch_split, submodel.learning_rate, []
+    if submodel.batch_size is None or 2 * parts <= submodel.batch_size:
+        before = f" instead of {parts}" if parts > 1 else ""
+        sentence = f"Each batch passes through in {2 * parts} parts{before}, which needs less memory."
+        ways.append(Retry("split", "Retry with batch split \N{MULTIPLICATION SIGN}2", sentence, batch_split=2 * parts))
+    if rate is not None:
+        smaller = float(f"{rate / 10:.12g}")  # without the rounding error of the division
+        sentence = f"Continues with learning rate {smaller:.6g} instead of {rate:.6g}."
+        ways.append(Retry("rate", "Retry with learning rate /10", sentence, learning_rate=smaller))
+    ways.append(Retry("plain", "Retry", "Same settings."))
+    wanted = suggested(submodel)
+    return tuple(sorted(ways, key=lambda way: way.kind != wanted))
+
+
+def suggested(submodel: SubModelView) -> RetryKind:
+    """The way that cause and remedy suggest."""
+    said = f"{submodel.cause or ''} {submodel.remedy or ''}".lower()
+    return next((kind for pattern, kind in _SUGGESTS if re.search(pattern, said)), "plain")

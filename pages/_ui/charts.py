@@ -1,19 +1,29 @@
-"""The charts of a run's page, and of the comparison's."""
+"""The charts of a run and of a comparison, updated in place, so that zoom and hover survive streaming data."""
 
+import json
+import zlib
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from pages._ui import markup, wording
-from pages._ui.live_chart import live_chart
-from unifiednn_core.figures import marks
-from unifiednn_core.figures.curves import curves
-from unifiednn_core.figures.device import device
-from unifiednn_core.figures.layout import Figure
-from unifiednn_core.figures.memory import HEIGHT_PX, memory
-from unifiednn_core.figures.schedule import schedule
-from unifiednn_core.report.charts import Chart
+from unifiednn_core.views import report
+from unifiednn_core.views.figures import marks
+from unifiednn_core.views.figures.curves import curves
+from unifiednn_core.views.figures.memory import HEIGHT_PX, device, memory
+from unifiednn_core.views.figures.schedule import schedule
+from unifiednn_core.views.report.charts import Chart
 from unifiednn_core.views.runs import RunView
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+REPORT = Path(report.__file__).parent
+"""Folder of the scripts and styles that pages and reports share."""
 
 
 def of_run(view: RunView, baselines: Sequence[RunView] = ()) -> None:
@@ -50,6 +60,28 @@ def of_comparison(charts: Sequence[Chart]) -> None:
             live_chart(chart.figure, key=f"chart-{chart.name}", label=chart.label)
 
 
-def _draw(place: st.delta_generator.DeltaGenerator, name: str, figure: Figure, label: str) -> None:
+def _draw(place: st.delta_generator.DeltaGenerator, name: str, figure: "Figure", label: str) -> None:
     with place:
         live_chart(figure, key=f"chart-{name}", label=label)
+
+
+def live_chart(figure: "Figure", *, key: str, label: str) -> None:
+    """Draw a figure; the browser redraws it only where it differs from the one that it shows.
+
+    Args:
+        figure: Figure with a height in its layout.
+        key: Identity of the chart on the page; the same key updates the same chart.
+        label: What the chart shows, for screen readers.
+
+    """
+    document = figure.to_plotly_json()
+    revision = zlib.crc32(json.dumps(document, separators=(",", ":")).encode())
+    data = {"figure": document, "label": label, "revision": revision}
+    _component()(data=data, key=key, height=document["layout"]["height"])
+
+
+@cache
+def _component() -> Any:
+    files = (REPORT / "theme.js", Path(__file__).with_name("live_chart.js"))
+    script = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return st.components.v2.component("unifiednn_live_chart", js=script, isolate_styles=False)

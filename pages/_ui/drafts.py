@@ -1,4 +1,4 @@
-"""A draft: the JSON of a run that may still lack things. Pure changes; every one returns a new document."""
+"""A draft: the JSON of an unfinished run. Pure functions; each change returns a new document."""
 
 import json
 import re
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pages._ui.wording import count_text
-from unifiednn_core.errors import BadInput, Finding
-from unifiednn_core.spec import RunSpec, SubModelSpec, parse_run
+from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.spec.run import RunSpec, SubModelSpec, parse_run
 from unifiednn_core.views.runs import FileView
 
 Document = dict[str, Any]
 ENTRIES = frozenset(SubModelSpec.model_fields)
-PLANS = ("baselines", "baselines_first")
-"""Entries of a draft that are about what runs beside the hybrid; no spec has them."""
+PLANS = ("baselines", "baselines_first", "filenames")
+"""Entries of a draft that no spec has: what runs beside the hybrid, and names of files when they were chosen."""
 
 
 def new() -> Document:
@@ -81,10 +81,15 @@ def reference(file: FileView) -> str:
     return f"sha256:{file.sha256}"
 
 
+def revision(document: Mapping[str, Any]) -> str:
+    """Content of a draft in a form that is equal for equal drafts; file names are added when it is saved."""
+    return json.dumps({entry: value for entry, value in document.items() if entry != "filenames"}, sort_keys=True)
+
+
 def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str]) -> str:
     """One line about a sub-model: files, start and main settings. `filenames` maps references to names."""
     hyper = submodel.get("hyperparameters", {})
-    model, train = (_short(submodel.get(key) or "nothing yet", filenames) for key in ("model", "train_data"))
+    model, train = (_short(submodel.get(key) or "none", filenames) for key in ("model", "train_data"))
     start = submodel.get("start_from") or {}
     begins = f" · from {_short(start['file'], filenames)}" if start.get("file") else ""
     return (
@@ -109,4 +114,4 @@ def argument_text(value: object) -> str:
 
 
 def _short(ref: str, filenames: Mapping[str, str]) -> str:
-    return filenames.get(ref) or (f"{ref[:17]}…" if ref.startswith("sha256:") else ref)
+    return filenames.get(ref) or (f"{ref[:17]}…" if ref.startswith("sha256:") else ref.rsplit("/", 1)[-1])

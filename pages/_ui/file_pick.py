@@ -1,13 +1,22 @@
-"""Choosing a file of the library, or uploading one there."""
+"""Choosing a file of the library, uploading one into it, and splitting a data set."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from pages._ui import drafts, uploads
+from pages._ui import actions, drafts, frame, markup, uploads, wording
+from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.views.runs import FileView
 
 NOTHING = ""
+SHA_LENGTH, LONG_SHA_LENGTH = 4, 12
+SPLIT_HELP = (
+    "Writes two new data sets and keeps this one. The same share and seed always give the same two files; "
+    "samples keep their order."
+)
+SPLIT_LABEL = "Split into training and test"
+BY_CLASS_HELP = "Takes the same share of each class for the test, so that both parts are balanced alike."
 
 
 def pick(
@@ -21,10 +30,10 @@ def pick(
 ) -> str:
     """Draw a choice among files of the library, and an upload into it; returns the reference, or "" for none.
 
-    `nothing` is what "none" is called where it may be chosen.
+    `nothing` is the label of "none" where none is a valid choice.
     """
     wanted = st.session_state.get(f"{key}-uploaded", chosen)
-    names = {drafts.reference(file): file.filename for file in files}
+    names, known = labels(files), {drafts.reference(file): file for file in files}
     options = ([NOTHING] if nothing else []) + list(names)
     if chosen and chosen not in options:  # a path of a spec that was loaded, or a file that is gone
         options.append(chosen)
@@ -33,13 +42,99 @@ def pick(
         label,
         options,
         index=index,
-        format_func=lambda ref: names.get(ref, ref) or nothing or "",
+        format_func=lambda ref: names.get(ref, ref.rsplit("/", 1)[-1]) or nothing or "",
         key=f"{key}-pick-{wanted}",
         placeholder="choose from the library",
     )
-    with st.popover("Upload", icon=":material/upload:", type="tertiary", key=f"{key}-popover"):
+    if picked in known:
+        st.html(markup.small(" · ".join((*facts(known[picked]), f"SHA-256 {known[picked].sha256[:LONG_SHA_LENGTH]}…"))))
+    opened = f"{key}-popover"
+    if st.session_state.pop(f"{key}-arrived", False):
+        st.session_state[opened] = False  # it would hide the fields below
+    with st.popover("Upload", icon=":material/upload:", type="tertiary", key=opened, on_change="rerun"):
         file = uploads.upload(f"{label}: {', '.join(f'.{s}' for s in suffixes)}", suffixes, key=f"{key}-upload")
     if file is not None:
-        st.session_state[f"{key}-uploaded"] = drafts.reference(file)
+        choose(file, key=key)
+        st.session_state[f"{key}-arrived"] = True
         st.rerun()
-    return picked or ""
+    return picked if picked in options else ""
+
+
+def choose(file: FileView, *, key: str) -> None:
+    """Let the choice of this key fall on a file from its next drawing on."""
+    st.session_state[f"{key}-uploaded"] = drafts.reference(file)
+
+
+def labels(files: Sequence[FileView]) -> dict[str, str]:
+    """One label per reference: `train.npz · 700 samples · 22 Nov 05:42 · fe23`.
+
+    No two labels are equal, since Streamlit finds the chosen option by its label. They hold the time of the import
+    instead of its age, since a label that changes while the list is open would match nothing.
+    """
+    short = {drafts.reference(file): _label(file, SHA_LENGTH) for file in files}
+    twice = Counter(short.values())
+    return {
+        ref: text if twice[text] == 1 else _label(file, len(file.sha256))
+        for (ref, text), file in zip(short.items(), files, strict=True)
+    }
+
+
+def short_names(files: Sequence[FileView], given: Mapping[str, str]) -> dict[str, str]:
+    """File name per reference, with the start of its hash where several files have that name; `given` names win."""
+    plain = {drafts.reference(file): file.filename for file in files} | dict(given)
+    count = Counter(plain.values())
+    return {
+        ref: name if count[name] == 1 else f"{name} ({ref.removeprefix('sha256:')[:SHA_LENGTH]})"
+        for ref, name in plain.items()
+    }
+
+
+def facts(file: FileView) -> tuple[str, ...]:
+    """What intake found in a file, as short texts; empty if it found nothing."""
+    known = file.facts
+    found = (
+        _figure(known, "parameters", "weight") or _figure(known, "elements", "value"),
+        _figure(known, "samples", "sample"),
+        markup.shape(sides) if isinstance(sides := known.get("input_shape"), list | tuple) else "",
+        f"of {known['submodel']}" if isinstance(known.get("submodel"), str) else "",
+        f"step {known['step']:,}" if isinstance(known.get("step"), int) else "",
+        str(known.get("optimizer") or ""),
+        str(known.get("input_dtype") or ""),
+        f"{known['classes']} classes" if isinstance(known.get("classes"), int) else "",
+        f"targets {known['target_dtype']}" if known.get("classes") is None and known.get("target_dtype") else "",
+    )
+    return tuple(text for text in found if text)
+
+
+def _label(file: FileView, sha_length: int) -> str:
+    return " · ".join((file.filename, *facts(file)[:2], frame.moment(file.created_at_s), file.sha256[:sha_length]))
+
+
+def _figure(known: Mapping[str, object], entry: str, thing: str) -> str:
+    count = known.get(entry)
+    return wording.count_text(count, thing) if isinstance(count, int) else ""
+
+
+def draw_split(file: FileView, *, key: str = "split", label: str = SPLIT_LABEL) -> tuple[FileView, FileView] | None:
+    """Draw the form behind a button; returns the parts, to train on and to test with, once they are in the library."""
+    with (
+        st.popover(label, icon=":material/call_split:", help=SPLIT_HELP),
+        st.form(f"{key}-{file.sha256[:12]}", border=False),
+    ):
+        share = st.slider("Test share", 5, 50, 20, step=5, format="%d %%")
+        seed = st.number_input("Seed", min_value=0, max_value=2**31 - 1, value=0, step=1)
+        classes = file.facts.get("classes") is not None and not file.facts.get("target_shape")
+        by_class = st.checkbox("By class", value=classes, disabled=not classes, help=BY_CLASS_HELP)
+        if not st.form_submit_button("Split", type="primary"):
+            return None
+        try:
+            with st.spinner("Writing the two parts…"):
+                train, test = frame.service().library.split_data(
+                    file.sha256, test_share=share / 100, seed=int(seed), by_class=by_class
+                )
+        except UnifiedNNError as error:
+            actions.show_error(error)
+            return None
+    names = f"{wording.plain(train.filename)} and {wording.plain(test.filename)}"
+    st.toast(f"Imported {names}.", icon=":material/check:")
+    return train, test

@@ -1,31 +1,48 @@
-"""The frame of every screen. A page begins with one `page` call and needs nothing of app.py."""
+"""The frame of every page. A page begins with one `page` call and works without app.py."""
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import streamlit as st
+from streamlit.navigation.page import Page
 
-from pages._ui import live_chart, markup, screens, signed_in, wording
+from pages._ui import charts, markup, signed_in, wording
 
 if TYPE_CHECKING:
-    from unifiednn_core.service import Service
+    from unifiednn_core.service.facade import Service
 
-STYLE = live_chart.ROOT / "pages" / "_ui" / "style.css"
-PARTS = live_chart.ROOT / "unifiednn_core" / "report" / "parts.css"
-ICON = live_chart.ROOT / "pages" / "_ui" / "icon.svg"
-WORDMARK = live_chart.ROOT / "pages" / "_ui" / "wordmark.svg"
+
+HERE = Path(__file__).parent
+STYLE = HERE / "style.css"
+PARTS = charts.REPORT / "parts.css"
+ICON = HERE / "icon.svg"
+WORDMARK = HERE / "wordmark.svg"
+LIVE_PERIOD_S, IDLE_PERIOD_S = 1.0, 5.0
+SIDEBAR_PX = 200
+_ROUTED = "routed"
+SCREENS = {
+    "Now": "sensors",
+    "Build": "account_tree",
+    "Run": "monitoring",
+    "Compare": "balance",
+    "Library": "inventory_2",
+    "People": "group",
+}
+"""Titles of the pages with their Material symbols."""
 
 
 def service() -> "Service":
-    """The service as whoever looks at this page may use it."""
+    """The service for the viewer of this page."""
     return signed_in.service()
 
 
 def page(title: str) -> None:
-    """Set the page up: browser title, style sheet, who may see it, and a banner when no run could start."""
-    st.set_page_config(page_title=f"{title} · UnifiedNN", page_icon=ICON, layout="wide")
+    """Set up a page: browser title, style sheet, who may see it, and a banner if no run can start."""
+    _configure(f"{title} · UnifiedNN")
     st.logo(WORDMARK, size="large")
-    screens.ensure_routed()
+    _ensure_routed()
     st.html(STYLE)
     st.html(PARTS)
     signed_in.require(title)
@@ -35,9 +52,26 @@ def page(title: str) -> None:
         st.html(markup.notice("red", "error", "No run can start", wording.NO_SUPERVISOR))
 
 
+def _configure(title: str) -> None:
+    st.set_page_config(page_title=title, page_icon=ICON, layout="wide", initial_sidebar_state=SIDEBAR_PX)
+
+
+def live(draw: Callable[[bool], None], lives: bool, *, idle_s: float | None = None) -> None:
+    """Draw the part of a page that moves: every second while `lives`, every `idle_s` otherwise, if given.
+
+    `draw` gets `lives`, and reruns the page as soon as it sees that this has changed.
+    """
+    st.fragment(run_every=LIVE_PERIOD_S if lives else idle_s)(draw)(lives)
+
+
 def clock(at_s: float | None = None) -> str:
     """Moment (UTC seconds; now without one) as `hh:mm:ss` in the viewer's time zone."""
-    return wording.clock_text(time.time() if at_s is None else at_s, st.context.timezone)
+    return wording.moment_text(time.time() if at_s is None else at_s, st.context.timezone, "%H:%M:%S")
+
+
+def moment(at_s: float) -> str:
+    """Moment (UTC seconds) as `22 Nov 05:42` in the viewer's time zone."""
+    return wording.moment_text(at_s, st.context.timezone, "%-d %b %H:%M")
 
 
 def ago(at_s: float | None) -> str:
@@ -47,4 +81,42 @@ def ago(at_s: float | None) -> str:
 
 def age(at_s: float | None) -> str:
     """Moment (UTC seconds) as `12 s ago`, for what changes by the second."""
-    return wording.age_text(at_s, time.time(), st.context.timezone)
+    return wording.ago_text(at_s, time.time(), st.context.timezone, seconds=True)
+
+
+def route() -> None:
+    """Run the screen that the address names."""
+    st.session_state[_ROUTED] = True
+    _configure("UnifiedNN")  # before the navigation, whose arrival opens the sidebar at the width known by then
+    _navigation().run()
+
+
+def _ensure_routed() -> None:
+    """Run once more, through the router, where Streamlit ran a page without it.
+
+    Streamlit discovers the folder pages/ and, until the first visit to app.py, runs the page of an address alone.
+    Declaring the pages ends that for the whole server. Once a session, so that a page that a test runs alone keeps
+    its click.
+    """
+    if not st.session_state.get(_ROUTED):
+        st.session_state[_ROUTED] = True
+        _navigation()
+        st.rerun()
+
+
+def _navigation() -> Page:
+    person = signed_in.actor()
+    pages = [
+        st.Page(
+            f"pages/{title.lower()}.py",
+            # Icons stand in the titles: as icons of their own the browser would fetch them from the internet.
+            title=f":material/{icon}: {title}",
+            url_path=title.lower(),
+            default=title == "Now",
+            visibility="visible" if person is None or signed_in.may_see(person, title) else "hidden",
+        )
+        for title, icon in SCREENS.items()
+        if person is not None or title != "People"  # which exists only where people sign in
+    ]
+    signed_out = signed_in.login_configured() and person is None
+    return st.navigation(pages, position="hidden" if signed_out else "sidebar")

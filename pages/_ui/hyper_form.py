@@ -1,24 +1,38 @@
-"""Hyper-parameters as a form or as JSON: two sights of the same values, both built from the tables of choices."""
+"""Hyper-parameters as a form or as JSON: two views of the same values, built from the tables of choices."""
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import streamlit as st
 
-from pages._ui import actions, argument_form, drafts, hyper_extras, markup
-from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Choice, LRSchedulerChoice
-from unifiednn_core.errors import BadInput, Finding
-from unifiednn_core.spec import Hyperparameters, parse_hyperparameters, parse_json
+from pages._ui import actions, drafts, markup, wording
+from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Argument, Choice, LRSchedulerChoice, shown
+from unifiednn_core.spec.run import EarlyStopping, Hyperparameters, parse_hyperparameters, parse_json
 
 NO_SCHEDULER = "none"
 SCHEDULERS = {NO_SCHEDULER: LRSchedulerChoice("none", help="The learning rate stays as it is."), **LR_SCHEDULERS}
+ARGUMENT_COLUMNS = 4
+NONE = "none"
+CLIPPING = {NONE: "none", "norm": "by norm", "value": "by value"}
+METRICS: tuple[str, ...] = (NONE, *get_args(EarlyStopping.model_fields["metric"].annotation))
+ACCUMULATION_HELP = (
+    "Batches per optimizer step, for a larger batch than memory holds. The gradient is that of their mean loss. "
+    "Batch split does the opposite: it divides one batch."
+)
+CLIPPING_HELP = (
+    "By norm: gradients with a larger norm over all weights are scaled down to the limit. "
+    "By value: each entry is clamped between minus and plus the limit."
+)
+WARM_UP_HELP = "Step i of the warm-up uses i / steps of the learning rate, on top of the LR scheduler."
+STOPPING_HELP = "Ends the training when this has not improved for that many epochs in a row."
 
 
 def hyperparameters(values: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     """Draw both tabs and return the values that the form now holds.
 
-    `values` seed the form; applying JSON stores new seeds under `{key}-json` and draws the form anew.
+    `values` seed the form; applying JSON stores new seeds under `{key}-json` and redraws the form.
     """
     generation = st.session_state.setdefault(f"{key}-generation", 0)
     seeds = st.session_state.get(f"{key}-json", values)
@@ -31,7 +45,7 @@ def hyperparameters(values: Mapping[str, Any], *, key: str) -> dict[str, Any]:
 
 
 def unapplied(key: str) -> tuple[Finding, ...]:
-    """A finding where JSON was typed and not applied: it would be lost."""
+    """A finding for JSON that was typed and not applied, since it would be lost."""
     if not st.session_state.get(f"{key}-unapplied"):
         return ()
     message, remedy = "The JSON was changed but not applied.", "Press Apply JSON, or undo the change there."
@@ -55,45 +69,41 @@ def _json(now: dict[str, Any], *, key: str) -> None:
 
 
 def _form(seeds: Mapping[str, Any], *, key: str) -> dict[str, Any]:
-    base = Hyperparameters()
+    known = Hyperparameters().model_dump() | dict(seeds)
     one, two, three, four = st.columns(4)
-    values: dict[str, Any] = {
-        **seeds,  # what the form has no field for stays as it was
-        "epochs": int(one.number_input("Epochs", 1, 1_000_000, seeds.get("epochs", base.epochs), key=f"{key}-epochs")),
-        "batch_size": int(
-            two.number_input("Batch size", 1, 10_000_000, seeds.get("batch_size", base.batch_size), key=f"{key}-batch")
-        ),
-        "learning_rate": _learning_rate(three, seeds, key),
-    }
+    epochs = one.number_input("Epochs", 1, 1_000_000, known["epochs"], key=f"{key}-epochs")
+    batch_size = two.number_input("Batch size", 1, 10_000_000, known["batch_size"], key=f"{key}-batch")
+    learning_rate = three.text_input("Learning rate", f"{known['learning_rate']:g}", key=f"{key}-rate")
     seed = four.number_input("Seed", 0, value=seeds.get("seed"), key=f"{key}-seed", placeholder="run")
-    values["seed"] = None if seed is None else int(seed)
     one, two, three = st.columns(3)
-    optimizer = _choice(one, "Optimizer", OPTIMIZERS, seeds.get("optimizer", base.optimizer), f"{key}-opt")
-    criterion = _choice(two, "Criterion", CRITERIA, seeds.get("criterion", base.criterion), f"{key}-crit")
+    optimizer = _choice(one, "Optimizer", OPTIMIZERS, known["optimizer"], f"{key}-opt")
+    criterion = _choice(two, "Criterion", CRITERIA, known["criterion"], f"{key}-crit")
     scheduler = seeds.get("lr_scheduler") or {"name": NO_SCHEDULER}
     lr_scheduler = _choice(three, "LR scheduler", SCHEDULERS, scheduler["name"], f"{key}-lr")
-    chosen: tuple[tuple[str, Mapping[str, Choice], str], ...] = (
-        ("optimizer", OPTIMIZERS, optimizer),
-        ("criterion", CRITERIA, criterion),
+    values: dict[str, Any] = {
+        **seeds,  # what the form has no field for stays as it was
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": drafts.argument(learning_rate),  # the spec's own check finds a mistake and names the field
+        "seed": seed,
+    }
+    chosen: tuple[tuple[str, Choice, str], ...] = (
+        ("optimizer", OPTIMIZERS[optimizer], optimizer),
+        ("criterion", CRITERIA[criterion], criterion),
     )
-    for entry, table, name in chosen:
-        known = seeds.get(f"{entry}_args", {}) if seeds.get(entry, name) == name else {}
-        values |= {entry: name, f"{entry}_args": argument_form.arguments(table[name], known, f"{key}-{entry}-{name}")}
+    for entry, choice, name in chosen:
+        args = seeds.get(f"{entry}_args", {}) if seeds.get(entry, name) == name else {}
+        values |= {entry: name, f"{entry}_args": _arguments(choice, args, f"{key}-{entry}-{name}")}
     values["lr_scheduler"] = _lr_scheduler(lr_scheduler, scheduler, f"{key}-lr")
-    values |= hyper_extras.extras(seeds, key=f"{key}-more")
+    values |= _extras(known, key=f"{key}-more")
     return {name: value for name, value in values.items() if value is not None and value != {}}
-
-
-def _learning_rate(column: Any, seeds: Mapping[str, Any], key: str) -> object:
-    typed = column.text_input("Learning rate", f"{seeds.get('learning_rate', 0.01):g}", key=f"{key}-rate")
-    return drafts.argument(typed)  # a mistake is found by the spec's own check, which names the field
 
 
 def _lr_scheduler(name: str, seed: Mapping[str, Any], key: str) -> dict[str, Any] | None:
     if name == NO_SCHEDULER:
         return None
     choice, same = SCHEDULERS[name], seed["name"] == name
-    args = argument_form.arguments(choice, seed.get("args", {}) if same else {}, f"{key}-{name}")
+    args = _arguments(choice, seed.get("args", {}) if same else {}, f"{key}-{name}")
     per = st.segmented_control(
         "The LR scheduler steps once per",
         ["epoch", "step"] if not choice.measured else ["epoch"],
@@ -105,7 +115,7 @@ def _lr_scheduler(name: str, seed: Mapping[str, Any], key: str) -> dict[str, Any
 
 
 def _choice(column: Any, label: str, table: Mapping[str, Choice], name: str, key: str) -> str:
-    """Draw a list that is searched by typing, short names and those of torch's classes, and what the chosen one is."""
+    """Draw a searchable list of short names and torch class names, with a description of the chosen one."""
     names = list(table)
     index = names.index(name) if name in names else 0
     with column:
@@ -117,3 +127,95 @@ def _choice(column: Any, label: str, table: Mapping[str, Choice], name: str, key
 def title(name: str, choice: Choice) -> str:
     """Short name, and that of torch's class where it is not the same word."""
     return name if choice.torch_class.lower() == name else f"{name} ({choice.torch_class})"
+
+
+def _arguments(choice: Choice, known: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Draw the fields, and return what was filled in; an empty one means torch's default."""
+    if not choice.arguments:
+        return {}
+    given = {}
+    with st.expander(f"Arguments of {choice.torch_class}", expanded=bool(known or choice.required)):
+        for start in range(0, len(choice.arguments), ARGUMENT_COLUMNS):
+            row = choice.arguments[start : start + ARGUMENT_COLUMNS]
+            for column, argument in zip(st.columns(ARGUMENT_COLUMNS), row, strict=False):
+                with column:
+                    given[argument.name] = _field(argument, known, f"{key}-{argument.name}")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _field(argument: Argument, known: Mapping[str, Any], key: str) -> Any:
+    label = f"{argument.name} (needed)" if argument.required else argument.name
+    default = "" if argument.required else f"default {shown(argument.default)}".replace("null", "none")
+    takes = f"{argument.takes[0].upper()}{argument.takes[1:]}."
+    value = known.get(argument.name)
+    choices: tuple[object, ...] = (True, False) if argument.kind == "flag" else argument.options
+    if choices and (value is None or value in choices):
+        index = None if value is None else choices.index(value)
+        return st.selectbox(label, choices, index=index, key=key, placeholder=default, help=takes, format_func=shown)
+    text = "" if argument.name not in known else drafts.argument_text(value)
+    typed = st.text_input(label, text, key=key, placeholder=default, help=takes)
+    return drafts.argument(typed) if typed.strip() else None
+
+
+def _extras(known: Mapping[str, Any], *, key: str) -> dict[str, Any]:
+    """Draw the fields seeded with the values; returns the entries that they now hold, None for what is not wanted."""
+    base = Hyperparameters()
+    folded = ("accumulation_steps", "gradient_clipping", "warm_up", "early_stopping")
+    wanted = any(known[entry] and known[entry] != getattr(base, entry) for entry in folded)
+    one, two = st.columns([1, 3], vertical_alignment="bottom")
+    split = one.number_input(
+        "Batch split", 1, 65_536, known["batch_split"], key=f"{key}-split", help=wording.BATCH_SPLIT_HELP
+    )
+    drop_last = two.checkbox("Drop the last, smaller batch of each epoch", bool(known["drop_last"]), key=f"{key}-drop")
+    with st.expander("Accumulation, clipping, warm-up, early stopping", expanded=wanted):
+        one, two, three, four = st.columns(4)
+        batches = one.number_input(
+            "Batches in a step",
+            1,
+            65_536,
+            known["accumulation_steps"],
+            key=f"{key}-accumulation",
+            help=ACCUMULATION_HELP,
+        )
+        steps = (known["warm_up"] or {}).get("steps")
+        warm_up = two.number_input(
+            "Warm-up steps", 1, value=steps, key=f"{key}-warm-up", placeholder="none", help=WARM_UP_HELP
+        )
+        clipping = _clipping(three, four, known["gradient_clipping"] or {}, key=f"{key}-clip")
+        stopping = _stopping(known["early_stopping"] or {}, key=f"{key}-stop")
+    return {
+        "batch_split": split,
+        "drop_last": drop_last,
+        "accumulation_steps": batches,
+        "warm_up": None if warm_up is None else {"steps": warm_up},
+        "gradient_clipping": clipping,
+        "early_stopping": stopping,
+    }
+
+
+def _clipping(left: Any, right: Any, seed: Mapping[str, Any], *, key: str) -> dict[str, float] | None:
+    given = {name: value for name, value in seed.items() if value is not None}
+    index = list(CLIPPING).index(next(iter(given), NONE))
+    way = left.selectbox(
+        "Clip gradients", CLIPPING, index=index, key=key, help=CLIPPING_HELP, format_func=CLIPPING.__getitem__
+    )
+    if way == NONE:
+        return None
+    return {way: right.number_input("Limit", value=float(given.get(way, 1.0)), format="%g", key=f"{key}-{way}")}
+
+
+def _stopping(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
+    known = EarlyStopping().model_dump() | dict(seed)
+    one, two, three, _ = st.columns(4)
+    index = METRICS.index(known["metric"]) if seed else 0
+    metric = one.selectbox("Stop early by", METRICS, index=index, key=key, help=STOPPING_HELP, format_func=_spaced)
+    if metric == NONE:
+        return None
+    patience = two.number_input("Patience (epochs)", 1, value=known["patience"], key=f"{key}-patience")
+    delta = float(known["min_delta"])
+    least = three.number_input("Least improvement", 0.0, value=delta, format="%g", key=f"{key}-delta")
+    return {"metric": metric, "patience": patience, "min_delta": least}
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")

@@ -4,7 +4,7 @@
 function plotly() {
   window.__unifiednnPlotly ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
-    script.src = new URL("app/static/plotly.min.js", document.baseURI).href; // right behind a base path too
+    script.src = new URL("assets/plotly.min.js", document.baseURI).href; // right behind a base path too
     script.onload = () => resolve(window.Plotly);
     script.onerror = () => {
       window.__unifiednnPlotly = undefined; // the next tick tries again

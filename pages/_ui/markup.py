@@ -1,49 +1,21 @@
 """Small pieces of HTML, with those that reports share. Every text from outside is escaped here or there."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from pages._ui import wording
-from unifiednn_core.errors import Finding
-from unifiednn_core.lifecycle import State
-from unifiednn_core.report.markup import (
-    arm_badge,
-    bold,
-    faint,
-    section,
-    sign_badge,
-    signed_name,
-    small,
-    table,
-    text,
-)
-
-__all__ = [
-    "Fact",
-    "arm_badge",
-    "bar",
-    "bold",
-    "brief",
-    "door",
-    "empty",
-    "faint",
-    "findings",
-    "icon",
-    "note",
-    "notice",
-    "quiet",
-    "section",
-    "shape",
-    "sign_badge",
-    "signed_name",
-    "small",
-    "state_badge",
-    "strip",
-    "table",
-    "text",
-    "title",
-]
+from unifiednn_core.base.errors import Finding
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.views.report.markup import arm_badge as arm_badge
+from unifiednn_core.views.report.markup import bold as bold
+from unifiednn_core.views.report.markup import faint as faint
+from unifiednn_core.views.report.markup import section as section
+from unifiednn_core.views.report.markup import sign_badge as sign_badge
+from unifiednn_core.views.report.markup import signed_name as signed_name
+from unifiednn_core.views.report.markup import small as small
+from unifiednn_core.views.report.markup import table as table
+from unifiednn_core.views.report.markup import text as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +36,8 @@ def icon(name: str) -> str:
 def state_badge(state: State) -> str:
     """State as icon, words and colour."""
     words = wording.STATES[state]
-    text = f"{icon(words.icon)}{escape(words.label)}"
-    return f'<span class="u-state" style="--c:var(--u-{words.colour})" title="{escape(words.sentence)}">{text}</span>'
+    inside = f"{icon(words.icon)}{escape(words.label)}"
+    return f'<span class="u-state" style="--c:var(--u-{words.colour})" title="{escape(words.sentence)}">{inside}</span>'
 
 
 def bar(fraction: float, label: str, colour: str | None = None) -> str:
@@ -83,9 +55,19 @@ def title(words: str, *beside: str) -> str:
     return f'<div class="u-title"><h1>{escape(words)}</h1>{"".join(beside)}</div>'
 
 
-def note(text: str) -> str:
+def mono(words: str) -> str:
+    """Words as code is written."""
+    return f'<span class="u-mono">{escape(words)}</span>'
+
+
+def records(caption: str, rows: Sequence[dict[str, str]], numeric: frozenset[int] = frozenset()) -> str:
+    """Table of at least one row; each maps the heads of the columns to cells, which are HTML already."""
+    return table(caption, list(rows[0]), [list(row.values()) for row in rows], numeric)
+
+
+def note(words: str) -> str:
     """Secondary words beside a title."""
-    return f'<span class="u-note">{escape(text)}</span>'
+    return f'<span class="u-note">{escape(words)}</span>'
 
 
 def strip(facts: Iterable[Fact]) -> str:
@@ -105,47 +87,42 @@ def terms(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def notice(colour: wording.Colour, symbol: str, heading: str, message: str, remedy: str = "") -> str:
-    """Banner: what is the matter, and what to do."""
-    remedy_line = f"<p>{escape(remedy)}</p>" if remedy else ""
-    return (
-        f'<div class="u-notice" role="status" style="--c:var(--u-{colour})">{icon(symbol)}<b>{escape(heading)}</b>'
-        f"<p>{escape(message)}</p>{remedy_line}</div>"
-    )
+    """Banner: the problem and the remedy."""
+    lines = "".join(f"<p>{escape(line)}</p>" for line in (message, remedy) if line)
+    looks = f'class="u-notice" role="status" style="--c:var(--u-{colour})"'
+    return f"<div {looks}>{icon(symbol)}<b>{escape(heading)}</b>{lines}</div>"
 
 
-def quiet(symbol: str, text: str) -> str:
-    """One secondary line that is good to know: nothing has to be done."""
-    return f'<div class="u-quiet" role="status">{icon(symbol)}<span>{escape(text)}</span></div>'
+def quiet(symbol: str, words: str) -> str:
+    """One secondary line that needs no action."""
+    return f'<div class="u-quiet" role="status">{icon(symbol)}<span>{escape(words)}</span></div>'
 
 
 def findings(found: Iterable[Finding]) -> str:
     """Findings as notices, errors first."""
-    ordered = sorted(found, key=lambda finding: finding.severity != "error")
-    return "".join(
-        notice("red", "error", f"{f.title} ({f.field})", f.message, f.remedy)
-        if f.severity == "error"
-        else notice("orange", "warning", f"{f.title} ({f.field})", f.message, f.remedy)
-        for f in ordered
-    )
+    notices = []
+    for f in sorted(found, key=lambda finding: finding.severity != "error"):
+        colour: wording.Colour = "red" if f.severity == "error" else "orange"
+        notices.append(notice(colour, f.severity, f"{f.title} ({f.field})", f.message, f.remedy))
+    return "".join(notices)
 
 
 def shape(sides: Iterable[int | None]) -> str:
     """Shape of one input, such as `1 by 28 by 28`; a free dimension is "any"."""
-    return " &times; ".join("any" if side is None else str(side) for side in sides) or "-"
+    return " \N{MULTIPLICATION SIGN} ".join("any" if side is None else str(side) for side in sides) or "-"
 
 
-def empty(heading: str, text: str) -> str:
-    """What an empty screen says above its buttons."""
-    return f'<div class="u-empty"><h2>{escape(heading)}</h2><p>{escape(text)}</p></div>'
-
-
-def door(heading: str, text: str) -> str:
-    """What stands above the one button of a page that lets nobody further."""
-    return f'<div class="u-empty u-door"><h2>{escape(heading)}</h2><p>{escape(text)}</p></div>'
+def empty(heading: str, words: str, more: str = "") -> str:
+    """Text of an empty page, above its buttons; `more` are further classes."""
+    return f'<div class="u-empty {more}"><h2>{escape(heading)}</h2><p>{escape(words)}</p></div>'
 
 
 def brief(state: State, way: str, submodels: int, figure: str, moment: str) -> str:
     """One line of a list of runs; `way` is HTML already."""
     count = escape(wording.count_text(submodels, "sub-model"))
-    cells = (state_badge(state), way, count, escape(figure), faint(moment))
-    return '<div class="u-brief">' + "".join(f"<span>{cell}</span>" for cell in cells) + "</div>"
+    return cells("u-brief", (state_badge(state), way, count, escape(figure), faint(moment)))
+
+
+def cells(looks: str, inside: Iterable[str]) -> str:
+    """One line of cells; they are HTML already."""
+    return f'<div class="{looks}">' + "".join(f"<span>{cell}</span>" for cell in inside) + "</div>"

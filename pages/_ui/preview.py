@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 
 from pages._ui import markup, wording
-from unifiednn_core.views.data import DataPreview, DataSample, ValueStats
+from unifiednn_core.data.values import DataPreview, DataSample, ValueStats
 from unifiednn_core.views.runs import FileView
 
-STYLE = Path(__file__).with_name("preview.css")
 MAX_LABELLED = 24
 """Classes; more are drawn without a label each."""
 MAX_BARS = 120
@@ -19,10 +17,10 @@ def panel(file: FileView) -> str:
     """Preview of a data set; one sentence where none was made."""
     seen = file.preview
     if seen is None:
-        return markup.small("This file was taken in before there were previews. Add it again to see one.")
+        return markup.small("This file was imported before previews existed. Import it again to see one.")
     left = _part("Samples", _samples(seen))
     right = _part("Class balance", _balance(seen)) if seen.class_counts else ""
-    below = "".join(map(_line, (_columns(seen), seen.notes.part)))
+    below = "".join(markup.small(words) for words in (_columns(seen), seen.notes.part) if words)
     return (
         f"{markup.strip(_figures(file, seen))}{markup.findings(seen.warnings)}"
         f'<div class="u-look">{left}{right}</div>{below}'
@@ -30,10 +28,11 @@ def panel(file: FileView) -> str:
 
 
 def _figures(file: FileView, seen: DataPreview) -> list[markup.Fact]:
+    missing = f"{seen.not_finite:,} NaN or infinite" if seen.not_finite else "no NaN, none infinite"
     samples, shape = file.facts.get("samples"), file.facts.get("input_shape")
     sides = _sides(shape) if isinstance(shape, list | tuple) else "-"
     return [
-        markup.Fact("Samples", f"{samples:,}" if isinstance(samples, int) else "-", escape(_missing(seen))),
+        markup.Fact("Samples", f"{samples:,}" if isinstance(samples, int) else "-", missing),
         markup.Fact("One input", sides, escape(str(file.facts.get("input_dtype", "")))),
         markup.Fact("Numbers", _range(seen.inputs), _spread(seen.inputs)),
         _target(file, seen),
@@ -44,17 +43,13 @@ def _sides(shape: Sequence[int]) -> str:
     return markup.shape(shape) if len(shape) > 1 else wording.count_text(shape[0] if shape else 1, "number")
 
 
-def _missing(seen: DataPreview) -> str:
-    return "no NaN, none infinite" if not seen.not_finite else f"{seen.not_finite:,} NaN or infinite"
-
-
 def _target(file: FileView, seen: DataPreview) -> markup.Fact:
     kind = escape(str(file.facts.get("target_dtype", "")))
     shape = file.facts.get("target_shape")
     each = f" · {markup.shape(shape)} each" if isinstance(shape, list | tuple) and shape else ""
     if seen.targets is not None:
         return markup.Fact("Targets", _range(seen.targets), f"{_spread(seen.targets)} · {kind}{each}")
-    count = sum(1 for number in seen.class_counts if number)
+    count = sum(number > 0 for number in seen.class_counts)
     words = f"{count:,} class" if count == 1 else f"{count:,} classes"
     return markup.Fact("Targets", words, f"{kind}{each}")
 
@@ -70,10 +65,7 @@ def _spread(stats: ValueStats) -> str:
 def _samples(seen: DataPreview) -> str:
     if any(sample.image for sample in seen.samples):
         return f'<div class="u-thumbs">{"".join(_thumbnail(sample) for sample in seen.samples)}</div>'
-    rows = [
-        (f'<span class="u-mono">{escape(sample.values)}</span>', f"<b>{escape(sample.target)}</b>")
-        for sample in seen.samples
-    ]
+    rows = [(markup.mono(sample.values), markup.bold(sample.target)) for sample in seen.samples]
     return markup.table("", ("Input", "Target"), rows, numeric=frozenset({1}))
 
 
@@ -102,18 +94,14 @@ def _balance(seen: DataPreview) -> str:
 
 def _bar(seen: DataPreview, start: int, group: tuple[int, ...], highest: int, *, labelled: bool) -> str:
     count = sum(group)
+    height = f"max({100 * count / highest:.2f}%, 1px)" if count else "0"  # what is there at all is seen
     name = seen.class_name(start) if len(group) == 1 else f"{start} to {start + len(group) - 1}"
     title = escape(f"{name}: {wording.count_text(count, 'target')}")
     label = f"<span>{escape(name)}</span>" if labelled else ""
     return (
         f'<div role="listitem" title="{title}" aria-label="{title}">'
-        f'<div class="u-stem"><i style="height:{_height(count, highest)}"></i></div>{label}</div>'
+        f'<div class="u-stem"><i style="height:{height}"></i></div>{label}</div>'
     )
-
-
-def _height(count: int, highest: int) -> str:
-    """Height of a bar; what is there at all is seen."""
-    return f"max({100 * count / highest:.2f}%, 1px)" if count else "0"
 
 
 def _columns(seen: DataPreview) -> str:
@@ -126,7 +114,3 @@ def _columns(seen: DataPreview) -> str:
 
 def _part(heading: str, body: str) -> str:
     return f'<section><h3 class="u-section">{escape(heading)}</h3>{body}</section>'
-
-
-def _line(words: str) -> str:
-    return markup.small(words) if words else ""

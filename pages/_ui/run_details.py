@@ -1,14 +1,19 @@
-"""What stands behind the tabs of a run: events, values, graph, spec."""
+"""The tabs of a run: events, values, memory, graph, spec."""
 
 import json
 
 import streamlit as st
 
-from pages._ui import downloads, frame, markup, predictions, signed_in, submodels, wording
+from pages._ui import actions, frame, markup, predictions, signed_in, submodels, wording
 from unifiednn_core.views.runs import RunView
 
 TABS = ("Events", "Values", "Memory", "Graph", "Spec and command")
 SHOWN_EVENTS = 200
+DOWNLOADS = (
+    ("Download spec", "specs", "json"),
+    ("Download results as JSON", "runs", "json"),
+    ("Download metrics as CSV", "metrics", "csv"),
+)
 
 
 def draw(view: RunView) -> None:
@@ -27,13 +32,11 @@ def draw(view: RunView) -> None:
             _graph(view)
     if spec.open:
         with spec:
-            st.markdown("Save the spec as `spec.json`, then train it in a terminal:")
-            st.code("unifiednn train spec.json", language="bash")
             _spec(view)
 
 
 def _graph(view: RunView) -> None:
-    dot = frame.service().graph_dot(view.run_id)
+    dot = frame.service().runs.graph_dot(view.run_id)
     if dot:
         st.graphviz_chart(dot, width="content", alt="The hybrid model as a graph, one box for each stretch of layers")
     else:
@@ -50,18 +53,15 @@ def _events(view: RunView) -> None:
         )
         for event in reversed(view.events[-SHOWN_EVENTS:])
     ]
-    table = markup.table(f"Newest first, at most {SHOWN_EVENTS}", ("Time", "Of", "Event", "Message"), rows)
+    table = markup.table(f"Newest first, at most {SHOWN_EVENTS}", ("Time", "Sub-model", "Event", "Message"), rows)
     st.html(f'<div class="u-log">{table}</div>')
 
 
 def _spec(view: RunView) -> None:
-    text = json.dumps(view.spec, indent=2)
+    st.markdown("Save the spec as `spec.json`, then train it in a terminal:")
+    st.code("unifiednn train spec.json", language="bash")
     if signed_in.may("spec_document"):
-        _links(view)
-    st.code(text, language="json", height=420)
-
-
-def _links(view: RunView) -> None:
-    with st.container(horizontal=True):
-        downloads.link("Download spec", downloads.address("specs", f"{view.run_id}.json"))
-        downloads.link("Download results as JSON", downloads.address("runs", f"{view.run_id}.json"))
+        with st.container(horizontal=True):
+            for label, kind, suffix in DOWNLOADS:
+                actions.download_link(label, actions.download_address(kind, f"{view.run_id}.{suffix}"))
+    st.code(json.dumps(view.spec, indent=2), language="json", height=420)

@@ -1,22 +1,26 @@
-"""Who uses the dashboard: the one at the machine, or somebody who signed in. All that a page asks goes through here."""
+"""Who uses the dashboard: the local operator, or a person who signed in. Pages get their service here."""
 
 import gc
+import json
+from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
+from streamlit.auth_util import get_cookie_with_chunks, get_origin_from_redirect_uri
+from streamlit.web.server.server_util import AUTH_COOKIE_NAME, get_cookie_secret
+from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
 
-from pages._ui import live_chart, login_cookie, markup
-from unifiednn_core.errors import BadInput, Forbidden, Unauthorised
+from pages._ui import markup
+from unifiednn_core.base.errors import BadInput, Forbidden, Unauthorised
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from unifiednn_core.access.gate import Gate
-    from unifiednn_core.access.people import Settings
-    from unifiednn_core.access.roles import Actor
-    from unifiednn_core.access.scoped import ScopedService
-    from unifiednn_core.service import Service
+    from unifiednn_core.service.facade import Service
+    from unifiednn_core.service.gate import Gate, Settings
+    from unifiednn_core.service.roles import Actor
+
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address, UNIFIEDNN_HOSTS)."
@@ -27,15 +31,14 @@ PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see a
 
 @st.cache_resource(show_spinner=False)
 def opened() -> "Service":
-    """The one service of this process, with its supervisor started and the charts' library in place.
+    """The one service of this process, with its supervisor started.
 
-    It knows nobody and refuses nothing: pages and routes take what `service` and `admit` give them.
+    It acts for the local operator: pages and routes use `service` and `admit` instead.
     """
-    from unifiednn_core.service import Service
+    from unifiednn_core.service.facade import Service
 
     opened = Service.open()
     opened.start_supervisor()
-    live_chart.install_plotly()
     # Streamlit collects garbage after every run of a script; frozen imports are not walked through each time.
     gc.collect()
     gc.freeze()
@@ -49,21 +52,21 @@ def login_configured() -> bool:
 
 def settings() -> "Settings":
     """How people are known: sections `[auth]` and `[access]` of Streamlit's secrets; raises `BadInput`."""
-    from unifiednn_core.access.people import HOUR_S, Settings
-    from unifiednn_core.access.roles import Role, person_id
+    from unifiednn_core.service.gate import HOUR_S, Settings
+    from unifiednn_core.service.roles import Role, person_id
 
     access = _section("access")
-    hours = access.get("sign_in_hours", 12)
+    hours, secret = access.get("sign_in_hours", 12), str(_section("auth").get("cookie_secret", ""))
+    wrong = None
     if not isinstance(hours, int | float) or hours <= 0:
-        message, remedy = f"'{hours}' is no time.", "Give hours, such as 12."
-        raise BadInput.of("Sign-in", field="access.sign_in_hours", message=message, remedy=remedy)
-    if login_configured() and find_spec("authlib") is None:
-        message, remedy = "Authlib, which signs people in, is not installed.", "pip install -e '.[login]'"
-        raise BadInput.of("Sign-in", field="auth", message=message, remedy=remedy)
-    secret = str(_section("auth").get("cookie_secret", ""))
-    if 0 < len(secret) < SECRET_LENGTH:
-        message, remedy = f"It has {len(secret)} characters, and sign-ins can be forged.", SECRET_REMEDY
-        raise BadInput.of("Sign-in", field="auth.cookie_secret", message=message, remedy=remedy)
+        wrong = "access.sign_in_hours", f"'{hours}' is no time.", "Give hours, such as 12."
+    elif login_configured() and find_spec("authlib") is None:
+        wrong = "auth", "Authlib, which signs people in, is not installed.", "pip install -e '.[login]'"
+    elif 0 < len(secret) < SECRET_LENGTH:
+        wrong = "auth.cookie_secret", f"It has {len(secret)} characters, and sign-ins can be forged.", SECRET_REMEDY
+    if wrong:
+        field, message, remedy = wrong
+        raise BadInput.of("Sign-in", field=field, message=message, remedy=remedy)
     return Settings(
         login=login_configured(),
         reachable=_reachable(),
@@ -75,34 +78,28 @@ def settings() -> "Settings":
 
 
 def gate() -> "Gate":
-    """The gate of this server; raises `BadInput` where its settings are wrong."""
-    from unifiednn_core.access.gate import Gate
+    """The gate of this server; raises `BadInput` if its settings are wrong."""
+    from unifiednn_core.service.gate import Gate
 
-    return Gate(opened(), settings(), login_cookie.claims)
+    return Gate(opened(), settings(), cookie_claims)
 
 
 def admit(request: "Request") -> "Service":
-    """The service for whoever sends a request; raises `Unauthorised` and `Forbidden`."""
-    return cast("Service", gate().admit(request.headers, request.cookies))
+    """The service for the sender of a request; raises `Unauthorised` and `Forbidden`."""
+    return gate().admit(request.headers, request.cookies)
 
 
 def service() -> "Service":
-    """The service for whoever looks at this page. Who lost access while it was open sees `require` say so."""
+    """The service for the viewer of this page. After a loss of access, the page reruns and `require` explains."""
     doors = gate()
     try:
-        scoped = doors.acting_as(doors.actor_of(_claims())) if doors.settings.login else doors.local()
+        return doors.acting_as(doors.actor_of(_claims())) if doors.settings.login else doors.local()
     except (Unauthorised, Forbidden):
         st.rerun()
-    return cast("Service", scoped)
-
-
-def administration() -> "ScopedService":
-    """What an admin does about people; for others each of its calls raises `Forbidden`."""
-    return cast("ScopedService", service())
 
 
 def actor() -> "Actor | None":
-    """Who is signed in; None where nobody is, or somebody without a role, or nobody has to be."""
+    """The person who signed in; None without a sign-in, without a role, or where no sign-in is needed."""
     if not login_configured():
         return None
     try:
@@ -112,10 +109,10 @@ def actor() -> "Actor | None":
 
 
 def require(title: str) -> None:
-    """Draw the rest of the page for those alone whom it is for; everybody else reads what to do."""
+    """Draw the rest of the page only for people who may see it; tell everyone else what to do."""
     if not login_configured():
         if _reachable():
-            _stop("Sign-in is not configured", "Others can reach this server, and nobody has to sign in.", OPEN_REMEDY)
+            _stop("Sign-in is not configured", "Other machines can reach this server.", OPEN_REMEDY)
         return
     try:
         person = gate().actor_of(_claims())
@@ -123,34 +120,38 @@ def require(title: str) -> None:
         [wrong] = error.findings
         _stop("Sign-in is not configured", f"{wrong.field}: {wrong.message}", wrong.remedy)
     except Unauthorised as error:
-        _sign_in(str(error) if _claims().get("is_logged_in") else "")
+        why = str(error) if _claims().get("is_logged_in") else PLEASE_SIGN_IN
+        if _door("UnifiedNN", why, "Sign in", key="sign-in", type="primary", icon=":material/login:"):
+            st.login()
+        st.stop()
     except Forbidden as error:
-        _no_role(str(error))
+        if _door("No role yet", str(error), "Sign out", key="sign-out", icon=":material/logout:"):
+            st.logout()
+        st.stop()
     else:
-        _sidebar(person)
+        with st.sidebar:
+            st.html(markup.small(f"{person.name}, {person.role}"))
+            if st.button("Sign out", key="sign-out", icon=":material/logout:", type="tertiary"):
+                st.logout()
         if not may_see(person, title):
-            _stop(
-                "Not for your role", f"You are a {person.role} here; this page is for others.", "Ask an admin for it."
-            )
+            message = f"You are a {person.role} here; this page is for others."
+            _stop("Not for your role", message, "Ask an admin for it.")
 
 
 def may(action: str) -> bool:
-    """Whether the role of whoever looks at this page allows an action: what it does not allow is not drawn."""
-    from unifiednn_core.access.permissions import RULES
+    """Whether the viewer's role allows an action; pages do not draw what it forbids."""
+    from unifiednn_core.service.facade import PERMISSIONS
 
     person = actor()
-    return person is None or person.role.rank >= RULES[action].least.rank
+    return person is None or person.role.rank >= PERMISSIONS[action].least.rank
 
 
 def may_see(person: "Actor", title: str) -> bool:
     """Whether a page of this title is for a person."""
-    from unifiednn_core.access.permissions import RULES
+    from unifiednn_core.service.facade import PERMISSIONS
 
     needs = {"Build": "submit", "Library": "files", "People": "people"}.get(title, "runs")
-    return person.role.rank >= RULES[needs].least.rank
-
-
-# -- inside
+    return person.role.rank >= PERMISSIONS[needs].least.rank
 
 
 def _claims() -> dict[str, Any]:
@@ -164,34 +165,39 @@ def _section(name: str) -> dict[str, Any]:
 
 def _reachable() -> bool:
     """Whether others can: the server listens to them, or answers to a name that a proxy in front of it has."""
-    from unifiednn_core.web.guard import LOCAL_HOSTS, hosts
+    from unifiednn_core.service.gate import LOCAL_HOSTS, hosts
 
     return st.get_option("server.address") not in LOOPBACK or not set(hosts()) <= set(LOCAL_HOSTS)
 
 
-def _sidebar(person: "Actor") -> None:
-    with st.sidebar:
-        st.html(markup.small(f"{person.name}, {person.role}"))
-        if st.button("Sign out", key="sign-out", icon=":material/logout:", type="tertiary"):
-            st.logout()
-
-
-def _sign_in(why: str) -> None:
-    st.html(markup.door("UnifiedNN", why or PLEASE_SIGN_IN))
+def _door(heading: str, why: str, label: str, **button: Any) -> bool:
+    """Draw a page that has one button; returns whether it was pressed."""
+    st.html(markup.empty(heading, why, "u-door"))
     with st.container(horizontal=True, horizontal_alignment="center"):
-        if st.button("Sign in", key="sign-in", type="primary", icon=":material/login:"):
-            st.login()
-    st.stop()
-
-
-def _no_role(why: str) -> None:
-    st.html(markup.door("No role yet", why))
-    with st.container(horizontal=True, horizontal_alignment="center"):
-        if st.button("Sign out", key="sign-out", icon=":material/logout:"):
-            st.logout()
-    st.stop()
+        return st.button(label, **button)
 
 
 def _stop(title: str, message: str, remedy: str) -> None:
     st.html(markup.notice("orange", "lock", title, message, remedy))
     st.stop()
+
+
+def cookie_claims(headers: Mapping[str, str], cookies: Mapping[str, str]) -> dict[str, Any]:
+    """Claims of the ID token of who is signed in; none if the cookie is missing, forged, too old, or for elsewhere.
+
+    `headers` are those of the request by lower-case names.
+    """
+    secret, origin = get_cookie_secret(), get_origin_from_redirect_uri()
+
+    def signed(name: str) -> bytes | None:
+        value = cookies.get(name)
+        return None if value is None else decode_signed_value(secret, name, value.encode("latin-1", "replace"))
+
+    if not secret or origin is None or headers.get("origin", origin) != origin:
+        return {}
+    cookie = get_cookie_with_chunks(signed, AUTH_COOKIE_NAME)
+    try:
+        said = json.loads(cookie) if cookie is not None else {}
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) and said.get("origin") == origin else {}

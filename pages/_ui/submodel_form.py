@@ -1,4 +1,4 @@
-"""The editor of one sub-model: files, start, input scaling, hyper-parameters, with each finding at its field."""
+"""The sub-models of a draft: their rows, and the editor of one, with each finding at its field."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,15 +6,27 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import drafts, frame, hyper_form, markup, split_form, start_form, uploads
-from pages._ui.file_pick import pick
-from unifiednn_core.errors import Finding
+from pages._ui import actions, drafts, file_pick, frame, hyper_form, markup, uploads, wording
+from unifiednn_core.base.errors import Finding
 from unifiednn_core.views.runs import FileView
 
 SCALING_HELP = (
-    "Inputs become (inputs * scale - mean) / std. Leave empty what is not needed; "
+    "Inputs become (inputs * scale - mean) / std. An empty field changes nothing; "
     f"8-bit images usually need the scale 1/255 = {1 / 255:.6f}."
 )
+PRIORITY_HELP = "Lower goes first, under the policy Priority."
+START_KINDS = ("checkpoint", "weights")
+TAKE = {
+    "everything": ("Everything", wording.START_EVERYTHING),
+    "weights": ("Only the weights", "Starts a new training with these weights."),
+}
+ICONS = {
+    "up": ("arrow_upward", "Move up"),
+    "down": ("arrow_downward", "Move down"),
+    "top": ("vertical_align_top", "Move to the top"),
+    "edit": ("edit", "Edit"),
+    "remove": ("delete", "Remove"),
+}
 
 
 def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) -> dict[str, Any]:
@@ -26,23 +38,30 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
         if here:
             st.html(markup.findings(here))
 
-    files = frame.service().files()
+    files = frame.service().library.files()
     models = [file for file in files if file.kind in ("model", "weights")]
     data = [file for file in files if file.kind == "data"]
     left, middle, right = st.columns(3)
     with left:
-        model = pick("Model", models, submodel.get("model"), uploads.MODEL_SUFFIXES, key=f"{key}-model")
+        model = file_pick.pick("Model", models, submodel.get("model"), uploads.MODEL_SUFFIXES, key=f"{key}-model")
         said("model")
     with middle:
-        train = pick("Training data", data, submodel.get("train_data"), uploads.DATA_SUFFIXES, key=f"{key}-train")
+        train = file_pick.pick(
+            "Training data", data, submodel.get("train_data"), uploads.DATA_SUFFIXES, key=f"{key}-train"
+        )
         said("train_data")
     with right:
         known = submodel.get("test_data")
-        test = pick("Test data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-test", nothing="none")
+        test = file_pick.pick("Test data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-test", nothing="none")
         said("test_data")
         whole = next((file for file in data if drafts.reference(file) == train), None)
         if whole is not None and not test:
-            _offer_split(whole, key)
+            # The two parts become training data and test data.
+            parts = file_pick.draw_split(whole, key=f"{key}-split", label="Split training data")
+            if parts is not None:
+                for field, part in zip(("train", "test"), parts, strict=True):
+                    file_pick.choose(part, key=f"{key}-{field}")
+                st.rerun()
     values: dict[str, Any] = {"model": model, "train_data": train, "test_data": test or None}
     chosen = next((file for file in models if drafts.reference(file) == model), None)
     name = submodel.get("name") or (drafts.free_name(chosen.filename, taken) if chosen else "")
@@ -50,34 +69,19 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
     # The key follows the model until the sub-model has a name of its own.
     name_key = f"{key}-name-{'' if submodel.get('name') else model}"
     values["name"] = one.text_input("Name", name, key=name_key, max_chars=64)
-    values["priority"] = int(
-        two.number_input(
-            "Priority",
-            value=int(submodel.get("priority", 0)),
-            key=f"{key}-priority",
-            help="Lower goes first, under the policy Priority.",
-        )
-    )
+    priority = int(submodel.get("priority", 0))
+    values["priority"] = two.number_input("Priority", value=priority, key=f"{key}-priority", help=PRIORITY_HELP)
     said("name", "priority")
     if chosen is not None and chosen.kind == "weights":
         values["architecture"] = _architecture(submodel.get("architecture") or {}, chosen.filename, key)
         said("architecture")
-    values["start_from"] = start_form.start_from(submodel.get("start_from") or {}, files, key=f"{key}-start")
+    values["start_from"] = _start_from(submodel.get("start_from") or {}, files, key=f"{key}-start")
     said("start_from")
     values |= _scaling(submodel, key)
     said("scale", "mean", "std")
     values["hyperparameters"] = hyper_form.hyperparameters(submodel.get("hyperparameters", {}), key=f"{key}-hyper")
     said("hyperparameters", *list(found))  # and what belongs to no field
     return {entry: value for entry, value in values.items() if value is not None}
-
-
-def _offer_split(whole: FileView, key: str) -> None:
-    """Offer to make test data of the training data; the two parts are chosen then."""
-    parts = split_form.draw(whole, key=f"{key}-split", label="Split training data")
-    if parts is not None:
-        for field, part in zip(("train", "test"), parts, strict=True):
-            st.session_state[f"{key}-{field}-uploaded"] = drafts.reference(part)
-        st.rerun()
 
 
 def tell(found: Sequence[Finding], *, key: str) -> None:
@@ -93,29 +97,96 @@ def findings_of(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) 
 
 
 def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str, Any]:
-    names = list(frame.service().architectures())
+    library = frame.service().library
+    names = list(library.architectures())
     one, two = st.columns(2)
     guess = next((name for name in names if name in filename.lower()), names[0])
     index = names.index(seed["name"] if seed.get("name") in names else guess)
     name = one.selectbox("Architecture of these weights", names, index=index, key=f"{key}-architecture")
-    args = two.text_input(
-        "Its arguments as JSON",
-        json.dumps(seed.get("args", {})),
-        key=f"{key}-architecture-args",
-        help=f"Those that the weights were trained with; others keep their defaults: "
-        f"`{json.dumps(frame.service().architecture_defaults(name or names[0]))}`",
-    )
-    parsed = drafts.argument(args) if args.strip() else {}
-    return {"name": name or "", "args": parsed}
+    defaults = json.dumps(library.architecture_defaults(name))
+    tip = f"The arguments that the weights were trained with; others keep their defaults: `{defaults}`"
+    known = json.dumps(seed.get("args", {}))
+    args = two.text_input("Its arguments as JSON", known, key=f"{key}-architecture-args", help=tip)
+    return {"name": name, "args": drafts.argument(args) if args.strip() else {}}
 
 
 def _scaling(submodel: Mapping[str, Any], key: str) -> dict[str, Any]:
     with st.expander("Input scaling", icon=":material/tune:", expanded=submodel.get("scale") is not None):
         st.html(markup.small(SCALING_HELP))
-        columns = st.columns(3)
         values = {}
-        for column, entry in zip(columns, ("scale", "mean", "std"), strict=True):
+        for column, entry in zip(st.columns(3), ("scale", "mean", "std"), strict=True):
             known = submodel.get(entry)
             typed = column.text_input(entry.capitalize(), "" if known is None else repr(known), key=f"{key}-{entry}")
             values[entry] = drafts.argument(typed) if typed.strip() else None
     return values
+
+
+def _start_from(seed: Mapping[str, Any], files: Sequence[FileView], *, key: str) -> drafts.Document | None:
+    """Draw the choice seeded with a `start_from` entry; returns the one that it now says, None for the model file."""
+    offered = [file for file in files if file.kind in START_KINDS]
+    shown = bool(seed) or f"{key}-uploaded" in st.session_state
+    label, known, nowhere = "Checkpoint or weights", seed.get("file"), "the model file itself"
+    with st.expander("Start from a checkpoint", icon=":material/history:", expanded=shown):
+        one, two = st.columns(2)
+        with one:
+            ref = file_pick.pick(label, offered, known, uploads.START_SUFFIXES, key=key, nothing=nowhere)
+        if not ref:
+            return None
+        chosen = next((file for file in offered if drafts.reference(file) == ref), None)
+        ways = ["weights"] if chosen is not None and chosen.kind == "weights" else list(TAKE)
+        take = two.radio(
+            "Load",
+            ways,
+            index=ways.index(seed["take"]) if seed.get("take") in ways else 0,
+            format_func=lambda way: TAKE[way][0],
+            captions=[TAKE[way][1] for way in ways],
+            key=f"{key}-take-{ref}",
+        )
+    return {"file": ref, "take": take}
+
+
+def draw_rows(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document, int | None]:
+    """Draw the rows; returns the draft as changed by them, and the place of a sub-model to be edited.
+
+    `locked` keeps the rows as they are, while the editor of one is open.
+    """
+    names = file_pick.short_names(frame.service().library.files(), draft.get("filenames", {}))
+    changed, edit = dict(draft), None
+    listed = drafts.submodels(draft)
+    with st.container(key="rows-build"):
+        for at, submodel in enumerate(listed):
+            with st.container(horizontal=True, vertical_alignment="center", key=f"row-build-{at}"):
+                line = markup.faint(drafts.summary(submodel, names))
+                st.html(f'{markup.signed_name(at, submodel["name"])}<div class="u-small u-entry">{line}</div>')
+                priority = _priority(at, submodel, locked)
+                if priority != submodel.get("priority", 0):
+                    changed = drafts.put(changed, at, {**submodel, "priority": priority})
+                pressed = _buttons(at, submodel["name"], len(listed), locked)
+            if pressed == "edit":
+                edit = at
+            elif pressed == "remove":
+                changed = drafts.remove(changed, at)
+            elif pressed:
+                changed = drafts.move(changed, at, {"up": at - 1, "down": at + 1, "top": 0}[pressed])
+    return changed, edit
+
+
+def _priority(at: int, submodel: drafts.Document, locked: bool) -> int:
+    known = int(submodel.get("priority", 0))
+    # The key holds the value that is saved, so that a row which moved shows its own priority.
+    key, label = f"priority-{submodel['name']}-{at}-{known}", f"Priority of {wording.plain(submodel['name'])}"
+    tip = "Priority: lower goes first."
+    return st.number_input(
+        label, value=known, key=key, label_visibility="collapsed", width=104, help=tip, disabled=locked
+    )
+
+
+def _buttons(at: int, name: str, count: int, locked: bool) -> str:
+    pressed = ""
+    off = {"up": at == 0, "top": at == 0, "down": at == count - 1}
+    with st.container(horizontal=True, key=f"icons-build-{at}", width="content", wrap=False):
+        for action, (icon, verb) in ICONS.items():
+            label = f"{verb} {wording.plain(name)}"
+            if actions.icon_button(label, icon, f"{action}-{at}", disabled=locked or off.get(action, False)):
+                pressed = action
+    return pressed

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from pages._ui import actions, downloads, frame, markup, quarantine, wording
-from unifiednn_core.figures.palette import sign
-from unifiednn_core.units import duration_text, memory_text
+from pages._ui import actions, banners, frame, markup, wording
+from unifiednn_core.base.units import duration_text, memory_text
+from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import RunView, SubModelView
 
 HEADS = (
@@ -32,7 +32,7 @@ def draw_table(view: RunView) -> None:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-submodel-{submodel.name}"):
                 st.html(row(submodel))
                 _actions(view, submodel)
-            quarantine.panel(view.run_id, submodel)
+            banners.failure_panel(view.run_id, submodel)
 
 
 def _actions(view: RunView, submodel: SubModelView) -> None:
@@ -43,36 +43,25 @@ def _actions(view: RunView, submodel: SubModelView) -> None:
         actions.state_buttons(view.run_id, view.name, submodel.actions, submodel.name, icons=True)
         if submodel.artifact:
             download_button(view.run_id, submodel.name, submodel.artifact, submodel.artifact_bytes)
-        if submodel.checkpoint_step is not None:
-            _checkpoint_link(view.run_id, submodel, submodel.checkpoint_step)
+        if (step := submodel.checkpoint_step) is not None:
+            label = f"Download checkpoint of {submodel.name}"
+            tip = f"Download the newest checkpoint, step {step:,}, {memory_text(submodel.checkpoint_bytes)}"
+            address = actions.download_address("checkpoints", view.run_id, submodel.name)
+            actions.download_link(label, address, icon="bookmark", tip=tip, bare=True)
 
 
 def download_button(run_id: str, submodel: str, artifact: str, size_bytes: int | None) -> None:
     """Link that fetches the zip of a trained model."""
-    downloads.link(
-        f"Download {submodel}",
-        downloads.address("models", run_id, submodel),
-        tip=f"Download the trained model {artifact}, {memory_text(size_bytes)}",
-        bare=True,
-    )
-
-
-def _checkpoint_link(run_id: str, submodel: SubModelView, step: int) -> None:
-    downloads.link(
-        f"Download checkpoint of {submodel.name}",
-        downloads.address("checkpoints", run_id, submodel.name),
-        icon="bookmark",
-        tip=f"Download the newest checkpoint, step {step:,}, {memory_text(submodel.checkpoint_bytes)}",
-        bare=True,
-    )
+    tip = f"Download the trained model {artifact}, {memory_text(size_bytes)}"
+    address = actions.download_address("models", run_id, submodel)
+    actions.download_link(f"Download {submodel}", address, tip=tip, bare=True)
 
 
 def row(submodel: SubModelView) -> str:
     """One row of the table."""
     epochs = f"{submodel.epochs_done:,} / {submodel.epochs:,}"
-    progress = markup.bar(_progress(submodel), f"Progress of {submodel.name}", sign(submodel.number).colour)
     cells = (
-        f'<span class="u-nowrap">{epochs}</span>{progress}',
+        f'<span class="u-nowrap">{epochs}</span>{_progress(submodel)}',
         wording.loss_text(submodel.train_loss),
         wording.accuracy_text(submodel.test_accuracy),
         duration_text(submodel.service_s),
@@ -81,13 +70,12 @@ def row(submodel: SubModelView) -> str:
         "-" if submodel.peak_memory_bytes is None else memory_text(submodel.peak_memory_bytes),
         _checkpoint(submodel),
     )
-    first = f"<span>{markup.signed_name(submodel.number, submodel.name)}</span>"
-    state = f"<span>{markup.state_badge(submodel.state)}</span>"
     rest = "".join(
         f'<span data-label="{head}"{"" if head == "Epoch" else " class=u-num"}>{cell}</span>'
         for head, cell in zip(HEADS[2:], cells, strict=True)
     )
-    return f'<div class="u-row">{first}{state}{rest}</div>'
+    name, state = markup.signed_name(submodel.number, submodel.name), markup.state_badge(submodel.state)
+    return f'<div class="u-row"><span>{name}</span><span>{state}</span>{rest}</div>'
 
 
 def mini(submodel: SubModelView) -> str:
@@ -97,44 +85,29 @@ def mini(submodel: SubModelView) -> str:
         f'<span class="u-num u-optional">loss {wording.loss_text(submodel.train_loss)}</span>'
         f'<span class="u-num u-optional">test {wording.accuracy_text(submodel.test_accuracy)}</span>'
     )
-    colour = sign(submodel.number).colour
-    progress = markup.bar(_progress(submodel), f"Progress of {submodel.name}", colour)
-    name = markup.signed_name(submodel.number, submodel.name)
-    return f'<div class="u-mini">{name}<span>{markup.state_badge(submodel.state)}</span>{progress}{figures}</div>'
+    name, state = markup.signed_name(submodel.number, submodel.name), markup.state_badge(submodel.state)
+    return f'<div class="u-mini">{name}<span>{state}</span>{_progress(submodel)}{figures}</div>'
 
 
 def values(view: RunView) -> str:
     """Last value of every curve, as a table."""
-    heads = (
-        "Sub-model",
-        "State",
-        "Epochs",
-        "Steps",
-        "Train loss",
-        "Train accuracy",
-        "Test loss",
-        "Test accuracy",
-        "Weights",
-        "Format",
-        "SHA-256 of weights",
-    )
     rows = [
-        (
-            markup.signed_name(s.number, s.name),
-            markup.state_badge(s.state),
-            f"{s.epochs_done:,} / {s.epochs:,}",
-            f"{s.steps_done:,} / {s.steps_total:,}",
-            wording.loss_text(s.train_loss),
-            wording.accuracy_text(s.train_accuracy),
-            wording.loss_text(s.test_loss),
-            wording.accuracy_text(s.test_accuracy),
-            f"{s.parameters:,}",
-            markup.text(s.model_format),
-            f'<span class="u-mono">{markup.text(s.state_sha256[:16])}…</span>' if s.state_sha256 else "-",
-        )
+        {
+            "Sub-model": markup.signed_name(s.number, s.name),
+            "State": markup.state_badge(s.state),
+            "Epochs": f"{s.epochs_done:,} / {s.epochs:,}",
+            "Steps": f"{s.steps_done:,} / {s.steps_total:,}",
+            "Train loss": wording.loss_text(s.train_loss),
+            "Train accuracy": wording.accuracy_text(s.train_accuracy),
+            "Test loss": wording.loss_text(s.test_loss),
+            "Test accuracy": wording.accuracy_text(s.test_accuracy),
+            "Weights": f"{s.parameters:,}",
+            "Format": markup.text(s.model_format),
+            "SHA-256 of weights": markup.mono(f"{s.state_sha256[:16]}…") if s.state_sha256 else "-",
+        }
         for s in view.submodels
     ]
-    return markup.table("Last value of each figure", heads, rows, numeric=frozenset(range(2, 9)))
+    return markup.records("Last value of each figure", rows, numeric=frozenset(range(2, 9)))
 
 
 def _head() -> str:
@@ -151,5 +124,6 @@ def _checkpoint(submodel: SubModelView) -> str:
     return f'step {submodel.checkpoint_step:,}<span class="u-under">{age}</span>'
 
 
-def _progress(submodel: SubModelView) -> float:
-    return submodel.steps_done / submodel.steps_total if submodel.steps_total else 0.0
+def _progress(submodel: SubModelView) -> str:
+    done = submodel.steps_done / submodel.steps_total if submodel.steps_total else 0.0
+    return markup.bar(done, f"Progress of {submodel.name}", sign(submodel.number).colour)

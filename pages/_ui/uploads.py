@@ -1,5 +1,6 @@
-"""Uploading a file into the library, or picking one on the server, with the findings where it is refused."""
+"""Uploading a file into the library, importing one from the server, and how to prepare a model."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -7,9 +8,9 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, frame, wording
-from unifiednn_core.errors import IntakeFailed, UnifiedNNError
-from unifiednn_core.units import memory_text
+from pages._ui import actions, frame, markup, wording
+from unifiednn_core.base.errors import IntakeFailed, UnifiedNNError
+from unifiednn_core.base.units import memory_text
 from unifiednn_core.views.runs import FileView
 
 MODEL_SUFFIXES = ("pt2", "pt", "pth", "safetensors", "json")
@@ -22,73 +23,89 @@ KINDS = {
     START_SUFFIXES: ("checkpoint", "weights"),
     CHECKPOINT_SUFFIXES: ("checkpoint",),
 }
-HINT = "Drop it here, or choose it. Any size; it goes on after a cut."
+HINT = "Drop a file here, or choose one. Any size; an interrupted upload resumes."
+COMMAND = "unifiednn pack model.py:Net --input 1,28,28"
+OPTIONS = (
+    ("--input 1,28,28", "shape of one sample, without the batch"),
+    ("--dtype int64", "the inputs are ids"),
+    ("--arg width=16", "an argument of Net; repeatable"),
+    ("--free 1", "sequences of any length: size 1 of a sample varies"),
+)
+_PACK = "**Pack it on your own machine**, where torch and UnifiedNN are installed:"
+_CHECKED = (
+    "This exports your code for any batch size and compares training steps with it, bit for bit. Where it cannot, it "
+    "says at which line, and what to write instead. Add `Net.pt2`; edit `Net.json`, its hyper-parameters, and paste "
+    "them into a sub-model."
+)
+_READY = (
+    "**Good as they are:** a `.pt2` of `torch.export`; weights of a network that is known by name; "
+    "`torch.save(network)` of torch's own layers; a list of layers; a `config.json` of transformers."
+)
+_BACK = "**What comes back:** the trained network in the format in which it came, and its weights as `.safetensors`."
+_WIDTH_PX = 520
 
 
 def upload(label: str, suffixes: tuple[str, ...], *, key: str) -> FileView | None:
-    """Draw a place to drop a file on; returns the library's file once, in the run in which it was taken in.
+    """Draw a place to drop a file on; returns the imported file once, in the run that imported it.
 
-    The browser sends the bytes to the upload routes, not through this page; only then the page is told.
+    The browser sends the bytes to the upload routes, not through this page, and then notifies the page.
     """
     # Refusal of the file before, kept until the next one.
     if (refusal := st.session_state.get(f"{key}-refusal")) is not None:
         actions.show_error(refusal)
-    service = frame.service()
+    library = frame.service().library
     again, arrived = _asked_again(key), sent_upload(label, suffixes, key=key)
-    sent = arrived or again
-    if sent is not None:
+    if sent := arrived or again:
         st.session_state[f"{key}-last"] = sent
-        return _taken_in(lambda: service.finish_upload(sent), key)
-    picked = _picked_on_server(label, suffixes, key=key)
-    if picked is not None:
-        return _taken_in(lambda: service.import_server_file(picked, KINDS[suffixes]), key)
+        return _imported(lambda: library.finish_upload(sent), key)
+    if picked := _picked_on_server(label, suffixes, key=key):
+        return _imported(lambda: library.import_server_file(picked, KINDS[suffixes]), key)
     return None
 
 
 def sent_upload(label: str, suffixes: tuple[str, ...], *, key: str) -> str | None:
     """Draw the component; returns the id of an upload that has arrived, once."""
     round_ = st.session_state.get(f"{key}-round", 0)
-    data = {
-        "key": key,
-        "round": round_,
-        "label": label,
-        "hint": HINT,
-        "suffixes": list(suffixes),
-        "kinds": list(KINDS[suffixes]),
-        "address": "files/uploads",
-    }
+    accepted = {"suffixes": list(suffixes), "kinds": list(KINDS[suffixes])}
+    data = {"key": key, "round": round_, "label": label, "hint": HINT, "address": "files/uploads", **accepted}
     sent = _component()(data=data, key=key, on_sent_change=lambda: None).sent
     return sent if isinstance(sent, str) else None
 
 
 def _asked_again(key: str) -> str | None:
-    """The upload that could not be read, without a fault of its own, where somebody asks for it once more."""
+    """The upload to read again, after a failure that was not the fault of the file."""
     refusal = st.session_state.get(f"{key}-refusal")
     if f"{key}-last" not in st.session_state or not isinstance(refusal, IntakeFailed):
         return None
-    again = st.button("Read it again", key=f"{key}-again", icon=":material/refresh:")
+    again = st.button("Try again", key=f"{key}-again", icon=":material/refresh:")
     return str(st.session_state[f"{key}-last"]) if again else None
 
 
 def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str | None:
-    files = {file.name: file for file in frame.service().server_files(suffixes)}
+    files = {file.name: file for file in frame.service().library.server_files(suffixes)}
     if not files:
         return None
+    # Streamlit finds the chosen option by its label, and two folders of one name hold files of one name.
+    count = Counter((file.shown, file.size_bytes) for file in files.values())
+    labels = {
+        name: f"{file.shown if count[file.shown, file.size_bytes] == 1 else name}, {memory_text(file.size_bytes)}"
+        for name, file in files.items()
+    }
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"{key}-server"):
         name = st.selectbox(
             f"{label}, from a folder on the server",
             list(files),
             index=None,
-            format_func=lambda name: f"{files[name].shown}, {memory_text(files[name].size_bytes)}",
+            format_func=lambda name: labels.get(name, name),
             key=f"{key}-server-file",
             placeholder="or from a folder on the server",
             label_visibility="collapsed",
         )
-        taken = st.button("Take it in", key=f"{key}-server-take", icon=":material/input:", disabled=name is None)
+        taken = st.button("Import", key=f"{key}-server-take", icon=":material/input:", disabled=name is None)
     return name if taken else None
 
 
-def _taken_in(take: Callable[[], FileView], key: str) -> FileView:
+def _imported(take: Callable[[], FileView], key: str) -> FileView:
     st.session_state[f"{key}-round"] = st.session_state.get(f"{key}-round", 0) + 1
     try:
         with st.spinner("Reading the file…"):
@@ -97,7 +114,7 @@ def _taken_in(take: Callable[[], FileView], key: str) -> FileView:
         st.session_state[f"{key}-refusal"] = error
         st.rerun()
     st.session_state.pop(f"{key}-refusal", None)
-    st.toast(f"{wording.plain(file.filename)} is in the library. SHA-256 {file.sha256[:12]}…", icon=":material/check:")
+    st.toast(f"Imported {wording.plain(file.filename)}.", icon=":material/check:")
     return file
 
 
@@ -106,3 +123,16 @@ def _component() -> Any:
     files = (Path(__file__).with_name(name) for name in ("transfer.js", "uploader.js"))
     script = "\n".join(file.read_text(encoding="utf-8") for file in files)
     return st.components.v2.component("unifiednn_uploader", js=script, isolate_styles=False)
+
+
+def prepare_panel() -> None:
+    """Draw a button that opens the text."""
+    with (
+        st.popover("Prepare your model", icon=":material/package_2:", type="tertiary", key="prepare", width="content"),
+        st.container(width=_WIDTH_PX),
+    ):
+        st.markdown(_PACK)
+        st.code(COMMAND, language=None)
+        st.html(markup.terms(OPTIONS))
+        for text in (_CHECKED, _READY, _BACK):
+            st.markdown(text)

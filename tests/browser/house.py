@@ -7,11 +7,8 @@ from playwright.sync_api import APIResponse, Browser, BrowserContext, Page, Resp
 
 from tests.browser.conftest import Server
 from tests.browser.identity import IdentityProvider
-from unifiednn_core.access.gate import Gate
-from unifiednn_core.access.people import Settings
-from unifiednn_core.access.roles import Actor
-from unifiednn_core.access.scoped import ScopedService
-from unifiednn_core.service import Service
+from unifiednn_core.service.facade import Service
+from unifiednn_core.service.roles import Actor
 
 
 @dataclass
@@ -86,5 +83,5 @@ class House:
         expect(visitor.page.get_by_text("Sign out")).to_be_visible()
         return visitor
 
-    def acting(self, person: Actor) -> ScopedService:
-        return Gate(self.service, Settings()).acting_as(person)
+    def acting(self, person: Actor) -> Service:
+        return self.service.acting_as(person)

@@ -9,10 +9,10 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, ROOT, Server, free_port
-from unifiednn_core.home import Home
-from unifiednn_core.lifecycle import ENDED
-from unifiednn_core.service import Service
-from unifiednn_core.views.comparison import BASELINES
+from unifiednn_core.base.paths import Home
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import ENDED
+from unifiednn_core.spec.run import BASELINES
 
 IMAGES = ROOT / "docs" / "images"
 SHOWN_PROGRESS = 0.62
@@ -29,12 +29,12 @@ def main(folder: Path) -> None:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         service = Service.open(server.home)
         try:
-            run_id = service.submit(service.prepare_samples(), baselines=BASELINES, baselines_first=True)
+            run_id = service.runs.submit(service.library.prepare_samples(), baselines=BASELINES, baselines_first=True)
             opened(browser, server.url)  # whoever opens the dashboard first starts its supervisor
-            wait(lambda: service.observe(run_id).progress >= SHOWN_PROGRESS)
+            wait(lambda: service.runs.observe(run_id).progress >= SHOWN_PROGRESS)
             for scheme in ("light", "dark"):
                 shoot(opened(browser, f"{server.url}/run?run={run_id}", scheme), folder / name("run", scheme))
-            wait(lambda: all(run.state in ENDED for run in service.comparable(run_id)))
+            wait(lambda: all(run.state in ENDED for run in service.comparisons.comparable(run_id)))
             address = f"{server.url}/compare?run={run_id}"
             for scheme in ("light", "dark"):
                 page = opened(browser, address, scheme)

@@ -18,13 +18,13 @@ from playwright.sync_api import Playwright, expect
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, Server, free_port
 from tests.browser.house import House, Visitor
 from tests.browser.identity import CLIENT_ID, CLIENT_SECRET, IdentityProvider
-from tests.unit.access.kit import HIS, NOWHERE, add_run
-from unifiednn_core.access.roles import LOCAL_OPERATOR, Actor, Role
-from unifiednn_core.home import Home
-from unifiednn_core.lifecycle import ENDED, State
-from unifiednn_core.service import Service
+from tests.unit.service.kit import HIS, NOWHERE, add_run
+from unifiednn_core.base.paths import Home
+from unifiednn_core.service.facade import Service
+from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor, Role
+from unifiednn_core.spec.lifecycle import ENDED, State
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(200)]
 ALICE, BOB, OTTO = "alice@example.org", "bob@example.org", "otto@example.org"
 PARTS = {ALICE: "alpha", BOB: "bravo"}
 LAYERS = [["Flatten"], ["Linear", {"in_features": 16, "out_features": 3}]]
@@ -89,15 +89,15 @@ def shared(house: House, visitors: dict[str, Visitor]) -> str:
     assert hers == his, "that somebody else has the same bytes does not show"
     operator = house.acting(Actor(id=OTTO, name="Otto", role=Role.OPERATOR))
     draft = {"name": "together", "device": "cpu", "policy": {"name": "round_robin"}, "submodels": parts}
-    visitors[OTTO].open(f"build?draft={operator.save_draft(draft)}", "alpha", "bravo")
+    visitors[OTTO].open(f"build?draft={operator.library.save_draft(draft)}", "alpha", "bravo")
     visitors[OTTO].page.get_by_role("button", name="Start training").click()
     visitors[OTTO].page.get_by_role("button", name="Start anyway").click(timeout=60_000)  # there are no test data
     visitors[OTTO].page.wait_for_url("**/run?*")
     visitors[OTTO].page.goto("about:blank")  # nobody looks on, which would cost more than the training
     deadline = time.monotonic() + 120
-    while house.service.runs()[0].state not in ENDED and time.monotonic() < deadline:
+    while house.service.runs.runs()[0].state not in ENDED and time.monotonic() < deadline:
         time.sleep(0.2)
-    [run] = house.service.runs()
+    [run] = house.service.runs.runs()
     assert run.state is State.COMPLETED
     return run.run_id
 
@@ -109,7 +109,7 @@ def keep_model(house: House, person: str, filename: str, seed: int) -> str:
     place = house.server.home.file(sha256)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(document)
-    house.service._store.library.add_file(
+    house.service.store.library.add_file(
         sha256=sha256,
         kind="model",
         filename=filename,
@@ -133,8 +133,8 @@ def test_in_one_hybrid_nobody_is_told_of_the_other(
     house: House, visitors: dict[str, Visitor], shared: str, person: str
 ) -> None:
     me, mine, [other] = visitors[person], PARTS[person], [name for one, name in PARTS.items() if one != person]
-    parts = {part.name: part for part in house.service.observe(shared).submodels}
-    models = {file.filename: file.sha256 for file in house.service.files()}
+    parts = {part.name: part for part in house.service.runs.observe(shared).submodels}
+    models = {file.filename: file.sha256 for file in house.service.library.files()}
     foreign = [other, next(one for one in PARTS if one != person).partition("@")[0]]
     foreign += [models[f"net-{other}.json"][:12], parts[other].state_sha256 or "?"]
     me.go("Now", "together", "1 sub-model")
@@ -173,7 +173,7 @@ def test_in_one_hybrid_nobody_is_told_of_the_other(
 
 
 def test_what_is_somebody_elses_is_nowhere(house: House, visitors: dict[str, Visitor], shared: str) -> None:
-    store = house.service._store
+    store = house.service.store
     add_run(store, house.server.home, HIS, BOB, {"bravo": BOB})
     store.runs.update(HIS, state="completed", ended_at_s=1000.0)
     begun = visitors[BOB].ask("POST", "files/uploads", data={"filename": "his.npz", "size_bytes": 9})
@@ -229,16 +229,16 @@ def test_who_is_shut_out_is_out_at_once_by_cookie_by_token_and_on_the_open_page(
     house: House, visitors: dict[str, Visitor], shared: str
 ) -> None:
     admin, bob = house.acting(LOCAL_OPERATOR), visitors[BOB]
-    token, path = admin.create_token(BOB, "submitter", 1), f"files/models/{shared}/bravo"
+    token, path = admin.people.create_token(BOB, "submitter", 1), f"files/models/{shared}/bravo"
     bearer = {"Authorization": f"Bearer {token}"}
     assert bob.ask("GET", path).status == house.enter().ask("GET", path, **bearer).status == 200
     bob.go("Now", "together")
-    admin.give_role(BOB, "none")
+    admin.people.give_role(BOB, "none")
     expect(bob.page.get_by_text(f"{BOB} has no role here.")).to_be_visible(timeout=30_000)
     expect(bob.page.get_by_text("together")).to_have_count(0)
     assert (bob.ask("GET", path).status, house.enter().ask("GET", path, **bearer).status) == (403, 401)
-    admin.forget_person(BOB)
+    admin.people.forget_person(BOB)
     assert house.enter().ask("GET", path, **bearer).status == 200
-    admin.revoke_token(token.split("_")[1])
+    admin.people.revoke_token(token.split("_")[1])
     assert house.enter().ask("GET", path, **bearer).status == 401
     assert Path(house.server.home.root / "server.log").read_text().count("Traceback") == 0

@@ -7,9 +7,9 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.conftest import Server
 from tests.browser.test_first_light import wait_for
-from unifiednn_core.lifecycle import ENDED, State
-from unifiednn_core.service import Service
-from unifiednn_core.spec import RunSpec
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run import RunSpec
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 EPOCHS = 4
@@ -40,13 +40,13 @@ def test_the_demo_against_its_baseline_and_the_report_without_a_network(
     server: Server, page: Page, browser: Browser, tmp_path: Path
 ) -> None:
     service = Service.open(server.home)
-    run_id = service.submit(shortened(service.prepare_samples()))
+    run_id = service.runs.submit(shortened(service.library.prepare_samples()))
     page.goto(f"{server.url}/run?run={run_id}")
     page.get_by_role("button", name="Run concurrent").click()
     expect(page.get_by_text("waits for the device").or_(page.get_by_text("%").first).first).to_be_visible()
-    wait_for(page, lambda: len(service.comparable(run_id)) == 2, 30)
-    wait_for(page, lambda: all(run.state in ENDED for run in service.comparable(run_id)), 240)
-    assert {run.state for run in service.comparable(run_id)} == {State.COMPLETED}
+    wait_for(page, lambda: len(service.comparisons.comparable(run_id)) == 2, 30)
+    wait_for(page, lambda: all(run.state in ENDED for run in service.comparisons.comparable(run_id)), 240)
+    assert {run.state for run in service.comparisons.comparable(run_id)} == {State.COMPLETED}
 
     # The run's page draws the baseline's curves over its own.
     wait_for(page, lambda: "concurrent" in traces(page, "Loss"), 30)
@@ -54,7 +54,7 @@ def test_the_demo_against_its_baseline_and_the_report_without_a_network(
     page.get_by_role("button", name="Compare", exact=True).click()
     page.wait_for_url("**/compare?run=*")
 
-    comparison = service.comparison(run_id)
+    comparison = service.comparisons.comparison(run_id)
     assert comparison.verdicts["concurrent"].withheld_because is None
     assert comparison.verdicts["concurrent"].identical_weights is True
     expect(page.get_by_text("Weights: identical, every bit of every sub-model.")).to_be_visible(timeout=30_000)

@@ -10,9 +10,9 @@ from playwright.sync_api import Page, Route, expect
 from safetensors.torch import save_file
 
 from tests.browser.conftest import Server
-from unifiednn_core.service import Service
+from unifiednn_core.service.facade import Service
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(200)]
 SLICE_BYTES = 8 * 1024**2
 
 
@@ -48,7 +48,7 @@ def test_an_upload_goes_on_after_a_cut_and_arrives_whole(server: Server, page: P
     expect(page.get_by_role("cell", name="large.safetensors")).to_be_visible(timeout=90_000)
     assert offsets == [0, SLICE_BYTES, SLICE_BYTES, 2 * SLICE_BYTES]  # nothing was sent twice but the lost slice
     service = Service.open(server.home)
-    [held] = service.files()
+    [held] = service.library.files()
     assert held.sha256 == hashlib.sha256(large.read_bytes()).hexdigest()
     assert held.size_bytes == large.stat().st_size
     service.close()
@@ -81,5 +81,5 @@ def test_an_upload_can_be_paused_dropped_and_refused(server: Server, page: Page,
     letter = tmp_path / "letter.pt"
     letter.write_text("no tensors")
     panel.locator("input[type=file]").set_input_files(letter)
-    expect(panel.get_by_text("The file is text that describes no network")).to_be_visible(timeout=30_000)
+    expect(panel.get_by_text("The text describes no network")).to_be_visible(timeout=30_000)
     assert list(server.home.quarantine.iterdir()) == []

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unifiednn_core.architectures import registry
-from unifiednn_core.bench.networks import NETWORKS as PAPER
-from unifiednn_core.spec import ArchitectureSpec
+from tools.bench.architectures import build
+from tools.bench.networks import NETWORKS as PAPER
+from unifiednn_core.spec.run import ArchitectureSpec
 
 SAMPLES = 14  # with batches of 4: three whole ones and a partial one of 2
 
@@ -240,13 +240,14 @@ class Case:
 
 def _paper(key: str, shape: tuple[int, ...], classes: int, args: Mapping[str, Any], **more: Any) -> Case:
     network = PAPER[key]
-    architecture = ArchitectureSpec(name=network.architecture, args={**network.narrow, **args})
+    arguments = {**network.narrow, **args}
+    known = network.suffix == ".safetensors"
     return Case(
         title=network.title,
-        make=lambda: registry.build(architecture.name, architecture.args),
+        make=lambda: build(network.architecture, arguments),
         shape=shape,
         classes=classes,
-        architecture=architecture,
+        architecture=ArchitectureSpec(name=network.architecture, args=arguments) if known else None,
         **more,
     )
 

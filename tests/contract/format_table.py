@@ -1,4 +1,4 @@
-"""Makes `docs/FORMATS.md`: every kind of network through every format, trained inside a hybrid, against plain torch.
+"""Makes `docs/FORMATS.md`: trains every kind of network in every format inside a hybrid, and compares with plain torch.
 
 `python -m tests.contract.format_table --write` writes the page; without `--write` it says whether the page is right.
 """
@@ -16,17 +16,16 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tests.contract.format_networks import CASES, Case
-from tests.unit.intake import kit
-from unifiednn_core.errors import BadInput
-from unifiednn_core.hybrid.separator import separate
-from unifiednn_core.hybrid.unifier import HybridModel, Submission
-from unifiednn_core.intake.base import Definition
-from unifiednn_core.intake.datasets import Dataset
-from unifiednn_core.intake.registry import FORMATS, format_named, sniff
-from unifiednn_core.spec import ArchitectureSpec, SubModelSpec
-from unifiednn_core.training.data import ResidentData
-from unifiednn_core.training.submodel import SubModel
-from unifiednn_core.weights import host_copy
+from tests.unit.formats import kit
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.separator import separate
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats.base import Definition
+from unifiednn_core.formats.registry import FORMATS, format_named, sniff
+from unifiednn_core.formats.weights import host_copy
+from unifiednn_core.spec.run import ArchitectureSpec, SubModelSpec
 
 PAGE = Path(__file__).parents[2] / "docs" / "FORMATS.md"
 EQUAL = "bit-equal"
@@ -78,7 +77,7 @@ def written(case: Case, format_name: str, folder: Path) -> tuple[Path, Architect
     eager = case.network()
     if format_name in ("state_dict", "safetensors"):
         if case.architecture is None:
-            return "weights alone do not say what network they belong to, and the registry has no such architecture"
+            return "weights alone do not name their network, and the registry has no such architecture"
         path = folder / f"m.{'pt' if format_name == 'state_dict' else 'safetensors'}"
         (torch.save if format_name == "state_dict" else save_file)(host_copy(eager.state_dict()), path)
         return path, case.architecture
@@ -100,9 +99,9 @@ def written(case: Case, format_name: str, folder: Path) -> tuple[Path, Architect
 
 def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple[list[list[float]], dict[str, Tensor]]:
     """Losses and weights after epochs beside another sub-model, separated and read back."""
-    hybrid, data = HybridModel(), ResidentData(CPU)
+    data = ResidentData(CPU)
     train, test = (Dataset(*case.data(seed)) for seed in (1, 2))
-    submodels = [submodel(hybrid, data, name, definition, case, train, test) for name in ("one", "other")]
+    submodels = [submodel(data, name, definition, case, train, test) for name in ("one", "other")]
     for _ in range(EPOCHS):
         for _ in range(STEPS):
             for each in submodels:
@@ -113,7 +112,7 @@ def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple
                 each.end_epoch()
     one = submodels[0]
     separated = separate(
-        "one", definition, host_copy(one.part.state_dict()), spec={}, figures=one.figures, folder=folder / "separated"
+        "one", definition, host_copy(one.module.state_dict()), spec={}, figures=one.figures, folder=folder / "separated"
     )
     known = format_named(definition.format)
     again = known.read(separated.model_path, definition.architecture)
@@ -124,7 +123,6 @@ def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple
 
 
 def submodel(
-    hybrid: HybridModel,
     data: ResidentData,
     name: str,
     definition: Definition,
@@ -135,9 +133,8 @@ def submodel(
     spec = SubModelSpec.model_validate(
         {"name": name, "model": "m", "train_data": "d", "hyperparameters": hyperparameters(case)}
     )
-    part = hybrid.add(Submission(name, definition, spec.hyperparameters))
     held = [data.hold(key, lambda dataset=dataset: dataset) for key, dataset in (("train", train), ("test", test))]
-    return SubModel(part, spec, seed=SEED, train=held[0], test=held[1], device=CPU)
+    return SubModel(spec, definition, seed=SEED, train=held[0], test=held[1], device=CPU)
 
 
 def hyperparameters(case: Case) -> dict[str, object]:
@@ -210,39 +207,42 @@ def page(rows: Mapping[str, list[str]]) -> str:
 HEAD = """\
 # Formats
 
-Which networks get in, and by which file. Written by `python -m tests.contract.format_table --write`; a test fails where
-this page and what it finds differ.
+Which networks can be submitted, and in which file. `python -m tests.contract.format_table --write` writes this page; a
+test fails if the page and its findings differ.
 
-`bit-equal` means: the network was read from a file of that format and trained as one of two sub-models, two epochs of
-three steps with Adam, with a test in evaluation mode after each; then it was separated, written, read back, and built
-again. Losses, weights and buffers are those of the same training in plain torch, bit for bit.
+`bit-equal` means: the network was read from a file of that format and trained as one of two sub-models, for two epochs
+of three steps with Adam, with a test in evaluation mode after each. Then it was separated, written, read back, and
+built again. Losses, weights and buffers equal those of the same training in plain torch, bit for bit.
 
 The first six rows are the networks of the paper's table 2, narrowed: the same layers in the same order, with fewer
 channels, words and rows, on smaller images. The paper's "ResNet50" has the weights of a ResNet-34.
 
-`no` is a limit of the file, not of the network: the number says why, below the table. Every row gets in as `pt2`, which
-`unifiednn pack` writes on your own machine.
+`no` is a limit of the file, not of the network: the number leads to the reason below the table. Every row can be
+submitted as `pt2`, which `unifiednn pack` writes on your own machine.
 """
 FOOT = """\
 ## The formats
 
-| name | file | what it may say |
+| name | file | what it may contain |
 |---|---|---|
-| state_dict | `.pt`, `.pth` | weights; the network is one of the registry's, by name and arguments |
+| state_dict | `.pt`, `.pth` | weights; the spec names the network and its arguments |
 | safetensors | `.safetensors` | the same |
 | pt2 | `.pt2` | any graph of the allowed operators, from `torch.export.save` |
 | module | `.pt`, `.pth` | a whole network of torch's own layers, from `torch.save(network, path)` |
 | layers | `.json`, `.safetensors` | a list of torch's own layers and a few blocks around them |
 | huggingface | `.json`, `.safetensors` | the `config.json` of a classifier of transformers, which must be installed |
 
-Every network takes one tensor and gives one tensor with a row for each sample; several inputs or outputs are refused
-before the start. A pickled network is never run: it is read as inert records, from which torch's constructors make it
-again. Its layers that were pickled in evaluation mode, inside a network in train mode, stay in evaluation mode; notes
-that somebody left on a layer are not kept. TorchScript, compiled packages and Python files are refused with the way to
-a `.pt2`: `unifiednn pack`. So are layers of two inputs (torch's Transformer and TransformerDecoder, Bilinear), lazy
-layers, and weight_norm, which torch itself does not pickle in its newer form.
+Other Python packages add formats with an entry point in the group `unifiednn.formats`; the contract is in
+`unifiednn_core/formats/base.py`, and `unifiednn_core.testing.formats.check_format` checks it.
 
-A list of layers looks like this; initial weights are drawn after `torch.manual_seed(seed)`:
+Every network takes one tensor and returns one tensor with a row for each sample; the check before the start refuses
+several inputs or outputs. A pickled network never runs: it is read as inert records, from which torch's constructors
+make it again. Single layers that were pickled in evaluation mode stay in it; attributes that you added to a layer are
+dropped. TorchScript, compiled packages and Python files are refused with the way to a `.pt2`: `unifiednn pack`. So are
+layers of two inputs (torch's Transformer and TransformerDecoder, Bilinear), lazy layers, and weight_norm, which torch
+itself does not pickle in its newer form.
+
+A list of layers looks like this; `torch.manual_seed(seed)` precedes the initial weights:
 
 ```json
 {"format": "unifiednn-layers", "seed": 0, "layers": [
@@ -251,11 +251,11 @@ A list of layers looks like this; initial weights are drawn after `torch.manual_
   ["Flatten"], ["Linear", {"in_features": 512, "out_features": 10}]]}
 ```
 
-Layers have torch's names and arguments. Blocks: `Residual` (adds what went in; a second list stands on the shortcut, as
-in a ResNet), `Skip` (puts it in front, by channel) and `Sequential` take a list of layers; `LastStep` and `AllSteps`
-follow an LSTM, GRU or RNN; `Permute` (dims), `Mean` (dim) and `Position` (length, size) are for Transformers. What was
-trained goes back as one `.safetensors` that holds the list, too, and beside it as list, weights and the lines of plain
-torch that load them.
+Layers have torch's names and arguments. Blocks: `Residual` (adds its input to its output; a second list stands on the
+shortcut, as in a ResNet), `Skip` (puts its input before its output, by channel) and `Sequential` take a list of layers.
+`LastStep` and `AllSteps` follow an LSTM, GRU or RNN. `Permute` (dims), `Mean` (dim) and `Position` (length, size) are
+for Transformers. A trained network is delivered as one `.safetensors` that contains the list, and beside it as list,
+weights and the lines of plain torch that load them.
 """
 
 

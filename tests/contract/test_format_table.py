@@ -4,7 +4,7 @@ import pytest
 
 from tests.contract import format_table
 from tests.contract.format_networks import CASES
-from unifiednn_core.intake.registry import FORMATS
+from unifiednn_core.formats.registry import FORMATS
 
 WRITE = "docs/FORMATS.md is not what is found today: python -m tests.contract.format_table --write"
 

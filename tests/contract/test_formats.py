@@ -1,5 +1,8 @@
 """Every registered format keeps the contract; a format that joins the registry needs a sample here."""
 
+import ast
+import dataclasses
+import importlib.util
 import json
 from pathlib import Path
 
@@ -7,13 +10,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.unit.intake import kit
-from unifiednn_core.architectures import registry
-from unifiednn_core.intake.base import Definition, Format
-from unifiednn_core.intake.exported import Exported
-from unifiednn_core.intake.registry import FORMATS
-from unifiednn_core.intake.state_dict import StateDict
-from unifiednn_core.spec import ArchitectureSpec
+from tests.unit.formats import kit
+from unifiednn_core.formats.architectures import registry
+from unifiednn_core.formats.base import Definition, Format
+from unifiednn_core.formats.exported import ExportedFormat
+from unifiednn_core.formats.registry import FORMATS
+from unifiednn_core.formats.state_dict import STATE_DICT, WeightsFormat
+from unifiednn_core.spec.run import ArchitectureSpec
 from unifiednn_core.testing.formats import check_format
 
 LENET = ArchitectureSpec(name="lenet")
@@ -68,25 +71,33 @@ def test_formats_have_distinct_names() -> None:
     assert len({known.name for known in FORMATS}) == len(FORMATS)
 
 
+def test_a_format_never_imports_a_format() -> None:
+    modules = {type(known).__module__ for known in FORMATS}
+    for module in modules:
+        spec = importlib.util.find_spec(module)
+        assert spec is not None and spec.origin is not None
+        tree = ast.parse(Path(spec.origin).read_text())
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        named = {
+            name for node in imports for name in (node.module, *(f"{node.module}.{one.name}" for one in node.names))
+        }
+        assert not named & (modules - {module})
+
+
 @pytest.mark.parametrize("network", sorted(kit.NETWORKS))
 def test_exported_files_of_every_kind_keep_the_contract(network: str, tmp_path: Path) -> None:
-    check_format(Exported(), kit.exported(tmp_path, network))
+    check_format(ExportedFormat(), kit.exported(tmp_path, network))
 
 
-class Forgetful(StateDict):
-    """Writes what the file held before the training."""
-
-    def save(self, state_dict: dict[str, torch.Tensor], path: Path) -> None:
-        super().save({key: torch.zeros_like(tensor) for key, tensor in state_dict.items()}, path)
+def save_zeros(state_dict: dict[str, torch.Tensor], path: Path) -> None:
+    torch.save({key: torch.zeros_like(tensor) for key, tensor in state_dict.items()}, path)
 
 
-class Greedy(StateDict):
+class Greedy(WeightsFormat):
     """Draws random numbers while it builds."""
 
     def read(self, path: Path, architecture: ArchitectureSpec | None) -> Definition:
-        import dataclasses
-
-        definition = super().read(path, architecture)
+        definition = WeightsFormat.read(self, path, architecture)
 
         def build() -> torch.nn.Module:
             torch.rand(1)
@@ -95,8 +106,12 @@ class Greedy(StateDict):
         return dataclasses.replace(definition, build=build)
 
 
+FORGETFUL = dataclasses.replace(STATE_DICT, save=save_zeros)
+GREEDY = Greedy(**{field.name: getattr(STATE_DICT, field.name) for field in dataclasses.fields(STATE_DICT)})
+
+
 @pytest.mark.parametrize(
-    ("broken", "promise"), [(Forgetful(), "read back as they were written"), (Greedy(), "default RNG")]
+    ("broken", "promise"), [(FORGETFUL, "read back as they were written"), (GREEDY, "default RNG")]
 )
 def test_the_kit_notices_a_broken_format(broken: Format, promise: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=promise):

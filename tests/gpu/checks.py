@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from tests.gpu.kit import KINDS, Bench, alone, hash_of, spec_of
-from unifiednn_core.lifecycle import Event
 from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.spec.lifecycle import Event
 
 IN_TURNS = policy_named("round_robin", {"unit": "steps", "amount": 1})
 
@@ -67,7 +67,7 @@ def restored_state_is_on_the_device(device: torch.device) -> None:
     submodel.restore(kept)
     with submodel.world():
         submodel.step()
-        moments = list(_moments(submodel.part.optimizer))
+        moments = list(_moments(submodel.optimizer))
         assert moments
         assert {moment.device.type for moment in moments} == {device.type}
     assert hash_of(second.run()["resnet"]) == alone(kind, spec, device)
@@ -83,8 +83,8 @@ def parked_and_placed_again(device: torch.device) -> None:
         with submodel.world():
             submodel.step()
         submodel.park()
-        assert {weight.device.type for weight in submodel.part.module.parameters()} == {"cpu"}
-        assert {moment.device.type for moment in _moments(submodel.part.optimizer)} == {"cpu"}
+        assert {weight.device.type for weight in submodel.module.parameters()} == {"cpu"}
+        assert {moment.device.type for moment in _moments(submodel.optimizer)} == {"cpu"}
     assert hash_of(bench.run()["resnet"]) == alone(kind, spec, device)
 
 

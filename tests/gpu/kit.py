@@ -8,26 +8,26 @@ from typing import Any
 import torch
 from torch import nn
 
-from unifiednn_core.architectures import registry
-from unifiednn_core.hybrid.unifier import Submission, unify
-from unifiednn_core.intake.base import Definition, count_parameters, size_bytes
-from unifiednn_core.intake.datasets import Dataset
+from tools.bench.architectures import build as build_network
+from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine.device import exact_profile
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import Ended, Report
+from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.step import build_criterion, build_lr_scheduler, build_optimizer
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats.base import Definition, count_parameters, size_bytes
+from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.base import Policy
-from unifiednn_core.spec import Hyperparameters, SubModelSpec
-from unifiednn_core.training.data import ResidentData
-from unifiednn_core.training.device import use_exact_profile
-from unifiednn_core.training.engine import Engine
-from unifiednn_core.training.events import Ended, Report
-from unifiednn_core.training.submodel import SubModel
-from unifiednn_core.training_parts import build_criterion, build_lr_scheduler, build_optimizer
-from unifiednn_core.weights import state_sha256
+from unifiednn_core.spec.run import Hyperparameters, SubModelSpec
 
 SAMPLES, TEST_SAMPLES = 37, 11
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A network of the registry with the shape of its inputs; below `words` they are word numbers."""
+    """A network by name with the shape of its inputs; below `words` they are word numbers."""
 
     architecture: str
     args: Mapping[str, Any]
@@ -85,7 +85,7 @@ def definition(kind: Kind | None, seed: int = 0) -> Definition:
 
 
 def _untrained(kind: Kind | None) -> nn.Module:
-    return Ravenous() if kind is None else registry.build(kind.architecture, kind.args)
+    return Ravenous() if kind is None else build_network(kind.architecture, kind.args)
 
 
 def dataset(kind: Kind, samples: int, seed: int) -> Dataset:
@@ -117,16 +117,15 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.data = ResidentData(self.device)
-        self.hybrid = unify(
-            Submission(spec.name, definition(kind), spec.hyperparameters) for _, kind, spec in self.networks
-        )
-        self.submodels = [self._submodel(name, kind or KINDS["lenet"], spec) for name, kind, spec in self.networks]
-        self.engine = Engine(self.hybrid, self.submodels, self.policy, device=self.device, report=self.reports.append)
+        self.submodels = [self._submodel(kind, spec) for _, kind, spec in self.networks]
+        self.hybrid = HybridModel(self.submodels)
+        self.engine = Engine(self.hybrid, self.policy, device=self.device, report=self.reports.append)
 
-    def _submodel(self, name: str, kind: Kind, spec: SubModelSpec) -> SubModel:
+    def _submodel(self, network: Kind | None, spec: SubModelSpec) -> SubModel:
+        kind = network or KINDS["lenet"]
         return SubModel(
-            self.hybrid.part(spec.name),
             spec,
+            definition(network),
             seed=spec.hyperparameters.seed or 0,
             train=self.data.hold(f"{kind.architecture}-train", lambda: dataset(kind, SAMPLES, 0)),
             test=self.data.hold(f"{kind.architecture}-test", lambda: dataset(kind, TEST_SAMPLES, 1)),
@@ -140,7 +139,11 @@ class Bench:
 
 def alone(kind: Kind, spec: SubModelSpec, device: torch.device) -> str:
     """The exactness recipe as a plain loop on a device: hash of the weights."""
-    use_exact_profile(device, 1)
+    with exact_profile(device, 1):
+        return _alone(kind, spec, device)
+
+
+def _alone(kind: Kind, spec: SubModelSpec, device: torch.device) -> str:
     hyper, train = spec.hyperparameters, dataset(kind, SAMPLES, 0)
     inputs, targets = train.inputs.to(device), train.targets.to(device)
     module = definition(kind).build().to(device).train()

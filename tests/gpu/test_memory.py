@@ -9,7 +9,7 @@ import torch
 
 from tests.gpu.checks import IN_TURNS
 from tests.gpu.kit import KINDS, Bench, spec_of
-from unifiednn_core.memory.samplers_gpu import GpuSampler
+from unifiednn_core.machine.gpu import GpuSampler
 
 MIB = 1024**2
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -30,14 +30,14 @@ def test_what_has_not_started_holds_nothing(cuda: torch.device) -> None:
     assert allocated_bytes() == before
     with bench.submodels[0].world():
         bench.submodels[0].step()
-    assert {weight.device.type for weight in bench.submodels[1].part.module.parameters()} == {"cpu"}
+    assert {weight.device.type for weight in bench.submodels[1].module.parameters()} == {"cpu"}
 
 
 def test_between_its_turns_a_network_holds_no_gradients(cuda: torch.device) -> None:
     bench = bench_of(cuda, "resnet")
     with bench.submodels[0].world():
         bench.submodels[0].step()
-    assert all(weight.grad is None for weight in bench.submodels[0].part.module.parameters())
+    assert all(weight.grad is None for weight in bench.submodels[0].module.parameters())
 
 
 def test_parking_gives_the_memory_of_the_device_back(cuda: torch.device) -> None:
@@ -52,7 +52,7 @@ def test_parking_gives_the_memory_of_the_device_back(cuda: torch.device) -> None
     with bench.submodels[0].world():
         bench.submodels[0].step()
     in_use = allocated_bytes()
-    weights = sum(w.numel() * w.element_size() for w in bench.submodels[0].part.module.parameters())
+    weights = sum(w.numel() * w.element_size() for w in bench.submodels[0].module.parameters())
     assert in_use >= before + 3 * weights  # weights and the two moments of Adam
     bench.submodels[0].park()
     assert allocated_bytes() == before

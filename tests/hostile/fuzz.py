@@ -22,7 +22,7 @@ from typing import Any
 
 from tests.hostile.probe import Listener
 
-READERS = ("unifiednn_core/intake", "unifiednn_core/checkpoints")
+READERS = ("unifiednn_core/preflight", "unifiednn_core/checkpoints")
 INTERESTING = (
     b"\0",
     b"\xff",
@@ -123,12 +123,12 @@ def main(folder: Path, seconds: float, seed: int) -> None:
     logging.disable(logging.CRITICAL)
     import torch
 
-    from unifiednn_core.architectures import registry as architectures
-    from unifiednn_core.errors import BadInput
-    from unifiednn_core.intake import process
-    from unifiednn_core.intake.inspection import inspect_file
-    from unifiednn_core.intake.split import split
-    from unifiednn_core.views.data import SplitPlan
+    from unifiednn_core.base.errors import BadInput
+    from unifiednn_core.data.split import split
+    from unifiednn_core.data.values import SplitPlan
+    from unifiednn_core.formats.architectures import registry as architectures
+    from unifiednn_core.preflight import process
+    from unifiednn_core.preflight.inspection import inspect_file
 
     torch.set_num_threads(1)
     process.limit_resources()

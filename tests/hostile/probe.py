@@ -1,6 +1,6 @@
-"""Inspects every file of the corpus in one intake process whose every move is listened to; prints what happened.
+"""Inspects every file of a folder in one intake process whose every move is recorded, and prints what happened.
 
-What is a data set after all is parted, too.
+A file that is accepted as a data set is split, too.
 
 `python -m tests.hostile.probe FOLDER` reads FOLDER/NAME/FILE as the corpus wrote them; with a FILE it unpickles that.
 """
@@ -51,7 +51,7 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
 
 
 def control(path: Path) -> None:
-    """Do what reading must never do, to show that it would be heard."""
+    """Do what reading must never do, to show that the listener hears it."""
     listener = Listener()
     with listener() as heard, path.open("rb") as file:
         pickle.load(file)
@@ -59,25 +59,26 @@ def control(path: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """Inspect the good file first, so that what libraries load once is loaded."""
+    """Inspect the good files first, so that libraries load what they load once."""
     import torch
 
-    from unifiednn_core.architectures import registry as architectures
-    from unifiednn_core.intake import process
-    from unifiednn_core.intake.inspection import inspect_file
-    from unifiednn_core.intake.split import split
-    from unifiednn_core.views.data import SplitPlan
+    from unifiednn_core.data.split import split
+    from unifiednn_core.data.values import SplitPlan
+    from unifiednn_core.formats.architectures import registry as architectures
+    from unifiednn_core.preflight import process
+    from unifiednn_core.preflight.inspection import inspect_file
 
     torch.set_num_threads(1)
     process.limit_resources()
-    architectures.build("huggingface", {})  # loads its library
+    if any("document" in case.name for case in folder.iterdir()):
+        architectures.build("huggingface", {})  # loads its library
     listener, found = Listener(), {}
     for case in sorted(folder.iterdir(), key=lambda case: not case.name.startswith("good")):
         (path,) = [path for path in case.iterdir() if path.name != "whole.pt"]
         before_bytes, begin_s = _peak_anew_bytes(), time.process_time()
         with listener() as heard:
             report = inspect_file(path, path.name)
-        if report.kind == "data":  # parting writes, and only where it is told to
+        if report.kind == "data":  # splitting writes, and only where it may
             with tempfile.TemporaryDirectory() as parts:
                 split(path, SplitPlan(), Path(parts))
         found[case.name] = {

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from torch import nn
 
 from tests.hostile.corpus import CORPUS, archives, documents, images, pickles, tables
-from tests.unit.intake import kit
+from tests.unit.formats import kit
 
 ROOT = Path(__file__).parents[2]
 MEMORY_CAP_BYTES = 512 * 1024**2

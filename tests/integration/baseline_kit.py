@@ -1,4 +1,4 @@
-"""A run of the short demo that is trained as a baseline, by a conductor and scripts that are processes of their own."""
+"""A run of the short demo that is trained as a baseline, with a runner and scripts in processes of their own."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ import psutil
 
 from tests.integration.conftest import wait_until
 from tests.integration.product import EPOCHS, STEPS_PER_EPOCH
-from unifiednn_core.home import Home
-from unifiednn_core.lifecycle import State
-from unifiednn_core.service import Service
+from unifiednn_core.base.paths import Home
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.views.runs import RunView
 
@@ -24,7 +24,7 @@ class Baseline:
     def __init__(self, home: Home, run_id: str):
         self.home, self.run_id = home, run_id
         self.service = Service.open(home)
-        self.store = self.service._store
+        self.store = self.service.store
 
     def prepare(self, mode: str, names: tuple[str, ...], epochs: dict[str, int], **options: Any) -> "Baseline":
         """Make the run that waits one of this mode, of these sub-models, as if it had been submitted so."""
@@ -78,7 +78,7 @@ class Baseline:
 
     @property
     def view(self) -> RunView:
-        return self.service.observe(self.run_id)
+        return self.service.runs.observe(self.run_id)
 
     def rows(self, query: str) -> list[Any]:
         """Rows of a query with the run's id as its only parameter."""
@@ -86,10 +86,9 @@ class Baseline:
             return database.execute(query, (self.run_id,)).fetchall()
 
     def slices(self) -> dict[str, tuple[float, float, int]]:
-        """Start, end and steps of the only slice of each sub-model."""
-        rows = self.rows("SELECT submodel, start_s, end_s, steps FROM slices WHERE run_id = ? ORDER BY start_s")
-        assert len({row[0] for row in rows}) == len(rows)
-        return {name: (start_s, end_s, steps) for name, start_s, end_s, steps in rows}
+        """Start, end and steps of each process, from its start to its end."""
+        query = "SELECT submodel, min(start_s), max(end_s), sum(steps) FROM slices WHERE run_id = ? GROUP BY submodel"
+        return {name: (start_s, end_s, steps) for name, start_s, end_s, steps in self.rows(f"{query} ORDER BY 2")}
 
     def said(self, kind: str, name: str | None = None) -> list[str]:
         return [event.message for event in self.view.events if event.kind == kind and name in (None, event.submodel)]

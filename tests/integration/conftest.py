@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import sample_models.build
 from tests.integration.product import EPOCHS, EVERY_STEPS, Product, Template, timeless
 from tests.integration.vanilla import train_alone
-from unifiednn_core.home import Home
+from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime import supervisor
-from unifiednn_core.service import Service
+from unifiednn_core.service.facade import Service
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,10 +54,10 @@ def service(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     service = Service.open(home)
     service.start_supervisor()
     yield service
-    for run in service.runs():
+    for run in service.runs.runs():
         if run.ended_at_s is None:
-            service.stop(run.run_id)
-    wait_until(lambda: all(run.ended_at_s is not None for run in service.runs()))
+            service.runs.stop(run.run_id)
+    wait_until(lambda: all(run.ended_at_s is not None for run in service.runs.runs()))
     service.close()
 
 
@@ -76,10 +77,19 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def template(samples: Path, zygote: Path, tmp_path_factory: pytest.TempPathFactory) -> Template:
-    """A home in which the short demo waits to be trained."""
+    """A home in which the short demo waits to be trained, with as many steps in batches of a quarter of the size."""
     folder = tmp_path_factory.mktemp("template")
-    spec = write_spec(samples, folder, epochs=EPOCHS, checkpoint={"every_s": 30, "every_steps": EVERY_STEPS})
-    return Template.submit(spec, folder, zygote)
+    path = write_spec(samples, folder, epochs=EPOCHS, checkpoint={"every_s": 30, "every_steps": EVERY_STEPS})
+    document: dict[str, Any] = json.loads(path.read_text())
+    for which in ("train", "test"):
+        data = torch.load(samples / f"digits_{which}.pt", weights_only=True)
+        few = len(data["targets"]) // 4 + 1
+        torch.save({key: values[:few].clone() for key, values in data.items()}, folder / f"few_{which}.pt")
+    for part in document["submodels"]:
+        part |= {f"{which}_data": str(folder / f"few_{which}.pt") for which in ("train", "test")}
+        part["hyperparameters"]["batch_size"] //= 4
+    path.write_text(json.dumps(document))
+    return Template.submit(path, folder, zygote)
 
 
 @pytest.fixture
@@ -96,7 +106,7 @@ def uninterrupted(template: Template, tmp_path_factory: pytest.TempPathFactory) 
     with template.copied(Home(tmp_path_factory.mktemp("uninterrupted"))) as product:
         product.start()
         product.finish()
-        return timeless(product.service.document(product.run_id))
+        return timeless(product.service.runs.document(product.run_id))
 
 
 @pytest.fixture(scope="session")

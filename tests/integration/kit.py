@@ -8,17 +8,18 @@ import torch
 from torch import nn
 
 from tests.integration.networks import CLASSES, ZOO, mlp
-from unifiednn_core.checkpoints.checkpoint import Checkpoint
-from unifiednn_core.hybrid.unifier import HybridModel, Submission, unify
-from unifiednn_core.intake.base import Definition, count_parameters, size_bytes
-from unifiednn_core.intake.datasets import Dataset
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import Captured, Ended, Report, Stepped
+from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats.base import Definition, count_parameters, size_bytes
+from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.base import Policy
-from unifiednn_core.spec import CheckpointSpec, SubModelSpec
-from unifiednn_core.training.data import ResidentData
-from unifiednn_core.training.engine import Engine
-from unifiednn_core.training.events import Captured, Ended, Report, Stepped
-from unifiednn_core.training.submodel import SubModel
-from unifiednn_core.weights import state_sha256
+from unifiednn_core.spec.run import CheckpointSpec, SubModelSpec
 
 # Equal bits need equal threads, and the engine is given one.
 torch.set_num_threads(1)
@@ -61,6 +62,19 @@ def submodel_spec(name: str, *, priority: int = 0, **hyperparameters: Any) -> Su
     return SubModelSpec.model_validate(document)
 
 
+def submodel(network: str, spec: SubModelSpec, data: ResidentData | None = None) -> SubModel:
+    """A sub-model over a network of this kit, with the data sets of this kit."""
+    data = data or ResidentData(CPU)
+    return SubModel(
+        spec,
+        definition(network),
+        seed=spec.hyperparameters.seed or 0,
+        train=data.hold("train", dataset),
+        test=data.hold("test", lambda: dataset(20, seed=1)),
+        device=CPU,
+    )
+
+
 Networks = Sequence[tuple[str, SubModelSpec]]
 
 
@@ -76,20 +90,17 @@ class Session:
         checkpoint: CheckpointSpec | None = None,
         restored: Mapping[str, Checkpoint] | None = None,
         keeps: bool = True,
+        clock: Clock | None = None,
     ):
         """`restored` are checkpoints to go on from; with `keeps` every capture counts as kept at once."""
         self._keeps = keeps
         self.reports: list[Report] = []
         self.data = ResidentData(CPU)
         self._on_report = on_report
-        self.hybrid: HybridModel = unify(
-            Submission(spec.name, definition(network), spec.hyperparameters) for network, spec in networks
-        )
-        submodels = [self._submodel(spec) for _, spec in networks]
-        for submodel in submodels:
-            if submodel.name in (restored or {}):
-                submodel.restore((restored or {})[submodel.name])
-        self.engine = Engine(self.hybrid, submodels, policy, device=CPU, report=self._take, checkpoint=checkpoint)
+        self.hybrid = HybridModel(self._submodel(network, spec) for network, spec in networks)
+        for name in (restored or {}).keys() & set(self.hybrid.names):
+            self.hybrid.submodel(name).restore((restored or {})[name])
+        self.engine = Engine(self.hybrid, policy, device=CPU, report=self._take, checkpoint=checkpoint, clock=clock)
 
     def run(self) -> "Session":
         self.engine.run()
@@ -97,23 +108,17 @@ class Session:
 
     def add(self, network: str, spec: SubModelSpec) -> SubModel:
         """Merge one more, as an order to join does."""
-        self.hybrid.add(Submission(spec.name, definition(network), spec.hyperparameters))
-        return self._submodel(spec)
+        submodel = self._submodel(network, spec)
+        self.hybrid.add(submodel)
+        return submodel
 
-    def _submodel(self, spec: SubModelSpec) -> SubModel:
-        return SubModel(
-            self.hybrid.part(spec.name),
-            spec,
-            seed=spec.hyperparameters.seed or 0,
-            train=self.data.hold("train", dataset),
-            test=self.data.hold("test", lambda: dataset(20, seed=1)),
-            device=CPU,
-        )
+    def _submodel(self, network: str, spec: SubModelSpec) -> SubModel:
+        return submodel(network, spec, self.data)
 
     def _take(self, report: Report) -> None:
         self.reports.append(report)
         if isinstance(report, Captured) and self._keeps:
-            self.engine.kept(report.checkpoint.submodel)
+            self.engine.checkpoint_written(report.checkpoint.submodel)
         if self._on_report is not None:
             self._on_report(self, report)
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import torch
 
-from unifiednn_core.runtime.ledger import Ledger
-from unifiednn_core.training.events import Stepped
-from unifiednn_core.training.submodel import SubModel
+from unifiednn_core.engine.events import Stepped
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.runtime import worker
+from unifiednn_core.runtime.reporter import Reporter
 
 MISHAP = "MISHAP"
 HOLD = "HOLD"
@@ -22,7 +23,7 @@ def arm(environment: Mapping[str, str], home: Path) -> None:
 
     A mishap is avoided where batches are split. `HOLD=resnet@7,9` waits before each of these steps for its `go_file`.
     """
-    step, write_down = SubModel.step, Ledger.write_down
+    step, write = SubModel.step, Reporter.write
     mishap, _, rest = environment.get(MISHAP, "").partition("=")
     action, _, mishap_step = rest.partition("@")
     held, _, held_steps = environment.get(HOLD, "").partition("@")
@@ -37,16 +38,17 @@ def arm(environment: Mapping[str, str], home: Path) -> None:
             _wait_for(go_file(home, next_step).exists)
             begun = turn[0]
             _wait_for(lambda: turn[0] >= begun + 2)  # the worker has heard all that was asked for until now
-        if submodel.name == mishap and next_step == int(mishap_step) and submodel.part.hyperparameters.batch_split == 1:
+        if submodel.name == mishap and next_step == int(mishap_step) and submodel.spec.hyperparameters.batch_split == 1:
             _happen(action)
         return step(submodel)
 
-    def counted_write_down(ledger: Ledger) -> None:
-        write_down(ledger)
+    def counted_write(reporter: Reporter, now_s: float) -> None:
+        write(reporter, now_s)
         turn[0] = next(turns)
 
+    worker.TICK_S = 0.05  # tests wait for little else
     SubModel.step = step_with_mishaps  # type: ignore[method-assign]
-    Ledger.write_down = counted_write_down  # type: ignore[method-assign]
+    Reporter.write = counted_write  # type: ignore[method-assign]
 
 
 def held_file(home: Path, step: int) -> Path:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from unifiednn_core.choices import LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.choices import LR_SCHEDULERS, OPTIMIZERS
 
 CLASSES = 4
 

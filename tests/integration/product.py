@@ -17,10 +17,10 @@ import pytest
 
 from tests.integration import mishaps
 from tests.integration.zygote import ask, open_service
-from unifiednn_core.home import Home
-from unifiednn_core.lifecycle import ENDED, State
-from unifiednn_core.runtime import liveness
-from unifiednn_core.spec import load_run
+from unifiednn_core.base.paths import Home
+from unifiednn_core.runtime import launchers
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run import load_run
 from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.store.workers import WorkerIdentity
 from unifiednn_core.views.runs import RunView
@@ -29,7 +29,7 @@ EPOCHS = {"lenet": 3, "resnet": 2, "transformer": 2}
 STEPS_PER_EPOCH = {"lenet": 23, "resnet": 12, "transformer": 23}
 EVERY_STEPS = 5
 PATIENCE_S = 150.0  # a worker that never came up is given up after 120 s
-POLL_S = 0.01
+POLL_S = 0.03  # each look costs two queries
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Template:
     @classmethod
     def submit(cls, spec_path: Path, folder: Path, zygote: Path) -> "Template":
         service = open_service(Home(folder / "home").create(), zygote, {})
-        run_id = service.submit(load_run(spec_path))
+        run_id = service.runs.submit(load_run(spec_path))
         service.close()
         return cls(service.home, run_id, spec_path, zygote)
 
@@ -85,17 +85,17 @@ class Product:
     def start_server(self) -> int:
         """Let a process of its own supervise; returns its id."""
         pid = ask(self._zygote, "server", self.home, self.run_id, self.environment)
-        self._processes.append(liveness.identity(pid))
+        self._processes.append(launchers.identity_of(pid))
         return pid
 
     def worker(self, run_id: str | None = None) -> int | None:
         """Process id of the worker of the run."""
-        run, _ = self.service._store.runs.get(run_id or self.run_id)
+        run, _ = self.service.store.runs.get(run_id or self.run_id)
         if run.worker_pid is None or run.worker_started_at_s is None:
             return None
         identity = WorkerIdentity(run.worker_pid, run.worker_started_at_s, run.worker_boot_id or "")
         self._processes.append(identity)
-        return run.worker_pid if liveness.alive(identity) else None
+        return run.worker_pid if launchers.is_alive(identity) else None
 
     def signal_worker(self, number: int = signal.SIGKILL) -> None:
         pid = self.worker()
@@ -127,11 +127,11 @@ class Product:
 
     def close(self) -> None:
         """End everything that still runs."""
-        for run in self.service.runs():
+        for run in self.service.runs.runs():
             self.worker(run.run_id)
         self.service.close()
         for process in self._processes:
-            if liveness.alive(process):
+            if launchers.is_alive(process):
                 with suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
 
@@ -139,12 +139,12 @@ class Product:
 
     def options(self, **changes: Any) -> None:
         """Change the spec of the run that waits, as if it had been submitted so."""
-        run, _ = self.service._store.runs.get(self.run_id)
-        self.service._store.runs.update(self.run_id, spec=run.spec | changes)
+        run, _ = self.service.store.runs.get(self.run_id)
+        self.service.store.runs.update(self.run_id, spec=run.spec | changes)
 
     def hyperparameters(self, name: str, **changes: Any) -> None:
         """Change how a sub-model of the run that waits is trained, as if it had been submitted so."""
-        run, _ = self.service._store.runs.get(self.run_id)
+        run, _ = self.service.store.runs.get(self.run_id)
         parts = [
             {**part, "hyperparameters": part["hyperparameters"] | changes} if part["name"] == name else part
             for part in run.spec["submodels"]
@@ -164,14 +164,14 @@ class Product:
 
     @property
     def view(self) -> RunView:
-        return self.service.observe(self.run_id)
+        return self.service.runs.observe(self.run_id)
 
     def row(self, name: str) -> SubModelRow:
-        [row] = [row for row in self.service._store.runs.get(self.run_id)[1] if row.name == name]
+        [row] = [row for row in self.service.store.runs.get(self.run_id)[1] if row.name == name]
         return row
 
     def state(self, name: str | None = None) -> State:
-        run, _ = self.service._store.runs.get(self.run_id)
+        run, _ = self.service.store.runs.get(self.run_id)
         return State(run.state if name is None else self.row(name).state)
 
     def until(self, done: Callable[[], object], what: str = "it") -> None:

@@ -12,7 +12,7 @@ import typer.testing
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from tests.unit.access.kit import (
+from tests.unit.service.kit import (
     ADMIN,
     ALICE,
     BOB,
@@ -27,14 +27,14 @@ from tests.unit.access.kit import (
     sha,
     world,
 )
-from unifiednn_core import cli
-from unifiednn_core.access.people import Settings
-from unifiednn_core.access.roles import Actor
-from unifiednn_core.access.tokens import Tokens
-from unifiednn_core.clock import RealClock, SimulatedClock
-from unifiednn_core.home import Home
+from unifiednn_core.base.clock import RealClock, SimulatedClock
+from unifiednn_core.base.paths import Home
+from unifiednn_core.cli import main as cli
+from unifiednn_core.service.gate import Settings
+from unifiednn_core.service.roles import Actor
+from unifiednn_core.service.tokens import Tokens
 from unifiednn_core.web.guard import middleware
-from unifiednn_core.web.routes import routes
+from unifiednn_core.web.routes import PLOTLY, routes
 
 UPLOAD = "/files/uploads/{upload}"
 # Status for a viewer, a submitter who has a part, an operator; by method, address, and what fills it in.
@@ -43,6 +43,7 @@ SHARED_RUN: dict[tuple[str, str], tuple[int, int, int]] = {
     ("GET", "/files/checkpoints/{run}/{submodel}"): (403, 200, 200),
     ("GET", "/files/runs/{run}.json"): (403, 200, 200),
     ("GET", "/files/specs/{run}.json"): (403, 200, 200),
+    ("GET", "/files/metrics/{run}.csv"): (403, 200, 200),
     ("GET", "/files/comparisons/{run}.json"): (403, 403, 200),
     ("GET", "/files/reports/{run}.html"): (403, 403, 200),
 }
@@ -64,7 +65,7 @@ class Web:
     tokens: dict[str, str] = field(default_factory=dict)
 
     def token(self, actor: Actor, days: float = 1) -> str:
-        return self.world.of(ADMIN).create_token(actor.id, actor.role, days)
+        return self.world.of(ADMIN).people.create_token(actor.id, actor.role, days)
 
     def ask(self, by: Actor | str | None, method: str, path: str, **filled: str) -> httpx.Response:
         """What an actor, or whoever has this token, or nobody, is answered."""
@@ -86,7 +87,7 @@ def web(home: Home) -> Iterator[Web]:
 
 def test_the_table_of_routes_is_whole() -> None:
     there = {(method, route.path) for route in routes(lambda asked: None) for method in route.methods or ()}  # type: ignore[arg-type,return-value]
-    assert there - {("HEAD", path) for _, path in there} == set(SHARED_RUN | UPLOADS)
+    assert there - {("HEAD", path) for _, path in there} == set(SHARED_RUN | UPLOADS) | {("GET", PLOTLY)}
 
 
 def test_each_role_is_answered_as_the_table_says_and_nobody_at_all(web: Web) -> None:
@@ -122,7 +123,7 @@ def test_where_files_stand_on_the_server_is_told_to_nobody_who_is_not_there(web:
         for path in ("/files/runs/{run}.json", "/files/comparisons/{run}.json"):
             told = web.ask(actor, "GET", path, run=HERS)
             assert told.status_code == 200 and "/srv/" not in told.text
-    assert "/srv/home/alpha.pt2" in json.dumps(web.world.of(LOCAL_OPERATOR).document(HERS))
+    assert "/srv/home/alpha.pt2" in json.dumps(web.world.of(LOCAL_OPERATOR).runs.document(HERS))
 
 
 def test_a_foreign_upload_is_answered_as_one_that_there_is_not(web: Web) -> None:
@@ -141,10 +142,10 @@ def test_a_token_that_counts_no_longer_opens_nothing(web: Web) -> None:
     past = SimulatedClock(RealClock().utc_s() - 2 * 86_400)
     expired = Tokens(web.world.store.people, past).create(ALICE.id, ALICE.role, 1, "test")  # type: ignore[arg-type]
     revoked, of_nobody = web.token(ALICE), web.token(BOB)
-    web.world.of(ADMIN).revoke_token(revoked.split("_")[1])
-    web.world.of(ADMIN).give_role(BOB.id, "none")
+    web.world.of(ADMIN).people.revoke_token(revoked.split("_")[1])
+    web.world.of(ADMIN).people.give_role(BOB.id, "none")
     for method, path in SHARED_RUN | UPLOADS:
-        for token, why in ((expired, "expired"), (revoked, "revoked"), (of_nobody, "may do nothing"), ("unn_x_y", "")):
+        for token, why in ((expired, "expired"), (revoked, "revoked"), (of_nobody, "has no role"), ("unn_x_y", "")):
             answer = web.ask(token, method, path)
             assert answer.status_code == 401 and why in answer.text, (method, path, token)
 
@@ -182,7 +183,7 @@ def test_the_terminal_acts_as_the_person_of_its_token(
     for words in (("download", SHARED, "bravo"), ("download", HIS, "bravo"), ("pause", HIS), ("stop", SHARED, "bravo")):
         refused = typed(*words, token=hers)
         assert refused.exit_code == 2 and "not found" in refused.output.lower(), words
-    for words in (("ledger",), ("token", "list"), ("people", "list"), ("people", "give", ALICE.id, "--role", "admin"),
+    for words in (("audit",), ("token", "list"), ("people", "list"), ("people", "give", ALICE.id, "--role", "admin"),
                   ("pause", SHARED), ("edit", SHARED, "alpha", "--priority", "1")):  # fmt: skip
         refused = typed(*words, token=hers)
         assert refused.exit_code == 2 and "not allowed" in refused.output.lower() and "bravo" not in refused.output, (
@@ -193,7 +194,7 @@ def test_the_terminal_acts_as_the_person_of_its_token(
     for wrong in (hers, "", "unn_x_y"):
         refused = typed("runs", token=wrong)
         assert refused.exit_code == 2 and "not signed in" in refused.output.lower()
-    lines = json.loads(typed("ledger", "--json", "--last", "100").stdout)
+    lines = json.loads(typed("audit", "--json", "--last", "100").stdout)
     assert [line["outcome"] for line in lines if (line["person"], line["action"]) == (ALICE.id, "give_role")] == [
         "forbidden"
     ]

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import wait_until, write_spec
-from unifiednn_core import forecast
-from unifiednn_core.errors import BadInput, Finding
-from unifiednn_core.home import Home
-from unifiednn_core.lifecycle import State
-from unifiednn_core.memory.budget import Budget, budget_of
-from unifiednn_core.service import Service
-from unifiednn_core.spec import RunSpec, load_run, parse_run
+from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.base.paths import Home
+from unifiednn_core.machine.budget import Budget, budget_of
+from unifiednn_core.preflight import forecast
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import RunSpec, load_run, parse_run
 
 EPOCHS = {"lenet": 1, "resnet": 1, "transformer": 1}
 
@@ -37,23 +37,23 @@ def idle(home: Home) -> Service:
 
 def refused(service: Service, spec: RunSpec) -> Finding:
     with pytest.raises(BadInput) as error:
-        service.submit(spec)
+        service.runs.submit(spec)
     [finding] = error.value.findings
     return finding
 
 
 def test_a_limit_refuses_with_a_change_that_is_admitted_once_it_is_made(idle: Service, demo: RunSpec) -> None:
-    report = idle.check(demo)
+    report = idle.runs.check(demo)
     assert not report.has_errors and report.prediction is not None
     peak_bytes, by_policy = report.prediction.peak_bytes, report.prediction.by_policy
     assert by_policy["fcfs"] < peak_bytes == by_policy["round_robin"]
     limited = demo.model_copy(update={"memory_limit_bytes": peak_bytes - 1})
     finding = refused(idle, limited)
-    assert idle.runs() == ()
+    assert idle.runs.runs() == ()
     assert finding.field == "policy.name"
     other = {"name": finding.remedy.split('"')[1]}
-    run_id = idle.submit(parse_run(limited.model_dump(mode="json") | {"policy": other}))
-    prediction = idle.observe(run_id).prediction
+    run_id = idle.runs.submit(parse_run(limited.model_dump(mode="json") | {"policy": other}))
+    prediction = idle.runs.observe(run_id).prediction
     assert prediction is not None
     assert prediction.peak_bytes == by_policy[other["name"]] <= peak_bytes - 1
     assert prediction.budget_bytes == peak_bytes - 1
@@ -62,7 +62,7 @@ def test_a_limit_refuses_with_a_change_that_is_admitted_once_it_is_made(idle: Se
 def test_a_larger_split_is_asked_for_where_the_policy_cannot_help(idle: Service, demo: RunSpec) -> None:
     [transformer] = [part for part in demo.submodels if part.name == "transformer"]
     alone = demo.model_copy(update={"submodels": (transformer,)})
-    prediction = idle.check(alone).prediction
+    prediction = idle.runs.check(alone).prediction
     assert prediction is not None
     limited = alone.model_copy(update={"memory_limit_bytes": prediction.peak_bytes - 1})
     finding = refused(idle, limited)
@@ -70,24 +70,24 @@ def test_a_larger_split_is_asked_for_where_the_policy_cannot_help(idle: Service,
     split = int(finding.remedy.partition(":")[0].rpartition(" ")[2])
     hyperparameters = transformer.hyperparameters.model_copy(update={"batch_split": split})
     smaller = transformer.model_copy(update={"hyperparameters": hyperparameters})
-    after = idle.observe(idle.submit(limited.model_copy(update={"submodels": (smaller,)}))).prediction
+    after = idle.runs.observe(idle.runs.submit(limited.model_copy(update={"submodels": (smaller,)}))).prediction
     assert after is not None
     assert after.peak_bytes <= prediction.peak_bytes - 1
 
 
 def test_who_would_make_a_run_too_large_cannot_join_it(idle: Service, demo: RunSpec) -> None:
     first, *_, last = demo.submodels
-    both = idle.check(demo.model_copy(update={"submodels": (first, last)})).prediction
+    both = idle.runs.check(demo.model_copy(update={"submodels": (first, last)})).prediction
     assert both is not None
     one = demo.model_copy(update={"submodels": (first,), "memory_limit_bytes": both.peak_bytes - 1})
-    run_id = idle.submit(one)
+    run_id = idle.runs.submit(one)
     with pytest.raises(BadInput, match="memory_limit_bytes"):
-        idle.add_submodel(run_id, last)
-    assert [part.name for part in idle.observe(run_id).submodels] == [first.name]
-    spec = idle._store.runs.get(run_id)[0].spec
-    idle._store.runs.update(run_id, spec=spec | {"memory_limit_bytes": both.peak_bytes})
-    idle.add_submodel(run_id, last)
-    prediction = idle.observe(run_id).prediction
+        idle.runs.add_submodel(run_id, last)
+    assert [part.name for part in idle.runs.observe(run_id).submodels] == [first.name]
+    spec = idle.store.runs.get(run_id)[0].spec
+    idle.store.runs.update(run_id, spec=spec | {"memory_limit_bytes": both.peak_bytes})
+    idle.runs.add_submodel(run_id, last)
+    prediction = idle.runs.observe(run_id).prediction
     assert prediction is not None
     assert [part.name for part in prediction.submodels] == [first.name, last.name]
     assert prediction.peak_bytes == both.peak_bytes
@@ -99,7 +99,7 @@ def test_more_than_the_machine_has_is_refused_before_anything_is_queued(
     monkeypatch.setattr(forecast, "budget_of", lambda device: Budget(300 * 1024**2, 0))
     finding = refused(idle, demo)
     assert "300 MiB on cpu in all" in finding.message
-    assert idle.runs() == ()
+    assert idle.runs.runs() == ()
 
 
 def test_a_run_waits_for_memory_and_starts_by_itself_and_the_next_one_after_it(home: Home, lenet: RunSpec) -> None:
@@ -108,21 +108,21 @@ def test_a_run_waits_for_memory_and_starts_by_itself_and_the_next_one_after_it(h
     service._supervisor._budget = lambda device: Budget(budget_of(device).total_bytes, free[0])
     service.start_supervisor()
     try:
-        first, second, stopped = (service.submit(lenet.model_copy(update={"name": name})) for name in "abc")
-        wait_until(lambda: service.observe(first).waits_for is not None)
-        view = service.observe(first)
+        first, second, stopped = (service.runs.submit(lenet.model_copy(update={"name": name})) for name in "abc")
+        wait_until(lambda: service.runs.observe(first).waits_for is not None)
+        view = service.runs.observe(first)
         assert view.state is State.QUEUED
         assert view.prediction is not None
         assert "64 MiB are free; other processes hold" in (view.waits_for or "")
-        assert service.observe(second).waits_for is None, "it waits for the first"
-        service.stop(stopped)
-        wait_until(lambda: service.observe(stopped).state is State.STOPPED)
-        assert service.observe(first).state is State.QUEUED
+        assert service.runs.observe(second).waits_for is None, "it waits for the first"
+        service.runs.stop(stopped)
+        wait_until(lambda: service.runs.observe(stopped).state is State.STOPPED)
+        assert service.runs.observe(first).state is State.QUEUED
         free[0] = view.prediction.peak_bytes
-        wait_until(lambda: service.observe(second).ended_at_s is not None)
-        states = [service.observe(run_id).state for run_id in (first, second)]
+        wait_until(lambda: service.runs.observe(second).ended_at_s is not None)
+        states = [service.runs.observe(run_id).state for run_id in (first, second)]
         assert states == [State.COMPLETED, State.COMPLETED]
-        assert service.observe(first).waits_for is None
+        assert service.runs.observe(first).waits_for is None
     finally:
         service.close()
 
@@ -130,9 +130,9 @@ def test_a_run_waits_for_memory_and_starts_by_itself_and_the_next_one_after_it(h
 def test_what_was_measured_is_remembered_for_the_next_equal_training(service: Service, lenet: RunSpec) -> None:
     measured = []
     for name in ("first", "again"):
-        run_id = service.submit(lenet.model_copy(update={"name": name}))
-        wait_until(lambda run_id=run_id: service.observe(run_id).ended_at_s is not None)
-        prediction = service.observe(run_id).prediction
+        run_id = service.runs.submit(lenet.model_copy(update={"name": name}))
+        wait_until(lambda run_id=run_id: service.runs.observe(run_id).ended_at_s is not None)
+        prediction = service.runs.observe(run_id).prediction
         assert prediction is not None
         measured.append([part.measured for part in prediction.submodels])
     assert measured == [[False], [True]]

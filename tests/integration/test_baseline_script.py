@@ -13,24 +13,22 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tests.integration.vanilla import train_alone
-from unifiednn_core.architectures import registry
-from unifiednn_core.baselines.job import Job
-from unifiednn_core.baselines.plan import Places, job_of
-from unifiednn_core.baselines.report import Reporter
-from unifiednn_core.baselines.vanilla import Script
-from unifiednn_core.checkpoints import file as checkpoint_file
-from unifiednn_core.checkpoints.checkpoint import Checkpoint
-from unifiednn_core.home import Home
+from unifiednn_core.base.paths import Home
+from unifiednn_core.compare.arms import BaselineFiles, job_of
+from unifiednn_core.compare.job import ScriptJob
+from unifiednn_core.compare.vanilla import PlainScript, ProgressWriter
+from unifiednn_core.engine import checkpoint_file
+from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.device import resolve
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import Captured, Ended, EpochDone, Report, Stepped
+from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
-from unifiednn_core.spec import CheckpointSpec, RunSpec
+from unifiednn_core.spec.run import CheckpointSpec, RunSpec
 from unifiednn_core.store.schema import SubModelRow
-from unifiednn_core.training.device import resolve
-from unifiednn_core.training.engine import Engine
-from unifiednn_core.training.events import Captured, Ended, EpochDone, Report, Stepped
-from unifiednn_core.weights import state_sha256
 
-FORMATS = {"lenet": "pt2", "resnet": "safetensors", "transformer": "pt2", "words": "safetensors"}
+FORMATS = {"lenet": "pt2", "resnet": "safetensors", "transformer": "pt2", "words": "layers"}
 PLATEAU = {"name": "reduce_on_plateau", "args": {"patience": 0, "threshold": 0.9}}
 Document = dict[str, Any]
 Rows = dict[str, list[Document]]
@@ -46,6 +44,12 @@ def stored(samples: Path, home: Home) -> Home:
     return home
 
 
+@pytest.fixture(scope="module")
+def unchanged() -> dict[str, str]:
+    """Hash of the weights of each sample without changes, trained once."""
+    return {}
+
+
 def spec_of(samples: Path, name: str, **changes: Any) -> RunSpec:
     """The demo with this sub-model alone, for two epochs."""
     document = json.loads((samples / "demo.json").read_text())
@@ -58,17 +62,17 @@ def spec_of(samples: Path, name: str, **changes: Any) -> RunSpec:
     return RunSpec.model_validate(document | {"device": "cpu", "threads": 1})
 
 
-def job(home: Home, spec: RunSpec) -> Job:
+def job(home: Home, spec: RunSpec) -> ScriptJob:
     [part] = spec.submodels
     row = SubModelRow(name=part.name, model_format=FORMATS[part.name], steps_total=1)
-    return replace(job_of(Places(home, "run"), spec, part, row, threads=1, peers=1), parent_pid=None)
+    return replace(job_of(BaselineFiles(home, "run"), spec, part, row, threads=1, peers=1), parent_pid=None)
 
 
-def by_script(home: Home, spec: RunSpec) -> tuple[str, Rows]:
-    """Hash of the weights and everything that the script told, by kind."""
+def by_script(home: Home, spec: RunSpec, *, resident_data: bool = False) -> tuple[str, Rows]:
+    """Hash of the weights and everything that the script wrote, by kind."""
     stream, rows = StringIO(), Rows()
     with torch.random.fork_rng():
-        module = Script(job(home, spec), Reporter(stream, 1)).train()
+        module = PlainScript(replace(job(home, spec), resident_data=resident_data), ProgressWriter(stream, 1)).train()
     for line in stream.getvalue().splitlines():
         row = json.loads(line)
         rows.setdefault(row.pop("kind"), []).append(row)
@@ -82,15 +86,13 @@ def by_engine(home: Home, spec: RunSpec, every_steps: int | None = None) -> tupl
     def take(report: Report) -> None:
         reports.append(report)
         if isinstance(report, Captured):
-            engine.kept(report.checkpoint.submodel)
+            engine.checkpoint_written(report.checkpoint.submodel)
 
     bench = Workbench(home, "run", resolve(spec.device))
     with torch.random.fork_rng(devices=[]):
-        submodel = bench.add(bench.read(spec, spec.submodels[0], {}, lambda sentences: None))
+        bench.add(bench.read(spec, spec.submodels[0].name, {}, lambda sentences: None))
     period = None if every_steps is None else CheckpointSpec(every_steps=every_steps)
-    engine = Engine(
-        bench.hybrid, [submodel], FirstComeFirstServed(), device=bench.device, report=take, checkpoint=period
-    )
+    engine = Engine(bench.hybrid, FirstComeFirstServed(), device=bench.device, report=take, checkpoint=period)
     engine.run()
     rows: Rows = {"step": [], "epoch": []}
     for report in reports:
@@ -116,10 +118,18 @@ def assert_equal(home: Home, spec: RunSpec) -> str:
 
 
 @pytest.mark.parametrize("name", ["lenet", "resnet", "transformer"])
-def test_a_sample_trains_to_the_same_bits_and_figures(name: str, samples: Path, stored: Home) -> None:
+def test_a_sample_trains_to_the_same_bits_and_figures(
+    name: str, samples: Path, stored: Home, unchanged: dict[str, str]
+) -> None:
     spec = spec_of(samples, name)
-    digest = assert_equal(stored, spec)
+    digest = unchanged[name] = assert_equal(stored, spec)
     assert digest == train_alone(spec.model_dump(mode="json", exclude_none=True), name, samples).state_sha256
+
+
+def test_resident_data_change_neither_bits_nor_figures(samples: Path, stored: Home) -> None:
+    spec = spec_of(samples, "resnet", epochs=1, drop_last=True, batch_size=100)
+    plain, resident = (by_script(stored, spec, resident_data=asked) for asked in (False, True))
+    assert plain == resident
 
 
 @pytest.mark.gpu
@@ -150,25 +160,32 @@ def test_a_sample_trains_to_the_same_bits_and_figures_on_a_gpu(
         ("transformer", {"accumulation_steps": 2, "batch_size": 200, "warm_up": {"steps": 5}, "lr_scheduler": PLATEAU}),
     ],
 )
-def test_every_hyperparameter_has_the_same_effect(name: str, changes: Document, samples: Path, stored: Home) -> None:
-    assert assert_equal(stored, spec_of(samples, name, **changes)) != by_script(stored, spec_of(samples, name))[0]
+def test_every_hyperparameter_has_the_same_effect(
+    name: str, changes: Document, samples: Path, stored: Home, unchanged: dict[str, str]
+) -> None:
+    if name not in unchanged:
+        unchanged[name] = by_script(stored, spec_of(samples, name))[0]
+    assert assert_equal(stored, spec_of(samples, name, **changes)) != unchanged[name]
 
 
 def words(home: Home, **changes: Any) -> RunSpec:
     """A language model over random words: its targets are classes for every word of a text."""
-    args = {"vocabulary": 17, "length": 6, "model_size": 8, "heads": 2, "hidden": 16, "layers": 1, "dropout": 0.3}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        weights = registry.build("transformer_lm", args).state_dict()
-        texts = torch.randint(0, 17, (30, 7))
+    layers: list[object] = [
+        ["Embedding", {"num_embeddings": 17, "embedding_dim": 8}],
+        ["Dropout", {"p": 0.3}],
+        ["LSTM", {"input_size": 8, "hidden_size": 16, "batch_first": True}],
+        ["AllSteps"],
+        ["Linear", {"in_features": 16, "out_features": 17}],
+        ["Permute", {"dims": [0, 2, 1]}],
+    ]
+    texts = torch.randint(0, 17, (30, 7), generator=torch.Generator().manual_seed(1))
     for name in ("words", "texts"):
         home.file(name).parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: tensor.clone() for name, tensor in weights.items()}, home.file("words"))
+    home.file("words").write_text(json.dumps({"format": "unifiednn-layers", "seed": 1, "layers": layers}))
     torch.save({"inputs": texts[:, :-1].clone(), "targets": texts[:, 1:].clone()}, home.file("texts"))
     part = {
         "name": "words",
         "model": "words",
-        "architecture": {"name": "transformer_lm", "args": args},
         "train_data": "texts",
         "test_data": "texts",
         "hyperparameters": {"epochs": 2, "batch_size": 8, "optimizer": "adam", "seed": 3} | changes,
@@ -200,17 +217,18 @@ def begun_at(home: Home, spec: RunSpec, begun: Checkpoint | dict[str, Tensor], *
     return RunSpec.model_validate(document)
 
 
-@pytest.mark.parametrize("step", [16, 12])
-def test_a_checkpoint_inside_and_between_epochs_is_gone_on_from(step: int, samples: Path, stored: Home) -> None:
+def test_a_checkpoint_inside_and_between_epochs_is_gone_on_from(samples: Path, stored: Home) -> None:
     """A network with dropout and an LR scheduler per step, so that every stream of the state counts."""
     whole = spec_of(samples, "transformer", batch_size=128)
-    expected, rows, checkpoints = by_engine(stored, whole, every_steps=step)
-    digest, told = by_script(stored, begun_at(stored, whole, checkpoints[0]))
-    assert digest == expected
-    [begun] = told["begun"]
-    assert (begun["step"], begun["epoch"]) == (step, step // 12)
-    assert [row["step"] for row in told["step"]] == list(range(step + 1, 25))
-    assert told["epoch"] == rows["epoch"][step // 12 :]
+    expected, rows, checkpoints = by_engine(stored, whole, every_steps=4)
+    by_step = {checkpoint.step: checkpoint for checkpoint in checkpoints}
+    for step in (16, 12):
+        digest, told = by_script(stored, begun_at(stored, whole, by_step[step]))
+        assert digest == expected
+        [begun] = told["begun"]
+        assert (begun["step"], begun["epoch"]) == (step, step // 12)
+        assert [row["step"] for row in told["step"]] == list(range(step + 1, 25))
+        assert told["epoch"] == rows["epoch"][step // 12 :]
 
 
 def test_a_checkpoint_between_groups_of_batches_is_gone_on_from(samples: Path, stored: Home) -> None:

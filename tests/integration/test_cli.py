@@ -2,27 +2,19 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.integration.cli_kit import COMMAND, unifiednn, unifiednn_process
 from tests.integration.conftest import write_spec
-from unifiednn_core.home import Home
-
-
-def unifiednn(home: Home, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ, UNIFIEDNN_HOME=str(home.root), COLUMNS="200")
-    command = [sys.executable, "-c", "from unifiednn_core.cli import main; main()", *arguments]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, **more
-    )
+from unifiednn_core.base.paths import Home
 
 
 def test_train_prints_the_documented_document_and_nothing_else(home: Home, short_demo: Path) -> None:
-    done = unifiednn(home, "train", str(short_demo), "--json", "--policy", "priority")
+    done = unifiednn_process(home, "train", str(short_demo), "--json", "--policy", "priority")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert "warning submodels.lenet.hyperparameters.lr_scheduler.args: With T_max" in done.stderr  # and it went on
@@ -126,8 +118,9 @@ def test_an_unknown_run_is_named(home: Home) -> None:
 def test_an_interrupt_stops_the_run_and_keeps_what_was_learnt(home: Home, samples: Path, tmp_path: Path) -> None:
     path = write_spec(samples, tmp_path, epochs={"lenet": 500, "resnet": 500, "transformer": 500})
     environment = dict(os.environ, UNIFIEDNN_HOME=str(home.root))
-    command = [sys.executable, "-c", "from unifiednn_core.cli import main; main()", "train", str(path), "--json"]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*COMMAND, "train", str(path), "--json"], env=environment, stdout=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         listed = json.loads(unifiednn(home, "runs", "--json").stdout)

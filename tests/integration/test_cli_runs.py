@@ -7,24 +7,19 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
-import typer.testing
 
+from tests.integration.cli_kit import COMMAND, unifiednn
 from tests.integration.product import EPOCHS, STEPS_PER_EPOCH, Product, Template, timeless
-from tests.integration.test_cli import unifiednn
-from unifiednn_core import cli
-from unifiednn_core.home import Home
-from unifiednn_core.lifecycle import State
-from unifiednn_core.service import Service
+from unifiednn_core.base.paths import Home
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import State
 
-COMMAND = [sys.executable, "-c", "from unifiednn_core.cli import main; main()"]
 TWO_STEPS = {"name": "round_robin", "unit": "steps", "amount": 2}
 RUN_S = 5.0
 """A little more than `train` takes once the run is handed in."""
@@ -37,15 +32,9 @@ def begin(home: Home, *arguments: str, **environment: str) -> subprocess.Popen[s
     return subprocess.Popen([*COMMAND, *arguments], env=everything, stdout=pipe, stderr=pipe, text=True)
 
 
-def here(home: Home, *arguments: str) -> click.testing.Result:
-    """Carry a command out in this process."""
-    environment = {"UNIFIEDNN_HOME": str(home.root), "COLUMNS": "200"}
-    return typer.testing.CliRunner().invoke(cli.app, list(arguments), env=environment, catch_exceptions=False)
-
-
 def said(home: Home, *arguments: str) -> str:
-    done = here(home, *arguments)
-    assert done.exit_code == 0, done.output
+    done = unifiednn(home, *arguments)
+    assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
@@ -63,11 +52,11 @@ def test_a_training_that_was_killed_at_any_moment_is_continued_in_the_foreground
 ) -> None:
     process = begin(home, "train", str(template.spec_path), "--json")
     service = Service.open(home)
-    while not service.runs():
+    while not service.runs.runs():
         assert process.poll() is None
         time.sleep(0.05)
-    product = Product(home, service.runs()[0].run_id, zygote)
-    time.sleep(random.uniform(0, RUN_S))
+    product = Product(home, service.runs.runs()[0].run_id, zygote)
+    time.sleep(random.Random(f"{whom} {place}").uniform(0, RUN_S))
     worker = product.worker()
     if "worker" in whom and worker is not None:
         os.kill(worker, signal.SIGKILL)
@@ -96,11 +85,11 @@ def test_an_interrupted_run_is_continued(product: Product, uninterrupted: dict[s
     done = unifiednn(product.home, "resume", product.run_id)
     assert done.returncode == 0, done.stderr
     assert "transformer goes on at step" in done.stderr
-    assert timeless(product.service.document(product.run_id)) == uninterrupted
+    assert timeless(product.service.runs.document(product.run_id)) == uninterrupted
 
 
 def test_a_run_is_paused_resumed_and_interrupted_while_a_command_follows_it(product: Product) -> None:
-    product.service.set_epochs(product.run_id, "lenet", 2000)
+    product.service.runs.set_epochs(product.run_id, "lenet", 2000)
     following = begin(product.home, "resume", product.run_id, "--json")
     product.until(lambda: product.row("lenet").steps_done > 0, "some training")
     assert said(product.home, "pause", product.run_id) == "pausing"
@@ -117,8 +106,8 @@ def test_a_run_is_paused_resumed_and_interrupted_while_a_command_follows_it(prod
     document = json.loads(out)
     assert document["status"] == "stopped"
     assert Path(document["submodels"]["lenet"]["model_path"]).is_file()
-    again = here(product.home, "resume", product.run_id, "--json")
-    assert (again.exit_code, json.loads(again.stdout)) == (0, document)
+    again = unifiednn(product.home, "resume", product.run_id, "--json")
+    assert (again.returncode, json.loads(again.stdout)) == (0, document)
 
 
 def test_commands_reach_a_run_that_a_dashboard_started(
@@ -130,10 +119,10 @@ def test_commands_reach_a_run_that_a_dashboard_started(
     assert said(home, "save", run_id, "resnet") == "running"
     assert said(home, "pause", run_id, "transformer") == "pausing"
     assert said(home, "edit", run_id, "lenet", "--epochs", "4", "--priority", "-3") == (
-        "Asked for: epochs 4.\nAsked for: priority -3."
+        "Requested: epochs 4.\nRequested: priority -3."
     )
     assert said(home, "edit", run_id, "--policy", "priority", "--order", "transformer, resnet,lenet") == (
-        "Asked for: policy priority.\nAsked for: order transformer, resnet, lenet."
+        "Requested: policy priority.\nRequested: order transformer, resnet, lenet."
     )
     product.go_on()
     product.until(lambda: product.state("transformer") is State.PAUSED, "the pause")
@@ -141,8 +130,8 @@ def test_commands_reach_a_run_that_a_dashboard_started(
     assert copied.parent == tmp_path
     assert copied.read_bytes() in [path.read_bytes() for path in product.checkpoints("resnet")]
     assert said(home, "resume", run_id, "transformer") == "queued"
-    followed = here(home, "resume", run_id, "--json")
-    assert followed.exit_code == 0
+    followed = unifiednn(home, "resume", run_id, "--json")
+    assert followed.returncode == 0
     document = json.loads(followed.stdout)
     assert (document["status"], document["policy"]) == ("completed", "priority")
     assert list(document["submodels"]) == ["transformer", "resnet", "lenet"]
@@ -158,20 +147,20 @@ def test_a_failed_run_is_told_as_failed_and_tried_again(product: Product, uninte
     product.mishap("resnet", "raise", 15)
     product.start()
     product.finish()
-    told = here(product.home, "resume", product.run_id, "--json")
-    assert (told.exit_code, json.loads(told.stdout)["status"]) == (1, "failed")
-    told = here(product.home, "resume", product.run_id)
-    assert told.exit_code == 1
+    told = unifiednn(product.home, "resume", product.run_id, "--json")
+    assert (told.returncode, json.loads(told.stdout)["status"]) == (1, "failed")
+    told = unifiednn(product.home, "resume", product.run_id)
+    assert told.returncode == 1
     assert "shapes do not fit" in told.stdout
     product.environment.clear()
     product.service.close()
-    again = here(product.home, "retry", product.run_id, "resnet")
-    assert (again.exit_code, again.stdout.strip()) == (0, "queued")
-    assert "is carried out while" in again.stderr
+    again = unifiednn(product.home, "retry", product.run_id, "resnet")
+    assert (again.returncode, again.stdout.strip()) == (0, "queued")
+    assert "takes effect while" in again.stderr
     product.restart()
     product.finish()
-    told = here(product.home, "resume", product.run_id, "--json")
-    assert told.exit_code == 0
+    told = unifiednn(product.home, "resume", product.run_id, "--json")
+    assert told.returncode == 0
     assert timeless(json.loads(told.stdout)) == uninterrupted
 
 
@@ -184,12 +173,12 @@ def test_a_network_is_added(product: Product, template: Template, tmp_path: Path
     path.write_text(
         json.dumps({"seed": 31, "submodels": [joining, joining | {"name": "later", "model": "nowhere.pt2"}]})
     )
-    refused = here(product.home, "add", product.run_id, str(path))
-    assert refused.exit_code == 2
+    refused = unifiednn(product.home, "add", product.run_id, str(path))
+    assert refused.returncode == 2
     assert "submodels.later.model" in refused.stderr
     assert len(product.view.submodels) == 3
     path.write_text(json.dumps({"seed": 31, "submodels": [joining]}))
-    assert said(product.home, "add", product.run_id, str(path)) == "Asked for: add late."
+    assert said(product.home, "add", product.run_id, str(path)) == "Requested: add late."
     submodels: Any = product.view.spec["submodels"]
     assert [part["name"] for part in submodels] == ["lenet", "resnet", "transformer", "late"]
     assert submodels[-1]["hyperparameters"]["seed"] == 31
@@ -209,10 +198,10 @@ def test_discarding_asks_for_the_name(product: Product) -> None:
 
     code, err = answered("dmeo")
     assert (code, product.state()) == (2, State.QUEUED)
-    assert "nothing was discarded" in err
+    assert "Nothing was discarded" in err
     code, err = answered("demo")
     assert (code, product.state()) == (0, State.STOPPING)
-    assert "is carried out while" in err
+    assert "takes effect while" in err
     product.start()
     assert product.finish().state is State.STOPPED
 
@@ -227,7 +216,7 @@ def test_a_download_that_is_killed_leaves_nothing_under_its_name(product: Produc
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / name).exists()
     assert said(product.home, *arguments) == str(tmp_path / name)
-    assert (tmp_path / name).read_bytes() == product.service.artifact(product.run_id, "lenet").read_bytes()
+    assert (tmp_path / name).read_bytes() == product.service.runs.artifact(product.run_id, "lenet").read_bytes()
 
 
 def test_the_dashboard_takes_up_what_died_though_nobody_opens_a_page(
@@ -245,7 +234,7 @@ def test_the_dashboard_takes_up_what_died_though_nobody_opens_a_page(
     out, err = server.communicate(timeout=60)
     assert server.returncode == 0, out + err
     assert "Traceback" not in out + err
-    assert timeless(product.service.document(product.run_id)) == uninterrupted
+    assert timeless(product.service.runs.document(product.run_id)) == uninterrupted
 
 
 @pytest.mark.parametrize(
@@ -259,13 +248,13 @@ def test_the_dashboard_takes_up_what_died_though_nobody_opens_a_page(
         ("save RUN", "does not allow 'save'"),
         ("save RUN lenet", "does not allow 'save'"),
         ("stop nothing --discard --yes", "no run 'nothing'"),
-        ("stop RUN --discard", "nobody to ask"),
-        ("stop RUN lenet --discard", "nobody to ask"),
+        ("stop RUN --discard", "needs a confirmation"),
+        ("stop RUN lenet --discard", "needs a confirmation"),
         ("retry RUN lenet", "does not allow 'retry'"),
         ("retry RUN nobody", "no sub-model 'nobody'"),
         ("retry RUN lenet --learning-rate -1", "cannot be -1"),
         ("retry RUN lenet --batch-split 0", "cannot be 0"),
-        ("edit RUN", "Nothing is to be changed"),
+        ("edit RUN", "No change was given"),
         ("edit RUN --epochs 3", "belong to a sub-model"),
         ("edit RUN lenet --policy fcfs", "belong to the run"),
         ("edit RUN --policy luck", "'luck'"),
@@ -276,13 +265,13 @@ def test_the_dashboard_takes_up_what_died_though_nobody_opens_a_page(
         ("add RUN nowhere.json", "cannot be read"),
         ("checkpoint RUN lenet", "has no checkpoint yet"),
         ("checkpoint RUN nobody", "no sub-model 'nobody'"),
-        ("checkpoint RUN lenet --to nowhere", "nowhere is no folder"),
-        ("download RUN lenet", "no separated model 'lenet'"),
+        ("checkpoint RUN lenet --to nowhere", "nowhere is not a folder"),
+        ("download RUN lenet", "no trained model of 'lenet'"),
     ],
 )
 def test_a_mistake_is_told_and_changes_nothing(product: Product, arguments: str, message: str) -> None:
-    done = here(product.home, *arguments.replace("RUN", product.run_id).split())
-    assert done.exit_code == 2
+    done = unifiednn(product.home, *arguments.replace("RUN", product.run_id).split())
+    assert done.returncode == 2
     assert done.stdout == ""
     assert message in done.stderr
     assert len(done.stderr.partition(message)[2].strip()) > 10  # and a remedy
@@ -291,8 +280,8 @@ def test_a_mistake_is_told_and_changes_nothing(product: Product, arguments: str,
 
 
 def test_a_mistake_is_json_where_json_was_asked_for(home: Home) -> None:
-    done = here(home, "resume", "nothing", "--json")
-    assert done.exit_code == 2
+    done = unifiednn(home, "resume", "nothing", "--json")
+    assert done.returncode == 2
     [finding] = json.loads(done.stdout)["findings"]
     assert "no run 'nothing'" in finding["message"]
     assert "unifiednn runs" in finding["remedy"]

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.integration.product import EPOCHS, STEPS_PER_EPOCH, Product
-from unifiednn_core.errors import BadInput, IllegalTransition
-from unifiednn_core.lifecycle import Event, State
+from unifiednn_core.base.errors import BadInput, IllegalTransition
+from unifiednn_core.spec.lifecycle import Event, State
 
 Alone = Callable[..., str]
 
@@ -27,7 +27,7 @@ def assert_failed_alone(product: Product, alone: Alone, failed: str, cause: str,
     [part] = [part for part in view.submodels if part.name == failed]
     assert part.state is State.FAILED
     assert part.actions == {Event.RETRY}
-    told = product.service.document(product.run_id)["submodels"][failed]  # type: ignore[index]
+    told = product.service.runs.document(product.run_id)["submodels"][failed]  # type: ignore[index]
     assert told["status"] == "failed"
     assert cause in told["cause"]
     assert remedy in told["remedy"]
@@ -41,14 +41,14 @@ def test_a_loss_that_is_no_number_is_cured_by_a_smaller_learning_rate(product: P
     product.start()
     assert_failed_alone(product, alone, "lenet", "The loss of lenet is", "smaller learning rate")
     with pytest.raises(BadInput) as refused:
-        product.service.retry(product.run_id, "lenet", learning_rate=-1.0)
+        product.service.runs.retry(product.run_id, "lenet", learning_rate=-1.0)
     assert refused.value.findings[0].field == "learning_rate"
     with pytest.raises(IllegalTransition):
-        product.service.retry(product.run_id, "resnet")
-    product.service.retry(product.run_id, "lenet", learning_rate=0.05)
+        product.service.runs.retry(product.run_id, "resnet")
+    product.service.runs.retry(product.run_id, "lenet", learning_rate=0.05)
     assert product.finish().state is State.COMPLETED
     assert product.hashes() == {name: alone(name) for name in EPOCHS}  # it had kept nothing, and began anew
-    document = product.service.document(product.run_id)
+    document = product.service.runs.document(product.run_id)
     assert document["status"] == "completed"
     assert document["submodels"]["lenet"]["cause"] is None  # type: ignore[index]
     assert product.view.spec["submodels"][0]["hyperparameters"]["learning_rate"] == 0.05  # type: ignore[index]
@@ -62,7 +62,7 @@ def test_too_little_memory_is_cured_by_a_batch_split_while_the_others_train_on(p
     assert product.state() is State.RUNNING
     assert "batch split" in (product.row("resnet").remedy or "")
     product.until(lambda: product.row("resnet").checkpoint_step == 2, "the checkpoint")
-    product.service.retry(product.run_id, "resnet", batch_split=2)
+    product.service.runs.retry(product.run_id, "resnet", batch_split=2)
     product.go_on()
     assert product.finish().state is State.COMPLETED
     assert_others_are_whole(product, alone, "resnet")
@@ -75,11 +75,11 @@ def test_too_little_memory_is_cured_by_a_batch_split_while_the_others_train_on(p
 def test_a_retry_from_the_start_forgets_what_was_learnt(product: Product, alone: Alone) -> None:
     product.mishap("resnet", "raise", 15)
     product.start()
-    assert_failed_alone(product, alone, "resnet", "RuntimeError: shapes do not fit", "whole trace")
+    assert_failed_alone(product, alone, "resnet", "RuntimeError: shapes do not fit", "full traceback")
     assert "shapes do not fit" in product.log()
     assert product.checkpoints("resnet")
     product.environment.clear()
-    product.service.retry(product.run_id, "resnet", from_start=True)
+    product.service.runs.retry(product.run_id, "resnet", from_start=True)
     assert product.finish().state is State.COMPLETED
     assert product.hashes() == {name: alone(name) for name in EPOCHS}
     assert product.lost_steps("resnet") == [14]
@@ -93,7 +93,7 @@ def test_a_retry_goes_on_from_the_last_checkpoint_with_the_same_bits(product: Pr
     product.finish()
     product.until(lambda: product.row("resnet").checkpoint_step == 12, "the checkpoint")
     product.environment.clear()
-    product.service.retry(product.run_id, "resnet")
+    product.service.runs.retry(product.run_id, "resnet")
     product.start_and_hold("resnet", 18)
     product.signal_worker()
     product.go_on()
@@ -114,6 +114,6 @@ def test_a_network_at_which_workers_die_again_and_again_is_taken_out(product: Pr
     product.mishap("transformer", "die", 20)
     product.start()
     assert_failed_alone(product, alone, "transformer", "workers in a row died", "batch split")
-    product.service.retry(product.run_id, "transformer", batch_split=2)
+    product.service.runs.retry(product.run_id, "transformer", batch_split=2)
     assert product.finish().state is State.COMPLETED
     assert_others_are_whole(product, alone, "transformer")

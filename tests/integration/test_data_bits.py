@@ -14,14 +14,14 @@ from pyarrow import parquet
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from unifiednn_core.hybrid.unifier import HybridModel, Submission
-from unifiednn_core.intake import conversion, registry
-from unifiednn_core.intake.datasets import Dataset, read_dataset
-from unifiednn_core.intake.split import split
-from unifiednn_core.spec import SubModelSpec
-from unifiednn_core.training.data import ResidentData
-from unifiednn_core.training.submodel import SubModel
-from unifiednn_core.views.data import SplitPlan
+from unifiednn_core.data import conversion
+from unifiednn_core.data.datasets import Dataset, read_dataset
+from unifiednn_core.data.split import split
+from unifiednn_core.data.values import SplitPlan
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats import registry
+from unifiednn_core.spec.run import SubModelSpec
 
 SAMPLES, CLASSES, SEED, SCALE, BATCH_SIZE, EPOCHS = 30, 3, 5, 1 / 255, 8, 2
 SHAPE = (1, 4, 4)
@@ -106,15 +106,14 @@ def trained(train: Dataset, test: Dataset, folder: Path) -> tuple[dict[str, Tens
     )
     definition = registry.format_named("module").read(network(folder), None)
     data = ResidentData(CPU)
-    part = HybridModel().add(Submission("one", definition, spec.hyperparameters))
     held = [data.hold(key, lambda dataset=dataset: dataset) for key, dataset in (("train", train), ("test", test))]
-    submodel = SubModel(part, spec, seed=SEED, train=held[0], test=held[1], device=CPU)
+    submodel = SubModel(spec, definition, seed=SEED, train=held[0], test=held[1], device=CPU)
     for _ in range(EPOCHS):
         with submodel.world():
             for _ in range(-(-train.samples // BATCH_SIZE)):
                 submodel.step()
             submodel.end_epoch()
-    return dict(part.state_dict()), [row.train_loss for row in submodel.figures]
+    return dict(submodel.module.state_dict()), [row.train_loss for row in submodel.figures]
 
 
 def plain(inputs: Tensor, targets: Tensor, folder: Path) -> tuple[dict[str, Tensor], list[float]]:

@@ -10,12 +10,12 @@ import torch
 from PIL import Image
 
 from tests.integration.conftest import wait_until
-from unifiednn_core.errors import BadInput, NotFound
-from unifiednn_core.home import Home
-from unifiednn_core.intake.datasets import read_dataset
-from unifiednn_core.lifecycle import State
-from unifiednn_core.service import Service
-from unifiednn_core.spec import parse_run
+from unifiednn_core.base.errors import BadInput, NotFound
+from unifiednn_core.base.paths import Home
+from unifiednn_core.data.datasets import read_dataset
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import parse_run
 
 CLASSES = ("ant", "bee", "cow")
 
@@ -40,14 +40,14 @@ def images() -> bytes:
 def test_what_cannot_be_mapped_is_kept_converted_under_its_own_name(
     filename: str, form: str, content: bytes, service: Service, home: Home
 ) -> None:
-    view = service.import_file(filename, [content], ("data",))
+    view = service.library.import_file(filename, [content], ("data",))
     assert (view.filename, view.format, view.kind) == (filename, form, "data")
     assert home.file(view.sha256).stat().st_size == view.size_bytes
     assert view.preview is not None and view.preview.notes.class_names == CLASSES
     dataset = read_dataset(home.file(view.sha256))
     assert dataset.samples == view.facts["samples"]
     assert not list(home.quarantine.iterdir())
-    assert service.import_file("again", [content], ("data",)).sha256 == view.sha256
+    assert service.library.import_file("again", [content], ("data",)).sha256 == view.sha256
 
 
 @pytest.mark.long
@@ -58,15 +58,15 @@ def test_a_refused_file_leaves_nothing_behind(service: Service, home: Home) -> N
         archive.writestr("../../out.png", b"x")
     for filename, bad in (("t.csv", b"a,b\n1,2\nx,3\n"), ("i.zip", content.getvalue())):
         with pytest.raises(BadInput):
-            service.import_file(filename, [bad], ("data",))
+            service.library.import_file(filename, [bad], ("data",))
     with pytest.raises(BadInput, match="model"):
-        service.import_file("t.csv", [table()], ("model",))
+        service.library.import_file("t.csv", [table()], ("model",))
     assert {path for path in home.root.rglob("*") if path.is_file()} == before
 
 
 def test_a_split_table_trains(service: Service, home: Home, tmp_path: Path) -> None:
-    whole = service.import_file("t.csv", [table()], ("data",))
-    train, test = service.split_data(whole.sha256, test_share=0.2, seed=1)
+    whole = service.library.import_file("t.csv", [table()], ("data",))
+    train, test = service.library.split_data(whole.sha256, test_share=0.2, seed=1)
     assert (whole.filename, whole.format) == ("t.csv", "csv")
     assert (train.filename, test.filename) == ("t-train80-seed1.safetensors", "t-test20-seed1.safetensors")
     assert (train.facts["samples"], test.facts["samples"]) == (24, 6)
@@ -74,14 +74,14 @@ def test_a_split_table_trains(service: Service, home: Home, tmp_path: Path) -> N
     torch.save(torch.nn.Sequential(torch.nn.Linear(3, 3)), tmp_path / "linear.pt")
     part = {"name": "one", "model": "linear.pt", "hyperparameters": {"epochs": 1, "batch_size": 8}}
     part |= {"train_data": f"sha256:{train.sha256}", "test_data": f"sha256:{test.sha256}"}
-    run_id = service.submit(parse_run({"submodels": [part], "device": "cpu"}), tmp_path)
-    wait_until(lambda: service.observe(run_id).ended_at_s is not None)
-    view = service.observe(run_id)
+    run_id = service.runs.submit(parse_run({"submodels": [part], "device": "cpu"}), tmp_path)
+    wait_until(lambda: service.runs.observe(run_id).ended_at_s is not None)
+    view = service.runs.observe(run_id)
     assert view.state is State.COMPLETED, view.cause
     with pytest.raises(NotFound):
-        service.split_data("0" * 64)
+        service.library.split_data("0" * 64)
     with pytest.raises(BadInput, match="share"):
-        service.split_data(whole.sha256, test_share=1.0)
+        service.library.split_data(whole.sha256, test_share=1.0)
 
 
 @pytest.mark.long
@@ -90,12 +90,12 @@ def test_a_spec_may_name_a_table_by_its_path_and_other_classes_are_found(service
     (tmp_path / "other.csv").write_bytes(table().replace(b"ant", b"elk"))
     torch.save(torch.nn.Sequential(torch.nn.Linear(3, 3)), tmp_path / "linear.pt")
     part = {"name": "one", "model": "linear.pt", "train_data": "t.csv", "test_data": "other.csv"}
-    found = service.check(parse_run({"submodels": [part]}), tmp_path).findings
+    found = service.runs.check(parse_run({"submodels": [part]}), tmp_path).findings
     assert [finding.title for finding in found if finding.severity == "error"] == ["Other classes"]
     part["test_data"] = "t.csv"
-    run_id = service.submit(parse_run({"submodels": [part], "device": "cpu"}), tmp_path)
-    held = {view.filename: view.format for view in service.files()}
+    run_id = service.runs.submit(parse_run({"submodels": [part], "device": "cpu"}), tmp_path)
+    held = {view.filename: view.format for view in service.library.files()}
     assert held["t.csv"] == "csv"
-    wait_until(lambda: service.observe(run_id).ended_at_s is not None)
-    assert service.observe(run_id).state is State.COMPLETED
+    wait_until(lambda: service.runs.observe(run_id).ended_at_s is not None)
+    assert service.runs.observe(run_id).state is State.COMPLETED
     assert not list(service.home.quarantine.iterdir())

@@ -19,23 +19,23 @@ from tests.integration import vanilla_loop
 from tests.integration.kit import CPU
 from tests.integration.test_hyperparameters import ARGS, asked, data_for, network, pair
 from tests.integration.vanilla_loop import Trained
-from unifiednn_core.baselines import vanilla
-from unifiednn_core.baselines.plan import Places, job_of
-from unifiednn_core.baselines.report import Reporter
-from unifiednn_core.checkpoints import file as checkpoint_file
-from unifiednn_core.checkpoints.checkpoint import Checkpoint
-from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS
-from unifiednn_core.home import Home
-from unifiednn_core.hybrid.unifier import Submission, unify
-from unifiednn_core.hyperparameters import at_learning_rate
-from unifiednn_core.intake.base import Definition
+from unifiednn_core.base.paths import Home
+from unifiednn_core.compare import vanilla
+from unifiednn_core.compare.arms import BaselineFiles, job_of
+from unifiednn_core.compare.vanilla import ProgressWriter
+from unifiednn_core.engine import checkpoint_file
+from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import Captured, Report, Stepped
+from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats.base import Definition
 from unifiednn_core.scheduling.round_robin import RoundRobin
-from unifiednn_core.spec import CheckpointSpec, Hyperparameters, RunSpec, SubModelSpec
+from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.hyperparameters import at_learning_rate
+from unifiednn_core.spec.run import CheckpointSpec, Hyperparameters, RunSpec, SubModelSpec
 from unifiednn_core.store.schema import SubModelRow
-from unifiednn_core.training.data import ResidentData
-from unifiednn_core.training.engine import Engine
-from unifiednn_core.training.events import Captured, Report, Stepped
-from unifiednn_core.training.submodel import SubModel
 
 # 37 samples are 5 batches of 8: a step of 3 of them, and one of the 2 that are left; 8 steps in 4 epochs.
 GROUPED: dict[str, Any] = {
@@ -78,27 +78,22 @@ def hybrid(
     asked_for: Mapping[str, Hyperparameters], restored: Mapping[str, Checkpoint], every_steps: int | None = None
 ) -> tuple[dict[str, Trained], list[Checkpoint]]:
     """Train all in one hybrid, one step at a time; what became of each, and every checkpoint."""
-    parts = unify(Submission(name, definition(hyper), hyper) for name, hyper in asked_for.items())
     data, reports = ResidentData(CPU), list[Report]()
-    submodels = [submodel(parts.part(name), hyper, data) for name, hyper in asked_for.items()]
-    for one in submodels:
-        if one.name in restored:
-            one.restore(restored[one.name])
+    kept = {name: submodel(name, hyper, data) for name, hyper in asked_for.items()}
+    for name, checkpoint in restored.items():
+        kept[name].restore(checkpoint)
 
     def take(report: Report) -> None:
         reports.append(report)
         if isinstance(report, Captured):
-            engine.kept(report.checkpoint.submodel)
+            engine.checkpoint_written(report.checkpoint.submodel)
 
-    kept = {name: parts.part(name) for name in asked_for}
     period = None if every_steps is None else CheckpointSpec(every_steps=every_steps)
     policy = RoundRobin(unit="steps", amount=1)
-    engine = Engine(parts, submodels, policy, device=CPU, report=take, checkpoint=period)
+    engine = Engine(HybridModel(kept.values()), policy, device=CPU, report=take, checkpoint=period)
     engine.run()
     losses = {name: [r.loss.item() for r in reports if isinstance(r, Stepped) and r.submodel == name] for name in kept}
-    trained = {
-        name: Trained(part.module[0], part.optimizer, part.lr_scheduler, losses[name]) for name, part in kept.items()
-    }
+    trained = {name: Trained(one.module, one.optimizer, one.lr_scheduler, losses[name]) for name, one in kept.items()}
     return trained, [report.checkpoint for report in reports if isinstance(report, Captured)]
 
 
@@ -108,12 +103,12 @@ def definition(hyper: Hyperparameters) -> Definition:
     )
 
 
-def submodel(part: Any, hyper: Hyperparameters, data: ResidentData) -> SubModel:
-    spec = SubModelSpec(name=part.name, model="m", train_data="d", hyperparameters=hyper)
+def submodel(name: str, hyper: Hyperparameters, data: ResidentData) -> SubModel:
+    spec = SubModelSpec(name=name, model="m", train_data="d", hyperparameters=hyper)
     kind = CRITERIA[hyper.criterion].targets
     train = data.hold(f"train {kind}", lambda: data_for(hyper.criterion))
     test = data.hold(f"test {kind}", lambda: data_for(hyper.criterion, 20, seed=1))
-    return SubModel(part, spec, seed=hyper.seed or 0, train=train, test=test, device=CPU)
+    return SubModel(spec, definition(hyper), seed=hyper.seed or 0, train=train, test=test, device=CPU)
 
 
 @pytest.fixture(scope="module")
@@ -184,10 +179,10 @@ def by_script(home: Home, hyper: Hyperparameters, train: str, test: str) -> Trai
     part = SubModelSpec(name="x", model="m", train_data=train, test_data=test, hyperparameters=hyper)
     spec = RunSpec(submodels=(part,), device="cpu", threads=1)
     row = SubModelRow(name="x", model_format="pt2", steps_total=STEPS)
-    job = replace(job_of(Places(home, "run"), spec, part, row, threads=1, peers=1), parent_pid=None)
+    job = replace(job_of(BaselineFiles(home, "run"), spec, part, row, threads=1, peers=1), parent_pid=None)
     stream = StringIO()
     with torch.random.fork_rng(devices=[]):
-        script = vanilla.Script(job, Reporter(stream, 1))
+        script = vanilla.PlainScript(job, ProgressWriter(stream, 1))
         script.train()
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
     losses = [row["loss"] for row in told if row["kind"] == "step"]

@@ -10,11 +10,11 @@ from sample_models import build
 from tests.integration import vanilla_loop
 from tests.integration.conftest import write_spec
 from tests.integration.product import EPOCHS, Template
-from unifiednn_core.home import Home
-from unifiednn_core.lifecycle import State
+from unifiednn_core.base.paths import Home
+from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.runtime import supervisor
-from unifiednn_core.spec import Hyperparameters
-from unifiednn_core.weights import state_sha256
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import Hyperparameters
 
 # 23 batches are 6 steps; it stops after 3 epochs, which are 18 steps.
 COMBINED = {

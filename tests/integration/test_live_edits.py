@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.integration.product import EPOCHS, STEPS_PER_EPOCH, Product
-from unifiednn_core.checkpoints import file as checkpoint_file
-from unifiednn_core.errors import BadInput
-from unifiednn_core.lifecycle import State
-from unifiednn_core.spec import PolicySpec, RunSpec
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.engine import checkpoint_file
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import PolicySpec, RunSpec
 
 Alone = Callable[..., str]
 TWO_STEPS = {"name": "round_robin", "unit": "steps", "amount": 2}
@@ -51,7 +51,7 @@ def ends(product: Product) -> list[str]:
 def test_one_is_paused_inside_an_epoch_and_the_others_do_not_notice(product: Product, alone: Alone) -> None:
     product.options(policy=TWO_STEPS)
     product.start_and_hold("transformer", 7)
-    product.service.pause(product.run_id, "transformer")
+    product.service.runs.pause(product.run_id, "transformer")
     product.go_on()
     product.until(lambda: product.state("transformer") is State.PAUSED, "the pause")
     assert (product.row("transformer").steps_done, product.row("transformer").checkpoint_step) == (7, 7)
@@ -61,7 +61,7 @@ def test_one_is_paused_inside_an_epoch_and_the_others_do_not_notice(product: Pro
     for name in ("lenet", "resnet"):
         steps = EPOCHS[name] * STEPS_PER_EPOCH[name]
         assert slices(product, name) == [2] * (steps // 2) + [1] * (steps % 2)
-    product.service.resume(product.run_id, "transformer")
+    product.service.runs.resume(product.run_id, "transformer")
     assert_completed(product, alone)
     assert {name: product.row(name).attempt for name in EPOCHS} == dict.fromkeys(EPOCHS, 1)
     assert_once(product, "pause for transformer", "resume for transformer")
@@ -72,7 +72,7 @@ def test_a_pause_outlives_the_worker(product: Product, alone: Alone, killed: boo
     """One that was killed before it heard of the pause, or after it had obeyed."""
     product.options(policy=TWO_STEPS)
     product.start_and_hold("transformer", 7)
-    product.service.pause(product.run_id, "transformer")
+    product.service.runs.pause(product.run_id, "transformer")
     if killed:
         product.until(
             lambda: product.checkpoints("transformer"), "the checkpoint of step 5, which another thread writes"
@@ -88,7 +88,7 @@ def test_a_pause_outlives_the_worker(product: Product, alone: Alone, killed: boo
     kept = checkpoint_file.read(product.checkpoints("transformer")[-1]).step
     assert (product.row("transformer").steps_done, product.row("transformer").checkpoint_step) == (kept, kept)
     assert kept <= 6 if killed else kept == 7
-    product.service.resume(product.run_id, "transformer")
+    product.service.runs.resume(product.run_id, "transformer")
     assert_completed(product, alone)
     assert_once(product, "pause for transformer", "resume for transformer")
 
@@ -98,13 +98,13 @@ def test_a_checkpoint_is_written_when_somebody_asks_for_it(product: Product, alo
     product.options(checkpoint={"every_s": 3600}, policy=TWO_STEPS)
     product.start_and_hold("resnet", 7)
     assert [product.checkpoints(name) for name in EPOCHS] == [[], [], []]
-    product.service.save(product.run_id, whom)
+    product.service.runs.save(product.run_id, whom)
     product.go_on()
     product.until(lambda: product.messages("applied"), "the checkpoint")
     [path] = product.checkpoints("resnet")
     kept = checkpoint_file.read(path)
     assert (kept.submodel, kept.step, product.row("resnet").checkpoint_step) == ("resnet", 7, 7)
-    assert path == product.service.checkpoint(product.run_id, "resnet")
+    assert path == product.service.runs.checkpoint(product.run_id, "resnet")
     of_others = {name: [checkpoint_file.read(path).step for path in product.checkpoints(name)] for name in EPOCHS}
     assert of_others == {"lenet": [], "transformer": [], "resnet": [7]} | (
         {} if whom else {"lenet": [8], "transformer": [6]}
@@ -117,7 +117,7 @@ def test_a_checkpoint_is_written_when_somebody_asks_for_it(product: Product, alo
 def test_what_is_discarded_leaves_nothing(product: Product, alone: Alone, killed: bool) -> None:
     product.start_and_hold("transformer", 12)
     product.until(lambda: product.checkpoints("transformer"), "a checkpoint")
-    product.service.discard(product.run_id, "transformer")
+    product.service.runs.discard(product.run_id, "transformer")
     if killed:
         product.signal_worker()
     product.go_on()
@@ -135,7 +135,7 @@ def test_what_is_discarded_leaves_nothing(product: Product, alone: Alone, killed
 def test_a_discarded_run_leaves_no_models(product: Product) -> None:
     product.start_and_hold("resnet", 7)
     product.until(lambda: product.checkpoints("resnet"), "a checkpoint")
-    product.service.discard(product.run_id)
+    product.service.runs.discard(product.run_id)
     product.go_on()
     assert product.finish().state is State.STOPPED
     product.until(lambda: product.worker() is None, "the end of the worker")
@@ -146,9 +146,9 @@ def test_a_discarded_run_leaves_no_models(product: Product) -> None:
 
 def test_a_priority_takes_effect_at_once(product: Product, alone: Alone) -> None:
     product.options(policy={"name": "priority"})
-    product.service.set_priority(product.run_id, "transformer", 0)
+    product.service.runs.set_priority(product.run_id, "transformer", 0)
     product.start_and_hold("transformer", 3)
-    product.service.set_priority(product.run_id, "resnet", -1)
+    product.service.runs.set_priority(product.run_id, "resnet", -1)
     product.go_on()
     assert_completed(product, alone)
     assert ends(product) == ["resnet", "transformer", "lenet"]
@@ -158,9 +158,9 @@ def test_a_priority_takes_effect_at_once(product: Product, alone: Alone) -> None
 
 def test_an_order_takes_effect_at_once(product: Product, alone: Alone) -> None:
     product.options(policy={"name": "fcfs"})
-    product.service.reorder(product.run_id, ["transformer", "lenet", "resnet"])
+    product.service.runs.reorder(product.run_id, ["transformer", "lenet", "resnet"])
     product.start_and_hold("transformer", 3)
-    product.service.reorder(product.run_id, ["resnet", "transformer", "lenet"])
+    product.service.runs.reorder(product.run_id, ["resnet", "transformer", "lenet"])
     product.go_on()
     assert_completed(product, alone)
     assert ends(product) == ["resnet", "transformer", "lenet"]
@@ -170,9 +170,9 @@ def test_an_order_takes_effect_at_once(product: Product, alone: Alone) -> None:
 
 def test_a_policy_takes_effect_at_once(product: Product, alone: Alone) -> None:
     product.options(policy={"name": "fcfs"})
-    product.service.reorder(product.run_id, ["transformer", "resnet", "lenet"])
+    product.service.runs.reorder(product.run_id, ["transformer", "resnet", "lenet"])
     product.start_and_hold("transformer", 3)
-    product.service.set_policy(product.run_id, PolicySpec(name="priority"))
+    product.service.runs.set_policy(product.run_id, PolicySpec(name="priority"))
     product.go_on()
     assert_completed(product, alone)
     assert ends(product)[0] == "lenet"  # the one of the lowest value
@@ -183,24 +183,24 @@ def test_a_policy_takes_effect_at_once(product: Product, alone: Alone) -> None:
 def test_other_epochs_are_those_of_a_run_of_so_many(product: Product, alone: Alone) -> None:
     product.options(policy=TWO_STEPS)
     product.start_and_hold("lenet", 3)
-    product.service.set_epochs(product.run_id, "lenet", 5)
-    product.service.set_epochs(product.run_id, "resnet", 1)
+    product.service.runs.set_epochs(product.run_id, "lenet", 5)
+    product.service.runs.set_epochs(product.run_id, "resnet", 1)
     product.go_on()
     assert_completed(product, alone, lenet=5, resnet=1)
     assert (product.row("lenet").steps_done, product.row("resnet").steps_done) == (5 * 23, 12)
     assert_once(product, "epochs 5 for lenet", "epochs 1 for resnet")
     with pytest.raises(BadInput, match="total_steps"):
-        product.service.set_epochs(product.run_id, "transformer", 3)
+        product.service.runs.set_epochs(product.run_id, "transformer", 3)
 
 
 def test_edits_outlive_a_worker_that_was_killed_before_it_heard_of_them(product: Product, alone: Alone) -> None:
     product.options(policy={"name": "fcfs"})
-    product.service.reorder(product.run_id, ["transformer", "lenet", "resnet"])
+    product.service.runs.reorder(product.run_id, ["transformer", "lenet", "resnet"])
     product.start_and_hold("transformer", 3)
-    product.service.set_epochs(product.run_id, "lenet", 4)
-    product.service.set_policy(product.run_id, PolicySpec(name="priority"))
-    product.service.reorder(product.run_id, ["lenet", "resnet", "transformer"])
-    product.service.set_priority(product.run_id, "resnet", -1)
+    product.service.runs.set_epochs(product.run_id, "lenet", 4)
+    product.service.runs.set_policy(product.run_id, PolicySpec(name="priority"))
+    product.service.runs.reorder(product.run_id, ["lenet", "resnet", "transformer"])
+    product.service.runs.set_priority(product.run_id, "resnet", -1)
     assert len(product.view.waiting_commands) == 4
     product.signal_worker()
     product.go_on()
@@ -221,11 +221,11 @@ def test_edits_outlive_a_worker_that_was_killed_before_it_heard_of_them(product:
 def test_a_network_joins_a_run(product: Product, alone: Alone, killed: bool) -> None:
     """Its bits are those of its training alone, and nobody else's change."""
     changed: Mapping[str, Any] = {"seed": 70, "epochs": 2}
-    spec = RunSpec.model_validate(product.service._store.runs.get(product.run_id)[0].spec)
+    spec = RunSpec.model_validate(product.service.store.runs.get(product.run_id)[0].spec)
     hyperparameters = spec.submodels[0].hyperparameters.model_copy(update=changed)
     joining = spec.submodels[0].model_copy(update={"name": "late", "hyperparameters": hyperparameters})
     product.start_and_hold("resnet", 7)
-    product.service.add_submodel(product.run_id, joining)
+    product.service.runs.add_submodel(product.run_id, joining)
     assert product.state("late") is State.QUEUED
     if killed:
         product.signal_worker()
@@ -237,4 +237,4 @@ def test_a_network_joins_a_run(product: Product, alone: Alone, killed: bool) -> 
     assert slices(product, "late")
     assert_once(product, "add late")
     with pytest.raises(BadInput, match="would be called 'late'"):
-        product.service.add_submodel(product.run_id, joining)
+        product.service.runs.add_submodel(product.run_id, joining)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unifiednn_core.bench.prediction import BATCH_SIZES, NETWORKS, measure
+from tools.bench.prediction import BATCH_SIZES, NETWORKS, measure
 
 
 @pytest.mark.parametrize(("network", "batch_size"), [("transformer", 128)])

@@ -12,15 +12,15 @@ import pytest
 
 from tests.integration.conftest import wait_until, write_spec
 from tests.integration.vanilla import train_alone
-from unifiednn_core.errors import BadInput, IllegalTransition, NotFound
-from unifiednn_core.home import Home
-from unifiednn_core.lifecycle import State
-from unifiednn_core.service import Service
-from unifiednn_core.spec import load_run
+from unifiednn_core.base.errors import BadInput, IllegalTransition, NotFound
+from unifiednn_core.base.paths import Home
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import load_run
 
 
 def finish(service: Service, run_id: str) -> None:
-    wait_until(lambda: service.observe(run_id).ended_at_s is not None)
+    wait_until(lambda: service.runs.observe(run_id).ended_at_s is not None)
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +38,12 @@ def test_every_sample_comes_back_with_the_bits_of_a_plain_loop(
 ) -> None:
     """Through the whole product: intake, worker process, engine, separator, store."""
     spec = load_run(short_demo)
-    run_id = service.submit(spec.model_copy(update={"policy": spec.policy.model_copy(update={"name": policy})}))
+    run_id = service.runs.submit(spec.model_copy(update={"policy": spec.policy.model_copy(update={"name": policy})}))
     finish(service, run_id)
-    view = service.observe(run_id)
+    view = service.runs.observe(run_id)
     assert view.state is State.COMPLETED
     assert {part.name: part.state_sha256 for part in view.submodels} == vanilla_hashes
-    document = service.document(run_id)
+    document = service.runs.document(run_id)
     assert document["policy"] == policy
     assert document["status"] == "completed"
 
@@ -51,11 +51,11 @@ def test_every_sample_comes_back_with_the_bits_of_a_plain_loop(
 def test_a_separated_model_loads_with_torch_alone_and_scores_what_was_shown(
     service: Service, short_demo: Path, samples: Path, tmp_path: Path
 ) -> None:
-    run_id = service.submit(load_run(short_demo))
+    run_id = service.runs.submit(load_run(short_demo))
     finish(service, run_id)
-    for part in service.observe(run_id).submodels:
+    for part in service.runs.observe(run_id).submodels:
         folder = tmp_path / part.name
-        with zipfile.ZipFile(service.artifact(run_id, part.name)) as archive:
+        with zipfile.ZipFile(service.runs.artifact(run_id, part.name)) as archive:
             archive.extractall(folder)
         assert {"weights.safetensors", "metrics.csv", "spec.json", "load.py"} <= {
             path.name for path in folder.iterdir()
@@ -86,43 +86,45 @@ def test_a_separated_model_loads_with_torch_alone_and_scores_what_was_shown(
 
 def test_pause_resume_and_stop_reach_the_worker(service: Service, samples: Path, tmp_path: Path) -> None:
     path = write_spec(samples, tmp_path, epochs={"lenet": 400, "resnet": 400, "transformer": 400})
-    run_id = service.submit(load_run(path))
+    run_id = service.runs.submit(load_run(path))
 
     def state(name: str | None = None) -> State:
-        view = service.observe(run_id)
+        view = service.runs.observe(run_id)
         return view.state if name is None else next(p.state for p in view.submodels if p.name == name)
 
-    wait_until(lambda: all(part.steps_done for part in service.observe(run_id).submodels))
-    assert service.pause(run_id, "lenet") is State.PAUSING
+    wait_until(lambda: all(part.steps_done for part in service.runs.observe(run_id).submodels))
+    assert service.runs.pause(run_id, "lenet") is State.PAUSING
     wait_until(lambda: state("lenet") is State.PAUSED)
     with pytest.raises(IllegalTransition):
-        service.pause(run_id, "lenet")
-    before = {part.name: part.steps_done for part in service.observe(run_id).submodels}
+        service.runs.pause(run_id, "lenet")
+    before = {part.name: part.steps_done for part in service.runs.observe(run_id).submodels}
     wait_until(
         lambda: all(
-            part.steps_done > before[part.name] for part in service.observe(run_id).submodels if part.name != "lenet"
+            part.steps_done > before[part.name]
+            for part in service.runs.observe(run_id).submodels
+            if part.name != "lenet"
         )
     )
-    assert next(p.steps_done for p in service.observe(run_id).submodels if p.name == "lenet") == before["lenet"]
-    service.resume(run_id, "lenet")
+    assert next(p.steps_done for p in service.runs.observe(run_id).submodels if p.name == "lenet") == before["lenet"]
+    service.runs.resume(run_id, "lenet")
     wait_until(lambda: state("lenet") is State.RUNNING)
 
-    service.pause(run_id)
+    service.runs.pause(run_id)
     wait_until(lambda: state() is State.PAUSED)
-    service.resume(run_id)
+    service.runs.resume(run_id)
     wait_until(lambda: state() is State.RUNNING)
 
-    service.stop(run_id, "resnet")
+    service.runs.stop(run_id, "resnet")
     wait_until(lambda: state("resnet") is State.STOPPED)
-    assert service.artifact(run_id, "resnet").is_file()
-    service.stop(run_id)
+    assert service.runs.artifact(run_id, "resnet").is_file()
+    service.runs.stop(run_id)
     wait_until(lambda: state() is State.STOPPED)
-    view = service.observe(run_id)
+    view = service.runs.observe(run_id)
     assert {part.state for part in view.submodels} == {State.STOPPED}
     assert all(part.artifact for part in view.submodels)
-    assert [t.submodel for t in service.trained()].count("resnet") == 1
+    assert [t.submodel for t in service.runs.trained()].count("resnet") == 1
     with pytest.raises(IllegalTransition):
-        service.resume(run_id)
+        service.runs.resume(run_id)
 
 
 def test_training_outlives_the_service_that_started_it(home: Home, samples: Path, tmp_path: Path) -> None:
@@ -134,11 +136,11 @@ def test_training_outlives_the_service_that_started_it(home: Home, samples: Path
             "-c",
             "import sys, time\n"
             "from pathlib import Path\n"
-            "from unifiednn_core.home import Home\n"
-            "from unifiednn_core.service import Service\n"
-            "from unifiednn_core.spec import load_run\n"
+            "from unifiednn_core.base.paths import Home\n"
+            "from unifiednn_core.service.facade import Service\n"
+            "from unifiednn_core.spec.run import load_run\n"
             "service = Service.open(Home(Path(sys.argv[1])))\n"
-            "run_id = service.submit(load_run(Path(sys.argv[2])))\n"
+            "run_id = service.runs.submit(load_run(Path(sys.argv[2])))\n"
             "service.start_supervisor()\n"
             "print(run_id, flush=True)\n"
             "time.sleep(600)\n",
@@ -152,16 +154,16 @@ def test_training_outlives_the_service_that_started_it(home: Home, samples: Path
     run_id = server.stdout.readline().strip()
     service = Service.open(home)
     try:
-        wait_until(lambda: service.observe(run_id).state is State.RUNNING)
+        wait_until(lambda: service.runs.observe(run_id).state is State.RUNNING)
         server.kill()
         server.wait()
-        before = service.observe(run_id).progress
+        before = service.runs.observe(run_id).progress
         service.start_supervisor()
-        wait_until(lambda: service.observe(run_id).progress > before)
-        assert service.observe(run_id).state is State.RUNNING
-        service.stop(run_id)
+        wait_until(lambda: service.runs.observe(run_id).progress > before)
+        assert service.runs.observe(run_id).state is State.RUNNING
+        service.runs.stop(run_id)
         finish(service, run_id)
-        assert service.observe(run_id).state is State.STOPPED
+        assert service.runs.observe(run_id).state is State.STOPPED
     finally:
         server.stdout.close()
         service.close()
@@ -169,13 +171,13 @@ def test_training_outlives_the_service_that_started_it(home: Home, samples: Path
 
 def test_a_killed_worker_is_noticed_and_named(service: Service, samples: Path, tmp_path: Path) -> None:
     epochs = {"lenet": 300, "resnet": 300, "transformer": 300}
-    run_id = service.submit(load_run(write_spec(samples, tmp_path, epochs=epochs, recovery="ask")))
-    wait_until(lambda: service.observe(run_id).state is State.RUNNING)
-    worker_pid = service._store.runs.get(run_id)[0].worker_pid
+    run_id = service.runs.submit(load_run(write_spec(samples, tmp_path, epochs=epochs, recovery="ask")))
+    wait_until(lambda: service.runs.observe(run_id).state is State.RUNNING)
+    worker_pid = service.store.runs.get(run_id)[0].worker_pid
     assert worker_pid is not None
     os.kill(worker_pid, signal.SIGKILL)
     finish(service, run_id)
-    view = service.observe(run_id)
+    view = service.runs.observe(run_id)
     assert view.state is State.INTERRUPTED
     assert {part.state for part in view.submodels} == {State.INTERRUPTED}
     assert view.cause is not None and str(worker_pid) in view.cause
@@ -184,10 +186,10 @@ def test_a_killed_worker_is_noticed_and_named(service: Service, samples: Path, t
 
 def test_runs_for_one_device_wait_for_each_other(service: Service, short_demo: Path) -> None:
     spec = load_run(short_demo)
-    first, second = service.submit(spec), service.submit(spec)
-    assert {view.run_id: view.queue_position for view in service.runs()}[second] in (1, 2)
+    first, second = service.runs.submit(spec), service.runs.submit(spec)
+    assert {view.run_id: view.queue_position for view in service.runs.runs()}[second] in (1, 2)
     finish(service, second)
-    one, two = service.observe(first), service.observe(second)
+    one, two = service.runs.observe(first), service.runs.observe(second)
     assert (one.state, two.state) == (State.COMPLETED, State.COMPLETED)
     assert one.ended_at_s is not None and two.started_at_s is not None
     assert one.ended_at_s <= two.started_at_s
@@ -196,31 +198,31 @@ def test_runs_for_one_device_wait_for_each_other(service: Service, short_demo: P
 def test_a_run_is_paused_resumed_and_stopped_while_it_waits(service: Service, samples: Path, tmp_path: Path) -> None:
     long = load_run(write_spec(samples, tmp_path, epochs={"lenet": 300, "resnet": 300, "transformer": 300}))
     short = load_run(write_spec(samples, tmp_path, epochs={"lenet": 1, "resnet": 1, "transformer": 1}))
-    first, second, third = service.submit(long), service.submit(short), service.submit(short)
-    service.pause(second)
-    wait_until(lambda: service.observe(second).state is State.PAUSED)
-    service.stop(third)
-    wait_until(lambda: service.observe(third).state is State.STOPPED)
-    service.resume(second)
-    service.stop(first)
+    first, second, third = service.runs.submit(long), service.runs.submit(short), service.runs.submit(short)
+    service.runs.pause(second)
+    wait_until(lambda: service.runs.observe(second).state is State.PAUSED)
+    service.runs.stop(third)
+    wait_until(lambda: service.runs.observe(third).state is State.STOPPED)
+    service.runs.resume(second)
+    service.runs.stop(first)
     finish(service, second)
-    assert service.observe(second).state is State.COMPLETED
-    assert not [event for event in service.observe(second).events if event.kind == "defect"]
+    assert service.runs.observe(second).state is State.COMPLETED
+    assert not [event for event in service.runs.observe(second).events if event.kind == "defect"]
 
 
 def test_a_full_disk_loses_no_weights_and_leaves_nothing_half_written(
     service: Service, short_demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder for models is made unwritable for a while: separation waits, then completes."""
-    run_id = service.submit(load_run(short_demo))
+    run_id = service.runs.submit(load_run(short_demo))
     blocker = service.home.run(run_id) / "models"
     blocker.parent.mkdir(parents=True, exist_ok=True)
     blocker.write_text("in the way")
-    wait_until(lambda: any(event.kind == "warning" for event in service.observe(run_id).events))
-    assert not any(part.artifact for part in service.observe(run_id).submodels)
+    wait_until(lambda: any(event.kind == "warning" for event in service.runs.observe(run_id).events))
+    assert not any(part.artifact for part in service.runs.observe(run_id).submodels)
     blocker.unlink()
     finish(service, run_id)
-    view = service.observe(run_id)
+    view = service.runs.observe(run_id)
     assert view.state is State.COMPLETED
     assert all(part.artifact for part in view.submodels)
     assert not [path for path in blocker.iterdir() if path.name.startswith(".")]
@@ -232,51 +234,52 @@ def test_bad_input_is_refused_whole(service: Service, short_demo: Path, tmp_path
     broken.write_bytes(b"not a model")
     submodels = (spec.submodels[0].model_copy(update={"model": str(broken)}), *spec.submodels[1:])
     with pytest.raises(BadInput) as raised:
-        service.submit(spec.model_copy(update={"submodels": submodels}))
+        service.runs.submit(spec.model_copy(update={"submodels": submodels}))
     assert [f.field for f in raised.value.findings] == ["submodels.lenet.model"]
-    assert service.runs() == ()
+    assert service.runs.runs() == ()
     with pytest.raises(BadInput) as raised:
-        service.submit(spec.model_copy(update={"policy": spec.policy.model_copy(update={"name": "magic"})}))
+        service.runs.submit(spec.model_copy(update={"policy": spec.policy.model_copy(update={"name": "magic"})}))
     assert raised.value.findings[0].field == "policy.name"
     assert "round_robin" in str(raised.value)
 
 
 def test_what_is_not_there_is_said(service: Service) -> None:
     with pytest.raises(NotFound):
-        service.observe("nothing")
+        service.runs.observe("nothing")
     with pytest.raises(NotFound):
-        service.artifact("nothing", "lenet")
+        service.runs.artifact("nothing", "lenet")
 
 
 def test_an_uploaded_file_joins_the_library_or_leaves_no_trace(service: Service, samples: Path) -> None:
     content = (samples / "lenet.pt2").read_bytes()
-    view = service.import_file("my lenet.pt2", [content[:1000], content[1000:]])
+    view = service.library.import_file("my lenet.pt2", [content[:1000], content[1000:]])
     assert (view.kind, view.filename, view.format) == ("model", "my lenet.pt2", "pt2")
     assert service.home.file(view.sha256).read_bytes() == content
     with pytest.raises(BadInput):
-        service.import_file("../../evil.pt2", [b"PK\x03\x04", b"rubbish"])
-    with pytest.raises(BadInput, match="holds model; data is wanted here"):
-        service.import_file("lenet.pt2", [content], ["data"])
-    assert [file.sha256 for file in service.files()] == [view.sha256]
+        service.library.import_file("../../evil.pt2", [b"PK\x03\x04", b"rubbish"])
+    with pytest.raises(BadInput, match="holds model; this place needs data"):
+        service.library.import_file("lenet.pt2", [content], ["data"])
+    assert [file.sha256 for file in service.library.files()] == [view.sha256]
     assert list(service.home.quarantine.iterdir()) == []
 
 
 def test_the_demo_is_one_call_away(service: Service) -> None:
-    spec = service.prepare_samples()
+    spec = service.library.prepare_samples()
     assert [submodel.name for submodel in spec.submodels] == ["lenet", "resnet", "transformer"]
     assert all(Path(submodel.model).is_file() for submodel in spec.submodels)
-    run_id = service.submit(spec)
-    assert {file.filename: file.kind for file in service.files()} == {
+    run_id = service.runs.submit(spec)
+    assert {file.filename: file.kind for file in service.library.files()} == {
         "lenet.pt2": "model",
         "resnet.safetensors": "weights",
         "transformer.pt2": "model",
         "digits_train.pt": "data",
         "digits_test.pt": "data",
     }
-    service.stop(run_id)
+    service.runs.stop(run_id)
 
 
 def test_the_server_side_never_loads_torch() -> None:
-    code = "import sys\nimport unifiednn_core.service, unifiednn_core.cli\nassert 'torch' not in sys.modules, 'torch'\n"
+    modules = "unifiednn_core.service.facade, unifiednn_core.cli.main"
+    code = f"import sys, {modules}\nassert 'torch' not in sys.modules, 'torch'\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,5 @@
 """A run that begins at a checkpoint of another one, or at weights from elsewhere."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ from safetensors.torch import save_file
 
 from tests.integration.product import EPOCHS, Product, Template
 from tests.integration.vanilla import train_alone
-from unifiednn_core.checkpoints import file as checkpoint_file
-from unifiednn_core.errors import BadInput
-from unifiednn_core.home import Home
-from unifiednn_core.lifecycle import State
-from unifiednn_core.spec import RunSpec, parse_run
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.paths import Home
+from unifiednn_core.engine import checkpoint_file
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import RunSpec, parse_run
 
 Document = dict[str, Any]
 
@@ -27,17 +26,17 @@ def resnet_checkpoint(template: Template, tmp_path_factory: pytest.TempPathFacto
     with template.copied(Home(tmp_path_factory.mktemp("first"))) as product:
         product.options(checkpoint={"every_s": 3600})
         product.start_and_hold("resnet", 16)
-        product.service.save(product.run_id, "resnet")
+        product.service.runs.save(product.run_id, "resnet")
         product.go_on()
         product.until(lambda: product.row("resnet").checkpoint_step == 16, "the checkpoint")
-        path = product.service.download_checkpoint(product.run_id, "resnet", folder)
+        path = product.service.runs.download_checkpoint(product.run_id, "resnet", folder)
     assert checkpoint_file.read(path).step == 16
     return path
 
 
 def resnet(product: Product, name: str, start_from: Document, **hyperparameters: Any) -> Document:
     """Resnet of the demo under another name, beginning elsewhere."""
-    spec = RunSpec.model_validate(product.service._store.runs.get(product.run_id)[0].spec)
+    spec = RunSpec.model_validate(product.service.store.runs.get(product.run_id)[0].spec)
     [part] = [part for part in spec.submodels if part.name == "resnet"]
     document: Document = part.model_dump(mode="json", exclude_none=True)
     document["hyperparameters"] |= hyperparameters
@@ -45,7 +44,7 @@ def resnet(product: Product, name: str, start_from: Document, **hyperparameters:
 
 
 def test_trainings_begin_at_a_checkpoint_and_at_weights(
-    product: Product, resnet_checkpoint: Path, alone: Callable[..., str], samples: Path, tmp_path: Path
+    product: Product, template: Template, resnet_checkpoint: Path, alone: Callable[..., str], tmp_path: Path
 ) -> None:
     weights = checkpoint_file.read(resnet_checkpoint).state["model"]
     torch.save(weights, tmp_path / "elsewhere.pt")
@@ -54,20 +53,21 @@ def test_trainings_begin_at_a_checkpoint_and_at_weights(
         resnet(product, "anew", {"file": str(resnet_checkpoint), "take": "weights"}, seed=80),
         resnet(product, "elsewhere", {"file": str(tmp_path / "elsewhere.pt"), "take": "weights"}, seed=80),
     ]
-    product.service.stop(product.run_id)  # nobody trains it here
+    product.service.runs.stop(product.run_id)  # nobody trains it here
     product.start()
-    run_id = product.service.submit(parse_run({"name": "second", "threads": 1, "device": "cpu", "submodels": parts}))
-    product.until(lambda: product.service.observe(run_id).ended_at_s is not None, "the end")
-    view = product.service.observe(run_id)
+    run_id = product.service.runs.submit(
+        parse_run({"name": "second", "threads": 1, "device": "cpu", "submodels": parts})
+    )
+    product.until(lambda: product.service.runs.observe(run_id).ended_at_s is not None, "the end")
+    view = product.service.runs.observe(run_id)
     assert view.state is State.COMPLETED
     hashes = {part.name: part.state_sha256 for part in view.submodels}
     assert hashes["longer"] == alone("resnet", EPOCHS["resnet"] + 2)
 
     save_file(weights, tmp_path / "begun.safetensors")  # the same network, as a model file of its own
-    plain = resnet(product, "plain", {}, seed=80)
-    files = {"model": "begun.safetensors", "train_data": "digits_train.pt", "test_data": "digits_test.pt"}
-    spec = {"submodels": [plain | {key: str((tmp_path if key == "model" else samples) / files[key]) for key in files}]}
-    expected = train_alone(json.loads(json.dumps(spec)), "plain", samples).state_sha256
+    plain = resnet(product, "plain", {}, seed=80) | {"model": str(tmp_path / "begun.safetensors")}
+    plain |= {f"{which}_data": str(template.spec_path.parent / f"few_{which}.pt") for which in ("train", "test")}
+    expected = train_alone({"submodels": [plain]}, "plain", tmp_path).state_sha256
     assert (hashes["anew"], hashes["elsewhere"]) == (expected, expected)
 
 
@@ -91,13 +91,13 @@ def test_starts_that_cannot_be_are_refused_and_told(product: Product, resnet_che
         for name, (file, take, hyperparameters) in starts.items()
     ]
     with pytest.raises(BadInput) as refused:
-        product.service.submit(parse_run({"submodels": parts}), tmp_path)
+        product.service.runs.submit(parse_run({"submodels": parts}), tmp_path)
     findings = [finding for finding in refused.value.findings if finding.severity == "error"]
     assert all(finding.message and finding.remedy for finding in findings)
     told = {name: [str(finding) for finding in findings if f".{name}." in finding.field] for name in starts}
     assert all(told.values()), told
     assert "cut short" in told["cut"][0]
     assert "holds no optimizer" in told["bare"][0]
-    assert "epochs behind it" in told["done"][0]
+    assert "has done" in told["done"][0]
     assert "optimizer 'adamw'" in told["sgd"][0]
-    assert len(product.service.runs()) == 1
+    assert len(product.service.runs.runs()) == 1

@@ -11,8 +11,8 @@ import torch
 
 from sample_models import build
 from tests.integration.vanilla import state_sha256, train_alone
-from unifiednn_core.intake.base import count_parameters
-from unifiednn_core.spec import parse_run
+from unifiednn_core.formats.base import count_parameters
+from unifiednn_core.spec.run import parse_run
 
 SAMPLES = sorted(build.SAMPLES)
 

@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.integration.web_server import WebServer, pieces
-from unifiednn_core.clock import RealClock
-from unifiednn_core.home import Home
+from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.paths import Home
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import RunRow, SubModelRow
 

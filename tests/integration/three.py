@@ -1,18 +1,16 @@
-"""Three small networks that train together in many tests, and what each comes to alone."""
+"""Three small networks that train together in many tests, and the result of each one alone."""
 
 from dataclasses import dataclass
+from functools import cache
 
 from tests.integration.kit import Networks, Session, submodel_spec, vanilla
+from unifiednn_core.engine.events import Report, Stepped
+from unifiednn_core.engine.orders import AnyOrder
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.priority import Priority
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.sjf import ShortestJobFirst
-from unifiednn_core.training.events import (
-    Report,
-    Stepped,
-)
-from unifiednn_core.training.orders import AnyOrder
 
 POLICIES: tuple[Policy, ...] = (
     FirstComeFirstServed(),
@@ -30,8 +28,22 @@ THREE: Networks = [
     ("mlp", submodel_spec("second", priority=1)),
     ("cnn", submodel_spec("third", priority=1, batch_size=16)),
 ]
-ALONE = {spec.name: vanilla(network, spec)[0] for network, spec in THREE}
-ALONE_LOSSES = {spec.name: vanilla(network, spec)[1] for network, spec in THREE}
+NAMES = tuple(spec.name for _, spec in THREE)
+
+
+@cache
+def _plain() -> dict[str, tuple[str, list[float]]]:
+    return {spec.name: vanilla(network, spec) for network, spec in THREE}
+
+
+def alone(*names: str) -> dict[str, str]:
+    """Hash of the weights after a plain loop, by name; of all three without `names`."""
+    return {name: _plain()[name][0] for name in names or NAMES}
+
+
+def losses_alone(name: str) -> list[float]:
+    """Loss of each step of the plain loop."""
+    return _plain()[name][1]
 
 
 def at_step(name: str, step: int, *orders: AnyOrder) -> "Trigger":

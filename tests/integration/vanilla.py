@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sample_models.build import initial_module
 
-ARCHITECTURES = Path(__file__).parents[2] / "unifiednn_core" / "architectures"
+ARCHITECTURES = Path(__file__).parents[2] / "unifiednn_core" / "formats" / "architectures"
 
 OPTIMIZERS = {
     "sgd": torch.optim.SGD,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn, optim
 from torch.optim import lr_scheduler as lr_schedulers
 
-from unifiednn_core.spec import Hyperparameters
+from unifiednn_core.spec.run import Hyperparameters
 
 # By hand, so that a wrong entry in the tables of the product is found.
 OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unifiednn_core.home import Home
+from unifiednn_core.base.paths import Home
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,7 +97,7 @@ def main(root: str, port: str) -> None:
     import uvicorn
     from starlette.applications import Starlette
 
-    from unifiednn_core.service import Service
+    from unifiednn_core.service.facade import Service
     from unifiednn_core.web.guard import middleware
     from unifiednn_core.web.routes import routes
 

@@ -13,10 +13,11 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-from unifiednn_core.clock import RealClock
-from unifiednn_core.home import Home
+from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime.launchers import LocalLauncher
-from unifiednn_core.service import Service
+from unifiednn_core.runtime.supervisor import Supervisor
+from unifiednn_core.service.facade import Service
 from unifiednn_core.store import Store
 
 
@@ -34,7 +35,8 @@ class ZygoteLauncher(LocalLauncher):
 
 def open_service(home: Home, zygote: Path, environment: Mapping[str, str]) -> Service:
     clock = RealClock()
-    return Service(home, Store.open(home, clock), ZygoteLauncher(home, zygote, environment), clock)
+    store = Store.open(home, clock)
+    return Service(home, store, Supervisor(store, ZygoteLauncher(home, zygote, environment), clock), clock)
 
 
 def ask(zygote: Path, role: str, home: Home, run_id: str, environment: Mapping[str, str]) -> int:

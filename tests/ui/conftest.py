@@ -5,19 +5,20 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from pages._ui import frame, uploads
-from tests.ui.fake_service import FakeService
 from tests.ui.fake_views import demo_spec
+from tests.ui.seed import Seeded
 
 APP = Path(__file__).parents[2] / "app.py"
 
 
 @pytest.fixture
-def service(monkeypatch):
-    """The fake, in the place of the one service of the process."""
-    fake = FakeService()
-    st.cache_resource.clear()  # runs that have ended are read once, and those of another test were others
-    monkeypatch.setattr(frame, "service", lambda: fake)
-    return fake
+def service(home, monkeypatch):
+    """A real service over seeded runs and files, in the place of the one service of the process."""
+    seeded = Seeded(home.create(), monkeypatch)
+    st.cache_resource.clear()  # ended runs are read once, and those of another test were others
+    monkeypatch.setattr(frame, "service", lambda: seeded)
+    yield seeded
+    seeded.close()
 
 
 @pytest.fixture
@@ -25,10 +26,12 @@ def open_page(service):
     """Opens a page with query parameters; fails where the page raised anything."""
 
     def open_page(name: str, **query: str) -> AppTest:
-        app = AppTest.from_file(APP, default_timeout=60).run()
+        app = AppTest.from_file(APP, default_timeout=60)
         for key, value in query.items():
             app.query_params[key] = value
-        app.switch_page(f"pages/{name}.py").run()
+        if name != "now":  # which opens by itself
+            app.switch_page(f"pages/{name}.py")
+        app.run()
         assert not app.exception, [error.value for error in app.exception]
         return app
 
@@ -48,12 +51,10 @@ def upload(service, monkeypatch):
     def upload(app: AppTest, key: str, filename: str, content: bytes) -> None:
         """`key` is how the uploader's key ends."""
         [key] = [known for known in drawn if known.endswith(key)]
-        service.sent["u-1"] = (filename, content, drawn[key])
-        arrived[key] = "u-1"
+        arrived[key] = service.upload(filename, content, drawn[key])
         app.run()
         assert not app.exception, [error.value for error in app.exception]
         assert not arrived
-        assert not service.sent or service.failing
 
     monkeypatch.setattr(uploads, "sent_upload", sent_upload)
     return upload
@@ -62,4 +63,4 @@ def upload(service, monkeypatch):
 @pytest.fixture
 def drafted(service):
     """Id of a draft that holds the demo."""
-    return service.save_draft(demo_spec().model_dump(mode="json", exclude_none=True))
+    return service.library.save_draft(demo_spec().model_dump(mode="json", exclude_none=True))

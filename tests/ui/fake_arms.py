@@ -1,13 +1,15 @@
-"""Invented strata, baselines, predictions and comparisons, for screens, figures and reports."""
+"""Invented memory, baselines, predictions and comparisons, for screens, figures and reports."""
 
 import math
 from dataclasses import replace
 
 from tests.ui.fake_views import EPOCH_S, EPOCHS, NAMES, START_S, ended, run, sha, submodel
-from unifiednn_core.lifecycle import State
-from unifiednn_core.units import MIB
-from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Mode, Spread, Verdict
-from unifiednn_core.views.memory import KINDS, Layer, Mark, Prediction, Strata, SubModelPrediction
+from unifiednn_core.base.units import MIB
+from unifiednn_core.preflight.prediction import Prediction, SubModelPrediction
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import Mode
+from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
+from unifiednn_core.views.memory import KINDS, Mark, MemoryBreakdown, MemoryLayer
 from unifiednn_core.views.runs import RunView, Series, Slice
 
 FINGERPRINT = "f" * 64
@@ -16,7 +18,9 @@ HELD_MIB = {"weights": 6.0, "gradients": 6.0, "optimizer": 12.0, "transient": 30
 SHARED_MIB = {"context": 180.0, "slack": 14.0, "data": 9.0, "others": 20.0, "unexplained": 11.0}
 
 
-def strata(names: tuple[str, ...] = NAMES, seconds: int = 60, gap: tuple[int, int] | None = (30, 33)) -> Strata:
+def breakdown(
+    names: tuple[str, ...] = NAMES, seconds: int = 60, gap: tuple[int, int] | None = (30, 33)
+) -> MemoryBreakdown:
     """A hybrid in which the sub-models take turns of 2 s; what is not there is None between `gap`."""
 
     def size_mib(kind: str, at: int | None, second: int) -> float | None:
@@ -32,17 +36,17 @@ def strata(names: tuple[str, ...] = NAMES, seconds: int = 60, gap: tuple[int, in
         owners = [(name, at) for at, name in enumerate(names)] if kind in HELD_MIB else [(None, None)]
         for name, at in owners:
             sizes = [size_mib(kind, at, second) for second in range(seconds)]
-            layers.append(Layer(kind, name, tuple(None if size is None else size * MIB for size in sizes)))
+            layers.append(MemoryLayer(kind, name, tuple(None if size is None else size * MIB for size in sizes)))
     totals = [
         None if any(layer.size_bytes[second] is None for layer in layers)
         else sum(layer.size_bytes[second] or 0.0 for layer in layers)
         for second in range(seconds)
     ]  # fmt: skip
-    return Strata(tuple(map(float, range(seconds))), tuple(totals), tuple(layers), "process PSS")
+    return MemoryBreakdown(tuple(map(float, range(seconds))), tuple(totals), tuple(layers), "process PSS")
 
 
 def marks(switches: int = 30) -> tuple[Mark, ...]:
-    """What explains the memory of `strata`."""
+    """What explains the memory of `breakdown`."""
     return (
         *(Mark(0.5 + at, "load", name, f"{name} was loaded") for at, name in enumerate(NAMES)),
         *(Mark(at * 60 / switches, "switch", NAMES[at % 3], f"{NAMES[at % 3]} trains") for at in range(switches)),
@@ -54,9 +58,9 @@ def marks(switches: int = 30) -> tuple[Mark, ...]:
 
 
 def hybrid(**changes: object) -> RunView:
-    """A hybrid that completed, with strata and marks, 1.5 s after its launch."""
+    """A hybrid that completed, with a memory breakdown and marks, 1.5 s after its launch."""
     return replace(
-        ended(), run_id="r-hybrid", fingerprint=FINGERPRINT, launched_at_s=START_S - 0.5, strata=strata(),
+        ended(), run_id="r-hybrid", fingerprint=FINGERPRINT, launched_at_s=START_S - 0.5, breakdown=breakdown(),
         marks=marks(), cpu_s=61.0, peak_memory_bytes=430 * MIB, **changes,
     )  # fmt: skip
 
@@ -108,8 +112,9 @@ def arm(mode: Mode, repeats: int = 1, problem: str | None = None) -> Arm:
         gpu_s=None,
         submodels=tuple(
             ArmSubModel(
-                name=name, number=at, wait_s=spread(3.0 + at), service_s=spread(11.0 + at),
-                turnaround_s=spread(14.0 + 2 * at), cpu_s=spread(12.0 + at), peak_memory_bytes=spread((300 + at) * MIB),
+                name=name, number=at, wait_s=Spread((3.0 + at,) * repeats), service_s=Spread((11.0 + at,) * repeats),
+                turnaround_s=Spread((14.0 + 2 * at,) * repeats), cpu_s=Spread((12.0 + at,) * repeats),
+                peak_memory_bytes=Spread(((300.0 + at) * MIB,) * repeats),
                 test_accuracy=0.96, train_loss=0.05, state_sha256=(sha(name),) * repeats,
             )
             for at, name in enumerate(NAMES)

@@ -3,9 +3,9 @@
 import math
 from dataclasses import replace
 
-from unifiednn_core.lifecycle import State
-from unifiednn_core.spec import RunSpec, parse_run
-from unifiednn_core.units import MIB
+from unifiednn_core.base.units import MIB
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import RunSpec, parse_run
 from unifiednn_core.views.runs import EventView, FileView, RunView, Series, Slice, SubModelView
 
 START_S = 1_700_000_000.0
@@ -194,9 +194,7 @@ def ended() -> RunView:
 
 def failed() -> RunView:
     broken = replace(
-        submodel(1, "resnet", 3, State.FAILED),
-        cause="The loss became NaN.",
-        remedy="Lower the learning rate.",
+        submodel(1, "resnet", 3, State.FAILED), cause="The loss became NaN.", remedy="Lower the learning rate."
     )
     parts = (submodel(0, "lenet", 4, State.STOPPED), broken)
     return run(

@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 
 from streamlit.testing.v1 import AppTest
-from streamlit.testing.v1.element_tree import Button
+from streamlit.testing.v1.element_tree import Button, Selectbox
 
 
 def html_of(app: AppTest) -> str:
@@ -54,6 +54,17 @@ def press(app: AppTest, label: str) -> AppTest:
     button(app, label).click().run()
     assert not app.exception, [error.value for error in app.exception]
     return app
+
+
+def option(app: AppTest, label: str, start: str) -> str:
+    """The one option of a selectbox that begins so."""
+    [found] = [text for text in box(app, label).options if text.startswith(start)]
+    return found
+
+
+def box(app: AppTest, label: str) -> Selectbox:
+    """The first selectbox of this label."""
+    return next(box for box in app.selectbox if box.label == label)
 
 
 class _Words(HTMLParser):

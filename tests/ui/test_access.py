@@ -6,12 +6,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from pages._ui import signed_in
-from tests.unit.access.kit import ADMIN, ALICE, LOCAL_OPERATOR, OPERATOR, SHARED, VIEWER, world
-from unifiednn_core.access.people import Settings
-from unifiednn_core.access.roles import Role
-from unifiednn_core.clock import RealClock
-from unifiednn_core.home import Home
-from unifiednn_core.service import Service
+from tests.unit.service.kit import ADMIN, ALICE, LOCAL_OPERATOR, OPERATOR, SHARED, VIEWER, world
+from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.paths import Home
+from unifiednn_core.service.facade import Service
+from unifiednn_core.service.gate import Settings
+from unifiednn_core.service.roles import Role
 
 APP = Path(__file__).parents[2] / "app.py"
 AUTH = {"cookie_secret": "0" * 64, "redirect_uri": "http://127.0.0.1:8501/oauth2callback"}
@@ -67,14 +67,14 @@ def test_where_people_sign_in_nobody_sees_anything_before(service, monkeypatch) 
 
 PAGES = {"now": "", "build": "", "run": SHARED, "compare": SHARED, "library": "", "people": ""}
 CLOSED = {Role.VIEWER: {"build", "library", "people"}, Role.SUBMITTER: {"people"}, Role.OPERATOR: {"people"}}
-FORBIDDEN = {("compare", Role.SUBMITTER): "the whole of it is not for one person"}
+FORBIDDEN = {("compare", Role.SUBMITTER): "from the work of several people"}
 
 
 @pytest.mark.parametrize("actor", [VIEWER, ALICE, OPERATOR, ADMIN], ids=lambda actor: actor.role)
 def test_each_role_is_shown_its_pages_and_on_them_what_is_its_own(home, monkeypatch, actor) -> None:
     here = world(home, RealClock(), Settings(login=True))
     here.service.start_supervisor = lambda: None  # what it is to start is nowhere
-    here.of(LOCAL_OPERATOR).give_role(actor.id, actor.role)
+    here.of(LOCAL_OPERATOR).people.give_role(actor.id, actor.role)
     claims = {"is_logged_in": True, "iat": time.time(), "email": actor.id}
     monkeypatch.setattr(signed_in, "opened", lambda: here.service)
     monkeypatch.setattr(signed_in, "_section", lambda name: AUTH if name == "auth" else {})
@@ -92,6 +92,6 @@ def test_each_role_is_shown_its_pages_and_on_them_what_is_its_own(home, monkeypa
             assert "bravo" not in said and "bob" not in said, name
         elif run and name == "run":
             assert "alpha" in said and "bravo" in said
-    ends = {line.action for line in here.of(LOCAL_OPERATOR).ledger() if line.outcome == "forbidden"}
+    ends = {line.action for line in here.of(LOCAL_OPERATOR).people.audit() if line.outcome == "forbidden"}
     assert ends <= ({"comparison"} if actor is ALICE else set()), "no page asks for what it is not given"
     here.service.close()

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.ui.fake_arms import FINGERPRINT, baseline, comparison, hybrid, marks, prediction, strata
+from tests.ui.fake_arms import FINGERPRINT, baseline, breakdown, comparison, hybrid, marks, prediction
 from tests.ui.fake_views import mid_flight, queued
-from tests.ui.reading import html_of, labels, press, text_of
-from unifiednn_core.errors import BadInput
-from unifiednn_core.figures.layout import FAINT
-from unifiednn_core.lifecycle import State
-from unifiednn_core.units import MIB
+from tests.ui.reading import button, html_of, labels, press, text_of
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.units import MIB
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.views.figures.layout import FAINT
 from unifiednn_core.views.runs import Series
 
 LIVE = replace(mid_flight(), fingerprint=FINGERPRINT)
@@ -33,7 +33,27 @@ def test_a_hybrid_without_a_baseline_offers_both_and_says_why(open_page, service
     assert {"Run concurrent", "Run sequential"} <= labels(app) and "Compare" not in labels(app)
     press(app, "Run concurrent")
     assert service.done == [("baseline", "r-live", "concurrent")]
-    assert "Run concurrent" not in labels(app) and "waits for the device" in text_of(app)
+    assert "waits for the device" in text_of(app)
+
+
+@pytest.mark.parametrize("page", ["run", "compare"])
+def test_a_double_click_on_a_baseline_cannot_start_the_other(page, open_page, service):
+    service.listed[:] = [hybrid()]
+    service.compared = comparison()
+    app = open_page(page, run="r-hybrid")
+    press(app, "Run concurrent")
+    assert [button.label for button in app.button if button.label.startswith("Run ")] == [
+        "Run concurrent", "Run sequential",
+    ]  # fmt: skip
+    assert button(app, "Run concurrent").disabled and "waits" in button(app, "Run concurrent").help
+    assert not button(app, "Run sequential").disabled
+
+
+@pytest.mark.parametrize(("state", "reason"), [(State.STOPPED, "was stopped"), (State.FAILED, "failed")])
+def test_of_a_run_without_a_result_no_baseline_is_offered_and_the_reason_is_there(state, reason, open_page, service):
+    service.listed[:] = [replace(hybrid(), state=state)]
+    found = button(open_page("run", run="r-hybrid"), "Run concurrent")
+    assert found.disabled and reason in found.help
 
 
 def test_the_curves_of_the_newest_baselines_are_drawn_dashed_until_they_are_hidden(open_page, service):
@@ -61,12 +81,19 @@ def test_a_baseline_that_was_there_before_is_said_to_be_reused(open_page, servic
     assert "reused" not in text_of(open_page("run", run="r-live"))
 
 
+def test_of_a_changed_run_no_baseline_is_offered_and_the_reason_is_there(open_page, service, monkeypatch):
+    service.listed[:] = [hybrid()]
+    monkeypatch.setattr(service.comparisons, "why_no_baseline", lambda run_id: "This run changed.")
+    found = button(open_page("run", run="r-hybrid"), "Run sequential")
+    assert found.disabled and found.help == "This run changed."
+
+
 def test_a_baseline_that_is_refused_is_told(open_page, service, monkeypatch):
     def start_baseline(run_id, mode):
         raise BadInput.of("Changed since", field=run_id, message="It was changed.", remedy="Submit it again.")
 
     service.listed[:] = [LIVE]
-    monkeypatch.setattr(service, "start_baseline", start_baseline)
+    monkeypatch.setattr(service.comparisons, "start_baseline", start_baseline)
     app = press(open_page("run", run="r-live"), "Run concurrent")
     assert any("It was changed" in toast.value for toast in app.toast)
 
@@ -74,7 +101,7 @@ def test_a_baseline_that_is_refused_is_told(open_page, service, monkeypatch):
 def test_a_baseline_that_failed_can_be_run_again(open_page, service):
     service.listed[:] = [LIVE, baseline("concurrent", State.FAILED)]
     app = open_page("run", run="r-live")
-    assert {"Run concurrent again", "Run sequential"} <= labels(app)
+    assert not button(app, "Run concurrent").disabled and not button(app, "Run sequential").disabled
 
 
 def test_the_figures_of_an_ended_hybrid_say_their_difference(open_page, service):
@@ -118,7 +145,7 @@ def test_a_baseline_that_runs_can_only_be_stopped_on_the_first_page(open_page, s
 
 def test_memory_is_shown_by_use_with_its_notes_and_the_key_of_its_marks(open_page, service):
     note = "NVML is absent: figures are those of the process alone."
-    service.listed[:] = [replace(LIVE, strata=strata(), marks=marks(), memory_notes=(note,))]
+    service.listed[:] = [replace(LIVE, breakdown=breakdown(), marks=marks(), memory_notes=(note,))]
     app = open_page("run", run="r-live")
     memory = figures(app)[3]
     assert {"context", "A weights", "unexplained", "total"} <= {trace["name"] for trace in memory["data"]}
@@ -158,5 +185,7 @@ def test_a_waiting_run_says_what_has_to_be_free(open_page, service):
 
 def test_policies_and_notes_cannot_become_markup(open_page, service):
     evil = "<img src=x onerror=alert(1)>"
-    service.listed[:] = [replace(LIVE, memory_notes=(evil,), strata=replace(strata(), source=evil), waits_for=evil)]
+    service.listed[:] = [
+        replace(LIVE, memory_notes=(evil,), breakdown=replace(breakdown(), source=evil), waits_for=evil)
+    ]
     assert "<img" not in html_of(open_page("run", run="r-live"))

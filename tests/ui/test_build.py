@@ -3,8 +3,8 @@ import json
 import pytest
 
 from tests.ui.fake_views import demo_spec
-from tests.ui.reading import button, labels, press, text_of
-from unifiednn_core.errors import Finding
+from tests.ui.reading import box, button, labels, option, press, text_of
+from unifiednn_core.base.errors import Finding
 
 
 def names(service, draft_id):
@@ -14,7 +14,7 @@ def names(service, draft_id):
 def test_an_empty_draft_cannot_be_started_and_says_why(open_page):
     app = open_page("build")
     assert app.button(key="start").disabled
-    assert "There is no sub-model to train." in text_of(app)
+    assert "A run needs a sub-model." in text_of(app)
     assert {"Add sub-model", "Try the demo"} <= labels(app)
 
 
@@ -50,6 +50,28 @@ def test_a_sub_model_that_lacks_its_model_is_not_saved(open_page, service):
 def test_a_draft_opens_again_by_its_address(open_page, drafted):
     words = text_of(open_page("build", draft=drafted))
     assert {"lenet", "resnet", "transformer"} <= set(words.split())
+
+
+def test_while_the_editor_is_open_nothing_can_be_started(open_page, drafted):
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    assert app.button(key="start").disabled and "Save or cancel the sub-model" in text_of(app)
+    app.button(key="editor-cancel").click().run()
+    assert not app.button(key="start").disabled
+
+
+def test_a_change_of_another_tab_is_not_overwritten_without_asking(open_page, service, drafted):
+    here, there = open_page("build", draft=drafted), open_page("build", draft=drafted)
+    there.text_input(key="run-name").set_value("theirs").run()
+    press(here, "Move down lenet")
+    assert service.drafts[drafted]["name"] == "theirs" and names(service, drafted)[0] == "lenet"
+    assert "Changed in another tab" in text_of(here)
+    here.text_input(key="run-name").set_value("ours").run()
+    assert service.drafts[drafted]["name"] == "theirs"
+    press(here, "Overwrite")
+    assert service.drafts[drafted]["name"] == "ours" and names(service, drafted)[0] == "resnet"
+    assert "Changed in another tab" not in text_of(here)
+    press(here, "Move down resnet")
+    assert names(service, drafted)[0] == "lenet" and "Changed in another tab" not in text_of(here)
 
 
 def test_an_unknown_draft_is_told_and_a_new_one_begun(open_page):
@@ -208,15 +230,15 @@ def test_without_any_period_the_run_cannot_be_started_and_says_why(open_page, se
     service.drafts[drafted]["checkpoint"] = {"every_s": None}
     app = open_page("build", draft=drafted)
     assert app.button(key="start").disabled
-    assert "Without a period nothing is kept." in text_of(app)
+    assert "Without a period no checkpoint is written." in text_of(app)
     app.number_input(key="run-every-steps").set_value(10).run()
     assert not app.button(key="start").disabled
     assert service.drafts[drafted]["checkpoint"] == {"every_s": None, "every_steps": 10}
 
 
-def starting_from(open_page, drafted, option):
+def starting_from(open_page, drafted, start):
     app = press(open_page("build", draft=drafted), "Edit lenet")
-    next(box for box in app.selectbox if box.label == "Checkpoint or weights").select(option).run()
+    box(app, "Checkpoint or weights").select(option(app, "Checkpoint or weights", start)).run()
     assert not app.exception
     return app
 
@@ -224,7 +246,7 @@ def starting_from(open_page, drafted, option):
 @pytest.mark.parametrize("take", ["everything", "weights"])
 def test_a_sub_model_starts_from_a_checkpoint_of_the_library(take, open_page, service, drafted):
     app = starting_from(open_page, drafted, "lenet-step-115.safetensors")
-    choice = next(radio for radio in app.radio if radio.label == "What is taken")
+    choice = next(radio for radio in app.radio if radio.label == "Load")
     assert choice.value == "everything" and choice.options == ["Everything", "Only the weights"]
     choice.set_value(take).run()
     press(app, "Save sub-model")
@@ -237,7 +259,7 @@ def test_a_sub_model_starts_from_a_checkpoint_of_the_library(take, open_page, se
 
 def test_of_a_weights_file_only_the_weights_can_be_taken(open_page, service, drafted):
     app = starting_from(open_page, drafted, "resnet.safetensors")
-    assert next(radio for radio in app.radio if radio.label == "What is taken").options == ["Only the weights"]
+    assert next(radio for radio in app.radio if radio.label == "Load").options == ["Only the weights"]
     press(app, "Save sub-model")
     assert service.drafts[drafted]["submodels"][0]["start_from"]["take"] == "weights"
 
@@ -268,18 +290,18 @@ def test_a_wrong_entry_is_told_at_its_field(open_page, drafted):
     next(box for box in app.text_input if box.label == "Name").set_value("no name").run()
     press(app, "Save sub-model")
     words = text_of(app)
-    assert words.index("cannot be a name") < words.index("Inputs become")
+    assert words.index("is not a valid name") < words.index("Inputs become")
 
 
 def test_training_data_alone_can_be_split_and_both_parts_are_chosen(open_page, service):
-    held = [file for file in service.files() if file.kind == "data"]
+    held = [file for file in service.library.files() if file.kind == "data"]
     asked = []
 
     def split_data(sha256, **plan):
         asked.append((sha256, plan["test_share"]))
         return held[0], held[1]
 
-    service.split_data = split_data
+    service.library.split_data = split_data
     app = open_page("build")
     app.button(key="add").click().run()
     assert not [slider for slider in app.slider if slider.label == "Test share"]  # nothing to split yet

@@ -7,8 +7,8 @@ import pytest
 from tests.ui.fake_arms import prediction
 from tests.ui.fake_views import demo_spec
 from tests.ui.reading import press, text_of
-from unifiednn_core.errors import Finding
-from unifiednn_core.units import MIB
+from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.units import MIB
 
 
 def test_a_run_starts_without_baselines_unless_they_are_chosen(open_page, service, drafted):
@@ -49,14 +49,14 @@ def test_a_check_shows_the_predicted_memory_beside_the_paper_and_the_budget(open
     assert "Predicted peak 412 MiB under Round robin" in words
     assert "Smallest of all policies 390 MiB First come" in words
     assert "Paper, equation 2 300 MiB" in words and "Equation 1" in words
-    assert "Budget 500 MiB 88 MiB to spare · of cpu" in words
+    assert "Budget 500 MiB 88 MiB free · of cpu" in words
     assert "measured before" in words and "estimated" in words
 
 
 def test_a_prediction_beyond_the_budget_says_how_much_is_lacking(open_page, service, drafted):
     service.predicted = replace(prediction(), budget_bytes=400 * MIB, budget_text="memory_limit_bytes of the spec")
     words = text_of(press(open_page("build", draft=drafted), "Check"))
-    assert "12 MiB too little · memory_limit_bytes of the spec" in words
+    assert "12 MiB short · memory_limit_bytes of the spec" in words
 
 
 def test_a_start_that_does_not_fit_shows_the_smallest_change_that_would(open_page, service, drafted):

@@ -2,8 +2,8 @@
 
 from streamlit.testing.v1 import AppTest
 
-from unifiednn_core.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Argument
-from unifiednn_core.spec import parse_hyperparameters
+from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Argument
+from unifiednn_core.spec.run import parse_hyperparameters
 
 EXTRAS = [
     {"accumulation_steps": 3, "batch_split": 2, "drop_last": True, "warm_up": {"steps": 7}},

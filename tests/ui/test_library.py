@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 from tests.ui.reading import downloads, html_of, text_of
-from unifiednn_core.errors import IntakeFailed
-from unifiednn_core.server_folders import ServerFile
+from unifiednn_core.base.errors import IntakeFailed
+from unifiednn_core.views.library import ServerFile
 
 
 def test_files_are_listed_with_their_facts(open_page):
@@ -13,7 +13,7 @@ def test_files_are_listed_with_their_facts(open_page):
 
 def test_trained_models_can_be_downloaded(open_page, service):
     offered = downloads(open_page("library"))
-    wanted = [(f"Download {m.submodel}", f"files/models/{m.run_id}/{m.submodel}") for m in service.trained()]
+    wanted = [(f"Download {m.submodel}", f"files/models/{m.run_id}/{m.submodel}") for m in service.runs.trained()]
     assert wanted and offered == wanted
 
 
@@ -59,7 +59,7 @@ def test_names_of_files_cannot_become_markup(open_page, service):
 def test_checkpoints_are_listed_and_can_be_added(upload, open_page, service):
     app = open_page("library")
     assert (
-        "lenet-step-115.safetensors checkpoint unifiednn-checkpoint 9,326 weights · of lenet · step 115 · adam"
+        "lenet-step-115.safetensors checkpoint unifiednn-checkpoint 9,326 values · of lenet · step 115 · adam"
         in text_of(app)
     )
     upload(app, "library-checkpoint", "own-step-7.safetensors", b"content")

@@ -4,8 +4,8 @@ import pytest
 
 from tests.ui.fake_views import library, sha
 from tests.ui.reading import html_of, text_of
-from unifiednn_core.errors import BadInput, Finding
-from unifiednn_core.views.data import DataNotes, DataPreview, DataSample, ValueStats
+from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.data.values import DataNotes, DataPreview, DataSample, ValueStats
 
 STATS = ValueStats(minimum=0, maximum=16, mean=4.5, std=6)
 PIXEL = "data:image/png;base64,AAAA"
@@ -69,7 +69,7 @@ def test_very_many_classes_share_bars(shown):
 
 
 def test_a_data_set_without_preview_says_so(open_page):
-    assert "taken in before there were previews" in text_of(open_page("library"))
+    assert "imported before previews existed" in text_of(open_page("library"))
 
 
 def test_a_split_is_asked_of_the_service_and_a_refusal_shown(shown, service):
@@ -78,12 +78,12 @@ def test_a_split_is_asked_of_the_service_and_a_refusal_shown(shown, service):
     def split_data(sha256, **plan):
         asked.append((sha256, plan))
         if plan["seed"]:
-            raise BadInput.of("Nothing to part", field="own.pt", message="Too few.", remedy="Give more.")
+            raise BadInput.of("Nothing to split", field="own.pt", message="Too few.", remedy="Give more.")
         parts = data_set("own-train.safetensors"), data_set("own-test.safetensors")
         service.held.extend(parts)
         return parts
 
-    service.split_data = split_data
+    service.library.split_data = split_data
     app = shown(data_set("own.pt"))
     key = sha("own.pt")
     app.slider[0].set_value(25)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tests.ui.fake_views import ended, mid_flight, run, submodel
-from tests.ui.reading import button, labels, press, text_of
-from unifiednn_core.errors import Finding
-from unifiednn_core.lifecycle import State
-from unifiednn_core.spec import parse_run
+from tests.ui.reading import button, labels, option, press, text_of
+from unifiednn_core.base.errors import Finding
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import parse_run
 
 
 def adjusting(open_page):
@@ -44,7 +44,7 @@ def test_priorities_are_applied_by_their_own_button_and_shown_as_waiting(open_pa
     box(app, "Epochs of resnet").set_value(30).run()
     press(app, "Apply priorities")
     assert service.done == [("priority", "r-live", "transformer", -3)]
-    assert "priority -3 of transformer: asked 0 s ago, takes effect at the next step" in text_of(app)
+    assert "priority -3 for transformer: requested 0 s ago, takes effect at the next step" in text_of(app)
     assert box(app, "Epochs of resnet").value == 30, "what was typed beside it is kept"
 
 
@@ -86,15 +86,14 @@ def test_a_run_that_ended_meanwhile_leaves_nothing_to_adjust(open_page, service)
     service.listed[:] = [replace(ended(), run_id="r-live")]
     app.run()
     assert not app.exception
-    assert "there is nothing left to adjust" in text_of(app)
+    assert "nothing is left to adjust" in text_of(app)
 
 
 def adding(open_page, model="lenet.pt2"):
     app = press(open_page("run", run="r-live"), "Add a sub-model")
     if model:
-        for label, option in (("Model", model), ("Training data", "digits_train.pt")):
-            picked = next(box for box in app.selectbox if box.label == label)
-            picked.select(option).run()
+        for label, start in (("Model", model), ("Training data", "digits_train.pt")):
+            next(box for box in app.selectbox if box.label == label).select(option(app, label, start)).run()
     return app
 
 
@@ -114,7 +113,7 @@ def test_what_is_missing_is_said_at_its_field_and_nothing_is_asked_for(open_page
     press(app, "Add to the run")
     words = text_of(app)
     assert service.done == []
-    assert "Nothing is given here." in words and words.index("(submodels.3.model)") < words.index("Inputs become")
+    assert "This entry is empty." in words and words.index("(submodels.3.model)") < words.index("Inputs become")
 
 
 def test_a_finding_of_the_service_is_said_at_its_field_and_the_form_stays_filled(open_page, service):

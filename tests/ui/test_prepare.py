@@ -3,11 +3,11 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
-from pages._ui import prepare
+from pages._ui import uploads
 from tests.ui.reading import text_of
-from unifiednn_core import cli
-from unifiednn_core.commands import files as commands_of_files
-from unifiednn_core.packing.request import Example, PackReport
+from unifiednn_core.cli import files as commands_of_files
+from unifiednn_core.cli import main as cli
+from unifiednn_core.preflight.pack.request import Example, PackReport
 
 
 def shown(app):
@@ -17,8 +17,8 @@ def shown(app):
 @pytest.mark.parametrize("page", ["build", "library"])
 def test_the_way_to_hand_a_network_in_is_shown(open_page, page):
     words = shown(open_page(page))
-    assert prepare.COMMAND in words
-    for option, meaning in prepare.OPTIONS:
+    assert uploads.COMMAND in words
+    for option, meaning in uploads.OPTIONS:
         assert option in words and meaning in words
     for sentence in ("Pack it on your own machine", "Good as they are", "What comes back"):
         assert sentence in words
@@ -26,17 +26,17 @@ def test_the_way_to_hand_a_network_in_is_shown(open_page, page):
 
 def test_it_stands_beside_the_button_that_adds_and_goes_while_one_is_edited(open_page):
     app = open_page("build")
-    assert prepare.COMMAND in shown(app)
+    assert uploads.COMMAND in shown(app)
     app.button(key="add").click().run()
     assert not app.exception
-    assert prepare.COMMAND not in shown(app)
+    assert uploads.COMMAND not in shown(app)
 
 
 def test_the_command_line_takes_every_word_that_is_shown(monkeypatch):
     asked = []
     monkeypatch.setattr(commands_of_files, "_packed", lambda request: asked.append(request) or PackReport())
-    options = [word for option, _ in prepare.OPTIONS if option not in prepare.COMMAND for word in shlex.split(option)]
-    CliRunner().invoke(cli.app, [*shlex.split(prepare.COMMAND)[1:], *options])
+    options = [word for option, _ in uploads.OPTIONS if option not in uploads.COMMAND for word in shlex.split(option)]
+    CliRunner().invoke(cli.app, [*shlex.split(uploads.COMMAND)[1:], *options])
     [request] = asked
     assert request.example == Example(shape=(1, 28, 28), dtype="int64", free=frozenset({1}))
     assert (request.source.factory, request.source.arguments) == ("Net", {"width": 16})

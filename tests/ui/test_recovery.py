@@ -6,14 +6,14 @@ import pytest
 
 from tests.ui.fake_views import START_S, failed, mid_flight, quarantined, recovered, run, submodel
 from tests.ui.reading import html_of, labels, press, text_of
-from unifiednn_core.lifecycle import State
+from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views.runs import CommandView
 
 
 def test_a_recovered_run_says_what_it_cost(open_page, service):
     service.listed[:] = [recovered()]
     words = text_of(open_page("run", run="r-recovered"))
-    assert "Recovered 2 times; 37 lost steps trained again, none counts twice." in words
+    assert "Recovered 2 times; 37 lost steps trained again and counted once." in words
 
 
 def test_a_second_attempt_after_a_pause_is_no_recovery(open_page, service):
@@ -23,7 +23,7 @@ def test_a_second_attempt_after_a_pause_is_no_recovery(open_page, service):
 
 def test_an_interrupted_run_is_resumed_from_its_banner_which_says_what_that_does(open_page, service):
     app = open_page("run", run="r-lost")
-    assert "goes on at the last checkpoint of each sub-model" in text_of(app)
+    assert "continues each sub-model from its last checkpoint" in text_of(app)
     assert [button.label for button in app.button].count("Resume") == 1
     app.button(key="resume-r-lost-").click().run()
     assert service.done == [("resume", "r-lost", None)]
@@ -35,19 +35,18 @@ def test_a_paused_run_says_that_it_holds_no_device(open_page, service):
 
 
 @pytest.mark.parametrize(
-    ("recovery", "sentence"),
-    [("auto", "after a crash it goes on by itself"), ("ask", "after a crash it waits for you")],
+    ("recovery", "sentence"), [("auto", "restarts by itself after a crash"), ("ask", "waits for you after a crash")]
 )
 def test_how_progress_is_kept_stands_above_the_sub_models(recovery, sentence, open_page, service):
     service.listed[0] = replace(mid_flight(), checkpoint_text="every 5 s", recovery=recovery)
-    assert f"progress is kept every 5 s; {sentence}" in text_of(open_page("run", run="r-live"))
+    assert f"checkpoint every 5 s; {sentence}" in text_of(open_page("run", run="r-live"))
 
 
 @pytest.mark.parametrize(("state", "when"), [(State.RUNNING, "at the next step"), (State.PAUSED, "when it trains")])
 def test_what_was_asked_for_is_shown_until_it_takes_effect(state, when, open_page, service):
     waiting = (CommandView(submodel="lenet", text="priority 3", issued_at_s=START_S),)
     service.listed[0] = replace(mid_flight(), state=state, waiting_commands=waiting)
-    assert f"priority 3 of lenet: asked 2023-11-14 22:13, takes effect {when}" in text_of(
+    assert f"priority 3 for lenet: requested 2023-11-14 22:13, takes effect {when}" in text_of(
         open_page("run", run="r-live")
     )
 
@@ -62,9 +61,9 @@ def test_a_sub_model_in_quarantine_shows_cause_remedy_and_what_a_retry_does(open
     for sentence in (
         "CUDA out of memory.",
         "Retry it with a larger batch split",
-        "Each batch goes through in 2 parts, one after the other, which needs less memory.",
-        "It goes on from its checkpoint at step 64.",
-        "Trains on with learning rate 0.0003 instead of 0.003. It begins anew.",
+        "Each batch passes through in 2 parts, which needs less memory.",
+        "It continues from its checkpoint at step 64.",
+        "Continues with learning rate 0.0003 instead of 0.003. It starts from the beginning.",
     ):
         assert sentence in words
 
@@ -85,7 +84,7 @@ def test_a_retry_is_one_click(key, changes, open_page, service):
 
 def test_a_retry_can_leave_the_checkpoint_aside(open_page, service):
     app = quarantine(open_page, service)
-    app.checkbox(key="anew-r-quarantine-lenet").check().run()
+    app.checkbox(key="fresh-r-quarantine-lenet").check().run()
     app.button(key="retry-plain-r-quarantine-lenet").click().run()
     assert service.done == [("retry", "r-quarantine", "lenet", {"from_start": True})]
 

@@ -6,8 +6,8 @@ import pytest
 from pages._ui import submodels, wording
 from tests.ui.fake_views import mid_flight, run, submodel
 from tests.ui.reading import downloads, html_of, labels, text_of
-from unifiednn_core.errors import IllegalTransition
-from unifiednn_core.lifecycle import Event, State
+from unifiednn_core.base.errors import IllegalTransition
+from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.views.runs import EventView
 
 CHARTS = {"chart-loss", "chart-accuracy", "chart-schedule", "chart-memory"}
@@ -50,7 +50,7 @@ def test_an_unknown_run_is_told_and_the_known_ones_listed(open_page, service):
 @pytest.mark.parametrize("state", State)
 def test_the_buttons_are_those_that_the_view_allows(state, open_page, service):
     service.listed[:] = [run("r-any", state, (submodel(0, "lenet", 2, state),))]
-    view = service.observe("r-any")
+    view = service.runs.observe("r-any")
     shown = labels(open_page("run", run="r-any"))
     for event in (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP):
         verb = wording.VERBS[event][0]
@@ -84,12 +84,12 @@ def test_a_failed_run_shows_cause_and_remedy_of_itself_and_its_sub_model(open_pa
 def test_an_interrupted_run_shows_cause_and_remedy_and_no_stale_banner(open_page):
     words = text_of(open_page("run", run="r-lost"))
     assert "The worker process died." in words and "Look into worker.log" in words
-    assert "No word from the worker" not in words
+    assert "The worker has been silent" not in words
 
 
 def test_a_heartbeat_older_than_ten_seconds_is_told(open_page, service):
     service.listed[0] = replace(mid_flight(), heartbeat_age_s=10.5)
-    assert "No word from the worker" in text_of(open_page("run", run="r-live"))
+    assert "The worker has been silent" in text_of(open_page("run", run="r-live"))
 
 
 def test_a_run_without_a_step_draws_no_empty_charts(open_page):
@@ -102,7 +102,7 @@ def test_a_state_that_moved_on_is_told_and_nothing_breaks(open_page, service, mo
     def pause(run_id, submodel):
         raise IllegalTransition("second", "completed", "pause", [])
 
-    monkeypatch.setattr(service, "pause", pause)
+    monkeypatch.setattr(service.runs, "pause", pause)
     app = open_page("run", run="r-queued")
     app.button(key="pause-r-queued-").click().run()
     assert not app.exception
@@ -127,11 +127,11 @@ def test_the_table_tells_step_and_age_of_the_newest_checkpoint(open_page, servic
 
 
 def test_events_are_told_in_words(open_page, service):
-    kinds = ("command", "applied", "checkpoint", "recovery", "something_new")
+    kinds = ("command", "applied", "separated", "recovery", "something_new")
     events = tuple(EventView(at_s=0.0, submodel=None, kind=kind, message="-") for kind in kinds)
     service.listed[0] = replace(mid_flight(), events=events)
     shown = html_of(open_page("run", run="r-live"))
-    for label in ("Command", "Took effect", "Checkpoint", "Recovery", "Something new"):
+    for label in ("Command", "Took effect", "Separated", "Recovery", "Something new"):
         assert f"<td>{label}</td>" in shown
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from tests.ui.fake_views import mid_flight
 from tests.ui.reading import text_of
-from unifiednn_core.errors import IllegalTransition
+from unifiednn_core.base.errors import IllegalTransition
+from unifiednn_core.spec.lifecycle import ENDED
 
 
 def keys(app):
@@ -26,6 +27,23 @@ def test_a_stop_is_carried_out_only_after_the_question(page, open_page, service)
     app.button(key="stop-yes").click().run()
     assert service.done == [("stop", "r-live", None)]
     assert "stop-yes" not in keys(app)
+
+
+@pytest.mark.parametrize("page", ["run", "now"])
+def test_a_queued_run_is_stopped_from_the_list(page, open_page, service):
+    app = open_page(page)
+    app.button(key="stop-r-queued-").click().run()
+    app.button(key="stop-yes").click().run()
+    assert service.done == [("stop", "r-queued", None)]
+
+
+def test_the_list_of_runs_is_as_live_as_its_runs(open_page, service, monkeypatch):
+    periods = []
+    monkeypatch.setattr("streamlit.fragment", lambda *, run_every: periods.append(run_every) or (lambda draw: draw))
+    assert "data as of" in text_of(open_page("run"))
+    service.listed[:] = [run for run in service.listed if run.state in ENDED]
+    open_page("run")
+    assert set(periods) == {1.0, 5.0}
 
 
 def test_the_question_says_that_the_others_go_on(open_page, service):
@@ -80,7 +98,7 @@ def test_a_discard_that_came_too_late_is_told(open_page, service, monkeypatch):
     def discard(run_id, submodel):
         raise IllegalTransition("demo", "completed", "discard", [])
 
-    monkeypatch.setattr(service, "discard", discard)
+    monkeypatch.setattr(service.runs, "discard", discard)
     app = asked(open_page)
     app.button(key="stop-discard").click().run()
     app.text_input[0].set_value("demo").run()

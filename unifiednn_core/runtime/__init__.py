@@ -1,1 +1,1 @@
-"""Where does it run?"""
+"""Where it runs: supervisor, worker."""

@@ -3,20 +3,20 @@
 import logging
 from collections.abc import Sequence
 
-from unifiednn_core.errors import BadInput
-from unifiednn_core.forecast import parts_of
-from unifiednn_core.lifecycle import ENDED, State
-from unifiednn_core.memory.budget import Budget, shortage
-from unifiednn_core.memory.estimate import baseline_bytes, hybrid_bytes
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.machine.budget import Budget, shortage
+from unifiednn_core.preflight.estimate import baseline_bytes, hybrid_bytes
+from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.scheduling.registry import policy_named
-from unifiednn_core.spec import PolicySpec
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run import PolicySpec, is_concurrent
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 
 _log = logging.getLogger(__name__)
 
 
 def waits_for(run: RunRow, rows: Sequence[SubModelRow], budget: Budget) -> str | None:
-    """What has to be free before a run can start, as people read it after "waits for"; None where it can.
+    """What has to be free before a run can start, as people read it after "waits for"; None if it can.
 
     A run that only waits to be stopped needs next to nothing. A concurrent baseline that the device never has room for
     is started: that it does not fit is its result.
@@ -25,11 +25,11 @@ def waits_for(run: RunRow, rows: Sequence[SubModelRow], budget: Budget) -> str |
     if needed_bytes is None:
         return None
     hopeless = budget.total_bytes is not None and needed_bytes > budget.total_bytes
-    return None if run.mode == "concurrent" and hopeless else shortage(run.device, needed_bytes, budget)
+    return None if is_concurrent(run.mode) and hopeless else shortage(run.device, needed_bytes, budget)
 
 
 def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow]) -> int | None:
-    """Peak of what is left of a run, under its policy and batch splits of today; None where nothing is predicted.
+    """Peak of what is left of a run, under its policy and batch splits of today; None if nothing is predicted.
 
     Ended sub-models need nothing any more, and people may have changed the rest while it trained.
     """

@@ -1,4 +1,4 @@
-"""From a spec and its files to sub-models that are ready to train: definition, hybrid, resident data, progress."""
+"""From specs and files to sub-models that are ready to train: definition, data, progress, hybrid."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,25 +8,28 @@ from typing import Any
 
 import torch
 
-from unifiednn_core.checkpoints.checkpoint import Checkpoint
-from unifiednn_core.checkpoints.shelf import Shelf
-from unifiednn_core.errors import BadInput
-from unifiednn_core.home import Home
-from unifiednn_core.hybrid.unifier import HybridModel, Submission
-from unifiednn_core.intake.base import Definition
-from unifiednn_core.intake.datasets import Dataset, read_dataset
-from unifiednn_core.intake.registry import sniff
-from unifiednn_core.intake.start import initial_state
-from unifiednn_core.spec import RunSpec, SubModelSpec
-from unifiednn_core.training.data import ResidentData
-from unifiednn_core.training.submodel import SubModel
-
-_SHOWN = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.paths import Home
+from unifiednn_core.data.datasets import Dataset, read_dataset
+from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.checkpoint_store import CheckpointStore
+from unifiednn_core.engine.device import preserved
+from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.roster import Job
+from unifiednn_core.engine.start import initial_state
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats.base import Definition
+from unifiednn_core.formats.registry import sniff
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import RunSpec, SubModelSpec
+from unifiednn_core.store.schema import SubModelRow
+from unifiednn_core.store.telemetry import SHOWN_FIGURES
 
 
 @dataclass(frozen=True, slots=True)
 class Ingredients:
-    """Everything that was read for one sub-model, without having touched the hybrid or any RNG."""
+    """Everything read from files for one sub-model. Reading it touches neither the hybrid nor any RNG."""
 
     spec: SubModelSpec
     seed: int
@@ -34,25 +37,35 @@ class Ingredients:
     data: Mapping[str, Dataset]
     """By content hash."""
     progress: Checkpoint | None
-    """Where it goes on: its own last checkpoint, or the one that it starts from."""
+    """Where it resumes: its own last checkpoint, or the one that it starts from."""
     weights: Mapping[str, torch.Tensor] | None
     """Weights that it starts from."""
-    kept_step: int = 0
-    """Step of its own newest checkpoint."""
+    checkpoint: Path | None = None
+    """Its own newest checkpoint."""
+
+    @property
+    def checkpoint_step(self) -> int:
+        """Step of its own newest checkpoint; 0 without one."""
+        return 0 if self.checkpoint is None or self.progress is None else self.progress.step
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Columns of the sub-model's row that follow from where it goes on."""
+        """Columns of the sub-model's row at the point where it resumes."""
         if self.progress is None:
-            return {"steps_done": 0, "epochs_done": 0, **dict.fromkeys(_SHOWN)}
+            return {"steps_done": 0, "epochs_done": 0, **dict.fromkeys(SHOWN_FIGURES)}
         figures = self.progress.state["metrics"]["figures"]
-        last = {name: figures[-1][name] for name in _SHOWN} if figures else dict.fromkeys(_SHOWN)
-        return {"steps_done": self.progress.step, "epochs_done": self.progress.epoch, **last}
+        last = {name: figures[-1][name] for name in SHOWN_FIGURES} if figures else dict.fromkeys(SHOWN_FIGURES)
+        columns = {"steps_done": self.progress.step, "epochs_done": self.progress.epoch, **last}
+        if self.checkpoint is not None:  # a worker that was killed after the rename has not recorded it
+            size_bytes = self.checkpoint.stat().st_size
+            columns |= {"checkpoint": self.checkpoint.name, "checkpoint_step": self.progress.step,
+                        "checkpoint_bytes": size_bytes}  # fmt: skip
+        return columns
 
 
 @dataclass(slots=True)
 class Workbench:
-    """The hybrid of one run with all that its sub-models share."""
+    """The hybrid of one run with everything that its sub-models share."""
 
     home: Home
     run_id: str
@@ -64,76 +77,71 @@ class Workbench:
     def __post_init__(self) -> None:
         self.data = ResidentData(self.device)
 
-    def shelf(self, name: str) -> Shelf:
+    def checkpoints(self, name: str) -> CheckpointStore:
         """The checkpoints of a sub-model."""
-        return Shelf(self.home.checkpoints(self.run_id, name))
+        return CheckpointStore(self.home.checkpoints(self.run_id, name))
 
     def read(
-        self,
-        spec: RunSpec,
-        submodel: SubModelSpec,
-        filenames: Mapping[str, str],
-        tell: Callable[[Sequence[str]], object],
+        self, spec: RunSpec, name: str, filenames: Mapping[str, str], warn: Callable[[Sequence[str]], object]
     ) -> Ingredients:
-        """Read the files of a sub-model, by content; raises `BadInput` or `BadCheckpoint`. Safe in any thread.
+        """Read the files of a sub-model by content. Safe in any thread. Raises `BadInput` or `BadCheckpoint`.
 
-        `tell` takes what the operator should know of its checkpoints.
+        `warn` takes sentences about damaged checkpoints.
         """
+        [submodel] = [part for part in spec.submodels if part.name == name]
         definition = _definition(self.home, submodel, filenames)
-        names = [name for name in (submodel.train_data, submodel.test_data) if name is not None]
-        data = {name: self.data.peek(name) or read_dataset(stored(self.home, name)) for name in dict.fromkeys(names)}
-        own, _ = self.shelf(submodel.name).latest(tell)
+        files = [file for file in (submodel.train_data, submodel.test_data) if file is not None]
+        data = {file: self.data.peek(file) or read_dataset(stored(self.home, file)) for file in dict.fromkeys(files)}
+        store = self.checkpoints(name)
+        own, _ = store.latest(warn)
         progress, weights = own, None
         if own is None and submodel.start_from is not None:
             begun = initial_state(stored(self.home, submodel.start_from.file), submodel.start_from.take)
             progress, weights = (begun, None) if isinstance(begun, Checkpoint) else (None, begun)
-        seed, kept_step = spec.seed_of(submodel), 0 if own is None else own.step
-        return Ingredients(submodel, seed, definition, data, progress, weights, kept_step)
+        newest = None if own is None else store.newest_path()
+        return Ingredients(submodel, spec.seed_of(submodel), definition, data, progress, weights, newest)
 
     def add(self, read: Ingredients) -> SubModel:
-        """Merge a sub-model into the hybrid and put it where it was; raises `BadCheckpoint`, and then nothing stays.
+        """Merge a sub-model into the hybrid and restore its progress; after an error nothing of it stays.
 
-        Draws from the default generators: call it where their states are kept.
+        Draws from the default generators: call it inside `preserved`. Raises `BadCheckpoint`.
         """
-        name = read.spec.name
-        part = self.hybrid.add(Submission(name, read.definition, read.spec.hyperparameters))
         train, *test = [
-            self.data.hold(sha256, partial(_given, read.data[sha256]))
+            self.data.hold(sha256, partial(read.data.__getitem__, sha256))
             for sha256 in (read.spec.train_data, read.spec.test_data)
             if sha256 is not None
         ]
         submodel = SubModel(
-            part, read.spec, seed=read.seed, train=train, test=test[0] if test else None, device=self.device
+            read.spec, read.definition, seed=read.seed, train=train, test=test[0] if test else None, device=self.device
         )
         try:
             if read.weights is not None:
-                part.load_state_dict(read.weights)
+                submodel.module.load_state_dict(read.weights)
             if read.progress is not None:
                 submodel.restore(read.progress)
-        except Exception:
-            self.hybrid.remove(name)
+            self.hybrid.add(submodel)
+        except Exception:  # undo the merge, whatever went wrong
             submodel.release()
             raise
-        self.definitions[name] = read.definition
+        self.definitions[read.spec.name] = read.definition
         return submodel
 
-
-def in_line(names: Sequence[str], last_turns: Mapping[str, float]) -> list[str]:
-    """Names by the end of their last turn; who never had one, or was cut short in it, goes first."""
-    return sorted(names, key=lambda name: last_turns.get(name, -1.0))
+    def job(self, row: SubModelRow, read: Ingredients, in_line_since: int) -> Job:
+        """A sub-model, merged, and where it stands according to its row. Raises `BadCheckpoint`."""
+        with preserved(self.device):
+            submodel = self.add(read)
+        state = State.PAUSED if row.state == State.PAUSED.value else State.QUEUED
+        return Job(submodel, in_line_since=in_line_since, state=state, service_s=row.service_s, paused_s=row.paused_s,
+                   captured_step=read.checkpoint_step)  # fmt: skip
 
 
 def stored(home: Home, reference: str) -> Path:
-    """Place of a file that a spec names by content."""
+    """Path of a file that a spec names by content."""
     return home.file(reference.removeprefix("sha256:"))
 
 
-def _given(dataset: Dataset) -> Dataset:
-    return dataset
-
-
 def _definition(home: Home, submodel: SubModelSpec, filenames: Mapping[str, str]) -> Definition:
-    """Read the model file of a sub-model again, with all the checks of intake; raises `BadInput`."""
+    """Read the model file of a sub-model again, with all checks of the import. Raises `BadInput`."""
     path = stored(home, submodel.model)
     model_format = sniff(path)
     if model_format is None:

@@ -1,87 +1,164 @@
-"""Launchers start a worker for a run. `LocalLauncher` starts a process on this machine."""
+"""Workers as processes: how they start, who they are, whether they live, and what they did last."""
 
+import contextlib
+import mmap
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Protocol
 
-from unifiednn_core.home import Home
-from unifiednn_core.runtime.at_work import last_mark
-from unifiednn_core.store.schema import HYBRID
+import psutil
 
-# What trains a baseline must not hold torch itself: its memory would be counted, and shared, with what it measures.
+from unifiednn_core.base.paths import Home
+from unifiednn_core.store.schema import HYBRID
+from unifiednn_core.store.workers import WorkerIdentity
+
+# The worker of a baseline must not load torch: its memory would be counted with, and shared by, what it measures.
 WORKERS = {HYBRID: "unifiednn_core.runtime.worker"}
-BASELINES = "unifiednn_core.baselines.conductor"
+BASELINES = "unifiednn_core.compare.runner"
+MARK_BYTES = 256
+_START_TICKS = 19  # of the fields after the command's name; proc_pid_stat(5) numbers it 22
 
 
 class Launcher(Protocol):
-    """Starts workers, and tells when one that it started has ended."""
+    """What a supervisor needs to start workers; `LocalLauncher` says what each method does."""
 
-    def start(self, run_id: str, threads: int, mode: str) -> int | None:
-        """Start the worker of a run of this mode; returns its process id where it runs on this machine."""
-        ...
+    def start(self, run_id: str, threads: int, mode: str) -> int | None: ...  # noqa: D102
 
-    def exit_code(self, run_id: str) -> int | None:
-        """How the worker ended; None while it lives, or where this launcher did not start it."""
-        ...
+    def exit_code(self, run_id: str) -> int | None: ...  # noqa: D102
 
-    def last_mark(self, run_id: str) -> str | None:
-        """What the last worker of a run was doing, as `NAME:DOING`; None where that is not known."""
-        ...
+    def last_mark(self, run_id: str) -> str | None: ...  # noqa: D102
 
-    def close(self) -> None:
-        """Let go of the workers; they go on."""
-        ...
-
-
-def training_environment(threads: int) -> dict[str, str]:
-    """Environment of a process that trains, whether a hybrid or one script of a baseline."""
-    return {
-        **os.environ,
-        "OMP_NUM_THREADS": str(threads),
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # repeatable matrix products; must be set before CUDA starts
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so that the card that is sampled is the one that trains
-    }
+    def close(self) -> None: ...  # noqa: D102
 
 
 class LocalLauncher:
-    """Workers as processes of this machine. They outlive the process that starts them."""
+    """Starts workers as processes of this machine. They outlive the process that starts them."""
 
     def __init__(self, home: Home):
         self._home = home
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, run_id: str, threads: int, mode: str) -> int:
-        """Start the worker in a session of its own; what it prints goes to a file, never to a pipe that may fill."""
+        """Start the worker in a session of its own; returns its process id. It logs to a file: a pipe may fill up."""
         for ended in self._processes.values():
             ended.poll()  # leaves no zombies behind
-        self._home.at_work(run_id).unlink(missing_ok=True)  # what an earlier worker did says nothing of this one
+        self._home.at_work(run_id).unlink(missing_ok=True)  # the mark of an earlier worker is not this one's
         folder = self._home.run(run_id)
         folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), run_id]
         with (folder / "worker.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), run_id],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=training_environment(threads),
-                start_new_session=True,
-            )
-        self._processes[run_id] = process
-        return process.pid
+            self._processes[run_id] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                env=training_environment(threads), start_new_session=True,
+            )  # fmt: skip
+        return self._processes[run_id].pid
 
     def exit_code(self, run_id: str) -> int | None:
-        """Exit code of a worker that was started here and has ended."""
+        """Exit code of the worker; None while it lives, or where this launcher did not start it."""
         process = self._processes.get(run_id)
         return None if process is None else process.poll()
 
     def last_mark(self, run_id: str) -> str | None:
-        """What the last worker of a run was doing; each leaves a mark in the run's folder."""
+        """What the last worker of a run was doing, as `NAME:DOING`; None if unknown."""
         return last_mark(self._home.at_work(run_id))
 
     def close(self) -> None:
-        """Let go of the workers; they go on."""
+        """Detach from the workers; they continue."""
         for process in self._processes.values():
             if process.poll() is None:
-                process.returncode = 0  # it outlives us on purpose; without this, Popen warns of a forgotten child
+                process.returncode = 0  # it outlives us on purpose; without this, Popen warns about a running child
         self._processes.clear()
+
+
+def training_environment(threads: int) -> dict[str, str]:
+    """Environment of a process that trains: a worker, or one script of a baseline."""
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # repeatable matrix products; must be set before CUDA starts
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so the sampled GPU is the one that trains
+    }
+
+
+# -- identity of a process
+
+
+def boot_id() -> str:
+    """Id of the current boot of this machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return f"{psutil.boot_time():.0f}"
+
+
+def own_identity() -> WorkerIdentity:
+    """Identity of the calling process."""
+    return identity_of(os.getpid())
+
+
+def identity_of(pid: int) -> WorkerIdentity:
+    """Identity of a process of this machine. Raises `psutil.NoSuchProcess`."""
+    return WorkerIdentity(pid, started_at_s(pid), boot_id())
+
+
+def started_at_s(pid: int) -> float:
+    """When a process started. Raises `psutil.NoSuchProcess`.
+
+    On Linux these are seconds since boot, because a time of day changes when the clock is set.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return int(fields[_START_TICKS]) / os.sysconf("SC_CLK_TCK")
+    except FileNotFoundError:
+        return psutil.Process(pid).create_time()
+
+
+def is_alive(worker: WorkerIdentity) -> bool:
+    """Whether this very process still runs."""
+    if worker.boot_id != boot_id():
+        return False
+    try:
+        same = abs(started_at_s(worker.pid) - worker.started_at_s) < 1.0
+        return same and psutil.Process(worker.pid).status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return False
+    except psutil.AccessDenied:  # it exists
+        return True
+
+
+# -- what a worker did last
+
+
+class WorkMark:
+    """Marks what a worker is doing, in a file that outlives it; so a step that kills workers again and again is found.
+
+    The file is mapped into memory: a mark before every step costs a microsecond and no disk access. On a full disk the
+    worker goes without.
+    """
+
+    def __init__(self, path: Path):
+        self._memory: mmap.mmap | bytearray = bytearray(MARK_BYTES)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("w+b") as file:
+                file.write(bytes(MARK_BYTES))  # writing to a mapped page without room on the disk kills the process
+                file.flush()
+                self._memory = mmap.mmap(file.fileno(), MARK_BYTES)
+
+    def set(self, submodel: str, doing: str) -> None:
+        """Mark what the worker does with a sub-model: "step 120"."""
+        self._memory[:] = f"{submodel}:{doing}".encode()[:MARK_BYTES].ljust(MARK_BYTES, b"\0")
+
+    def clear(self) -> None:
+        """Mark that the worker is idle."""
+        self._memory[:] = bytes(MARK_BYTES)
+
+
+def last_mark(path: Path) -> str | None:
+    """Mark of the last worker, as `NAME:DOING`; None if it was idle or never got that far."""
+    try:
+        return path.read_bytes().rstrip(b"\0").decode("utf-8", errors="replace") or None
+    except OSError:
+        return None

@@ -1,28 +1,28 @@
-"""The background thread of a server: starts queued runs, one for each device, and reconciles the store with the living.
+"""The background thread of a server: starts queued runs, one per device, and records dead workers.
 
-Several supervisors may watch one store (a server and a command line, say): claims are atomic, and whoever sees a
-death first records it.
+Several supervisors may watch one store (a server and a command line, say): claims are atomic, and the first one to see
+a death records it.
 """
 
 import logging
 import os
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 import psutil
 
-from unifiednn_core.clock import Clock
-from unifiednn_core.memory.budget import Budget, budget_of
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.machine.budget import Budget, budget_of
 from unifiednn_core.runtime.admission import waits_for
-from unifiednn_core.runtime.launchers import Launcher
-from unifiednn_core.runtime.liveness import alive, current, identity
+from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, own_identity
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import RunRow
-from unifiednn_core.store.workers import DEATHS_LIMIT, WorkerIdentity
+from unifiednn_core.store.workers import RESTARTS, RestartLimits, WorkerIdentity
 
 TICK_S = 0.5
 REGISTRATION_PATIENCE_S = 120.0  # loading torch from a cold disk takes tens of seconds
-TOLD_AGAIN_S = 5.0  # free memory changes all the time; what a run waits for is written down no more often than this
+NOTE_AGAIN_S = 5.0  # free memory changes all the time; what a run waits for is written down no more often than this
 
 _log = logging.getLogger(__name__)
 
@@ -36,28 +36,28 @@ class Supervisor:
         launcher: Launcher,
         clock: Clock,
         *,
-        deaths_limit: int = DEATHS_LIMIT,
+        limits: RestartLimits = RESTARTS,
         budget: Callable[[str], Budget] = budget_of,
     ):
-        """`budget` tells the memory of a device at this instant."""
-        self._store, self._launcher, self._clock, self._deaths_limit = store, launcher, clock, deaths_limit
+        """`budget` reads the memory of a device now."""
+        self._store, self._launcher, self._clock, self._limits = store, launcher, clock, limits
         self._budget = budget
-        self._told_at_s: dict[str, float] = {}
-        """When it was last written down what a run waits for."""
-        self._coming_up: dict[tuple[str, int], float] = {}
-        """When a claimed run was first seen without a worker, by a clock that nobody can set."""
+        self._noted_at_s: dict[str, float] = {}
+        """When the reason of a waiting run was last written."""
+        self._coming_up: dict[tuple[str, float | None], float] = {}
+        """Monotonic time at which each claim was first seen without a worker."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to watch; safe to call again."""
+        """Start watching the store; idempotent."""
         if self._thread is None or not self._thread.is_alive():
             self._stop.clear()
             self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching. Workers go on."""
+        """Stop watching. Workers continue."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -70,20 +70,23 @@ class Supervisor:
 
     def tick(self) -> None:
         """Record the dead, who are queued again where they recover by themselves; settle, then start what can start."""
-        for run in self._store.workers.held():
-            cause = self._death_of(run)
-            if cause is not None:
-                self._lose(run.id, cause, "Resume it: it goes on from its last checkpoints.")
+        held = self._store.workers.held()
+        claims = {_claim_of(run) for run in held}
+        self._coming_up = {claim: seen_s for claim, seen_s in self._coming_up.items() if claim in claims}
+        for run in held:
+            death = self._death_of(run)
+            if death is not None:
+                self._lose(run.id, death, "Resume it: it goes on from its last checkpoints.")
         self._store.commands.settle_unclaimed()
         for device in self._store.workers.waited_for():
             first = self._startable(device)
-            if first is not None and self._store.workers.claim_next(device, current(), only=first.id) is not None:
+            if first is not None and self._store.workers.claim_next(device, own_identity(), only=first.id) is not None:
                 self._launch(first)
 
     def _startable(self, device: str) -> RunRow | None:
         """The first in line for a device, once there is room for it.
 
-        It is overtaken by nobody: while smaller ones kept the device busy, it might never have its turn.
+        No other run overtakes it: a stream of smaller ones could keep it waiting for ever.
         """
         first = self._store.workers.next_in_line(device)
         if first is None:
@@ -91,11 +94,11 @@ class Supervisor:
         run, rows = first
         lacking = waits_for(run, rows, self._budget(device))
         if lacking is None:
-            self._told_at_s.pop(run.id, None)
+            self._noted_at_s.pop(run.id, None)
             return run
         now_s = self._clock.monotonic_s()
-        if run.waits_for is None or now_s - self._told_at_s.get(run.id, now_s - TOLD_AGAIN_S) >= TOLD_AGAIN_S:
-            self._told_at_s[run.id] = now_s
+        if run.waits_for is None or now_s - self._noted_at_s.get(run.id, now_s - NOTE_AGAIN_S) >= NOTE_AGAIN_S:
+            self._noted_at_s[run.id] = now_s
             if run.waits_for != lacking:
                 self._store.workers.hold_back(run.id, lacking)
         return None
@@ -104,16 +107,16 @@ class Supervisor:
         try:
             pid = self._launcher.start(run.id, run.threads or 1, run.mode)
             if pid is not None:
-                self._store.workers.launched(run.id, identity(pid))
+                self._store.workers.launched(run.id, identity_of(pid))
         except psutil.NoSuchProcess:  # it has ended already; its exit code says how
             return
         except OSError as error:  # no room for the log, no process to be had
             cause = f"The worker could not be started: {error.strerror or error}."
-            self._lose(run.id, cause, "Correct that on this machine, then resume it.", worked=False)
+            self._lose(run.id, _Death(cause), "Correct that on this machine, then resume it.", worked=False)
 
-    def _lose(self, run_id: str, cause: str, remedy: str, *, worked: bool = True) -> None:
+    def _lose(self, run_id: str, death: "_Death", remedy: str, *, worked: bool = True) -> None:
         died_at = self._launcher.last_mark(run_id) if worked else None
-        self._store.workers.lose(run_id, cause, remedy, died_at=died_at, deaths_limit=self._deaths_limit)
+        self._store.workers.lose(run_id, death.cause, remedy, died_at=died_at, counts=death.counts, limits=self._limits)
 
     def _watch(self) -> None:
         while not self._stop.wait(TICK_S):
@@ -122,23 +125,35 @@ class Supervisor:
             except Exception:  # a full disk or a locked store must not end the watch
                 _log.exception("The supervisor could not look at the store; it tries again.")
 
-    def _death_of(self, run: RunRow) -> str | None:
-        """Say how the worker of a run died; None while it lives or may still come up."""
+    def _death_of(self, run: RunRow) -> "_Death | None":
+        """How the worker of a run died; None while it lives or may still come up."""
         log = f"Its log is runs/{run.id}/worker.log in the home folder."
         if run.worker_pid is not None:
             worker = WorkerIdentity(run.worker_pid, run.worker_started_at_s or 0.0, run.worker_boot_id or "")
-            return None if alive(worker) else f"The worker process {run.worker_pid} died. {log}"
+            same_boot = worker.boot_id == boot_id()
+            return None if is_alive(worker) else _Death(f"The worker process {run.worker_pid} died. {log}", same_boot)
         claimer = None if run.claimer is None else WorkerIdentity(**run.claimer)
-        code = self._launcher.exit_code(run.id) if claimer in (None, current()) else None
+        code = self._launcher.exit_code(run.id) if claimer in (None, own_identity()) else None
         if code is not None:  # of the worker that this very process has started
-            return f"The worker ended with exit code {code} before it could register. {log}"
-        if claimer is not None and not alive(claimer):
-            return "The process that was starting its worker died."
-        seen_at_s = self._coming_up.setdefault((run.id, run.attempt), self._clock.monotonic_s())
+            return _Death(f"The worker ended with exit code {code} before it could register. {log}")
+        if claimer is not None and not is_alive(claimer):
+            return _Death("The process that was starting its worker died.", counts=False)
+        seen_at_s = self._coming_up.setdefault(_claim_of(run), self._clock.monotonic_s())
         if self._clock.monotonic_s() - seen_at_s > REGISTRATION_PATIENCE_S:
-            del self._coming_up[run.id, run.attempt]
-            return f"The worker did not register within {REGISTRATION_PATIENCE_S:.0f} s. {log}"
+            return _Death(f"The worker did not register within {REGISTRATION_PATIENCE_S:.0f} s. {log}")
         return None
+
+
+class _Death(NamedTuple):
+    """How a worker died, and whether that says anything about its run."""
+
+    cause: str
+    counts: bool = True
+
+
+def _claim_of(run: RunRow) -> tuple[str, float | None]:
+    """Key of one claim: until the worker registers, the heartbeat is the moment of the claim."""
+    return run.id, run.heartbeat_at_s
 
 
 def default_threads() -> int:

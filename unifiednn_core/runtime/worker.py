@@ -1,8 +1,8 @@
 """The worker: one process that trains one run on one device.
 
-The engine trains in the main thread. Another writes down what it reports, hands it the orders of people, and samples
-memory. Two more put progress on disk and separate what has ended. The store is all that they share with
-the outside; whatever happens to this process, the next one goes on from there.
+The engine trains in the main thread. The telemetry thread writes reports to the store, passes commands to the engine
+and samples memory; two more threads write checkpoints and export models. Only the store connects the worker with the
+outside, so the next worker can continue whatever happens to this one.
 """
 
 import os
@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -18,240 +19,292 @@ from typing import NoReturn
 import torch
 from sqlalchemy.exc import OperationalError
 
-from unifiednn_core import failpoints
-from unifiednn_core.clock import Clock, RealClock
-from unifiednn_core.home import Home
-from unifiednn_core.hybrid.graph import to_dot
-from unifiednn_core.lifecycle import ENDED, Event, State
-from unifiednn_core.memory.estimate import context_key
-from unifiednn_core.memory.samplers import PROCESS_RSS
-from unifiednn_core.runtime import liveness
-from unifiednn_core.runtime.assembly import Workbench, in_line
-from unifiednn_core.runtime.at_work import AtWork
-from unifiednn_core.runtime.gauge import Gauge
-from unifiednn_core.runtime.giving_up import give_up
-from unifiednn_core.runtime.ledger import Ledger
-from unifiednn_core.runtime.orders_of import joins, order_of
-from unifiednn_core.runtime.seat import Seat, Terminations
-from unifiednn_core.runtime.takeup import TakeUp
-from unifiednn_core.runtime.watchdog import Watchdog
+from unifiednn_core.base import failpoints
+from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.paths import Home
+from unifiednn_core.engine.device import environment, resolve
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import Answered
+from unifiednn_core.engine.graph import graph_document
+from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
+from unifiednn_core.engine.roster import Job, reasons
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.machine.host import PROCESS_RSS
+from unifiednn_core.preflight.estimate import context_key
+from unifiednn_core.runtime import launchers
+from unifiednn_core.runtime.assembly import Ingredients, Workbench
+from unifiednn_core.runtime.gauge import WorkerGauge
+from unifiednn_core.runtime.launchers import WorkMark
+from unifiednn_core.runtime.main_thread import MainThreadTrainer, SigtermListener, Watchdog
+from unifiednn_core.runtime.reporter import Reporter
 from unifiednn_core.scheduling.registry import policy_named
-from unifiednn_core.spec import RunSpec
+from unifiednn_core.spec.lifecycle import ENDED, Event, State
+from unifiednn_core.spec.run import PolicySpec, RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Command, Verb
-from unifiednn_core.training.device import environment, resolve
-from unifiednn_core.training.engine import Engine
-from unifiednn_core.training.events import Obeyed
-from unifiednn_core.training.orders import Leave
+from unifiednn_core.store.schema import RunRow, SubModelRow
 
 TICK_S = 0.2
-FAREWELL_S = 20.0  # what a machine that shuts down leaves us, at most, to keep what was learnt
+FAREWELL_S = 20.0  # a machine that shuts down gives us at most this long to write the last checkpoints
+MOST_DEFECTS = 25  # ticks in a row that may fail before the run does; 5 s
 
 DONE, FAILED, STUCK, TERMINATED = 0, 1, 3, 128 + signal.SIGTERM
 
 
 class Worker:
-    """Everything between the store and the engine of one run."""
+    """Everything between the store and the engine of one run. `assemble` reads the store and the files."""
 
-    def __init__(self, home: Home, store: Store, run_id: str, terminations: Terminations, clock: Clock | None = None):
-        self._store, self._run_id, self._clock = store, run_id, clock or RealClock()
-        self._terminations = terminations
-        self._store.commands.adopt(run_id)
+    def __init__(
+        self, reads: "_Reader", engine: Engine, gauge: WorkerGauge, work_mark: WorkMark, sigterm: SigtermListener,
+        *, threads: int, step_limit_s: float,
+    ):  # fmt: skip
+        self._reads, self._store, self._bench, self._reporter = reads, reads.store, reads.bench, reads.reporter
+        self._run_id = reads.bench.run_id
+        self._engine = engine
+        self._gauge: WorkerGauge | None = gauge
+        self._work_mark, self._sigterm = work_mark, sigterm
+        self._threads, self._step_limit_s = threads, step_limit_s
+        self._trainer = MainThreadTrainer(engine.run)
+        self._posted: set[int] = set()
+        self._defects = 0
+        """Ticks in a row that failed."""
+        self._bad_samples = 0
+        """Memory samples in a row that failed."""
+        self._terminated_at_s: float | None = None
+
+    @classmethod
+    def assemble(
+        cls, home: Home, store: Store, run_id: str, sigterm: SigtermListener, clock: Clock | None = None
+    ) -> "Worker":
+        """Read a run and its files, restore its sub-models and put the parts of a worker together."""
+        clock = clock or RealClock()
+        store.commands.adopt(run_id)
         run, rows = store.runs.get(run_id)
-        spec, self._threads = RunSpec.model_validate(run.spec), run.threads or 1
-        torch.set_num_threads(self._threads)
-        bench = Workbench(home, run_id, resolve(spec.device))
+        spec, threads = RunSpec.model_validate(run.spec), run.threads or 1
+        torch.set_num_threads(threads)
+        bench = Workbench(home, run_id, resolve(run.device))
         earlier = {"cpu_s": run.cpu_s, "gpu_s": run.gpu_s, "energy_j": run.energy_j}
-        self._gauge = Gauge(bench.device, self._clock, earlier=earlier)  # before any model or data set is read
-        self._bench, self._step_limit_s = bench, spec.step_limit_s
-        self._at_work = AtWork(home.at_work(run_id))
-        self._ledger = Ledger(store, run_id, bench, self._clock)
-        self._ledger.recorder.seen(run.memory_source, run.peak_memory_bytes)
-        self._ledger.recorder.gauge = self._gauge
-        self._take_up = TakeUp(store, run_id, bench, self._ledger, self._at_work)
-        self._clear_for_retries()
-        last_turns, alive = store.telemetry.last_turns(run_id), [row for row in rows if State(row.state) not in ENDED]
-        taken = self._take_up.all(run, alive, in_line([row.name for row in alive], last_turns))
-        self._engine = Engine(
+        gauge = WorkerGauge(bench.device, clock, earlier=earlier)  # before any model or data set is read
+        reads, work_mark = (
+            _Reader(store, bench, Reporter(store, run, bench, clock, gauge)),
+            WorkMark(home.at_work(run_id)),
+        )
+        for command in store.commands.open(run_id):
+            if command.verb is Verb.RETRY and command.arguments.get("from_start"):
+                bench.checkpoints(command.submodel or "").clear()
+        last_turns = store.telemetry.last_turns(run_id)
+        engine = Engine(
             bench.hybrid,
-            [submodel for submodel, _ in taken],
             policy_named(spec.policy.name, spec.policy.parameters),
             device=bench.device,
-            threads=self._threads,
-            report=self._ledger.report,
-            standings={submodel.name: standing for submodel, standing in taken},
+            threads=threads,
+            report=reads.reporter.report,
+            jobs=reads.jobs(run, rows, work_mark, last_turns),
             checkpoint=spec.checkpoint,
-            mark=self._at_work.mark,
-            empties=True,
-            elapsed_s=self._elapsed_s(run.started_at_s, max(last_turns.values(), default=0.0)),
+            on_step_start=work_mark.set,
+            free_on_end=True,
+            elapsed_s=_elapsed_s(clock, run.started_at_s, max(last_turns.values(), default=0.0)),
         )
-        self._ledger.attach(self._engine)
-        self._seat = Seat(self._engine.run)
-        self._posted: set[int] = set()
+        reads.reporter.attach(engine)
+        return cls(reads, engine, gauge, work_mark, sigterm, threads=threads, step_limit_s=spec.step_limit_s)
 
     def run(self) -> int:
-        """Train to the end in the calling thread, the main one, and write down how it went; returns the exit code."""
+        """Train to the end in the calling thread, which has to be the main one. Return the exit code."""
         self._store.runs.record_environment(self._run_id, environment(self._bench.device, self._threads))
-        self._store.runs.update(self._run_id, graph=to_dot(self._bench.hybrid))
+        self._store.runs.update(self._run_id, graph=graph_document(self._bench.hybrid))
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
-        self._carry_orders()  # what was asked in the meantime holds before the first step
+        self._carry_commands()  # what people asked for meanwhile holds before the first step
         Watchdog(lambda: self._engine.at_work, self._step_limit_s, self._end_a_stuck_step).start()
-        self._seat.take()
-        return self._seat.serve(partial(_guarded, self._store, self._run_id, self._attend), _leave)
+        self._trainer.start()
+        return self._trainer.run(partial(_guarded, self._store, self._run_id, self._telemetry), _leave)
 
-    def _attend(self) -> int:
-        """Everything beside the training, until there is nothing more to do here; returns the exit code."""
-        terminated_at_s: float | None = None
+    # -- the telemetry thread
+
+    def _telemetry(self) -> int:
+        """Do everything but training until nothing is left to do; return the exit code."""
         while True:
-            reading = self._gauge.read(self._engine.now_s(), self._engine, self._bench.data.placed_bytes)
-            if reading is not None:
-                self._ledger.recorder.memory(reading)
-            if terminated_at_s is None and self._terminations.heard:
-                terminated_at_s = time.monotonic()
-                self._engine.post(Leave())
-            leaving = terminated_at_s is not None
+            self._sample()
             try:
-                if not leaving:
-                    self._carry_orders()
-                resting = not self._seat.taken  # asked before its last reports are read
-                self._ledger.write_down()
-                rests = resting and self._ledger.idle
-                if rests:  # before the run ends in the store, where somebody may wait for its figures
-                    self._sum_up()
-                code = self._outcome(resting=rests, leaving=leaving)
+                code = self._tick()
                 if code is not None:
-                    self._at_work.clear()
+                    self._work_mark.clear()
                     return code
-            except OperationalError:  # a full disk or a locked store: nothing is dropped, the next turn tries again
+                self._defects = 0
+            except OperationalError:  # a full disk or a locked store: the next tick tries again, nothing is lost
                 traceback.print_exc()
-            if terminated_at_s is not None and time.monotonic() - terminated_at_s > FAREWELL_S:
+            except Exception:  # one defect in telemetry must not end training; many in a row do
+                self._defects += 1
+                if self._defects >= MOST_DEFECTS:
+                    raise
+                traceback.print_exc()
+            if self._terminated_at_s is not None and time.monotonic() - self._terminated_at_s > FAREWELL_S:
                 return TERMINATED
             time.sleep(TICK_S)
 
+    def _sample(self) -> None:
+        """Sample memory. A reading that fails costs that sample; `MOST_DEFECTS` in a row end the sampling."""
+        if self._gauge is None:
+            return
+        try:
+            reading = self._gauge.read(self._engine.now_s(), self._engine, self._bench.data.placed_bytes)
+        except Exception:  # a driver may raise anything
+            traceback.print_exc()
+            self._bad_samples += 1
+            if self._bad_samples >= MOST_DEFECTS:
+                self._gauge = None
+            return
+        if reading is not None:
+            self._bad_samples = 0
+            self._reporter.memory(reading)
+
+    def _tick(self) -> int | None:
+        if self._terminated_at_s is None and self._sigterm.heard:
+            self._terminated_at_s = time.monotonic()
+            self._engine.post(Order(Event.PAUSE))
+        leaving = self._terminated_at_s is not None
+        if not leaving:
+            self._carry_commands()
+        resting = not self._trainer.is_training  # read before its last reports are written
+        self._reporter.write(self._engine.now_s())
+        rests = resting and self._reporter.idle
+        if rests:  # before the run ends in the store, where others may wait for its figures
+            self._sum_up()
+        return self._outcome(resting=rests, leaving=leaving)
+
     def _sum_up(self) -> None:
-        """Write down what the process used in all, and remember what it took beside all tensors."""
-        self._store.runs.update(self._run_id, **self._gauge.columns())
+        """Write what the process used in total, and store the memory of its context for predictions."""
         gauge, key = self._gauge, context_key(self._bench.device.type, torch.__version__)
-        if gauge.alone_bytes is not None:
-            self._store.measured.remember(key, gauge.alone_bytes, PROCESS_RSS)
-        else:
-            self._store.measured.remember(key, gauge.context_bytes or 0, gauge.context_source)
+        if gauge is None:
+            return
+        self._store.runs.update(self._run_id, **gauge.columns())
+        found = (gauge.context_bytes or 0, gauge.context_source)
+        self._store.measured.remember(key, *found if gauge.alone_bytes is None else (gauge.alone_bytes, PROCESS_RSS))
 
     def _outcome(self, *, resting: bool, leaving: bool) -> int | None:
-        """Exit code where there is nothing more to do here; `resting` is whether the engine and everything else is."""
-        if not self._ledger.open and resting and self._store.runs.conclude(self._run_id):
+        """Exit code once nothing is left to do; `resting` says that the engine and all other threads are idle."""
+        if not resting:
+            return None
+        if not self._reporter.open and self._store.runs.conclude(self._run_id):
             return DONE
-        pause = self._ledger.pause
-        if resting and self._engine.device_lost is not None:
-            self._store.workers.quarantine(self._run_id, *self._engine.device_lost)
-            return STUCK  # the device works for a new process, which takes up the others
-        if resting and pause is not None:
-            return self._paused(pause)
-        if resting and leaving:
+        if self._engine.device_lost is not None:
+            self._store.runs.fail_submodel(self._run_id, *self._engine.device_lost)
+            return STUCK  # the device works for a new process, which continues the others
+        if self._reporter.pause is not None:
+            return self._paused(self._reporter.pause)
+        if leaving:
             return TERMINATED
-        if resting and self._engine.has_orders:  # somebody joined when all others had just ended
-            self._seat.take()
-        elif resting and self._ledger.open:
+        if self._engine.has_orders:  # a sub-model joined when all others had just ended
+            self._trainer.start()
+        elif self._reporter.open - self._reporter.exporter.paused:
             raise RuntimeError("The engine ended before its sub-models did; the worker's log says why.")
         return None
 
-    def _paused(self, pause: Obeyed) -> int | None:
-        """Everything is kept: the run is paused, unless a stop has overtaken the pause."""
-        run, _ = self._store.runs.get(self._run_id)
-        if State(run.state) is not State.STOPPING:
-            self._store.commands.carry_out(pause.id, pause.step)
+    def _paused(self, pause: Answered) -> int | None:
+        """Pause the run in the store, now that everything is on disk; go on where a stop came first."""
+        if self._store.commands.carry_out(pause.id, pause.step):
             return DONE
-        self._store.commands.decline(pause.id, "pause: a stop overtook it")
-        self._ledger.pause = None
-        self._engine.stay()
-        self._seat.take()
+        self._reporter.pause = None
+        self._engine.cancel_leave()
+        self._trainer.start()
         return None
 
-    def _carry_orders(self) -> None:
-        """Hand the engine what was asked for since; it answers each when it has taken effect."""
+    # -- commands
+
+    def _carry_commands(self) -> None:
+        """Pass new commands to the engine; it answers each when it has taken effect."""
         for command in self._store.commands.open(self._run_id):
             if command.id in self._posted:
                 continue
-            if command.verb is Verb.RESUME and command.submodel is None:  # this very worker is what was asked for
+            if command.verb is Verb.RESUME and command.submodel is None:  # it asked for this very worker
                 self._store.commands.carry_out(command.id)
-            elif joins(command) is None:
+            elif (name := _joining(command)) is not None:
+                if not self._bring(command, name):
+                    continue
+            elif not self._carry_to_exporter(command):
                 self._engine.post(order_of(command))
-            elif not self._bring(command, joins(command) or ""):
-                continue
             self._posted.add(command.id)
 
+    def _carry_to_exporter(self, command: Command) -> bool:
+        """Resume, stop or discard sub-models whose export is paused; False if the engine has to act as well."""
+        names = self._reporter.exporter.paused & ({command.submodel} if command.submodel else self._reporter.open)
+        for name in names:
+            if command.verb in (Verb.RESUME, Verb.STOP):
+                self._reporter.exporter.retry(name)
+            elif command.verb is Verb.DISCARD:
+                self._reporter.discard_export(name)
+        if command.verb is Verb.RESUME and names:
+            self._store.commands.carry_out(command.id)
+        return bool(names) and command.submodel is not None
+
     def _bring(self, command: Command, name: str) -> bool:
-        """Read a sub-model here, so that the engine has only to merge it; False where that has to wait a little."""
+        """Read a sub-model in this thread, so the engine only merges it; False if that has to wait a little."""
         run, rows = self._store.runs.get(self._run_id)
         row = next(row for row in rows if row.name == name)
-        if name in self._ledger.open:  # it was among those that this worker began with
+        if name in self._reporter.open:  # this worker began with it
             self._store.commands.carry_out(command.id)
             return True
         if State(row.state) in ENDED:
             self._store.commands.decline(command.id, f"{command.verb}: {name} is {row.state}")
             return True
-        if self._ledger.is_keeping(name):  # a checkpoint of its last attempt must not come after what is cleared here
+        if self._reporter.writer.is_writing(name):  # a checkpoint of its last attempt must not follow the clearing
             return False
         try:
             if command.arguments.get("from_start"):
-                self._bench.shelf(name).clear()
-        except OSError:  # a disk that cannot be written now, or is full
+                self._bench.checkpoints(name).clear()
+        except OSError:  # a full or read-only disk
             traceback.print_exc()
             return False
-        read = self._take_up.read(run, row, peers=len(rows))
+        read = self._reads.read(run, row, peers=len(rows))
         if read is None:
             self._store.commands.decline(command.id, f"{command.verb}: {name} could not be read")
         else:
             self._engine.post(order_of(command, partial(self._bench.add, read)))
         return True
 
-    def _clear_for_retries(self) -> None:
-        for command in self._store.commands.open(self._run_id):
-            if command.verb is Verb.RETRY and command.arguments.get("from_start"):
-                self._bench.shelf(command.submodel or "").clear()
-
-    def _elapsed_s(self, started_at_s: float | None, last_turn_end_s: float) -> float:
-        """Seconds since the run began; never before what was recorded of it, wherever the clock was set to."""
-        return 0.0 if started_at_s is None else max(self._clock.utc_s() - started_at_s, last_turn_end_s)
-
     def _end_a_stuck_step(self, name: str) -> None:
-        """Nothing inside this process can end a step that never returns: its sub-model fails, and the process ends."""
+        """Fail the sub-model and end the process: nothing inside it can end a step that never returns."""
         cause = f"A step of {name} took longer than {self._step_limit_s:g} s."
         remedy = "It may be endless. Correct the model, or allow longer steps in the spec (step_limit_s)."
-        self._store.workers.quarantine(self._run_id, name, cause, remedy)
+        self._store.runs.fail_submodel(self._run_id, name, cause, remedy)
         _leave(STUCK)
 
 
-def launched_at_s(clock: Clock) -> float:
-    """UTC moment at which this process was started, by the clock that goes on while the machine sleeps."""
-    began_s = liveness.started_at_s(os.getpid())
-    if not hasattr(time, "CLOCK_BOOTTIME"):  # not Linux: it is a time of day already
-        return began_s
-    return clock.utc_s() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
+def order_of(command: Command, prepare: Callable[[], SubModel] | None = None) -> AnyOrder:
+    """The engine's order for a command; `prepare` merges the sub-model that an add or a retry brings."""
+    name, arguments = command.submodel or "", command.arguments
+    match command.verb:
+        case Verb.PRIORITY:
+            return SetPriority(name, arguments["priority"], command.id)
+        case Verb.EPOCHS:
+            return SetEpochs(name, arguments["epochs"], command.id)
+        case Verb.ORDER:
+            return Reorder(tuple(arguments["names"]), command.id)
+        case Verb.POLICY:
+            policy = PolicySpec.model_validate(arguments["policy"])
+            return SetPolicy(policy_named(policy.name, policy.parameters), command.id)
+        case Verb.ADD | Verb.RETRY if prepare is not None:
+            return Join(_joining(command) or "", prepare, command.id)
+        case _:
+            return Order(Event(command.verb), command.submodel, command.id)
 
 
 def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
-    """Be the worker of a run, in the main thread of a process that does nothing else; returns its exit code."""
+    """Be the worker of a run, in the main thread of a process of its own. Return the exit code."""
     store = Store.open(home, clock)
-    attempt = store.workers.register(run_id, liveness.current())
+    attempt = store.workers.register(run_id, launchers.own_identity())
     if attempt is None:
-        return FAILED  # it came up so late that the run was given up
+        return FAILED  # it started so late that the run was given up
     if attempt == 1:
         store.runs.update(run_id, launched_at_s=launched_at_s(clock or RealClock()))
-    return _guarded(store, run_id, lambda: Worker(home, store, run_id, Terminations(), clock).run())
+    return _guarded(store, run_id, lambda: Worker.assemble(home, store, run_id, SigtermListener(), clock).run())
 
 
-def _guarded(store: Store, run_id: str, work: Callable[[], int]) -> int:
-    """Do a part of the worker's work; what goes wrong in it is written down, and the exit code returned."""
-    try:
-        return work()
-    except (OperationalError, OSError):  # a store or disk that cannot be written now is no fault of the run
-        traceback.print_exc()
-        return FAILED
-    except Exception as error:
-        traceback.print_exc()
-        give_up(store, run_id, error)
-        return FAILED
+def launched_at_s(clock: Clock) -> float:
+    """UTC moment at which this process started, by the clock that goes on while the machine sleeps."""
+    began_s = launchers.started_at_s(os.getpid())
+    if not hasattr(time, "CLOCK_BOOTTIME"):  # not Linux: it is a time of day already
+        return began_s
+    return clock.utc_s() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
 
 
 def main() -> None:
@@ -260,8 +313,85 @@ def main() -> None:
     _leave(train(Home(Path(sys.argv[1])), sys.argv[2]))
 
 
+# -- inside
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Brings sub-models from files to where they can train. One that cannot be read or restored fails alone."""
+
+    store: Store
+    bench: Workbench
+    reporter: Reporter
+
+    def jobs(self, run: RunRow, rows: list[SubModelRow], mark: WorkMark, last_turns: dict[str, float]) -> list[Job]:
+        """Sub-models that are ready to train, in order of arrival."""
+        alive = [row for row in rows if State(row.state) not in ENDED]
+        # In line by the end of the last turn; those without one, or whose turn was cut short, come first.
+        line = sorted((row.name for row in alive), key=lambda name: last_turns.get(name, -1.0))
+        jobs = []
+        for row in alive:
+            mark.set(row.name, "loading")
+            read = self.read(run, row, peers=len(alive))
+            if read is None:
+                continue
+            try:
+                jobs.append(self.bench.job(row, read, line.index(row.name)))
+            except Exception as error:
+                self._fail(row, error)
+        mark.clear()
+        return jobs
+
+    def read(self, run: RunRow, row: SubModelRow, *, peers: int) -> Ingredients | None:
+        """Read one of `peers` sub-models and open its attempt; None if it could not be read, and has failed."""
+        spec, files = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(row.name, {})
+        try:
+            read = self.bench.read(spec, row.name, files, partial(self.store.runs.warn, run.id, row.name))
+        except OperationalError:
+            raise
+        except Exception as error:
+            self._fail(row, error)
+            return None
+        columns = read.columns
+        [attempt] = self.store.workers.begin(run.id, {row.name: columns}).values()
+        steps_per_epoch = row.steps_total // row.epochs
+        self.reporter.admit(row, attempt, from_step=columns["steps_done"], steps_per_epoch=steps_per_epoch, peers=peers)
+        return read
+
+    def _fail(self, row: SubModelRow, error: Exception) -> None:
+        traceback.print_exception(error)
+        self.reporter.open.discard(row.name)
+        self.store.runs.fail_submodel(row.run_id, row.name, *reasons(error))
+
+
+def _joining(command: Command) -> str | None:
+    """Name of the sub-model that an add or a retry brings into the hybrid."""
+    if command.verb is Verb.ADD:
+        name: str = command.arguments["submodel"]["name"]
+        return name
+    return command.submodel if command.verb is Verb.RETRY else None
+
+
+def _elapsed_s(clock: Clock, started_at_s: float | None, last_turn_end_s: float) -> float:
+    """Seconds since the run began; never before its last turn, even if the clock was set back."""
+    return 0.0 if started_at_s is None else max(clock.utc_s() - started_at_s, last_turn_end_s)
+
+
+def _guarded(store: Store, run_id: str, work: Callable[[], int]) -> int:
+    """Run `work`; after an error in it, record the failure of the run and return that exit code."""
+    try:
+        return work()
+    except (OperationalError, OSError):  # a store or disk that cannot be written is not the fault of the run
+        traceback.print_exc()
+        return FAILED
+    except Exception as error:
+        traceback.print_exc()
+        store.runs.fail_run(run_id, error)
+        return FAILED
+
+
 def _leave(code: int) -> NoReturn:
-    """End the process at once: no thread of it must hold the device any longer."""
+    """End the process at once, so that no thread keeps the device."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

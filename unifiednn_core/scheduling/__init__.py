@@ -1,1 +1,1 @@
-"""Who trains next? Policies look at a frozen view and decide; they never act."""
+"""Who trains next: policies, simulator."""

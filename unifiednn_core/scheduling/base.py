@@ -1,11 +1,12 @@
-"""The contract of a policy: `decide(view) -> Decision`, pure, with no torch and no memory of its own.
+"""The contract of a policy: `decide(view) -> Decision`, pure, without torch and without memory of its own.
 
-The engine asks when a quantum ends and whenever the set of runnable sub-models changes (one arrives, is paused,
-resumed, stopped or edited), so a policy needs no event hooks. Same view, same decision.
+The engine asks when a quantum ends and when the set of runnable sub-models changes (one arrives, is paused, resumed,
+stopped or edited), so a policy needs no event hooks. Same view, same decision.
 """
 
+import traceback
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, get_args
 
 QuantumKind = Literal["completion", "epochs", "steps", "seconds"]
 
@@ -18,6 +19,8 @@ class Quantum:
     amount: float = 0
 
     def __post_init__(self) -> None:
+        if self.kind not in get_args(QuantumKind):
+            raise ValueError(f"a quantum is one of {', '.join(get_args(QuantumKind))}, not {self.kind!r}")
         if self.kind != "completion" and not self.amount > 0:
             raise ValueError(f"a quantum needs a positive number of {self.kind}, not {self.amount}")
 
@@ -30,7 +33,7 @@ TO_COMPLETION = Quantum("completion")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """What a policy may know of one runnable sub-model."""
+    """What a policy sees of one runnable sub-model."""
 
     name: str
     arrival: int
@@ -45,14 +48,14 @@ class JobView:
     steps_total: int
     steps_done: int
     seconds_per_step: float | None
-    """Measured mean; None before its first step."""
+    """Measured mean, without placement and evaluation; None before it is measured."""
     waiting_s: float
-    """Time in line so far, without pauses."""
+    """Time in line so far, pauses excluded."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All sub-models that could train now, in order of arrival; never empty."""
+    """All sub-models that could train now, in order of arrival; at least one."""
 
     jobs: tuple[JobView, ...]
     now_s: float
@@ -60,7 +63,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Who trains next, for how long, and the sentence that the operator reads."""
+    """Which sub-model trains next, for how long, and the sentence that the operator reads."""
 
     job: str
     quantum: Quantum
@@ -71,7 +74,7 @@ class Policy(Protocol):
     """A frozen dataclass of its parameters with one method."""
 
     name: ClassVar[str]
-    """Name in a spec."""
+    """Its name in a spec."""
     summary: ClassVar[str]
     """One sentence for the policy card: what it does and when to use it."""
 
@@ -81,5 +84,35 @@ class Policy(Protocol):
 
 
 def next_in_line(jobs: tuple[JobView, ...]) -> JobView:
-    """Job that has been in line longest; the earlier arrival where two joined at once."""
+    """Job that has been in line longest; of two that joined at once, the earlier arrival."""
     return min(jobs, key=lambda job: (job.in_line_since, job.arrival))
+
+
+def enactable(policy: Policy, view: View) -> tuple[Decision, bool]:
+    """Ask the policy; returns a decision that can be enacted, and whether the policy's own was refused.
+
+    A policy that raises or decides what cannot be enacted is refused: the job that has been in line longest trains for
+    one epoch instead, and the reason says why.
+    """
+    try:
+        decision = policy.decide(view)
+        problem = _problem_of(decision, view)
+    except Exception as error:  # a defect of the policy is not the fault of any sub-model
+        traceback.print_exc()
+        problem = f"failed ({type(error).__name__}: {error})"
+    if problem is None:
+        return decision, False
+    first = next_in_line(view.jobs).name
+    return Decision(first, Quantum("epochs", 1), f"The policy {policy.name} {problem}; {first} goes instead."), True
+
+
+def _problem_of(decision: object, view: View) -> str | None:
+    """Why a decision cannot be enacted, as it follows the name of the policy in a sentence; None if it can."""
+    if not isinstance(decision, Decision):
+        return f"returned {decision!r:.80}, which is not a Decision"
+    given: tuple[object, object] = (decision.quantum, decision.reason)
+    if not isinstance(given[0], Quantum) or not isinstance(given[1], str):
+        return f"returned {decision!r:.80}, which lacks a quantum or a reason"
+    if decision.job not in [job.name for job in view.jobs]:
+        return f"named '{decision.job}', which cannot train now"
+    return None

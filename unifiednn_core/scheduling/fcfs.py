@@ -10,12 +10,12 @@ from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, View
 class FirstComeFirstServed:
     """Train in the order of arrival, each sub-model to completion.
 
-    Nobody is overtaken; the price is that a short sub-model waits behind a long one that came before it.
+    No sub-model is overtaken, so a short one may wait behind a long one.
     """
 
     name: ClassVar[str] = "fcfs"
     summary: ClassVar[str] = (
-        "Trains in the order of arrival, each sub-model to completion. Nobody is overtaken; short ones wait "
+        "Trains in the order of arrival, each sub-model to completion. None is overtaken; short ones wait "
         "behind long ones."
     )
 

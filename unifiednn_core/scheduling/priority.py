@@ -10,17 +10,17 @@ from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, Quantum, Vie
 class Priority:
     """Train the lowest priority value first; equal values take turns, one epoch each.
 
-    A lower value that arrives takes over at the next step. High values may wait for long: nothing ages.
+    A lower value that arrives takes over at the next step. High values may wait long: waiting raises no priority.
     """
 
     name: ClassVar[str] = "priority"
     summary: ClassVar[str] = (
-        "Trains the lowest priority value first; equal values take turns, one epoch each. For results that "
-        "are wanted sooner than others."
+        "Trains the lowest priority value first; equal values take turns, one epoch each. Use it when some "
+        "results are urgent."
     )
 
     def decide(self, view: View) -> Decision:
-        """Choose the lowest value: to completion where it is the only one, else round robin by epoch."""
+        """Choose the lowest value: to completion if it is the only one, else round robin by epoch."""
         lowest = min(job.priority for job in view.jobs)
         equals = tuple(job for job in view.jobs if job.priority == lowest)
         chosen = next_in_line(equals)

@@ -1,15 +1,22 @@
-"""All policies by name, with what the command line and the pages need to offer them."""
+"""All policies by name, with what the command line and the pages need to offer them.
+
+Other packages add policies with an entry point: `[project.entry-points."unifiednn.policies"]` in `pyproject.toml`, then
+`mine = "my_package:MyPolicy"`. A notebook adds one to its own process with `register_policy`.
+"""
 
 import difflib
+import logging
 import reprlib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Literal, get_args, get_origin, get_type_hints
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from unifiednn_core.errors import BadInput, Finding
+from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.priority import Priority
@@ -17,7 +24,11 @@ from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.sjf import ShortestJobFirst
 
 POLICIES: tuple[type[Policy], ...] = (FirstComeFirstServed, Priority, ShortestJobFirst, RoundRobin)
-"""Every policy that a spec can name, in the order in which they are offered."""
+"""The policies of this package, in the order in which they are offered."""
+ENTRY_POINTS = "unifiednn.policies"
+_REGISTERED: dict[str, type[Policy]] = {}
+_log = logging.getLogger(__name__)
+_AnyPolicy = TypeVar("_AnyPolicy", bound=type[Policy])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,29 +52,50 @@ class PolicyCard:
     parameters: tuple[ParameterCard, ...]
 
 
+def policies() -> tuple[type[Policy], ...]:
+    """List every policy that a spec can name: ours, those of installed packages, and those registered here."""
+    return (*POLICIES, *_installed(), *_REGISTERED.values())
+
+
+def register_policy(policy: _AnyPolicy) -> _AnyPolicy:
+    """Add a policy in this process; usable as a class decorator. One that was registered before is replaced.
+
+    Raises `ValueError` for the name of a policy of this or an installed package, and `TypeError` for a class that is
+    not a frozen dataclass with `name`, `summary`, `decide` and a default for each parameter.
+    `unifiednn_core.testing.policies.check_policy` checks everything else that a policy promises.
+    """
+    _require_form(policy)
+    if policy.name in [known.name for known in (*POLICIES, *_installed())]:
+        raise ValueError(f"the policy name '{policy.name}' is taken; choose another one")
+    _REGISTERED[policy.name] = policy
+    return policy
+
+
 def describe() -> tuple[PolicyCard, ...]:
     """List a card for every policy, in the order in which they are offered."""
-    return tuple(_card(policy) for policy in POLICIES)
-
-
-def policy_text(policy: Policy) -> str:
-    """Name a policy with its parameters as the operator reads it: "Round robin, 1 epoch each"."""
-    return str(policy)
+    return tuple(_card(policy) for policy in policies())
 
 
 def policy_named(name: str, parameters: Mapping[str, object]) -> Policy:
-    """Make the policy of this name; what is absent from `parameters` takes its default.
+    """Make the policy of this name; missing parameters take their defaults.
 
     Raises `BadInput` with a finding on `policy.name`, or with one on `policy.<parameter>` for each mistake.
     """
-    policy = {policy.name: policy for policy in POLICIES}.get(name)
+    named = {policy.name: policy for policy in policies()}
+    policy = named.get(name)
     if policy is None:
-        raise BadInput([_unknown_name(name)])
+        remedy = f"Choose one of: {', '.join(named)}."
+        raise BadInput([_unknown("name", name, list(named), f"There is no policy '{name}'", remedy)])
     card = _card(policy)
     known = [parameter.name for parameter in card.parameters]
-    findings = [_unknown_parameter(key, card) for key in parameters if key not in known]
+    remedy = f"Choose from: {', '.join(known)}." if known else "Remove it: this policy has no parameters."
+    findings = [
+        _unknown(key, key, known, f"The policy '{name}' has no parameter '{key}'", remedy)
+        for key in parameters
+        if key not in known
+    ]
     try:
-        # Unknown entries are left out here because pydantic passes over them in a plain dataclass.
+        # Unknown entries are left out: pydantic ignores them in a plain dataclass.
         made = TypeAdapter(policy).validate_python({key: parameters[key] for key in known if key in parameters})
     except ValidationError as error:
         findings += [finding for detail in error.errors() for finding in _wrong_value(detail, card)]
@@ -72,39 +104,50 @@ def policy_named(name: str, parameters: Mapping[str, object]) -> Policy:
     return made
 
 
+@cache
+def _installed() -> tuple[type[Policy], ...]:
+    """Policies of other packages. One that cannot be used is left out, and the log says why."""
+    found: list[type[Policy]] = []
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            policy = point.load()
+            _require_form(policy)
+            if policy.name in [known.name for known in (*POLICIES, *found)]:
+                raise ValueError(f"the policy name '{policy.name}' is taken")
+        except Exception:  # the code of another package can raise anything
+            _log.exception("The policy '%s' (%s) cannot be used.", point.name, point.value)
+        else:
+            found.append(policy)
+    return tuple(found)
+
+
+def _require_form(policy: type[Policy]) -> None:
+    settings = getattr(policy, "__dataclass_params__", None)
+    texts = [getattr(policy, name, None) for name in ("name", "summary")]
+    if not (settings and settings.frozen and callable(getattr(policy, "decide", None))):
+        raise TypeError(f"{policy!r} is not a policy: a frozen dataclass with a method 'decide'")
+    if not all(isinstance(text, str) and text for text in texts):
+        raise TypeError(f"{policy!r} lacks a name or a summary")
+    if any(field.default is MISSING for field in fields(policy)):  # type: ignore[arg-type]
+        raise TypeError(f"{policy!r} has a parameter without a default")
+
+
 def _card(policy: type[Policy]) -> PolicyCard:
     hints = get_type_hints(policy)
     parameters = []
     for parameter in fields(policy):  # type: ignore[arg-type]  # a Protocol cannot say "is a dataclass"
         choices = get_args(hints[parameter.name]) if get_origin(hints[parameter.name]) is Literal else ()
         valid = parameter.metadata.get("valid") or " or ".join(", ".join(choices).rsplit(", ", 1))
+        valid = valid or f"a value of type {getattr(hints[parameter.name], '__name__', hints[parameter.name])}"
         card = ParameterCard(name=parameter.name, default=parameter.default, valid=valid, choices=choices)
         parameters.append(card)
     return PolicyCard(name=policy.name, summary=policy.summary, parameters=tuple(parameters))
 
 
-def _unknown_name(name: str) -> Finding:
-    names = [policy.name for policy in POLICIES]
-    close = difflib.get_close_matches(name.lower().replace("-", "_").replace(" ", "_"), names, n=1)
+def _unknown(field: str, given: str, valid: Sequence[str], message: str, remedy: str) -> Finding:
+    close = difflib.get_close_matches(given.lower().replace("-", "_").replace(" ", "_"), valid, n=1)
     guess = f" Did you mean '{close[0]}'?" if close else ""
-    return Finding(
-        title="Policy",
-        field="policy.name",
-        message=f"There is no policy '{name}'.{guess}",
-        remedy=f"Choose one of: {', '.join(names)}.",
-    )
-
-
-def _unknown_parameter(key: str, card: PolicyCard) -> Finding:
-    names = [parameter.name for parameter in card.parameters]
-    close = difflib.get_close_matches(key.lower(), names, n=1)
-    guess = f" Did you mean '{close[0]}'?" if close else ""
-    return Finding(
-        title="Policy",
-        field=f"policy.{key}",
-        message=f"The policy '{card.name}' has no parameter '{key}'.{guess}",
-        remedy=f"Choose from: {', '.join(names)}." if names else "Remove it: this policy has no parameters.",
-    )
+    return Finding(title="Policy", field=f"policy.{field}", message=f"{message}.{guess}", remedy=remedy)
 
 
 def _wrong_value(detail: ErrorDetails, card: PolicyCard) -> tuple[Finding, ...]:

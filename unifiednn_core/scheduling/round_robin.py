@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from unifiednn_core.errors import BadInput
+from unifiednn_core.base.errors import BadInput
 from unifiednn_core.scheduling.base import Decision, Quantum, View, next_in_line
 
 
@@ -13,8 +13,8 @@ class RoundRobin:
     """Let all sub-models take turns of `amount` epochs (as published), steps or seconds.
 
     All make progress from the start; each takes longer than alone. Turns of epochs favour sub-models with long
-    epochs; turns of seconds, rounded up to a whole step, are equal. Raises `BadInput` where `amount` is not above 0,
-    or not whole for epochs and steps.
+    epochs; turns of seconds, rounded up to a whole step, are equal. Raises `BadInput` for an `amount` that is not
+    above 0, or not whole for epochs and steps.
     """
 
     name: ClassVar[str] = "round_robin"
@@ -36,7 +36,7 @@ class RoundRobin:
             )
 
     def decide(self, view: View) -> Decision:
-        """Choose the one that has been in line longest."""
+        """Choose the sub-model that has been in line longest."""
         chosen = next_in_line(view.jobs)
         reason = f"{chosen.name} has been in line longest; {self._turn} each."
         return Decision(chosen.name, Quantum(self.unit, self.amount), reason)

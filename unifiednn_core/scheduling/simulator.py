@@ -1,29 +1,26 @@
-"""Runs the very same policy objects on simulated time, without a network or a device.
+"""Runs the same policy objects without a network or a device: on simulated time, or as stages of memory use.
 
 The rules are the engine's: a quantum ends at completion, after its epochs (at the n-th epoch end from here), steps or
-seconds (rounded up to a whole step), or at the first step boundary after another job has arrived. Whoever arrived
-meanwhile then stands in line before the job whose quantum ended.
+seconds (rounded up to a whole step), or at the first step boundary after another job has arrived. Jobs that arrived
+meanwhile are in line before the job whose quantum ended.
 """
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from statistics import fmean
 
-from unifiednn_core.errors import BadInput, Finding
-from unifiednn_core.scheduling.base import Decision, JobView, Policy, Quantum, View
-from unifiednn_core.views.runs import Slice
+from unifiednn_core.scheduling.base import JobView, Policy, Quantum, View, enactable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedJob:
-    """One sub-model, as far as scheduling is concerned."""
+    """What scheduling needs to know of one sub-model."""
 
     name: str
     arrival_s: float = 0.0
-    """Jobs that arrive at the same moment arrive in the order in which they are given."""
+    """Jobs with equal values arrive in the order in which they are given."""
     priority: int = 0
     parameters: int = 1
     epochs: int = 1
@@ -31,84 +28,95 @@ class SimulatedJob:
     seconds_per_step: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobTimes:
-    """How one job fared."""
+@dataclass(frozen=True, slots=True)
+class SimulatedTurn:
+    """One stretch in which one job holds the device. Seconds count from the simulated 0."""
 
-    wait_s: float
-    """In line, from arrival to the end."""
-    service_s: float
-    """Holding the device."""
-    turnaround_s: float
-    """From arrival to the end."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
-    """What happened in a simulation. Seconds count from the simulated 0."""
-
-    slices: tuple[Slice, ...]
-    """One for each quantum, in order of time; neighbours of the same job are not joined."""
-    jobs: dict[str, JobTimes]
-    """By name, in the order given."""
-    makespan_s: float
-    """From the first start to the last end."""
-
-    @property
-    def mean_turnaround_s(self) -> float:
-        """Mean over the jobs."""
-        return fmean(times.turnaround_s for times in self.jobs.values())
+    submodel: str
+    start_s: float
+    end_s: float
+    steps: int
+    reason: str
 
 
-def simulate(jobs: Sequence[SimulatedJob], policy: Policy) -> Trace:
-    """Run all jobs to completion on one device.
-
-    Raises `BadInput` where there is no job, two share a name, or a count or duration cannot be; `ValueError` where the
-    policy chooses a job that is not in line.
-    """
-    _check(jobs)
+def simulate(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[SimulatedTurn, ...]:
+    """Run all jobs to completion on one device; raises `ValueError` for a policy that chooses a job not in line."""
     ticks = count()
-    in_order = sorted(jobs, key=lambda job: job.arrival_s)
-    coming = deque(_Progress(job, arrival) for arrival, job in enumerate(in_order))
-    line: list[_Progress] = []
-    slices: list[Slice] = []
-    done: dict[str, JobTimes] = {}
+    coming = deque(_Progress(job, place) for place, job in enumerate(sorted(jobs, key=lambda job: job.arrival_s)))
+    line: dict[str, _Progress] = {}
+    turns: list[SimulatedTurn] = []
     now_s = 0.0
     while coming or line:
-        if not line:  # the device idles only while nobody is in line
+        if not line:  # the device idles only while the line is empty
             now_s = coming[0].job.arrival_s
         _admit(coming, line, now_s, ticks)
-        decision = policy.decide(View(tuple(progress.view(now_s) for progress in line), now_s))
-        chosen = _chosen(line, decision)
-        steps = min(chosen.steps_left, chosen.steps_within(decision.quantum))
+        decision = policy.decide(View(tuple(progress.view(now_s) for progress in line.values()), now_s))
+        name, chosen = decision.job, line.get(decision.job)
+        if chosen is None:
+            raise ValueError(f"The policy chose '{name}', which is not in line. In line: {', '.join(line)}.")
+        steps, seconds_per_step = (
+            min(chosen.steps_left, chosen.steps_within(decision.quantum)),
+            chosen.job.seconds_per_step,
+        )
         if coming:
-            arrival_s = coming[0].job.arrival_s
-            steps = _first_step_reaching(arrival_s, now_s, chosen.job.seconds_per_step, steps)
-        start_s, now_s = now_s, now_s + steps * chosen.job.seconds_per_step
-        chosen.run(steps, start_s, now_s)
-        slices.append(Slice(submodel=decision.job, start_s=start_s, end_s=now_s, steps=steps, reason=decision.reason))
+            steps = _first_step_reaching(coming[0].job.arrival_s, now_s, seconds_per_step, steps)
+        start_s, now_s = now_s, now_s + steps * seconds_per_step
+        turns.append(SimulatedTurn(name, start_s, now_s, steps, decision.reason))
+        chosen.steps_done += steps
+        chosen.waited_s += start_s - chosen.line_since_s
         _admit(coming, line, now_s, ticks)
-        chosen.in_line_since = next(ticks)
+        chosen.in_line_since, chosen.line_since_s = next(ticks), now_s
         if not chosen.steps_left:
-            line.remove(chosen)
-            done[decision.job] = chosen.times(now_s)
-    return Trace(
-        slices=tuple(slices),
-        jobs={job.name: done[job.name] for job in jobs},
-        makespan_s=slices[-1].end_s - slices[0].start_s,
-    )
+            del line[name]
+    return tuple(turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stretch in which one sub-model holds the device, and the others that have not ended."""
+
+    holder: str
+    started: frozenset[str]
+    """Have trained and not ended, the holder included: their weights and optimizers stay on the device."""
+    waiting: frozenset[str]
+    """Have not trained yet."""
+
+
+def stages(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[Stage, ...]:
+    """Follow a run of these jobs, in order of arrival, through every stage that could need the most memory.
+
+    Once every job in a round of turns has had one with the same others, later rounds need no more; then the next in
+    line is taken to its end. A turn of some seconds ends no job, because the duration of a step is unknown.
+    """
+    alive = {job.name: _Progress(job, arrival) for arrival, job in enumerate(jobs)}
+    starts_seen: dict[str, int] = {}
+    """How many jobs had started at the last turn of each."""
+    ticks = count(len(jobs))
+    found: list[Stage] = []
+    while alive:
+        decision, _ = enactable(policy, View(tuple(progress.view(0.0) for progress in alive.values()), 0.0))
+        chosen, quantum = alive[decision.job], decision.quantum
+        starts = len(starts_seen) + (decision.job not in starts_seen)
+        again = starts_seen.get(decision.job) == starts
+        starts_seen[decision.job] = starts
+        started = alive.keys() & starts_seen.keys()
+        found.append(Stage(decision.job, frozenset(started), frozenset(alive.keys() - started)))
+        chosen.steps_done += 0 if quantum.kind == "seconds" else chosen.steps_within(quantum)
+        chosen.in_line_since = next(ticks)
+        if again or chosen.steps_left <= 0:
+            del alive[decision.job]
+    return tuple(found)
 
 
 @dataclass(slots=True, eq=False)
 class _Progress:
-    """Where one job stands."""
+    """State of one job."""
 
     job: SimulatedJob
     arrival: int
     in_line_since: int = 0
     line_since_s: float = 0.0
     waited_s: float = 0.0
-    service_s: float = 0.0
     steps_done: int = 0
 
     @property
@@ -140,31 +148,13 @@ class _Progress:
             return math.ceil(quantum.amount)
         return _first_step_reaching(quantum.amount, 0.0, self.job.seconds_per_step, self.steps_left)
 
-    def run(self, steps: int, start_s: float, end_s: float) -> None:
-        self.waited_s += start_s - self.line_since_s
-        self.service_s += end_s - start_s
-        self.steps_done += steps
-        self.line_since_s = end_s
 
-    def times(self, end_s: float) -> JobTimes:
-        turnaround_s = end_s - self.job.arrival_s
-        return JobTimes(wait_s=self.waited_s, service_s=self.service_s, turnaround_s=turnaround_s)
-
-
-def _admit(coming: deque[_Progress], line: list[_Progress], now_s: float, ticks: Iterator[int]) -> None:
-    """Move those who have arrived into the line, in order of arrival."""
+def _admit(coming: deque[_Progress], line: dict[str, _Progress], now_s: float, ticks: Iterator[int]) -> None:
+    """Move the jobs that have arrived into the line, in order of arrival."""
     while coming and coming[0].job.arrival_s <= now_s:
         progress = coming.popleft()
         progress.in_line_since, progress.line_since_s = next(ticks), progress.job.arrival_s
-        line.append(progress)
-
-
-def _chosen(line: Sequence[_Progress], decision: Decision) -> _Progress:
-    for progress in line:
-        if progress.job.name == decision.job:
-            return progress
-    names = ", ".join(progress.job.name for progress in line)
-    raise ValueError(f"The policy chose '{decision.job}', which is not in line. In line: {names}.")
+        line[progress.job.name] = progress
 
 
 def _first_step_reaching(moment_s: float, now_s: float, seconds_per_step: float, at_most: int) -> int:
@@ -175,25 +165,3 @@ def _first_step_reaching(moment_s: float, now_s: float, seconds_per_step: float,
     if steps < at_most and now_s + steps * seconds_per_step < moment_s:  # the division rounded down
         return steps + 1
     return steps
-
-
-def _check(jobs: Sequence[SimulatedJob]) -> None:
-    findings = [] if jobs else [_finding("jobs", "There is no job to simulate.", "Give at least one.")]
-    times_named = Counter(job.name for job in jobs)
-    for name, times in times_named.items():
-        if times > 1:
-            findings.append(_finding(f"jobs.{name}", f"{times} jobs have this name.", "Give each its own."))
-    for job in jobs:
-        for field in ("epochs", "steps_per_epoch", "seconds_per_step"):
-            value = getattr(job, field)
-            if not 0 < value < math.inf:
-                findings.append(_finding(f"jobs.{job.name}.{field}", f"It is {value}.", "Give a number above 0."))
-        if not 0 <= job.arrival_s < math.inf:
-            field = f"jobs.{job.name}.arrival_s"
-            findings.append(_finding(field, f"It is {job.arrival_s}.", "Give 0 or more seconds."))
-    if findings:
-        raise BadInput(findings)
-
-
-def _finding(field: str, message: str, remedy: str) -> Finding:
-    return Finding(title="Simulated job", field=field, message=message, remedy=remedy)

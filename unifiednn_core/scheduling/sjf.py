@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal, assert_never
 
+from unifiednn_core.base.units import duration_text
 from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, JobView, Quantum, View
-from unifiednn_core.units import duration_text
 
 PROBE = Quantum("steps", 3)
-"""What a sub-model gets to show its speed: the first step warms up, two more even it out."""
+"""Quantum that measures the speed of a sub-model: one step to warm up, two that count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortestJobFirst:
     """Train the shortest sub-model first, to completion; ties go to the earlier arrival.
 
-    Short is the number of weights, the epochs asked for (both as published), or the measured time left. A shorter
-    one that arrives takes over at the next step. Mean turnaround is low; long ones wait.
+    Length is the number of weights or of epochs (both as published), or the measured time left. A shorter one that
+    arrives takes over at the next step. Mean turnaround is low; long ones wait.
     """
 
     name: ClassVar[str] = "sjf"
@@ -26,7 +26,7 @@ class ShortestJobFirst:
     by: Literal["parameters", "epochs", "time"] = "parameters"
 
     def decide(self, view: View) -> Decision:
-        """Choose the shortest; by time, let the unmeasured ones run a few steps first."""
+        """Choose the shortest; by time, measure those without a measurement first, in a few steps."""
         by_arrival = sorted(view.jobs, key=lambda job: job.arrival)  # min() keeps the first of equals
         if self.by == "parameters":
             job = min(by_arrival, key=lambda job: job.parameters)

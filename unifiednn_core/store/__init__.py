@@ -1,11 +1,10 @@
-"""What happened? The store is the only contract between server, command line and workers."""
+"""What happened: SQLite by SQLAlchemy."""
 
-from unifiednn_core.clock import Clock, RealClock
-from unifiednn_core.home import Home
+from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.paths import Home
 from unifiednn_core.store.commands import Commands
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.library import Library
-from unifiednn_core.store.measured import Measured
+from unifiednn_core.store.library import Library, Measured
 from unifiednn_core.store.people import People
 from unifiednn_core.store.runs import Runs
 from unifiednn_core.store.telemetry import Telemetry

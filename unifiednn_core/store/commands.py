@@ -1,4 +1,4 @@
-"""What people ask for: written here at once, carried out later at a step boundary, exactly once."""
+"""Commands: stored at once, carried out later at a step boundary, exactly once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from unifiednn_core import failpoints
-from unifiednn_core.clock import Clock
-from unifiednn_core.errors import BadInput, IllegalTransition
-from unifiednn_core.lifecycle import ENDED, Event, State, actions, submodel_actions
+from unifiednn_core.base import failpoints
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import BadInput, IllegalTransition
+from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.effects import effect
-from unifiednn_core.store.runs import Runs, release_worker, run_of, submodel_of, submodels_of
+from unifiednn_core.store.events import Code
+from unifiednn_core.store.runs import Runs, forget_deaths, release_worker, row_of, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import HYBRID, CommandRow, RunRow, SubModelRow
 
 
 class Verb(StrEnum):
-    """What can be asked of a run or a sub-model. The first six are events of the transition table."""
+    """Commands for a run or a sub-model. The first six are events of the transition table."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -36,10 +36,11 @@ class Verb(StrEnum):
 
 
 EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.ORDER, Verb.POLICY, Verb.ADD})
-# What a baseline, which is a measurement in one piece, can be asked for; a resume lets it begin anew.
+# Commands for a baseline, which is a measurement in one piece; a resume restarts it from nothing.
 OF_A_BASELINE = frozenset({Verb.STOP, Verb.DISCARD, Verb.RESUME})
-# What only a worker can do, because it has to do with weights or checkpoints.
+# Commands that need a worker, because they involve weights or checkpoints.
 _NEEDS_WORKER = frozenset({Verb.SAVE, Verb.STOP, Verb.DISCARD, Verb.RETRY})
+_ADOPTED = frozenset({Verb.PAUSE, Verb.STOP, Verb.DISCARD})
 _STEERING = EDITS | {Verb.PAUSE, Verb.RESUME, Verb.SAVE, Verb.RETRY}
 _OPEN = CommandRow.applied_at_s.is_(None)
 
@@ -54,9 +55,24 @@ class Command:
     arguments: Mapping[str, Any]
     issued_at_s: float
 
+    @property
+    def brief(self) -> dict[str, Any]:
+        """The verb and what people read beside it; `views.event_text.command_text` makes the text."""
+        arguments, brief = self.arguments, {"verb": self.verb.value}
+        match self.verb:
+            case Verb.PRIORITY | Verb.EPOCHS:
+                return brief | {"value": arguments[self.verb.value]}
+            case Verb.ORDER:
+                return brief | {"names": list(arguments["names"])}
+            case Verb.POLICY:
+                return brief | {"policy": arguments["policy"]["name"]}
+            case Verb.ADD:
+                return brief | {"added": arguments["submodel"]["name"]}
+        return brief
+
 
 class Commands:
-    """The part of the store that carries orders."""
+    """The part of the store that holds commands."""
 
     def __init__(self, database: Database, runs: Runs, clock: Clock):
         self._database, self._runs, self._clock = database, runs, clock
@@ -70,10 +86,10 @@ class Commands:
         *,
         row: SubModelRow | None = None,
     ) -> State:
-        """Ask for something: the state shows at once that it was heard, in the same transaction as the order itself.
+        """Store a command and show it in the state, in one transaction.
 
-        `row` is the sub-model that an `ADD` brings. Raises `IllegalTransition` where the state does not allow it,
-        `NotFound` where there is no such thing.
+        `row` is the sub-model that an `ADD` brings. Raises `IllegalTransition` if the state does not allow it,
+        `NotFound` for an unknown run or sub-model.
         """
         with self._database.write() as session:
             state = self._heard(session, run_id, submodel, verb, row, arguments)
@@ -82,51 +98,55 @@ class Commands:
                 run_id=run_id, submodel=submodel, verb=verb.value, arguments=dict(arguments), issued_at_s=now_s
             )
             session.add(command)
-            what = command_text(Command(0, submodel, verb, arguments, now_s))
-            self._runs.note(session, run_id, submodel, "command", f"Asked for: {what}.")
+            self._runs.note(session, run_id, submodel, Code.ASKED, **Command(0, submodel, verb, arguments, now_s).brief)
             failpoints.passing("command.before_acknowledgement")
         failpoints.passing("command.after_acknowledgement")
         return state
 
     def steered(self, run_id: str) -> bool:
-        """Whether anything was asked of a run that changes how long it takes."""
+        """Whether any command of a run changed how long it takes."""
         of_run = (CommandRow.run_id == run_id) & CommandRow.verb.in_([verb.value for verb in _STEERING])
         with self._database.read() as session:
             return session.scalar(select(CommandRow.id).where(of_run).limit(1)) is not None
 
     def open(self, run_id: str) -> list[Command]:
-        """Orders that have not taken effect yet, oldest first."""
+        """Commands that have not taken effect yet, oldest first."""
         with self._database.read() as session:
             return [_command(row) for row in session.scalars(_open_of(run_id))]
 
     def adopt(self, run_id: str) -> None:
-        """Show again what was asked of a worker that died: its run was queued anew since."""
+        """Show open commands in the states again, after a dead worker's run was queued again."""
         with self._database.write() as session:
             for command in list(session.scalars(_open_of(run_id))):
-                if command.verb in (Verb.PAUSE, Verb.STOP, Verb.DISCARD):
-                    row = run_of(session, run_id) if command.submodel is None else None
-                    state = State((row or submodel_of(session, run_id, command.submodel or "")).state)
-                    if Event(command.verb) in actions(state):
-                        self._runs.transition_in(session, run_id, command.submodel, Event(command.verb))
+                allowed = actions(State(row_of(session, run_id, command.submodel).state))
+                if command.verb in _ADOPTED and Event(command.verb) in allowed:
+                    self._runs.transition_in(session, run_id, command.submodel, Event(command.verb))
 
-    def carry_out(self, command_id: int, step: int | None = None) -> None:
-        """Let a command take effect in the store, once, however often this is called."""
+    def find_open(self, command_id: int) -> Command | None:
+        """A command that has not taken effect yet; None if it was answered."""
+        with self._database.read() as session:
+            row = session.get_one(CommandRow, command_id)
+            return _command(row) if row.applied_at_s is None else None
+
+    def carry_out(self, command_id: int, step: int | None = None) -> bool:
+        """Let a command take effect in the store, exactly once; False if it had no effect."""
         with self._database.write() as session:
             command = session.get_one(CommandRow, command_id)
             if command.applied_at_s is None:
                 failpoints.passing("command.before_effect")
                 self._carry_out_in(session, command, step)
         failpoints.passing("command.after_effect")
+        return command.outcome == Code.APPLIED
 
     def decline(self, command_id: int, reason: str) -> None:
-        """Record that a command could not take effect any more, and why."""
+        """Record that a command could not take effect, and why."""
         with self._database.write() as session:
             command = session.get_one(CommandRow, command_id)
             if command.applied_at_s is None:
-                self._close(session, command, reason)
+                self._runs.answer(session, command, Code.DECLINED, verb=command.verb, reason=reason)
 
     def settle_unclaimed(self) -> None:
-        """Carry out what was asked of runs that no worker knows of: nothing has to be waited for."""
+        """Carry out the commands of runs without a worker: no step boundary has to be waited for."""
         unclaimed = select(CommandRow).join(RunRow, RunRow.id == CommandRow.run_id)
         unclaimed = unclaimed.where(_OPEN, RunRow.heartbeat_at_s.is_(None)).order_by(CommandRow.id)
         with self._database.read() as session:
@@ -174,19 +194,23 @@ class Commands:
                     remedy="Give each its own name.",
                 )
             row.arrival = 1 + max((other.arrival for other in others), default=-1)
+            row.joined_at_s = self._clock.utc_s()
+            row.paused_since_s = row.joined_at_s if State(run.state) is State.PAUSED else None
             session.add(row)
             run.spec = {**run.spec, "submodels": [*run.spec["submodels"], arguments["submodel"]]}
             files = run.environment.get("files", {}) | arguments["files"]
             run.environment = {**run.environment, "files": files}
             session.flush()
             return State(run.state)
-        target = run if submodel is None else submodel_of(session, run_id, submodel)
+        target = row_of(session, run_id, submodel)
         if verb in EDITS:
             _require_open(run.name, run, verb)
             _require_open(target.name, target, verb)
             return State(target.state)
         if submodel is not None and Event(verb) not in submodel_actions(State(run.state), State(target.state)):
             _refuse(target.name, target, verb, submodel_actions(State(run.state), State(target.state)))
+        if verb in (Verb.RESUME, Verb.RETRY):
+            forget_deaths(run)
         if verb is Verb.RESUME:
             self._undo_pauses(session, run_id, submodel)
         if verb is Verb.RETRY:
@@ -194,7 +218,7 @@ class Commands:
         return self._runs.transition_in(session, run_id, submodel, Event(verb))
 
     def _retry(self, session: Session, run: RunRow, submodel: str | None, arguments: Mapping[str, Any]) -> State:
-        """A failed sub-model waits again, with what was changed; a run that had ended with it is queued again."""
+        """Queue failed sub-models again, with changed hyper-parameters; queue their run again if it had ended."""
         names = [submodel] if submodel is not None else [
             row["name"] for row in run.spec["submodels"]
             if submodel_of(session, run.id, row["name"]).state == State.FAILED.value
@@ -204,42 +228,26 @@ class Commands:
             state = self._runs.transition_in(session, run.id, name, Event.RETRY)
             if arguments.get("hyperparameters"):  # it will need another amount of memory than the key stands for
                 submodel_of(session, run.id, name).memory_key = ""
-        run.spec = _with_hyperparameters(run.spec, names, arguments.get("hyperparameters", {}))
+        for name in names:
+            _edit(run, name, arguments.get("hyperparameters", {}))
         if State(run.state) is State.FAILED:
             self._runs.transition_in(session, run.id, None, Event.RETRY)
             release_worker(run)
         return state
 
     def _undo_pauses(self, session: Session, run_id: str, submodel: str | None) -> None:
-        """A pause that was asked for before a resume must not take effect after it."""
+        """Close the pauses before a resume, so that none takes effect after it."""
         for command in list(session.scalars(_open_of(run_id))):
             if command.verb == Verb.PAUSE.value and command.submodel == submodel:
-                self._close(session, command, "pause: undone by a later resume")
+                self._runs.answer(session, command, Code.UNDONE, verb=command.verb, by=Verb.RESUME.value)
 
     def _carry_out_in(self, session: Session, command: CommandRow, step: int | None) -> None:
-        said = command_text(_command(command))
-        effect(session, self._runs, command)
-        self._close(session, command, f"{said}" + (f", at step {step}" if step is not None else ""))
-
-    def _close(self, session: Session, command: CommandRow, outcome: str) -> None:
-        command.applied_at_s, command.outcome = self._clock.utc_s(), outcome
-        self._runs.note(session, command.run_id, command.submodel, "applied", f"{outcome[:1].upper()}{outcome[1:]}.")
-
-
-def command_text(command: Command) -> str:
-    """Say a command as people read it: "priority 3 for lenet"."""
-    whom, arguments = f" for {command.submodel}" if command.submodel else "", command.arguments
-    match command.verb:
-        case Verb.PRIORITY | Verb.EPOCHS:
-            return f"{command.verb} {arguments[command.verb.value]}{whom}"
-        case Verb.ORDER:
-            return f"order {', '.join(arguments['names'])}"
-        case Verb.POLICY:
-            return f"policy {arguments['policy']['name']}"
-        case Verb.ADD:
-            return f"add {arguments['submodel']['name']}"
-        case _:
-            return f"{command.verb}{whom}"
+        met = _effect(session, self._runs, command)
+        if met is None:
+            self._runs.answer(session, command, Code.APPLIED, **_command(command).brief, step=step)
+        else:
+            name = command.submodel or run_of(session, command.run_id).name
+            self._runs.answer(session, command, Code.OBSOLETE, verb=command.verb, name=name, found=met.value)
 
 
 def _command(row: CommandRow) -> Command:
@@ -260,9 +268,38 @@ def _refuse(what: str, row: RunRow | SubModelRow, verb: Verb, allowed: frozenset
     raise IllegalTransition(what, row.state, verb.value, [event.value for event in Event if event in allowed])
 
 
-def _with_hyperparameters(spec: dict[str, Any], names: list[str], changed: Mapping[str, Any]) -> dict[str, Any]:
-    parts = [
-        {**part, "hyperparameters": {**part["hyperparameters"], **changed}} if part["name"] in names else part
-        for part in spec["submodels"]
-    ]
-    return {**spec, "submodels": parts}
+def _effect(session: Session, runs: Runs, command: CommandRow) -> State | None:
+    """Change rows and spec as `command` says; return the state that left it without effect, None if it took effect.
+
+    A stop changes nothing here: the worker reports the end.
+    """
+    run, arguments = run_of(session, command.run_id), command.arguments
+    match command.verb:
+        case "pause":
+            state = runs.hold_in(session, command.run_id, command.submodel)
+            return None if state is State.PAUSED else state
+        case "priority":
+            submodel_of(session, run.id, command.submodel or "").priority = arguments["priority"]
+            _edit(run, command.submodel, {}, priority=arguments["priority"])
+        case "epochs":
+            row = submodel_of(session, run.id, command.submodel or "")
+            row.steps_total, row.epochs = row.steps_total // row.epochs * arguments["epochs"], arguments["epochs"]
+            _edit(run, command.submodel, {"epochs": arguments["epochs"]})
+        case "order":
+            parts = {part["name"]: part for part in run.spec["submodels"]}
+            names = [*arguments["names"], *(name for name in parts if name not in arguments["names"])]
+            for place, name in enumerate(names):
+                submodel_of(session, run.id, name).arrival = place
+            run.spec = {**run.spec, "submodels": [parts[name] for name in names]}
+        case "policy":
+            run.spec = {**run.spec, "policy": arguments["policy"]}
+    return None
+
+
+def _edit(run: RunRow, name: str | None, hyperparameters: Mapping[str, Any], **values: Any) -> None:
+    """Set values of a sub-model in the spec, and some of its hyper-parameters."""
+    run.spec = {**run.spec, "submodels": [
+        {**part, **values, "hyperparameters": {**part["hyperparameters"], **hyperparameters}}
+        if part["name"] == name else part
+        for part in run.spec["submodels"]
+    ]}  # fmt: skip

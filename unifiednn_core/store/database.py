@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, event, select
+from sqlalchemy import Connection, create_engine, event, select, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from unifiednn_core import failpoints
-from unifiednn_core.errors import WrongSchema
+from unifiednn_core.base import failpoints
+from unifiednn_core.base.errors import WrongSchema
+from unifiednn_core.store.migrations import STEPS, migrate
 from unifiednn_core.store.schema import SCHEMA_VERSION, Base, SchemaRow
 
 BUSY_TIMEOUT_S = 30
@@ -32,11 +33,14 @@ class Database:
             version = session.scalar(select(SchemaRow.version))
             if version is None:
                 session.add(SchemaRow(version=SCHEMA_VERSION))
-            elif version != SCHEMA_VERSION:
+            elif version > SCHEMA_VERSION or version < min(STEPS):
                 raise WrongSchema(
-                    f"{self._engine.url} holds schema {version}, this program writes schema {SCHEMA_VERSION}. "
+                    f"{self._engine.url} holds schema {version}, this program reads {min(STEPS)} to {SCHEMA_VERSION}. "
                     "Use the program that wrote it, or set UNIFIEDNN_HOME to a new folder."
                 )
+            elif version < SCHEMA_VERSION:
+                migrate(session.connection(), version, SCHEMA_VERSION)
+                session.execute(update(SchemaRow).values(version=SCHEMA_VERSION))
 
     @contextmanager
     def read(self) -> Iterator[Session]:

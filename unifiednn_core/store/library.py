@@ -1,13 +1,14 @@
-"""Model and data files that were taken in, and runs that are still being put together."""
+"""Imported model and data files, drafts of runs, and measured memory."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import select
 
-from unifiednn_core.clock import Clock
-from unifiednn_core.errors import NotFound
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import NotFound
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.schema import DraftRow, FileOwnerRow, FileRow
+from unifiednn_core.store.schema import DraftRow, FileOwnerRow, FileRow, MeasuredMemoryRow
 
 
 class Library:
@@ -27,26 +28,40 @@ class Library:
         facts: dict[str, Any],
         owner: str = "",
     ) -> None:
-        """Add a file that belongs to `owner`, or give one of the same bytes its newest name."""
+        """Add a file that belongs to `owner`, or give one of the same bytes this owner's newest name.
+
+        Names of other owners, and the time at which each owner first had it, stay as they are.
+        """
         with self._database.write() as session:
             now_s = self._clock.utc_s()
-            session.merge(FileOwnerRow(sha256=sha256, owner=owner, filename=filename, created_at_s=now_s))
+            own = session.get(FileOwnerRow, (sha256, owner))
+            if own is None:
+                session.add(FileOwnerRow(sha256=sha256, owner=owner, filename=filename, created_at_s=now_s))
+            else:
+                own.filename = filename
+            known = session.get(FileRow, sha256)
             session.merge(
                 FileRow(
                     sha256=sha256,
                     kind=kind,
-                    filename=filename,
+                    filename=filename if known is None else known.filename,
                     format=format,
                     size_bytes=size_bytes,
                     facts=facts,
-                    created_at_s=now_s,
+                    created_at_s=now_s if known is None else known.created_at_s,
                 )
             )
 
-    def files(self) -> list[FileRow]:
-        """All files, the newest first."""
+    def files(self, reader: str = "") -> list[FileRow]:
+        """All files, the newest first, under the names that `reader` gave them, else their first names."""
+        own = select(FileOwnerRow.sha256, FileOwnerRow.filename).where(FileOwnerRow.owner == reader)
         with self._database.read() as session:
-            return list(session.scalars(select(FileRow).order_by(FileRow.created_at_s.desc(), FileRow.sha256)))
+            rows = list(session.scalars(select(FileRow).order_by(FileRow.created_at_s.desc(), FileRow.sha256)))
+            names = {row.sha256: row.filename for row in session.execute(own)}
+            for row in rows:
+                session.expunge(row)
+                row.filename = names.get(row.sha256, row.filename)
+            return rows
 
     def files_of(self, owner: str) -> list[FileRow]:
         """Files of one person, the newest first, under this person's own names; no session holds them."""
@@ -61,13 +76,13 @@ class Library:
             return rows
 
     def names_by_owner(self, sha256: str) -> dict[str, str]:
-        """To whom a file belongs, and what each calls it; empty where nobody has it."""
+        """Owners of a file and the name that each gave it; empty for an unknown file."""
         with self._database.read() as session:
             rows = session.scalars(select(FileOwnerRow).where(FileOwnerRow.sha256 == sha256))
             return {row.owner: row.filename for row in rows}
 
     def save_draft(self, draft_id: str, document: dict[str, Any], owner: str = "") -> None:
-        """Keep a draft; one of the same id is replaced, and stays whose it was."""
+        """Save a draft; one of the same id is replaced and keeps its owner."""
         with self._database.write() as session:
             known = session.get(DraftRow, draft_id)
             owner = owner if known is None else known.owner
@@ -82,8 +97,40 @@ class Library:
             return row.document
 
     def delete_draft(self, draft_id: str, owner: str | None = None) -> None:
-        """Forget a draft; nothing happens where there is none, or with `owner` none of that person's own."""
+        """Delete a draft, with `owner` only one of that person; unknown ids are ignored."""
         with self._database.write() as session:
             row = session.get(DraftRow, draft_id)
             if row is not None and owner in (None, row.owner):
                 session.delete(row)
+
+
+class Measured:
+    """The part of the store that keeps measured memory, for predictions."""
+
+    def __init__(self, database: Database, clock: Clock):
+        self._database, self._clock = database, clock
+
+    def recall(self, keys: Iterable[str]) -> dict[str, int]:
+        """Measured bytes by key; unknown keys are left out."""
+        wanted = set(keys)
+        with self._database.read() as session:
+            rows = session.scalars(select(MeasuredMemoryRow).where(MeasuredMemoryRow.key.in_(wanted)))
+            return {row.key: row.size_bytes for row in rows}
+
+    def remember(self, key: str, size_bytes: int, source: str) -> None:
+        """Keep a measurement by `source`: the greatest of all, since each later sample may have missed the peak.
+
+        A prediction that is too low lets a run in that dies of it; one that is too high only lets it wait. Figures of
+        0 and without a key say nothing.
+        """
+        if not key or size_bytes <= 0:
+            return
+        with self._database.write() as session:
+            row = session.get(MeasuredMemoryRow, key)
+            if row is None:
+                row = MeasuredMemoryRow(key=key, size_bytes=size_bytes, source=source, times=0)
+                session.add(row)
+            if size_bytes > row.size_bytes:
+                row.size_bytes, row.source = size_bytes, source
+            row.times += 1
+            row.at_s = self._clock.utc_s()

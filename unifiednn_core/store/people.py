@@ -1,26 +1,78 @@
-"""Who may do what, and who did what: roles, tokens, ledger."""
+"""Who may do what, and who did what: roles, tokens, audit log."""
 
-from sqlalchemy import select
+from sqlalchemy import DDL, event, select
+from sqlalchemy.orm import Mapped, mapped_column
 
-from unifiednn_core.clock import Clock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.people_schema import LedgerRow, PersonRow, TokenRow
+from unifiednn_core.store.schema import Base
+
+
+class PersonRow(Base):
+    """Role that an admin gave to a person; "none" overrides the identity provider."""
+
+    __tablename__ = "people"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    """E-mail address in lower case, or another id."""
+    role: Mapped[str]
+    changed_at_s: Mapped[float]
+    changed_by: Mapped[str]
+
+
+class TokenRow(Base):
+    """A token; only the SHA-256 of its secret is stored."""
+
+    __tablename__ = "tokens"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    person: Mapped[str]
+    role: Mapped[str]
+    secret_sha256: Mapped[str]
+    created_at_s: Mapped[float]
+    created_by: Mapped[str]
+    expires_at_s: Mapped[float]
+    revoked_at_s: Mapped[float | None]
+
+
+class AuditRow(Base):
+    """One line of the audit log: what a person did or tried."""
+
+    __tablename__ = "ledger"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    at_s: Mapped[float]
+    person: Mapped[str]
+    role: Mapped[str]
+    action: Mapped[str]
+    subject: Mapped[str]
+    outcome: Mapped[str]
+
+
+_REFUSE = "BEGIN SELECT RAISE(ABORT, 'The ledger only grows.'); END"
+_TRIGGERS = (
+    f"CREATE TRIGGER ledger_keeps_rows BEFORE DELETE ON ledger {_REFUSE}",
+    f"CREATE TRIGGER ledger_keeps_words BEFORE UPDATE ON ledger {_REFUSE}",
+    # INSERT OR REPLACE deletes without firing the trigger for deletions.
+    "CREATE TRIGGER ledger_replaces_nothing BEFORE INSERT ON ledger "
+    f"WHEN EXISTS (SELECT 1 FROM ledger WHERE id = NEW.id) {_REFUSE}",
+)
+for _trigger in _TRIGGERS:
+    _ddl = DDL(_trigger).execute_if(dialect="sqlite")  # type: ignore[no-untyped-call]  # SQLAlchemy types it not
+    event.listen(AuditRow.__table__, "after_create", _ddl)
 
 
 class People:
-    """The part of the store that knows people. What a role means is none of its business."""
+    """The part of the store that knows people; the service gives roles their meaning."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
 
     def role_of(self, person: str) -> str | None:
-        """Role that was given to a person; None where none was."""
+        """Role that was given to a person; None if none was."""
         with self._database.read() as session:
             row = session.get(PersonRow, person)
             return None if row is None else row.role
 
     def all(self) -> list[PersonRow]:
-        """Everybody to whom a role was given, in order of their names."""
+        """Everyone with a role, by name."""
         with self._database.read() as session:
             return list(session.scalars(select(PersonRow).order_by(PersonRow.id)))
 
@@ -30,7 +82,7 @@ class People:
             session.merge(PersonRow(id=person, role=role, changed_at_s=self._clock.utc_s(), changed_by=by))
 
     def forget(self, person: str) -> bool:
-        """Take the given role back, so that the identity provider decides again; False where there was none."""
+        """Remove a role, so that the identity provider decides again; False if there was none."""
         with self._database.write() as session:
             row = session.get(PersonRow, person)
             if row is not None:
@@ -53,7 +105,7 @@ class People:
             session.add(row)
 
     def revoke(self, token_id: str) -> bool:
-        """Let a token count no longer; False where there is none. The first moment of it stays."""
+        """Revoke a token, once; False for an unknown one."""
         with self._database.write() as session:
             row = session.get(TokenRow, token_id)
             if row is not None and row.revoked_at_s is None:
@@ -61,14 +113,12 @@ class People:
             return row is not None
 
     def note(self, *, person: str, role: str, action: str, subject: str, outcome: str) -> None:
-        """Add a line to the ledger; none is ever changed or taken away."""
+        """Add a line to the audit log; lines are never changed or removed."""
         with self._database.write() as session:
             now_s = self._clock.utc_s()
-            session.add(
-                LedgerRow(at_s=now_s, person=person, role=role, action=action, subject=subject, outcome=outcome)
-            )
+            session.add(AuditRow(at_s=now_s, person=person, role=role, action=action, subject=subject, outcome=outcome))
 
-    def ledger(self, last: int) -> list[LedgerRow]:
+    def audit_log(self, last: int) -> list[AuditRow]:
         """The newest `last` lines, the newest first."""
         with self._database.read() as session:
-            return list(session.scalars(select(LedgerRow).order_by(LedgerRow.id.desc()).limit(last)))
+            return list(session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(last)))

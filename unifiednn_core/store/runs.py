@@ -1,17 +1,24 @@
-"""Runs and sub-models: handed in, and moved from state to state."""
+"""Runs and sub-models: submitted, and moved from state to state."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, func, select, tuple_
 from sqlalchemy.orm import Session
 
-from unifiednn_core.clock import Clock
-from unifiednn_core.errors import NotFound
-from unifiednn_core.lifecycle import ENDED, Event, State, next_state
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNError
+from unifiednn_core.spec.lifecycle import ENDED, TRANSITIONS, Event, State, next_state
 from unifiednn_core.store.database import Database
+from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.schema import CommandRow, EventRow, RunRow, SubModelRow
 
+HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer"})
+"""Columns of a run that lists do not need; one run's may take 100 KiB."""
+_LISTED = (
+    *(column for column in RunRow.__table__.columns if column.name not in HEAVY),
+    RunRow.spec["policy"].label("policy"),
+)
 _FINAL = ENDED - {State.INTERRUPTED}
 
 
@@ -22,12 +29,17 @@ class Runs:
         self._database, self._clock = database, clock
 
     def add(self, run: RunRow, submodels: Sequence[SubModelRow]) -> None:
-        """Hand in a run, queued."""
+        """Queue a run."""
+        self.add_all([(run, submodels)])
+
+    def add_all(self, runs: Sequence[tuple[RunRow, Sequence[SubModelRow]]]) -> None:
+        """Queue several runs, all or none."""
         with self._database.write() as session:
-            session.add(run)
-            session.flush()
-            session.add_all(submodels)
-            self.note(session, run.id, None, "state", f"{run.name} is queued.")
+            for run, submodels in runs:
+                session.add(run)
+                session.flush()
+                session.add_all(submodels)
+                self.note(session, run.id, None, Code.ENTERED, state=State.QUEUED, name=run.name)
 
     def get(self, run_id: str) -> tuple[RunRow, list[SubModelRow]]:
         """A run and its sub-models in order of arrival; raises `NotFound`."""
@@ -35,41 +47,57 @@ class Runs:
             run = run_of(session, run_id)
             return run, list(session.scalars(submodels_of(run_id)))
 
-    def all(self) -> list[tuple[RunRow, list[SubModelRow]]]:
-        """Every run, the newest first."""
+    def listed(self) -> list[tuple[Row[Any], list[Row[Any]]]]:
+        """Every run, the newest first, with its sub-models, as light rows for lists.
+
+        They have the columns of `RunRow` and `SubModelRow` but for `HEAVY`, and `policy`, that part of the spec.
+        """
         with self._database.read() as session:
-            runs = list(session.scalars(select(RunRow).order_by(RunRow.created_at_s.desc(), RunRow.id.desc())))
-            parts: dict[str, list[SubModelRow]] = {run.id: [] for run in runs}
-            for row in session.scalars(select(SubModelRow).order_by(SubModelRow.run_id, SubModelRow.arrival)):
+            runs = session.execute(select(*_LISTED).order_by(RunRow.created_at_s.desc(), RunRow.id.desc())).all()
+            parts: dict[str, list[Row[Any]]] = {run.id: [] for run in runs}
+            for row in session.execute(
+                select(*SubModelRow.__table__.columns).order_by(SubModelRow.run_id, SubModelRow.arrival)
+            ):
                 parts[row.run_id].append(row)
             return [(run, parts[run.id]) for run in runs]
 
-    def transition(
-        self, run_id: str, submodel: str | None, event: Event, *, cause: str | None = None, remedy: str | None = None
-    ) -> State:
-        """Move a run, or one of its sub-models, along the transition table; raises `IllegalTransition`."""
+    def with_fingerprint(self, fingerprint: str) -> list[tuple[RunRow, list[SubModelRow]]]:
+        """Runs of this fingerprint, the newest first."""
+        of_it = select(RunRow).where(RunRow.fingerprint == fingerprint)
+        with self._database.read() as session:
+            runs = session.scalars(of_it.order_by(RunRow.created_at_s.desc(), RunRow.id.desc()))
+            return [(run, list(session.scalars(submodels_of(run.id)))) for run in runs]
+
+    def queued_before(self, run: RunRow) -> int:
+        """Number of unclaimed queued runs that are ahead of this one in the line for its device."""
+        waiting = (RunRow.state == State.QUEUED.value, RunRow.heartbeat_at_s.is_(None), RunRow.device == run.device)
+        earlier = tuple_(RunRow.created_at_s, RunRow.id) < (run.created_at_s, run.id)
+        with self._database.read() as session:
+            return session.scalar(select(func.count()).select_from(RunRow).where(*waiting, earlier)) or 0
+
+    def transition(self, run_id: str, submodel: str | None, event: Event, **why: str | None) -> State:
+        """Move a run, or one of its sub-models, along the transition table; raises `IllegalTransition`.
+
+        `why` may hold `cause` and `remedy`.
+        """
         with self._database.write() as session:
-            return self.transition_in(session, run_id, submodel, event, cause=cause, remedy=remedy)
+            return self.transition_in(session, run_id, submodel, event, **why)
 
     def transition_in(
-        self,
-        session: Session,
-        run_id: str,
-        submodel: str | None,
-        event: Event,
-        *,
-        cause: str | None = None,
-        remedy: str | None = None,
-    ) -> State:
+        self, session: Session, run_id: str, submodel: str | None, event: Event,
+        *, cause: str | None = None, remedy: str | None = None,
+    ) -> State:  # fmt: skip
         """`transition` inside the caller's transaction."""
-        row = run_of(session, run_id) if submodel is None else submodel_of(session, run_id, submodel)
-        before = State(row.state)
-        what = row.name if submodel is None else f"{run_id}: {submodel}"
-        state = next_state(what, before, event, self._history(session, run_id, submodel, submodel or row.name))
+        row = row_of(session, run_id, submodel)
+        before, what = State(row.state), row.name if submodel is None else f"{run_id}: {submodel}"
+        try:
+            state = next_state(what, before, event)
+        except IllegalTransition:  # only the error message needs the history
+            next_state(what, before, event, _past_states(session, run_id, submodel))
+            raise
         if state is not before:
             row.state = state.value
-            said = f" {cause}" if cause else ""
-            self.note(session, run_id, submodel, "state", f"{submodel or row.name} is {state.value}.{said}")
+            self.note(session, run_id, submodel, Code.ENTERED, state=state, name=row.name, cause=cause or None)
         if cause is not None:
             row.cause, row.remedy = cause, remedy
         if isinstance(row, RunRow):
@@ -83,37 +111,69 @@ class Runs:
         self._open_or_close(session, row, before, state)
         return state
 
+    def fail_submodel(self, run_id: str, submodel: str, cause: str, remedy: str) -> None:
+        """Fail one sub-model; its run continues."""
+        self.transition(run_id, submodel, Event.FAIL, cause=cause, remedy=remedy)
+
+    def fail_run(self, run_id: str, error: Exception) -> None:
+        """Fail a run that cannot be trained at all, with every sub-model that has not ended."""
+        cause = str(error) if isinstance(error, UnifiedNNError) else f"{type(error).__name__}: {error}"
+        remedy = f"The log runs/{run_id}/worker.log in the home folder has the whole trace. Correct it, then retry."
+        with self._database.write() as session:
+            for row in list(session.scalars(submodels_of(run_id))):
+                if State(row.state) not in ENDED:
+                    self.transition_in(session, run_id, row.name, Event.FAIL, cause=cause, remedy=remedy)
+            self.transition_in(session, run_id, None, Event.FAIL, cause=cause, remedy=remedy)
+
+    def hold(self, run_id: str, submodel: str) -> bool:
+        """Pause a sub-model now; False if its state does not allow it."""
+        with self._database.write() as session:
+            return self.hold_in(session, run_id, submodel) is State.PAUSED
+
+    def hold_in(self, session: Session, run_id: str, submodel: str | None) -> State:
+        """Reach a pause inside the caller's transaction; return the state afterwards.
+
+        After a death in between, the run was queued again; then the pause is entered again.
+        """
+        state = State(row_of(session, run_id, submodel).state)
+        for event in (Event.PAUSE, Event.HOLD):
+            if (state, event) in TRANSITIONS and state not in ENDED:
+                state = self.transition_in(session, run_id, submodel, event)
+        return state
+
     def update(self, run_id: str, **values: Any) -> None:
         """Set columns of a run that are no state."""
         with self._database.write() as session:
-            row = run_of(session, run_id)
-            for name, value in values.items():
-                setattr(row, name, value)
+            _set(run_of(session, run_id), values)
 
     def record_environment(self, run_id: str, facts: Mapping[str, Any]) -> None:
-        """Add what a result depends on to what is known of it."""
+        """Add facts that the result depends on."""
         with self._database.write() as session:
             run = run_of(session, run_id)
             run.environment = {**run.environment, **facts}
 
     def record_artifact(self, run_id: str, submodel: str, **columns: Any) -> None:
-        """Record where the separated model of a sub-model lies."""
+        """Record the exported model of a sub-model."""
         self._record(run_id, submodel, {**columns, "artifact_at_s": self._clock.utc_s()})
 
     def record_checkpoint(self, run_id: str, submodel: str, *, name: str, step: int, size_bytes: int) -> None:
         """Record the newest checkpoint of a sub-model."""
         columns = {"checkpoint": name, "checkpoint_step": step, "checkpoint_bytes": size_bytes}
-        self._record(run_id, submodel, {**columns, "checkpoint_at_s": self._clock.utc_s()})
+        with self._database.write() as session:
+            row = submodel_of(session, run_id, submodel)
+            if step > (row.checkpoint_step or 0):
+                forget_deaths(run_of(session, run_id))
+            _set(row, {**columns, "checkpoint_at_s": self._clock.utc_s()})
 
     def forget_checkpoint(self, run_id: str, submodel: str) -> None:
-        """Record that a sub-model has no checkpoints any more."""
+        """Record that a sub-model has no checkpoints."""
         names = ("checkpoint", "checkpoint_step", "checkpoint_bytes", "checkpoint_at_s")
         self._record(run_id, submodel, dict.fromkeys(names))
 
     def conclude(self, run_id: str) -> bool:
-        """End a run whose sub-models have all ended: failed where one failed, stopped where a person stopped it.
+        """End a run once all its sub-models have ended: failed if one failed, stopped if a person stopped it.
 
-        False where one joined, or is tried again, in the same moment.
+        False if one joined, or is retried, at the same moment.
         """
         with self._database.write() as session:
             rows = list(session.scalars(submodels_of(run_id)))
@@ -121,7 +181,7 @@ class Runs:
                 return False
             failed = [row.name for row in rows if State(row.state) is State.FAILED]
             if failed:
-                cause = f"{', '.join(failed)} failed; what the others learnt is kept."
+                cause = f"{', '.join(failed)} failed; the results of the others are kept."
                 remedy = "Open the failed sub-model: its own cause and remedy are there."
                 self.transition_in(session, run_id, None, Event.FAIL, cause=cause, remedy=remedy)
             else:
@@ -141,16 +201,16 @@ class Runs:
         """Add warnings to the history of a sub-model."""
         with self._database.write() as session:
             for sentence in sentences:
-                self.note(session, run_id, submodel, "warning", sentence)
+                self.note(session, run_id, submodel, Code.WARNED, text=sentence)
 
-    def note(self, session: Session, run_id: str, submodel: str | None, kind: str, message: str) -> None:
-        """Add a line to the history of a run, inside the caller's transaction."""
-        session.add(EventRow(run_id=run_id, submodel=submodel, at_s=self._clock.utc_s(), kind=kind, message=message))
+    def note(self, session: Session, run_id: str, submodel: str | None, code: Code, **fields: Any) -> None:
+        """Add an event to the history of a run, inside the caller's transaction; `fields` may hold the `state`."""
+        session.add(EventRow(run_id=run_id, **event_columns(self._clock.utc_s(), submodel, code, **fields)))
 
     # -- what goes with a move
 
     def _moved_run(self, session: Session, run: RunRow, before: State, state: State) -> None:
-        """A run takes its sub-models along where it is paused, stopped, or goes on after a death."""
+        """Move the sub-models of a run that is paused, stopped, or resumed after a death."""
         if state is before:
             return
         for row in list(session.scalars(submodels_of(run.id))):
@@ -176,22 +236,28 @@ class Runs:
             row.ended_at_s = self._clock.utc_s()
         if isinstance(row, SubModelRow):
             self._keep_pause(row, paused=False)
+            if state is State.COMPLETED and before is not state:
+                forget_deaths(run_of(session, row.run_id))
         if state in _FINAL and state is not before:
             self._settle_commands(session, row, state)
 
     def _settle_commands(self, session: Session, row: RunRow | SubModelRow, state: State) -> None:
-        """Whatever was still asked of something that has ended is answered by its end."""
+        """Answer the open commands of a run or sub-model that has ended."""
         run_id, submodel = (row.id, None) if isinstance(row, RunRow) else (row.run_id, row.name)
         of_row = CommandRow.submodel.is_(None) if submodel is None else CommandRow.submodel == submodel
         asked = select(CommandRow).where(CommandRow.run_id == run_id, of_row, CommandRow.applied_at_s.is_(None))
         for command in session.scalars(asked):
             done = command.verb in (Event.STOP.value, Event.DISCARD.value) and state is State.STOPPED
-            command.applied_at_s = self._clock.utc_s()
-            command.outcome = "done" if done else f"came too late: {row.name} is {state.value}"
-            self.note(session, run_id, submodel, "applied", f"{command.verb.capitalize()}: {command.outcome}.")
+            found = {} if done else {"name": row.name, "found": state.value}
+            self.answer(session, command, Code.DONE if done else Code.OBSOLETE, verb=command.verb, **found)
+
+    def answer(self, session: Session, command: CommandRow, code: Code, **fields: Any) -> None:
+        """Close a command with the event that answers it, inside the caller's transaction."""
+        command.applied_at_s, command.outcome = self._clock.utc_s(), code.value
+        self.note(session, command.run_id, command.submodel, code, **fields)
 
     def _keep_pause(self, row: SubModelRow, *, paused: bool) -> None:
-        """Count the seconds in which a sub-model is paused, alone or with its run."""
+        """Count the seconds that a sub-model is paused, alone or with its run."""
         now_s = self._clock.utc_s()
         if paused and row.paused_since_s is None:
             row.paused_since_s = now_s
@@ -200,17 +266,7 @@ class Runs:
 
     def _record(self, run_id: str, submodel: str, columns: dict[str, Any]) -> None:
         with self._database.write() as session:
-            row = submodel_of(session, run_id, submodel)
-            for name, value in columns.items():
-                setattr(row, name, value)
-
-    def _history(self, session: Session, run_id: str, submodel: str | None, what: str) -> list[str]:
-        of_this = (EventRow.run_id == run_id) & (EventRow.submodel.is_(None) if submodel is None
-                                                  else EventRow.submodel == submodel)  # fmt: skip
-        rows = select(EventRow.message).where(of_this, EventRow.kind == "state").order_by(EventRow.id.desc()).limit(5)
-        return [
-            message.removeprefix(f"{what} is ").split(".", 1)[0] for message in reversed(list(session.scalars(rows)))
-        ]
+            _set(submodel_of(session, run_id, submodel), columns)
 
 
 def run_of(session: Session, run_id: str) -> RunRow:
@@ -230,12 +286,35 @@ def submodel_of(session: Session, run_id: str, name: str) -> SubModelRow:
     return row
 
 
+def row_of(session: Session, run_id: str, submodel: str | None) -> RunRow | SubModelRow:
+    """Row of a sub-model, or of the run itself; raises `NotFound`."""
+    return run_of(session, run_id) if submodel is None else submodel_of(session, run_id, submodel)
+
+
+def _past_states(session: Session, run_id: str, submodel: str | None) -> list[str]:
+    """The last states that a run or a sub-model entered, oldest first."""
+    of_this = EventRow.submodel.is_(None) if submodel is None else EventRow.submodel == submodel
+    states = select(EventRow.state).where(EventRow.run_id == run_id, of_this, EventRow.state.is_not(None))
+    return [state or "" for state in reversed(list(session.scalars(states.order_by(EventRow.id.desc()).limit(5))))]
+
+
+def _set(row: RunRow | SubModelRow, columns: Mapping[str, Any]) -> None:
+    for name, value in columns.items():
+        setattr(row, name, value)
+
+
 def submodels_of(run_id: str) -> Any:
     """Query for the sub-models of a run in order of arrival."""
     return select(SubModelRow).where(SubModelRow.run_id == run_id).order_by(SubModelRow.arrival)
 
 
+def forget_deaths(run: RunRow) -> None:
+    """Count the deaths of its workers from zero again: the run has got further, or a person resumed it."""
+    run.deaths = run.deaths_there = 0
+    run.died_at = run.resume_at_s = None
+
+
 def release_worker(run: RunRow) -> None:
-    """Nobody works on the run any more, and it holds no device."""
+    """Record that no worker trains the run and that it holds no device."""
     run.now_submodel = run.now_reason = run.now_since_s = run.claimer = None
     run.heartbeat_at_s = run.worker_pid = run.worker_started_at_s = run.worker_boot_id = None

@@ -5,7 +5,7 @@ from typing import Any, Final
 from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 HYBRID: Final = "hybrid"
 
 
@@ -29,22 +29,26 @@ class RunRow(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
     submitter: Mapped[str] = mapped_column(default="")
-    """Who handed it in; "" is whoever works at the machine itself."""
+    """Who submitted it; "" is a person at the machine itself."""
     state: Mapped[str] = mapped_column(index=True)
     device: Mapped[str]
     mode: Mapped[str] = mapped_column(default=HYBRID)
     """`hybrid`, or the kind of baseline: `concurrent` or `sequential`."""
-    fingerprint: Mapped[str] = mapped_column(default="")
+    fingerprint: Mapped[str] = mapped_column(default="", index=True)
     """Runs of equal fingerprints train the same, on the same machine with the same versions: they can be compared."""
     spec: Mapped[dict[str, Any]]
     attempt: Mapped[int] = mapped_column(default=0)
-    """Workers that took it up."""
+    """Number of workers that trained it."""
     died_at: Mapped[str | None]
     """What the last worker that died was doing, as `NAME:DOING`."""
     recoveries: Mapped[int] = mapped_column(default=0)
-    """How often it went on by itself after a death."""
+    """How often it resumed by itself after a death."""
     deaths_there: Mapped[int] = mapped_column(default=0)
-    """Workers in a row that died at the very same."""
+    """Workers in a row that died at this very mark."""
+    deaths: Mapped[int] = mapped_column(default=0)
+    """Workers in a row that died without a new checkpoint."""
+    resume_at_s: Mapped[float | None]
+    """UTC moment before which no worker is started for it: back-off after a death."""
     threads: Mapped[int | None]
     cause: Mapped[str | None]
     remedy: Mapped[str | None]
@@ -59,11 +63,11 @@ class RunRow(Base):
     """Seconds of the GPU: NVML's utilisation over time."""
     energy_j: Mapped[float | None]
     waits_for: Mapped[str | None]
-    """What has to be free before it can start, as people read it."""
+    """What it waits for before it can start, as people read it."""
     prediction: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    """Memory as it was predicted before the start."""
+    """Memory prediction from before the start."""
     memory_notes: Mapped[list[str]] = mapped_column(default=list)
-    """What the memory figures of this machine cannot tell, as people read it."""
+    """Limits of the memory figures of this machine, as people read them."""
     now_submodel: Mapped[str | None]
     now_reason: Mapped[str | None]
     now_since_s: Mapped[float | None]
@@ -89,7 +93,7 @@ class SubModelRow(Base):
     run_id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(default="")
-    """Whose it is: that person alone sees it, beside operators and viewers."""
+    """Owner; only this person sees it, beside operators and viewers."""
     arrival: Mapped[int]
     """Place in line, from 0; a person can change it."""
     number: Mapped[int] = mapped_column(default=lambda context: context.get_current_parameters()["arrival"])
@@ -107,6 +111,8 @@ class SubModelRow(Base):
     paused_s: Mapped[float] = mapped_column(default=0.0)
     paused_since_s: Mapped[float | None]
     """UTC moment since which it, or its run, is paused."""
+    joined_at_s: Mapped[float | None]
+    """When it joined a run that was already submitted; None if it was submitted with the run."""
     ended_at_s: Mapped[float | None]
     train_loss: Mapped[float | None]
     train_accuracy: Mapped[float | None]
@@ -131,7 +137,7 @@ class SubModelRow(Base):
 
 
 class CommandRow(Base):
-    """Something a person asked for; acknowledged once this row is committed, applied once `applied_at_s` is set."""
+    """A command of a person; acknowledged once this row is committed, answered once `applied_at_s` is set."""
 
     __tablename__ = "commands"
     __table_args__ = (Index("commands_open", "run_id", "applied_at_s"),)
@@ -143,7 +149,7 @@ class CommandRow(Base):
     issued_at_s: Mapped[float]
     applied_at_s: Mapped[float | None]
     outcome: Mapped[str | None]
-    """What came of it, as people read it."""
+    """Code of the event that answered it: applied, declined, undone, obsolete or done."""
 
 
 class EventRow(Base):
@@ -155,7 +161,13 @@ class EventRow(Base):
     submodel: Mapped[str | None]
     at_s: Mapped[float]
     kind: Mapped[str]
-    message: Mapped[str]
+    """Group of the code, as pages and documents show it."""
+    code: Mapped[str]
+    """What happened: `store.events.Code`, or `legacy`."""
+    state: Mapped[str | None]
+    """State entered, where the event is a transition."""
+    fields: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    """Names, numbers and causes, by code; `views.event_text` makes the sentence."""
 
 
 class AttemptRow(Base):
@@ -212,7 +224,7 @@ class MemoryRow(Base):
 
 
 class StrataRow(Base):
-    """What memory was used for at one instant; `at_s` counts from the start of the run."""
+    """Memory breakdown at one instant; `at_s` counts from the start of the run."""
 
     __tablename__ = "memory_strata"
     __table_args__ = (Index("strata_of_run", "run_id", "at_s"),)
@@ -224,7 +236,7 @@ class StrataRow(Base):
     total_bytes: Mapped[int] = mapped_column(BigInteger)
     strata: Mapped[dict[str, Any]]
     """Bytes of `context`, `slack`, `data`, `others`; of `weights`, `gradients`, `optimizer`, `transient` by sub-model;
-    figures of the card: `utilisation` (0 to 1), `power_w`. What cannot be had is not there."""
+    figures of the card: `utilisation` (0 to 1), `power_w`. Unavailable figures are left out."""
 
 
 class MeasuredMemoryRow(Base):
@@ -252,6 +264,8 @@ class SliceRow(Base):
     start_s: Mapped[float]
     end_s: Mapped[float]
     steps: Mapped[int]
+    from_step: Mapped[int] = mapped_column(default=0)
+    """Steps that its attempt had done before it, those of earlier attempts that count included."""
     reason: Mapped[str]
 
 
@@ -282,7 +296,7 @@ class FileOwnerRow(Base):
 
 
 class DraftRow(Base):
-    """A run that is still being put together."""
+    """A run that is still being edited."""
 
     __tablename__ = "drafts"
     id: Mapped[str] = mapped_column(primary_key=True)

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
-from unifiednn_core.clock import Clock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.retention import thin
+from unifiednn_core.store.events import KINDS, Code
 from unifiednn_core.store.schema import (
     AttemptRow,
     EpochRow,
@@ -25,9 +25,22 @@ from unifiednn_core.store.schema import (
 
 Row = dict[str, Any]
 
-CHECKPOINT, SEPARATED = "checkpoint", "separated"
-_MARKING = ("state", CHECKPOINT, SEPARATED)
+_MARKING = ("state", KINDS[Code.CHECKPOINT], KINDS[Code.SEPARATED])
 MOST_MARKS = 300
+# A page reads all curves of a run every second; longer trainings store means over several steps.
+STEP_ROWS_OF_RUN = 6000
+FEWEST_STEP_ROWS = 200
+SHOWN_FIGURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+"""Figures of the newest epoch that a sub-model's row repeats."""
+
+
+def curve_stride(steps_total: int, peers: int) -> int:
+    """Steps averaged in one row of the curve of a sub-model, one of `peers` in its run."""
+    return max(1, math.ceil(steps_total / max(FEWEST_STEP_ROWS, STEP_ROWS_OF_RUN // peers)))
+
+
+MOST_ROWS = 2000
+_CHUNK = 500  # SQLite takes only so many values in one statement
 
 
 @dataclass(slots=True)
@@ -58,6 +71,28 @@ class StepPoint(NamedTuple):
     accuracy: float | None
 
 
+class SlicePoint(NamedTuple):
+    """One slice; `SliceRow` says what the values are."""
+
+    id: int
+    submodel: str
+    attempt: int
+    start_s: float
+    end_s: float
+    steps: int
+    from_step: int
+    reason: str
+
+
+class StrataPoint(NamedTuple):
+    """Memory by use at one instant; `StrataRow` says what the values are."""
+
+    at_s: float
+    source: str
+    total_bytes: int
+    strata: Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """All recorded rows of one run. What a later attempt did once more is void: it counts nowhere."""
@@ -66,12 +101,11 @@ class History:
     lost_steps: Mapping[str, Sequence[StepPoint]]
     """Void steps, attempt by attempt."""
     epochs: Mapping[str, Sequence[EpochRow]]
-    slices: Sequence[SliceRow]
-    counted_steps: Mapping[int, int]
-    """Steps of each slice, by its id, that no later attempt did once more."""
+    slices: Sequence[SlicePoint]
+    """Their `steps` are those that no later attempt did once more."""
     memory: Sequence[tuple[float, int]]
     """`at_s` and `size_bytes` of `MemoryRow`."""
-    strata: Sequence[StrataRow]
+    strata: Sequence[StrataPoint]
     events: Sequence[EventRow]
     marks: Sequence[EventRow]
     """Lines that explain changes of memory: states of sub-models, checkpoints, separations."""
@@ -116,30 +150,35 @@ class Telemetry:
             void_after = _void_after(session, run_id)
             steps: dict[str, list[StepPoint]] = {}
             lost: dict[str, list[StepPoint]] = {}
+            void = {key for key, last in void_after.items() if last < math.inf}
             columns = select(*(getattr(StepRow, name) for name in StepPoint._fields))
-            for row in session.execute(columns.where(StepRow.run_id == run_id).order_by(StepRow.attempt, StepRow.step)):
-                kept = row.step <= void_after.get((row.submodel, row.attempt), math.inf)
-                (steps if kept else lost).setdefault(row.submodel, []).append(StepPoint._make(row))
+            of_run = columns.where(StepRow.run_id == run_id).order_by(StepRow.attempt, StepRow.step)
+            for point in map(StepPoint._make, session.execute(of_run)):
+                key = point[:2]
+                kept = key not in void or point.step <= void_after[key]
+                (steps if kept else lost).setdefault(point.submodel, []).append(point)
             epochs: dict[str, list[EpochRow]] = {}
             for epoch in session.scalars(select(EpochRow).where(EpochRow.run_id == run_id).order_by(EpochRow.epoch)):
                 if epoch.step <= void_after.get((epoch.submodel, epoch.attempt), math.inf):
                     epochs.setdefault(epoch.submodel, []).append(epoch)
             of_source = (MemoryRow.run_id == run_id) & (MemoryRow.source == (memory_source or ""))
             memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
-            strata = select(StrataRow).where(StrataRow.run_id == run_id).order_by(StrataRow.at_s)
+            used = select(*(getattr(StrataRow, name) for name in StrataPoint._fields)).where(StrataRow.run_id == run_id)
             latest = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc())
-            events = latest.where(EventRow.kind != CHECKPOINT).limit(last_events)
+            events = latest.where(EventRow.kind != KINDS[Code.CHECKPOINT]).limit(last_events)
             marks = latest.where(EventRow.kind.in_(_MARKING), EventRow.submodel.is_not(None)).limit(MOST_MARKS)
-            slices = select(SliceRow).where(SliceRow.run_id == run_id).order_by(SliceRow.id.desc()).limit(last_slices)
-            shown = list(reversed(list(session.scalars(slices))))
+            turns = select(*(getattr(SliceRow, name) for name in SlicePoint._fields)).where(SliceRow.run_id == run_id)
+            latest_turns = session.execute(turns.order_by(SliceRow.id.desc()).limit(last_slices)).all()
+            shown = [SlicePoint._make(row) for row in reversed(latest_turns)]
+            if void:
+                shown = [turn._replace(steps=_counted(turn, void_after)) for turn in shown]
             return History(
-                counted_steps=_counted_steps(session, run_id, void_after),
                 steps=steps,
                 lost_steps=lost,
                 epochs=epochs,
                 slices=shown,
                 memory=[(row.at_s, row.size_bytes) for row in session.execute(memory)],
-                strata=list(session.scalars(strata)),
+                strata=[StrataPoint._make(row) for row in session.execute(used.order_by(StrataRow.at_s))],
                 events=list(reversed(list(session.scalars(events)))),
                 marks=list(reversed(list(session.scalars(marks)))),
             )
@@ -151,18 +190,10 @@ class Telemetry:
             return {row.submodel: row.end_s for row in session.execute(ends.group_by(SliceRow.submodel))}
 
 
-def _counted_steps(session: Session, run_id: str, void_after: Mapping[tuple[str, int], float]) -> dict[int, int]:
-    """Steps of each slice up to where its attempt became void."""
-    attempts = session.scalars(select(AttemptRow).where(AttemptRow.run_id == run_id))
-    done: dict[tuple[str, int], int] = {(row.submodel, row.attempt): row.from_step for row in attempts}
-    columns = select(SliceRow.id, SliceRow.submodel, SliceRow.attempt, SliceRow.steps)
-    counted = {}
-    for row in session.execute(columns.where(SliceRow.run_id == run_id).order_by(SliceRow.id)):
-        key = (row.submodel, row.attempt)
-        before = done.get(key, 0)
-        done[key] = before + row.steps
-        counted[row.id] = int(max(0, min(done[key], void_after.get(key, math.inf)) - before))
-    return counted
+def _counted(row: SlicePoint, void_after: Mapping[tuple[str, int], float]) -> int:
+    """Steps of a slice that no later attempt trained again."""
+    end = min(row.from_step + row.steps, void_after.get((row.submodel, row.attempt), math.inf))
+    return int(max(0, end - row.from_step))
 
 
 def _void_after(session: Session, run_id: str) -> dict[tuple[str, int], float]:
@@ -174,3 +205,41 @@ def _void_after(session: Session, run_id: str) -> dict[tuple[str, int], float]:
         void_after[row.submodel, row.attempt] = lowest.get(row.submodel, math.inf)
         lowest[row.submodel] = min(row.from_step, lowest.get(row.submodel, math.inf))
     return void_after
+
+
+class Sample(NamedTuple):
+    """A memory row, as thinning sees it."""
+
+    id: int
+    at_s: float
+    size_bytes: int
+
+
+def thin(session: Session, run_id: str, *, most_rows: int = MOST_ROWS) -> None:
+    """Drop rows of a run's memory where there are more than `most_rows` of a source, inside the caller's transaction.
+
+    Half of them stay, so this happens once in a thousand samples; otherwise it costs two counts over an index.
+    """
+    for table, size in ((MemoryRow, MemoryRow.size_bytes), (StrataRow, StrataRow.total_bytes)):
+        counts = select(table.source, func.count()).where(table.run_id == run_id).group_by(table.source)
+        for source, count in session.execute(counts).all():
+            if count <= most_rows:
+                continue
+            of_source = (table.run_id == run_id) & (table.source == source)
+            rows = session.execute(select(table.id, table.at_s, size).where(of_source).order_by(table.at_s))
+            surplus = rows_to_drop([Sample(*row) for row in rows], most_rows // 2)
+            for start in range(0, len(surplus), _CHUNK):
+                session.execute(delete(table).where(table.id.in_(surplus[start : start + _CHUNK])))
+
+
+def rows_to_drop(samples: Sequence[Sample], slots: int) -> list[int]:
+    """Ids to drop so that the largest sample of each of `slots` equal stretches of time stays, and both ends."""
+    first_s, last_s = samples[0].at_s, samples[-1].at_s
+    width_s = (last_s - first_s) / slots or 1.0
+    greatest: dict[int, Sample] = {}
+    for sample in samples:
+        slot = min(slots - 1, int((sample.at_s - first_s) / width_s))
+        if slot not in greatest or sample.size_bytes > greatest[slot].size_bytes:
+            greatest[slot] = sample
+    kept = {sample.id for sample in greatest.values()} | {samples[0].id, samples[-1].id}
+    return [sample.id for sample in samples if sample.id not in kept]

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import delete, func, or_, select
+from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
 
-from unifiednn_core.clock import Clock
-from unifiednn_core.lifecycle import ENDED, Event, State
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.runs import Runs, release_worker, run_of, submodel_of, submodels_of
+from unifiednn_core.store.events import Code
+from unifiednn_core.store.runs import Runs, forget_deaths, release_worker, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import (
     AttemptRow,
     EpochRow,
@@ -21,10 +22,6 @@ from unifiednn_core.store.schema import (
     StrataRow,
     SubModelRow,
 )
-
-# Workers in a row that died at the very same step of the same sub-model before it is taken for the culprit. Somebody
-# who kills workers from outside hardly meets the same step so often.
-DEATHS_LIMIT = 5
 
 # A claim sets the first heartbeat; until then no worker knows of a run.
 _CLAIMED = (RunRow.heartbeat_at_s.is_not(None), RunRow.state.not_in([state.value for state in ENDED]))
@@ -37,6 +34,29 @@ _OF_RUN = ("launched_at_s", "started_at_s", "cpu_s", "gpu_s", "energy_j", "memor
            "now_submodel", "now_reason", "now_since_s")  # fmt: skip
 _OF_SUBMODEL = ("ended_at_s", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "peak_memory_bytes",
                 "cpu_s", "cause", "remedy", "model_path", "state_sha256")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RestartLimits:
+    """When a run starts again after its workers died, and when it does not.
+
+    Random kills from outside rarely hit the same step `same_step` times in a row; a bad sub-model does.
+    """
+
+    same_step: int = 5
+    """Deaths in a row at the same step of one sub-model after which that sub-model fails."""
+    futile: int = 8
+    """Deaths in a row without a new checkpoint after which the run is interrupted."""
+    first_wait_s: float = 0.5
+    """Back-off after the second such death; it doubles with each further one. After the first there is none."""
+    longest_wait_s: float = 60.0
+
+    def wait_s(self, deaths: int) -> float:
+        """Seconds to wait after so many deaths in a row."""
+        return 0.0 if deaths < 2 else min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(deaths - 2, 30))
+
+
+RESTARTS = RestartLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +77,11 @@ class Workers:
     def next_in_line(self, device: str) -> tuple[RunRow, list[SubModelRow]] | None:
         """The run that `claim_next` would take, with its sub-models in order of arrival."""
         with self._database.read() as session:
-            run = _next_in_line(session, device)
+            run = _next_in_line(session, device, self._clock.utc_s())
             return None if run is None else (run, list(session.scalars(submodels_of(run.id))))
 
     def hold_back(self, run_id: str, waits_for: str) -> None:
-        """Say what a run waits for, unless it was claimed or ended meanwhile."""
+        """Record what a run waits for, unless it was claimed or ended meanwhile."""
         with self._database.write() as session:
             run = session.scalar(select(RunRow).where(RunRow.id == run_id, *_WAITING))
             if run is not None:
@@ -74,17 +94,17 @@ class Workers:
         `only`, nothing is taken where another run is the oldest by now.
         """
         with self._database.write() as session:
-            run = _next_in_line(session, device)
+            run = _next_in_line(session, device, self._clock.utc_s())
             if run is None or only not in (None, run.id):
                 return None
             self._runs.transition_in(session, run.id, None, Event.CLAIM)
             run.heartbeat_at_s = self._clock.utc_s()
             run.claimer = None if claimer is None else asdict(claimer)
-            run.waits_for = None
+            run.waits_for = run.resume_at_s = None
             return run.id
 
     def waited_for(self) -> list[str]:
-        """Devices that some run waits for."""
+        """Devices with waiting runs."""
         with self._database.read() as session:
             return list(session.scalars(select(RunRow.device).where(*_WAITING).distinct()))
 
@@ -96,7 +116,7 @@ class Workers:
                 _set_worker(run, worker)
 
     def register(self, run_id: str, worker: WorkerIdentity) -> int | None:
-        """Record which process trains the run; returns its attempt, or None where there is nothing for it to do."""
+        """Record the worker process of a run; returns its attempt, or None if the run ended or has another worker."""
         with self._database.write() as session:
             run = run_of(session, run_id)
             taken = run.worker_pid is not None and run.worker_pid != worker.pid
@@ -118,27 +138,24 @@ class Workers:
                 row = submodel_of(session, run_id, name)
                 step, lost_steps = columns["steps_done"], max(0, row.steps_done - columns["steps_done"])
                 row.attempt += 1
+                if columns.get("checkpoint_step", 0) > (row.checkpoint_step or 0):  # its worker died before it said so
+                    forget_deaths(run_of(session, run_id))
                 if row.attempt > 1:
-                    said = f"{name} goes on at step {step}; {lost_steps} steps are trained again."
-                    self._runs.note(session, run_id, name, "recovery", said)
+                    self._runs.note(session, run_id, name, Code.CONTINUED, step=step, lost_steps=lost_steps)
                 for column, value in columns.items():
                     setattr(row, column, value)
                 attempts[name] = row.attempt
                 session.add(
                     AttemptRow(
-                        run_id=run_id,
-                        submodel=name,
-                        attempt=row.attempt,
-                        from_step=step,
-                        at_s=self._clock.utc_s(),
+                        run_id=run_id, submodel=name, attempt=row.attempt, from_step=step, at_s=self._clock.utc_s()
                     )
                 )
             return attempts
 
     def begin_anew(self, run_id: str) -> None:
-        """Forget what earlier attempts on a baseline recorded: a measurement is whole or nothing.
+        """Delete what earlier attempts on a baseline recorded: a measurement is whole or nothing.
 
-        What had ended in them is queued again; only what a person has stopped stays so.
+        Sub-models that had ended are queued again, unless a person stopped them.
         """
         with self._database.write() as session:
             run = run_of(session, run_id)
@@ -150,14 +167,14 @@ class Workers:
             for row in session.scalars(submodels_of(run_id)):
                 if State(row.state) is State.STOPPED:
                     continue
-                if State(row.state) in ENDED:  # no move of the table: nobody asked for it
+                if State(row.state) in ENDED:  # not a move of the table: no event causes it
                     row.state = State.QUEUED.value
-                    self._runs.note(session, run_id, row.name, "state", f"{row.name} is queued.")
+                    self._runs.note(session, run_id, row.name, Code.ENTERED, state=State.QUEUED, name=row.name)
                 row.attempt = row.epochs_done = row.steps_done = 0
                 row.service_s = 0.0
                 for name in _OF_SUBMODEL:
                     setattr(row, name, None)
-            self._runs.note(session, run_id, None, "recovery", "A measurement is whole or nothing: it begins anew.")
+            self._runs.note(session, run_id, None, Code.RESTARTED)
 
     def held(self) -> list[RunRow]:
         """Runs that hold a device: a worker should be alive for each, or coming up."""
@@ -165,40 +182,47 @@ class Workers:
             return list(session.scalars(select(RunRow).where(*_CLAIMED)))
 
     def lose(
-        self, run_id: str, cause: str, remedy: str, *, died_at: str | None = None, deaths_limit: int = DEATHS_LIMIT
+        self,
+        run_id: str,
+        cause: str,
+        remedy: str,
+        *,
+        died_at: str | None = None,
+        counts: bool = True,
+        limits: RestartLimits = RESTARTS,
     ) -> None:
-        """Record that the worker of a run died; the run is queued again where it recovers by itself.
+        """Record that the worker of a run died; queue the run again where it recovers by itself and `limits` allow it.
 
-        `died_at` is what it was doing, as `NAME:DOING`. Where `deaths_limit` workers in a row died at the very same,
-        the sub-model of that name is taken for the culprit and fails; without a name the run waits for a person.
+        `died_at` is what the worker was doing, as `NAME:DOING`. A death that does not count says nothing about the run:
+        the host restarted, or the process that was starting the worker died.
         """
         with self._database.write() as session:
             run = run_of(session, run_id)
             if State(run.state) in ENDED or run.heartbeat_at_s is None:
                 return
             _close_turn(session, run)
-            run.deaths_there = run.deaths_there + 1 if run.died_at == died_at else 1
-            run.died_at = died_at
-            hopeless = run.deaths_there >= deaths_limit
-            if hopeless and died_at is not None:
+            if counts:
+                run.deaths_there = run.deaths_there + 1 if run.died_at == died_at else 1
+                run.died_at = died_at
+                run.deaths += 1
+            if died_at is not None and run.deaths_there >= limits.same_step:
                 self._blame(session, run, died_at, cause)
-                hopeless = False
+            futile = run.deaths >= limits.futile
+            if futile:
+                cause = f"{run.deaths} workers in a row died without a new checkpoint. Last: {cause}"
             self._runs.transition_in(session, run_id, None, Event.LOSE, cause=cause, remedy=remedy)
             for row in session.scalars(submodels_of(run_id)):
                 if State(row.state) not in ENDED:
                     self._runs.transition_in(session, run_id, row.name, Event.LOSE)
             release_worker(run)
-            if hopeless:
-                run.deaths_there = 0
-            elif run.spec.get("recovery", "auto") == "auto":
+            if not futile and run.spec.get("recovery", "auto") == "auto":
+                wait_s = limits.wait_s(run.deaths)
                 run.recoveries += 1
-                self._runs.note(session, run_id, None, "recovery", f"{cause} It goes on from its last checkpoints.")
+                self._runs.note(session, run_id, None, Code.WORKER_LOST, cause=cause, wait_s=wait_s or None)
                 self._runs.transition_in(session, run_id, None, Event.RESUME)
-
-    def quarantine(self, run_id: str, submodel: str, cause: str, remedy: str) -> None:
-        """Take one sub-model out of its run before the worker, which cannot end it, ends itself."""
-        with self._database.write() as session:
-            self._runs.transition_in(session, run_id, submodel, Event.FAIL, cause=cause, remedy=remedy)
+                if wait_s:
+                    run.resume_at_s = self._clock.utc_s() + wait_s
+                    run.waits_for = f"{wait_s:g} s to pass, because its last {run.deaths} workers died"
 
     def _blame(self, session: Session, run: RunRow, died_at: str, cause: str) -> None:
         submodel, _, doing = died_at.partition(":")
@@ -206,15 +230,17 @@ class Workers:
         remedy = "It may need more memory than there is: retry it with a larger batch split. The others go on."
         if State(submodel_of(session, run.id, submodel).state) not in ENDED:
             self._runs.transition_in(session, run.id, submodel, Event.FAIL, cause=found, remedy=remedy)
-        run.died_at, run.deaths_there = None, 0
+        forget_deaths(run)
 
 
-def _next_in_line(session: Session, device: str) -> RunRow | None:
-    """The oldest run that waits for a device; None while another one holds it."""
+def _next_in_line(session: Session, device: str, now_s: float) -> RunRow | None:
+    """The oldest run that waits for a device and is not backing off; None while another one holds the device."""
     on_device = RunRow.device == device
     if session.scalar(select(RunRow.id).where(on_device, *_CLAIMED).limit(1)) is not None:
         return None
-    waiting = select(RunRow).where(on_device, *_WAITING).order_by(RunRow.created_at_s, RunRow.id)
+    due = or_(RunRow.resume_at_s.is_(None), RunRow.resume_at_s <= now_s,
+              RunRow.resume_at_s > now_s + RESTARTS.longest_wait_s)  # the clock was set back  # fmt: skip
+    waiting = select(RunRow).where(on_device, due, *_WAITING).order_by(RunRow.created_at_s, RunRow.id)
     run: RunRow | None = session.scalar(waiting.limit(1))
     return run
 
@@ -224,14 +250,16 @@ def _set_worker(run: RunRow, worker: WorkerIdentity) -> None:
 
 
 def _close_turn(session: Session, run: RunRow) -> None:
-    """Record the turn that a death has cut short, as far as it was told."""
+    """Record the turn that a death cut short, as far as it was reported."""
     if run.now_submodel is None or run.now_since_s is None or run.started_at_s is None:
         return
     row = submodel_of(session, run.id, run.now_submodel)
     of_attempt = (SliceRow.run_id == run.id) & (SliceRow.submodel == row.name) & (SliceRow.attempt == row.attempt)
-    told = session.scalar(select(func.sum(SliceRow.steps)).where(of_attempt)) or 0
+    last = session.scalar(select(SliceRow).where(of_attempt).order_by(SliceRow.id.desc()).limit(1))
     attempt = session.get(AttemptRow, (run.id, row.name, row.attempt))
-    steps = row.steps_done - (attempt.from_step if attempt is not None else 0) - told
+    begun_at = 0 if attempt is None else attempt.from_step
+    from_step = begun_at if last is None else last.from_step + last.steps
+    steps = row.steps_done - from_step
     end_s = max(run.now_since_s, (run.heartbeat_at_s or 0.0) - run.started_at_s)
     if steps > 0:
         session.add(
@@ -242,6 +270,7 @@ def _close_turn(session: Session, run: RunRow) -> None:
                 start_s=run.now_since_s,
                 end_s=end_s,
                 steps=steps,
+                from_step=from_step,
                 reason=run.now_reason or "",
             )
         )

@@ -1,1 +1,1 @@
-"""Public kit: holds policies and formats of other authors against the contracts of this project."""
+"""Kits that third-party code must pass."""

@@ -1,4 +1,4 @@
-"""Public kit for authors of model formats: `check_format` holds a format against the contract in `intake.base`."""
+"""Public kit for authors of model formats: `check_format` checks a format against the contract in `formats.base`."""
 
 import tempfile
 from collections.abc import Mapping
@@ -7,21 +7,21 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unifiednn_core.intake.base import Definition, Format, count_parameters
-from unifiednn_core.intake.registry import FORMATS
-from unifiednn_core.spec import ArchitectureSpec
+from unifiednn_core.formats.base import Definition, Format, count_parameters
+from unifiednn_core.formats.registry import formats
+from unifiednn_core.spec.run import ArchitectureSpec
 
 
 def check_format(model_format: Format, path: Path, architecture: ArchitectureSpec | None = None) -> None:
     """Read a good file of the format, build it, write it with other weights, and read it back.
 
-    Raises `AssertionError` that names the first promise that is broken.
+    Raises `AssertionError` with the first broken promise.
     """
-    others = [known for known in FORMATS if known.name != model_format.name]
+    others = [known for known in formats() if known.name != model_format.name]
     _require(model_format.sniff(path), "a format recognises its own files")
     _require(not any(other.sniff(path) for other in others), "no other format recognises them")
     definition = model_format.read(path, architecture)
-    _require(definition.format == model_format.name, "a definition names the format that it came in")
+    _require(definition.format == model_format.name, "a definition names its format")
     _check_build(definition)
     trained = {key: _other(tensor) for key, tensor in definition.build().state_dict().items()}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Public kit for authors of policies: `check_policy` holds a policy against the contract in `scheduling.base`."""
+"""Public kit for authors of policies: `check_policy` tests a policy against the contract in `scheduling.base`."""
 
 import dataclasses
 import random
@@ -12,10 +12,9 @@ JOB_SETS = 25
 
 
 def check_policy(policy: Policy, *, seed: int = 0) -> None:
-    """Show the policy many views and let it run whole simulations.
+    """Ask the policy about many random views, and run whole simulations with it.
 
-    Raises `AssertionError` that names the first promise it breaks. The views and jobs are drawn from `seed`, so that
-    a failure comes back.
+    Raises `AssertionError` with the first promise that it breaks. Equal values of `seed` give equal views and jobs.
     """
     _check_form(policy)
     draw = random.Random(seed)
@@ -39,7 +38,7 @@ def _check_form(policy: Policy) -> None:
     _require(parameters is not None and parameters.frozen, "a policy is a frozen dataclass")
     _require(policy.name.isidentifier() and policy.name.islower(), "the name is lower case, such as round_robin")
     _require(_is_sentence(policy.summary), "the summary is a sentence that ends with a full stop")
-    _require(type(policy).__str__ is not object.__str__, "str(policy) says its parameters in words")
+    _require(type(policy).__str__ is not object.__str__, "str(policy) names its parameters in words")
 
 
 def _check_decision(view: View, decision: Decision) -> None:
@@ -52,10 +51,10 @@ def _check_decision(view: View, decision: Decision) -> None:
 
 
 def _check_simulation(jobs: Sequence[SimulatedJob], policy: Policy) -> None:
-    trace = simulate(jobs, policy)
-    _require(trace == simulate(jobs, policy), "the same jobs must give the same trace")
+    turns = simulate(jobs, policy)
+    _require(turns == simulate(jobs, policy), "the same jobs must give the same turns")
     for job in jobs:
-        steps = sum(part.steps for part in trace.slices if part.submodel == job.name)
+        steps = sum(part.steps for part in turns if part.submodel == job.name)
         _require(steps == job.epochs * job.steps_per_epoch, f"every step of '{job.name}' runs exactly once")
 
 
@@ -64,7 +63,7 @@ def _is_sentence(text: str) -> bool:
 
 
 def _view(draw: random.Random) -> View:
-    """Random moment in a run of 1 to 6 jobs, with the ties that policies must break."""
+    """Random moment in a run of 1 to 6 jobs, with ties that a policy must break."""
     arrivals = sorted(draw.sample(range(10), draw.randint(1, 6)))
     ticks = draw.sample(range(100), len(arrivals))
     jobs = tuple(_job_view(draw, arrival, tick) for arrival, tick in zip(arrivals, ticks, strict=True))

@@ -1,1 +1,1 @@
-"""What do people see? Plain values that the service hands to pages, terminal and report."""
+"""What people see: values, figures, reports."""

@@ -1,16 +1,17 @@
-"""What pages and command line get to see of a comparison: arms, their figures over repeats, and the verdict."""
+"""A comparison as values to be shown: arms with their figures over repeats, and verdicts; and its JSON document."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Literal
 
-Mode = Literal["hybrid", "concurrent", "sequential"]
-BASELINES: tuple[Mode, ...] = ("concurrent", "sequential")
+from unifiednn_core.spec.run import ALL_BASELINES, Mode
+
+ARM_FIGURES = ("memory_bytes", "makespan_s", "mean_turnaround_s", "cpu_s", "gpu_s", "loader_s", "loader_cpu_s")
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One figure over repeats, in the order in which they ran; never empty."""
+    """One figure over repeats, in the order in which they ran; at least one value."""
 
     values: tuple[float, ...]
 
@@ -21,25 +22,25 @@ class Spread:
 
     @property
     def low(self) -> float:
-        """Least value."""
+        """Smallest value."""
         return min(self.values)
 
     @property
     def high(self) -> float:
-        """Greatest value."""
+        """Largest value."""
         return max(self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmSubModel:
-    """Figures of one sub-model in one arm. What could not be had in every repeat is None."""
+    """Figures of one sub-model in one arm; None if a repeat lacks the figure."""
 
     name: str
     number: int
     wait_s: Spread | None
     service_s: Spread | None
     turnaround_s: Spread | None
-    """From the launch of the arm until its model was handed back."""
+    """Submission (of a baseline: launch) to the model delivered; `views.times` defines all four times."""
     cpu_s: Spread | None
     peak_memory_bytes: Spread | None
     test_accuracy: float | None
@@ -47,25 +48,30 @@ class ArmSubModel:
     state_sha256: tuple[str | None, ...]
     """Of each repeat."""
     cause: str | None = None
-    """Why it failed, in the first repeat in which it did."""
+    """Why it failed, in the first repeat that did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """The same training in one way, once or several times."""
+    """One way to train the same sub-models, run once or several times."""
 
     mode: Mode
     run_ids: tuple[str, ...]
-    threads: int | None = None
-    """Of each process."""
+    threads: tuple[int, ...] = ()
+    """Of each process that trains at once; their sum is the arm's budget."""
     memory_bytes: Spread | None
     """Peak of all processes of the arm at one instant."""
     memory_source: str | None
     makespan_s: Spread | None
-    """From the launch of its first process until the last model was handed back."""
+    """Launch of the first process to the last model delivered."""
     mean_turnaround_s: Spread | None
+    queued_s: Spread | None = None
+    """Submission to launch; part of the turnaround of a hybrid, of a baseline None."""
     cpu_s: Spread | None
     gpu_s: Spread | None
+    loader_s: Spread | None = None
+    """Seconds that the processes of a baseline spent on fetching and collating batches; None for a hybrid."""
+    loader_cpu_s: Spread | None = None
     submodels: tuple[ArmSubModel, ...]
     problem: str | None = None
     """Why its figures cannot be compared: it failed, was interrupted, paused or stopped, its repeats disagree."""
@@ -83,9 +89,9 @@ class Verdict:
     gpu_seconds_ratio: Spread | None
     identical_weights: bool | None
     withheld_because: str | None
-    """Then all ratios are None; weights are compared wherever there are some."""
+    """Reason for giving no ratios; weights are compared nevertheless."""
     notes: tuple[str, ...] = ()
-    """What a reader should know: a ratio that straddles 1, repeats that differ much, others on the card."""
+    """Cautions for the reader: a ratio that straddles 1, repeats that differ much, other processes on the GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +103,58 @@ class Comparison:
     fingerprint: str
     hybrid: Arm
     baselines: dict[Mode, Arm] = field(default_factory=dict)
-    """Those that there are, running ones among them."""
+    """Those that exist, running ones included."""
     verdicts: dict[Mode, Verdict] = field(default_factory=dict)
-    """One for each baseline kind, withheld where there is no such baseline yet."""
+    """One for each kind of baseline; withheld where that baseline has not run."""
     environment: dict[str, object] = field(default_factory=dict)
     """Machine and versions."""
+
+
+def arms_of(comparison: Comparison) -> list[Arm]:
+    """The hybrid, then its baselines in fixed order."""
+    found = comparison.baselines
+    return [comparison.hybrid, *(found[mode] for mode in ALL_BASELINES if mode in found)]
+
+
+def comparison_document(comparison: Comparison, documents: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    """Document of a comparison; `documents` are those of its runs, as of `train --json`, by id.
+
+    `hybrid` and `baselines` are the last repeats; `arms` holds the figures of every repeat.
+    """
+    arms = {"hybrid": comparison.hybrid, **comparison.baselines}
+    return {
+        "name": comparison.name,
+        "fingerprint": comparison.fingerprint,
+        "environment": comparison.environment,
+        "hybrid": documents[comparison.hybrid.run_ids[-1]],
+        "baselines": {mode: documents[arm.run_ids[-1]] for mode, arm in comparison.baselines.items()},
+        "arms": {
+            mode: {
+                "run_ids": list(arm.run_ids),
+                "problem": arm.problem,
+                "memory_source": arm.memory_source,
+                "threads": list(arm.threads),
+                **{name: _values(getattr(arm, name)) for name in ARM_FIGURES},
+                "state_sha256": {part.name: list(part.state_sha256) for part in arm.submodels},
+            }
+            for mode, arm in arms.items()
+        },
+        "verdict": {mode: _verdict(verdict) for mode, verdict in comparison.verdicts.items()},
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, object]:
+    """Each ratio is the median over repeats; `spread` has all of them."""
+    ratios = ("memory_ratio", "makespan_ratio", "mean_turnaround_ratio", "cpu_seconds_ratio", "gpu_seconds_ratio")
+    spreads: dict[str, Spread | None] = {name: getattr(verdict, name) for name in ratios}
+    return {
+        **{name: None if spread is None else spread.median for name, spread in spreads.items()},
+        "identical_weights": verdict.identical_weights,
+        "withheld_because": verdict.withheld_because,
+        "notes": list(verdict.notes),
+        "spread": {name: _values(spread) for name, spread in spreads.items()},
+    }
+
+
+def _values(spread: Spread | None) -> list[float] | None:
+    return None if spread is None else list(spread.values)

@@ -1,26 +1,29 @@
-"""What pages get to see of memory: strata over time, marks, and what was predicted. Sizes are bytes."""
+"""Memory of a run as values to be drawn, and those values from the rows of the store. Sizes are bytes. Pure."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from statistics import median
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from unifiednn_core.machine import breakdown as parts
+from unifiednn_core.store.schema import EventRow
+from unifiednn_core.store.telemetry import SlicePoint, StrataPoint
+from unifiednn_core.views.event_text import event_text
 
 Kind = Literal["context", "slack", "data", "weights", "gradients", "optimizer", "transient", "others", "unexplained"]
-KINDS: tuple[Kind, ...] = (
-    "context",
-    "slack",
-    "data",
-    "weights",
-    "gradients",
-    "optimizer",
-    "transient",
-    "others",
-    "unexplained",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 """From the bottom of the chart to its top."""
 
 
+MarkKind = Literal["load", "switch", "pause", "checkpoint", "separation", "end"]
+
+
 @dataclass(frozen=True, slots=True)
-class Layer:
-    """One stratum over time: of a sub-model where it belongs to one. None is a figure that could not be had."""
+class MemoryLayer:
+    """Memory of one kind over time, of a sub-model where it belongs to one. None: not available."""
 
     kind: Kind
     submodel: str | None
@@ -28,63 +31,127 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Strata:
-    """What memory was used for; all tuples are as long as `at_s`. A gap in sampling is an instant of None."""
+class MemoryBreakdown:
+    """Memory by use; all tuples are as long as `at_s`. A gap in sampling is an instant of None."""
 
     at_s: tuple[float, ...] = ()
     """Seconds since the start of the run."""
     total_bytes: tuple[float | None, ...] = ()
-    layers: tuple[Layer, ...] = ()
-    """In the order of `KINDS`; layers that were never above 0 are not there."""
+    layers: tuple[MemoryLayer, ...] = ()
+    """In the order of `KINDS`, without those that were never above 0."""
     source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment that explains a change of memory."""
+    """A moment that explains a change of memory; in a chart also several of one kind that lie close together."""
 
     at_s: float
-    kind: Literal["load", "switch", "pause", "checkpoint", "separation", "end"]
+    kind: MarkKind
     submodel: str | None
     text: str
+    count: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubModelPrediction:
-    """Memory that one sub-model was predicted to need."""
-
-    name: str
-    weights_bytes: int
-    """Parameters and buffers."""
-    gradients_bytes: int
-    optimizer_bytes: int
-    transient_bytes: int
-    """Most that a step needs for a while, beside all others."""
-    data_bytes: int
-    measured: bool
-    """Whether the transient part was measured in an earlier run of the same graph, and not estimated."""
-    paper_bytes: int
-    """Equation 1 of the paper: all of this sub-model, and the context."""
-
-    @property
-    def peak_bytes(self) -> int:
-        """Most that it needs by itself while it trains, without the context."""
-        return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes + self.transient_bytes + self.data_bytes
+# Costly samplers sample less often and old rows are thinned, so the usual distance is that of the rows around. Only a
+# far longer silence is a gap.
+_BESIDE = 8
+_GAP_FACTOR = 3.0
+_LEAST_GAP_S = 2.0
+_MOST_SWITCHES = 200
+_OF_KIND: dict[str, MarkKind] = {"checkpoint": "checkpoint", "separated": "separation"}
+_OF_STATE: dict[str, MarkKind] = {
+    "running": "load", "paused": "pause", "completed": "end", "stopped": "end", "failed": "end",
+}  # fmt: skip
+_Instant = tuple[float, StrataPoint | None]
+"""Seconds and the row; None in the middle of a gap."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """Memory that a run was predicted to need, before its start."""
+def breakdown_of(rows: Sequence[StrataPoint]) -> MemoryBreakdown:
+    """Memory by use over time, in the order of `KINDS`, with the unexplained rest on top.
 
-    peak_bytes: int
-    """Of the hybrid under its policy, with the context."""
-    context_bytes: int
-    paper_bytes: int
-    """Equation 2 of the paper: the largest equation 1 of all; it forgets weights that stay resident."""
-    by_policy: dict[str, int]
-    """Peak of the same hybrid under each policy."""
-    submodels: tuple[SubModelPrediction, ...]
-    budget_bytes: int | None = None
-    """Most that the device, or the limit of the spec, gives this run; None where it is not known."""
-    budget_text: str = ""
-    """What the budget is, as people read it: "of cuda:0", "memory_limit_bytes of the spec"."""
+    The parts of a row are together at most its total: the sampler fitted them.
+    """
+    if not rows:
+        return MemoryBreakdown()
+    instants = _with_gaps(rows)
+    known = [None if row is None else row.strata for _, row in instants]
+    totals = tuple([None if row is None else float(row.total_bytes) for _, row in instants])
+    layers = [MemoryLayer(kind, name, sizes) for kind in KINDS for name, sizes in _layers(kind, known)]
+    rest = np.array(totals, dtype=float)
+    for layer in layers:
+        rest -= np.nan_to_num(np.array(layer.size_bytes, dtype=float))
+    unexplained = [None if size != size else max(0.0, size) for size in rest.tolist()]
+    layers.append(MemoryLayer("unexplained", None, tuple(unexplained)))
+    return MemoryBreakdown(
+        at_s=tuple([at_s for at_s, _ in instants]),
+        total_bytes=totals,
+        layers=tuple(layer for layer in layers if any(layer.size_bytes)),
+        source=rows[-1].source,
+    )
+
+
+def marks_of(slices: Sequence[SlicePoint], events: Iterable[EventRow], started_at_s: float | None) -> tuple[Mark, ...]:
+    """Moments that explain a change of memory, oldest first; `started_at_s` is when the run began (UTC)."""
+    marks = _of_turns(slices)
+    if started_at_s is not None:
+        marks += [mark for event in events if (mark := _of_event(event, started_at_s)) is not None]
+    return tuple(sorted(marks, key=lambda mark: mark.at_s))
+
+
+def gaps(at_s: Sequence[float]) -> list[int]:
+    """Indices of ascending moments that follow a silence far longer than is usual around them."""
+    steps = [after - before for before, after in pairwise(at_s)]
+    found = []
+    for place in [place for place, step in enumerate(steps) if step > _LEAST_GAP_S]:
+        before, after = steps[max(0, place - _BESIDE) : place], steps[place + 1 : place + 1 + _BESIDE]
+        usual = max((median(beside) for beside in (before, after) if beside), default=steps[place])
+        if steps[place] > _GAP_FACTOR * usual:
+            found.append(place + 1)
+    return found
+
+
+# -- inside
+
+
+def _with_gaps(rows: Sequence[StrataPoint]) -> list[_Instant]:
+    """Rows by moment, with an instant without a row in the middle of each gap."""
+    breaks = set(gaps([row.at_s for row in rows]))
+    instants: list[_Instant] = []
+    for place, row in enumerate(rows):
+        if place in breaks:
+            instants.append(((rows[place - 1].at_s + row.at_s) / 2, None))
+        instants.append((row.at_s, row))
+    return instants
+
+
+def _layers(kind: Kind, known: Sequence[Mapping[str, Any] | None]) -> list[tuple[str | None, tuple[float | None, ...]]]:
+    """Layers of one kind: one for each sub-model in order of appearance, or a single one.
+
+    Sizes are 0 if only others of the kind have some, None if the kind was not measured.
+    """
+    of_kind = [None if strata is None else strata.get(kind) for strata in known]
+    if kind in parts.SINGLE:
+        return [(None, tuple(of_kind))]
+    names = dict.fromkeys(name for sizes in of_kind if sizes for name in sizes)
+    return [(name, tuple([None if sizes is None else sizes.get(name, 0) for sizes in of_kind])) for name in names]
+
+
+def _of_turns(slices: Sequence[SlicePoint]) -> list[Mark]:
+    """One sub-model takes over from another; none if that happens too often to explain anything."""
+    switches = [(last, turn) for last, turn in pairwise(slices) if last.submodel != turn.submodel]
+    if len(switches) > _MOST_SWITCHES:
+        return []
+    return [
+        Mark(turn.start_s, "switch", turn.submodel, f"{turn.submodel} takes over from {last.submodel}.")
+        for last, turn in switches
+    ]
+
+
+def _of_event(event: EventRow, started_at_s: float) -> Mark | None:
+    """Mark of an event; None for one that changes no memory."""
+    name, at_s = event.submodel, event.at_s - started_at_s
+    if name is None or at_s < 0:
+        return None
+    kind = _OF_KIND.get(event.kind) if event.state is None else _OF_STATE.get(event.state)
+    return None if kind is None else Mark(at_s, kind, name, event_text(event))

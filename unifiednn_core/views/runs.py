@@ -1,13 +1,17 @@
-"""What pages and the command line get to see: frozen values, ready to be drawn. Times are UTC seconds (`_at_s`),
-durations seconds (`_s`), memory bytes.
-"""
+"""Runs as frozen values, ready to be drawn. Times are UTC seconds (`_at_s`), durations seconds (`_s`), memory bytes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from unifiednn_core.lifecycle import Event, State
-from unifiednn_core.views.comparison import Mode
-from unifiednn_core.views.data import DataPreview, preview_of
-from unifiednn_core.views.memory import Mark, Prediction, Strata
+from unifiednn_core.data.values import DataPreview, preview_of
+from unifiednn_core.preflight.prediction import Prediction
+from unifiednn_core.spec.lifecycle import Event, State
+from unifiednn_core.spec.run import Mode
+from unifiednn_core.views.memory import Mark, MemoryBreakdown
+
+SHOWN_TURNS = 2000
+"""Turns of a view: of a run with more it holds the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +22,11 @@ class Series:
     y: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class Slice(NamedTuple):
     """One stretch in which one sub-model held the device. Seconds count from the start of the run.
 
-    `steps` are those that count: what a later attempt did once more is not among them.
+    `steps` are those that count: steps that a later attempt trained again do not. A baseline's first slice, in which
+    its process starts, has none.
     """
 
     submodel: str
@@ -30,6 +34,12 @@ class Slice:
     end_s: float
     steps: int
     reason: str
+    running: bool = False
+    """Whether it lasts still; then it ends now."""
+    turns: int = 1
+    """More than 1 where a chart gathers several; `reason` is that of the last."""
+    share: float = 1.0
+    """Part of the stretch in which the sub-model held the device; below 1 only where a chart gathers turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +48,9 @@ class SubModelView:
 
     name: str
     arrival: int
-    """Place in line, from 0; a person can change it."""
+    """Place in the order of arrival, from 0; people can change it."""
     number: int
-    """Place in which it came; its colour and sign go by it."""
+    """Place in which it was submitted; decides its colour and letter."""
     state: State
     priority: int
     model_format: str
@@ -50,14 +60,14 @@ class SubModelView:
     steps_total: int
     steps_done: int
     holds_device: bool
-    """Whether it trains at this moment."""
+    """Whether it trains now."""
     wait_s: float
     service_s: float
     turnaround_s: float | None
     ended_at_s: float | None = None
     paused_s: float = 0.0
     attempt: int = 1
-    """1 is the first stretch of work on it; more where it was interrupted or retried."""
+    """1 for the first; one more after each interruption or retry."""
     cpu_s: float | None = None
     train_loss: float | None = None
     train_accuracy: float | None = None
@@ -71,24 +81,24 @@ class SubModelView:
     artifact_bytes: int | None = None
     state_sha256: str | None = None
     actions: frozenset[Event] = frozenset()
-    """What a person can do to it now."""
+    """What people can ask of it now."""
     checkpoint_step: int | None = None
     """Step of the newest checkpoint; it can be downloaded."""
     checkpoint_bytes: int | None = None
     checkpoint_at_s: float | None = None
     learning_rate: float | None = None
-    """As asked for; a schedule moves it from there."""
+    """Initial value; an LR scheduler changes it from there."""
     batch_size: int | None = None
     batch_split: int = 1
     redone_steps: int = 0
-    """Steps that are void, because they were lost with a worker or a retry began before them; none counts anywhere."""
+    """Void steps: lost with a worker, or trained again after a retry. They count nowhere."""
     # Curves over epochs trained (a fraction inside an epoch); filled by `observe`, empty in lists of runs.
     loss: Series = Series()
     test_loss_curve: Series = Series()
     accuracy: Series = Series()
     test_accuracy_curve: Series = Series()
     lost_loss: tuple[Series, ...] = ()
-    """Curves of the steps that were lost, one for each attempt that ended so."""
+    """Curves of void steps, one for each attempt that has some."""
     lost_accuracy: tuple[Series, ...] = ()
 
 
@@ -100,15 +110,22 @@ class EventView:
     submodel: str | None
     kind: str
     message: str
+    """The sentence, made by `event_text` from what follows."""
+    code: str = ""
+    """`store.events.Code`, or `legacy`."""
+    state: State | None = None
+    """State entered, where the event is a transition."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Names, numbers and causes, by code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandView:
-    """Something that was asked for and has not taken effect yet."""
+    """A command that has not taken effect yet."""
 
     submodel: str | None
     text: str
-    """As people read it: "priority 3 for lenet"."""
+    """Text for people: "priority 3 for lenet"."""
     issued_at_s: float
 
 
@@ -121,12 +138,12 @@ class RunView:
     state: State
     policy: str
     policy_text: str
-    """Policy with its parameters, as the operator reads it."""
+    """Policy with its parameters, as text for people."""
     device: str
     mode: Mode = "hybrid"
-    """How it trains: as a hybrid, or as a baseline of that kind."""
+    """Hybrid, or the kind of baseline."""
     fingerprint: str = ""
-    """Equal for runs that can be compared."""
+    """Runs with equal fingerprints can be compared."""
     threads: int | None
     created_at_s: float
     launched_at_s: float | None = None
@@ -135,43 +152,54 @@ class RunView:
     cause: str | None
     remedy: str | None
     now_reason: str | None
-    """Why the sub-model that trains now was chosen."""
+    """Why the policy chose the sub-model that trains now."""
     submodels: tuple[SubModelView, ...]
     actions: frozenset[Event] = frozenset()
-    """What a person can do to the run now."""
+    """What people can ask of the run now."""
     attempt: int = 0
-    """1 is the first worker, 2 the one after a first pause or death; 0 before there was one."""
+    """Workers so far: 0 before the first, one more after each pause or death."""
     recoveries: int = 0
-    """How often it went on by itself after its worker had died."""
+    """How often it went on by itself after its worker died."""
     checkpoint_text: str = ""
-    """How often progress is kept: "every 30 s"."""
+    """How often a checkpoint is written: "every 30 s"."""
     recovery: str = "auto"
-    """Whether it goes on by itself after a death ("auto"), or waits for a person ("ask")."""
+    """After its worker dies it goes on by itself ("auto") or waits for a person ("ask")."""
     waiting_commands: tuple[CommandView, ...] = ()
     memory_source: str | None = None
     peak_memory_bytes: int | None = None
     heartbeat_age_s: float | None = None
     elapsed_s: float | None = None
-    """Since the first start; frozen at the end."""
+    """Since the launch of the first process; the makespan once the run has ended."""
+    makespan_s: float | None = None
+    """Launch of the first process to the last model delivered; None until all sub-models have ended."""
     queue_position: int | None = None
     """1 is next; None when not queued."""
     memory: Series = Series()
-    strata: Strata = field(default_factory=Strata)
+    breakdown: MemoryBreakdown = field(default_factory=MemoryBreakdown)
     marks: tuple[Mark, ...] = ()
     utilisation: Series = Series()
     """Of the GPU, 0 to 1, over seconds since the start."""
     power_w: Series = Series()
     memory_notes: tuple[str, ...] = ()
-    """What the memory figures of this machine cannot tell."""
+    """Limits of the memory figures on this machine."""
     prediction: Prediction | None = None
     waits_for: str | None = None
-    """What has to be free before it can start: memory, mostly."""
+    """What it waits for before it can start, mostly memory."""
     cpu_s: float | None = None
     gpu_s: float | None = None
     energy_j: float | None = None
+    processes: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Of a baseline, by sub-model: threads of its process, and `loader_s` and `loader_cpu_s` once it has ended."""
     schedule: tuple[Slice, ...] = ()
     events: tuple[EventView, ...] = ()
     spec: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def launch_offset_s(self) -> float:
+        """Seconds between the launch of the first process and the start of the run, from which slices count."""
+        if self.launched_at_s is None or self.started_at_s is None:
+            return 0.0
+        return max(0.0, self.started_at_s - self.launched_at_s)
 
     @property
     def progress(self) -> float:
@@ -197,7 +225,7 @@ class FileView:
 
     @property
     def preview(self) -> DataPreview | None:
-        """What a data set is like; None of anything else, and of one that was taken in long ago."""
+        """Preview of a data set; None for other files and for data sets that an old version imported."""
         return preview_of(self.facts)
 
 

@@ -1,4 +1,4 @@
-"""How bytes come in and go out: routes beside the dashboard's pages, and the headers of all answers.
+"""Streaming routes beside the pages.
 
 A page draws widgets; it is no way for large files, which its framework would hold in memory whole. These routes stream.
 """

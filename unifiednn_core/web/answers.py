@@ -1,4 +1,4 @@
-"""How a request is answered: who asks, what became of it, and every mistake as JSON with its remedy."""
+"""Requests and responses: who asks, and every error as JSON with its remedy."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,11 +6,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from unifiednn_core.errors import BadInput, Finding, Forbidden, NotFound, Unauthorised, UnifiedNNError, UploadConflict
-from unifiednn_core.service import Service
+from unifiednn_core.base.errors import (
+    BadInput,
+    Finding,
+    Forbidden,
+    NotFound,
+    Unauthorised,
+    UnifiedNNError,
+    UploadConflict,
+)
+from unifiednn_core.service.facade import Service
 
 Admit = Callable[[Request], Service]
-"""Says for whom a request is: gives a service that knows only what this person may see, or raises `Unauthorised`."""
+"""From a request to the service for its sender; raises `Unauthorised`."""
 Handler = Callable[[Request, Service], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -22,11 +30,11 @@ STATUS: dict[type[UnifiedNNError], int] = {
     UploadConflict: 409,
 }
 TITLES = {401: "Not signed in", 403: "Not allowed", 404: "Not found", 409: "Not now", 500: "Not possible"}
-CUT_OFF = 499  # what servers note down for a client that went away; nobody reads it
+CUT_OFF = 499  # logged by servers for a client that disconnected
 
 
 def endpoint(handler: Handler, admit: Admit) -> Endpoint:
-    """Make the endpoint of a handler: it is given the service of who asks, and may raise any error of this project."""
+    """Endpoint of a handler, which gets the sender's service and may raise any error of this project."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -40,7 +48,7 @@ def endpoint(handler: Handler, admit: Admit) -> Endpoint:
 
 
 def refusal(error: UnifiedNNError) -> JSONResponse:
-    """Tell an error as a list of findings, under its own status."""
+    """An error as a list of findings, with its status."""
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
     found = error.findings if isinstance(error, BadInput) else (_finding(error, status),)
     headers = {"Cache-Control": "no-store"}

@@ -1,16 +1,13 @@
-"""What holds for every answer: security headers, and the hosts that it is given to."""
-
-import os
+"""Middleware for every response: security headers and trusted hosts."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LOCAL_HOSTS = ("127.0.0.1", "localhost")
-HOSTS_VARIABLE = "UNIFIEDNN_HOSTS"
+from unifiednn_core.service.gate import hosts
 
-# The dashboard's own framework needs inline and evaluated scripts; everything else comes from this server alone.
+# Streamlit needs inline and evaluated scripts; everything else comes only from this server.
 POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -42,14 +39,8 @@ def middleware() -> list[Middleware]:
     return [Middleware(SecurityHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=hosts(), www_redirect=False)]
 
 
-def hosts() -> list[str]:
-    """Host names under which this server answers: a page elsewhere cannot reach it under a name of its own."""
-    named = os.environ.get(HOSTS_VARIABLE, "").split(",")
-    return [*LOCAL_HOSTS, *(name.strip() for name in named if name.strip())]
-
-
 class SecurityHeaders:
-    """Adds the headers to every answer that does not set them itself."""
+    """Adds the headers to every response that does not set them itself."""
 
     def __init__(self, app: ASGIApp):
         self._app = app

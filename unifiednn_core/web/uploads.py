@@ -1,15 +1,15 @@
-"""Uploads of any size that go on after a cut, in the manner of tus and of the IETF's resumable uploads.
+"""Resumable uploads of any size, in the manner of tus and of the IETF draft.
 
 1. `POST /files/uploads` with JSON `{"filename", "size_bytes", "sha256"?, "kinds"?}` gives 201 and the upload.
-2. `PATCH /files/uploads/ID` with `Upload-Offset: N` sends the bytes from place N on, as many as one likes; 204. What
-   arrived when the connection broke is kept.
-3. After a cut, `GET` or `HEAD /files/uploads/ID` says in `Upload-Offset` where to go on. 409 means that another
-   connection is still at it, or that N is another place: ask again, after a moment.
-4. `POST /files/uploads/ID/finish` has the whole looked at and taken into the library: 200 and the file, or 422 and
-   the findings, and then nothing is kept.
-5. `DELETE /files/uploads/ID` forgets it. So does a day without a byte.
+2. `PATCH /files/uploads/ID` with `Upload-Offset: N` sends bytes from offset N on, in any portion; 204. What arrived
+   before a lost connection is kept.
+3. `GET` or `HEAD /files/uploads/ID` gives the current `Upload-Offset`. 409 means that another connection is still
+   sending, or that N is wrong: ask again after a moment.
+4. `POST /files/uploads/ID/finish` checks and imports the file: 200 and the file, or 422 and the findings, and then
+   nothing is kept.
+5. `DELETE /files/uploads/ID` deletes it. So does a day without a byte.
 
-An upload is known to whoever began it. Requests that a page of another site caused are refused.
+Only the person who began an upload can see it. Requests caused by pages of other sites are refused.
 """
 
 import asyncio
@@ -24,21 +24,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from unifiednn_core.errors import BadInput, Forbidden
-from unifiednn_core.service import Service
-from unifiednn_core.taking_in import KINDS, Kind
-from unifiednn_core.uploads import UploadView
+from unifiednn_core.base.errors import BadInput, Forbidden
+from unifiednn_core.service.facade import Service
+from unifiednn_core.service.importing import KINDS, Kind
+from unifiednn_core.views.library import UploadView
 from unifiednn_core.web.answers import Admit, Handler, endpoint
 
 STALLED_S = 30.0
-"""A connection that gives no byte for so long is taken for dead, so that another one can go on."""
+"""A connection without a byte for this long counts as dead, so that another one can continue."""
 LONGEST_HEAD_BYTES = 16 * 1024
 OFFSET = "Upload-Offset"
 LENGTH = "Upload-Length"
 
 
 class Begin(BaseModel):
-    """What is said of a file before its bytes."""
+    """What announces a file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,7 +49,7 @@ class Begin(BaseModel):
 
 
 def routes(admit: Admit) -> list[Route]:
-    """Routes of uploads, for those whom `admit` lets in."""
+    """Routes of uploads."""
     one = "/files/uploads/{upload}"
     handlers: list[tuple[str, str, Handler]] = [
         ("/files/uploads", "POST", _begin),
@@ -67,39 +67,41 @@ async def _begin(request: Request, service: Service) -> Response:
     async for chunk in request.stream():
         content += chunk
         if len(content) > LONGEST_HEAD_BYTES:
-            raise _wrong("This says more than a name, a size and a hash.", "Send the file's bytes by PATCH.")
+            raise _wrong("The body is larger than a name, a size and a hash.", "Send the file's bytes by PATCH.")
     try:
         asked = Begin.model_validate_json(bytes(content))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "body"
         raise _wrong(f"{where}: {first['msg']}.", "Send {filename, size_bytes, sha256, kinds} as JSON.") from None
-    upload = await run_in_threadpool(service.begin_upload, asked.filename, asked.size_bytes, asked.sha256, asked.kinds)
+    upload = await run_in_threadpool(
+        service.library.begin_upload, asked.filename, asked.size_bytes, asked.sha256, asked.kinds
+    )
     return _told(upload, 201, Location=f"{request.url.path}/{upload.upload_id}")
 
 
 async def _tell(request: Request, service: Service) -> Response:
-    return _told(await run_in_threadpool(service.upload, request.path_params["upload"]), 200)
+    return _told(await run_in_threadpool(service.library.upload, request.path_params["upload"]), 200)
 
 
 async def _append(request: Request, service: Service) -> Response:
     _require_same_site(request)
     given = request.headers.get(OFFSET, "")
     if not (given.isascii() and given.isdigit()):
-        raise _wrong(f"{OFFSET} is no number of bytes.", "Say at which place these bytes begin.")
-    upload = await service.append_upload(request.path_params["upload"], int(given), _arriving(request))
+        raise _wrong(f"{OFFSET} is not a number of bytes.", "Send the offset of the first byte.")
+    upload = await service.library.append_upload(request.path_params["upload"], int(given), _arriving(request))
     return Response(status_code=204, headers=_places(upload))
 
 
 async def _finish(request: Request, service: Service) -> Response:
     _require_same_site(request)
-    file = await run_in_threadpool(service.finish_upload, request.path_params["upload"])
+    file = await run_in_threadpool(service.library.finish_upload, request.path_params["upload"])
     return JSONResponse(asdict(file), headers={"Cache-Control": "no-store"})
 
 
 async def _drop(request: Request, service: Service) -> Response:
     _require_same_site(request)
-    await run_in_threadpool(service.drop_upload, request.path_params["upload"])
+    await run_in_threadpool(service.library.drop_upload, request.path_params["upload"])
     return Response(status_code=204)
 
 
@@ -115,9 +117,9 @@ async def _arriving(request: Request) -> AsyncIterator[bytes]:
 
 
 def _require_same_site(request: Request) -> None:
-    """Refuse what a page of another site caused: a browser says so, in one of two headers.
+    """Refuse requests that a page of another site caused, by the two headers in which browsers say so.
 
-    Whoever is known by a cookie has to send one of them; what acts by a token, or at the machine itself, need not.
+    Requests with a cookie must send one of them; those with a token or from the machine itself need not.
     """
     site = request.headers.get("Sec-Fetch-Site")
     origin = request.headers.get("Origin")

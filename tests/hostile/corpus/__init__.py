@@ -1,4 +1,4 @@
-"""Files that mean harm, by format. Each entry makes one file into a folder; what it would do leaves a mark there."""
+"""Hostile files by format. Each entry writes one file into a folder; its payload would leave a mark there."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,5 +22,14 @@ CORPUS: dict[str, Maker] = {
     }.items()
     for name, maker in makers.items()
 }
-HARMLESS: dict[str, Maker] = {**archives.HARMLESS, **documents.HARMLESS, **images.HARMLESS, **data.HARMLESS}
-"""Taken for what they are; what would do harm in them is never looked at."""
+HARMLESS: dict[str, Maker] = {
+    f"{room}/{name}": maker
+    for room, makers in {
+        "exported": archives.HARMLESS,
+        "document": documents.HARMLESS,
+        "images": images.HARMLESS,
+        "data": data.HARMLESS,
+    }.items()
+    for name, maker in makers.items()
+}
+"""Accepted as what they are; the harmful part of them is never opened."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.hostile.marks import CANARY, payload
-from tests.unit.intake import kit
-from tests.unit.intake.test_hostile_archives import EDITS, SAMPLES, WEIGHTS
+from tests.unit.formats import kit
+from tests.unit.formats.test_hostile_archives import EDITS, SAMPLES, WEIGHTS
 
 Maker = Callable[[Path], Path]
 SHAPES: dict[str, dict[str, Any]] = {

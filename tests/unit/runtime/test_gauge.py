@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from unifiednn_core.clock import SimulatedClock
-from unifiednn_core.memory.samplers import NVML_DEVICE, NVML_PROCESS, PROCESS_PSS, PROCESS_RSS, GpuReading
-from unifiednn_core.memory.strata import Footprint
+from unifiednn_core.base.clock import SimulatedClock
+from unifiednn_core.engine.device import RngState
+from unifiednn_core.machine.breakdown import Footprint
+from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading
+from unifiednn_core.machine.host import PROCESS_PSS, PROCESS_RSS
 from unifiednn_core.runtime import gauge as gauges
-from unifiednn_core.runtime.gauge import TORCH_ALLOCATED, TORCH_RESERVED, Gauge, Reading
-from unifiednn_core.training.rng import RngState
+from unifiednn_core.runtime.gauge import TORCH_ALLOCATED, TORCH_RESERVED, Reading, WorkerGauge
 
 MIB = 2**20
 CPU = torch.device("cpu")
@@ -28,7 +29,7 @@ class Training:
         return 5 * MIB if submodel == "a" else None
 
 
-def read(gauge: Gauge, at_s: float, data_bytes: int = MIB) -> Reading:
+def read(gauge: WorkerGauge, at_s: float, data_bytes: int = MIB) -> Reading:
     reading = gauge.read(at_s, Training(), data_bytes)
     assert reading is not None
     return reading
@@ -36,12 +37,12 @@ def read(gauge: Gauge, at_s: float, data_bytes: int = MIB) -> Reading:
 
 def test_what_was_there_before_the_first_model_is_context_and_what_came_is_named() -> None:
     clock = SimulatedClock()
-    gauge = Gauge(CPU, clock)
+    gauge = WorkerGauge(CPU, clock)
     held = torch.ones(512 * MIB, dtype=torch.uint8)
     reading = read(gauge, 7.0)
-    assert reading.strata is not None
-    strata, total = reading.strata["strata"], reading.strata["total_bytes"]
-    assert (reading.at_s, reading.source, reading.strata["source"]) == (7.0, PROCESS_PSS, PROCESS_PSS)
+    assert reading.breakdown is not None
+    strata, total = reading.breakdown["strata"], reading.breakdown["total_bytes"]
+    assert (reading.at_s, reading.source, reading.breakdown["source"]) == (7.0, PROCESS_PSS, PROCESS_PSS)
     assert [sample.size_bytes for sample in reading.samples] == [total]
     assert gauge.context_bytes is not None
     assert abs(strata["context"] - gauge.context_bytes) < 160 * MIB, "others come and go who share pages of torch"
@@ -53,7 +54,7 @@ def test_what_was_there_before_the_first_model_is_context_and_what_came_is_named
 
 def test_samples_come_no_faster_than_their_pace() -> None:
     clock = SimulatedClock()
-    gauge = Gauge(CPU, clock)
+    gauge = WorkerGauge(CPU, clock)
     read(gauge, 0.0)
     assert gauge.read(0.1, Training(), 0) is None
     clock.advance(60.0)
@@ -63,13 +64,13 @@ def test_samples_come_no_faster_than_their_pace() -> None:
 def test_looking_changes_no_random_number_to_come() -> None:
     torch.manual_seed(3)
     before = RngState.current(CPU)
-    gauge = Gauge(CPU, SimulatedClock())
+    gauge = WorkerGauge(CPU, SimulatedClock())
     read(gauge, 0.0)
     assert torch.equal(RngState.current(CPU).cpu, before.cpu)
 
 
 def test_cpu_seconds_are_those_of_the_whole_process_and_of_earlier_attempts() -> None:
-    gauge = Gauge(CPU, SimulatedClock(), earlier={"cpu_s": 1000.0, "gpu_s": None, "energy_j": None})
+    gauge = WorkerGauge(CPU, SimulatedClock(), earlier={"cpu_s": 1000.0, "gpu_s": None, "energy_j": None})
     first = gauge.columns()["cpu_s"]
     sum(range(2_000_000))
     columns = gauge.columns()
@@ -79,11 +80,11 @@ def test_cpu_seconds_are_those_of_the_whole_process_and_of_earlier_attempts() ->
 
 def test_a_system_without_proportional_sizes_is_shown_with_resident_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gauges, "rollup", lambda pid: None)
-    monkeypatch.setattr("unifiednn_core.memory.samplers.rollup", lambda pid: None)
-    reading = read(Gauge(CPU, SimulatedClock()), 0.0)
+    monkeypatch.setattr("unifiednn_core.machine.host.rollup", lambda pid: None)
+    reading = read(WorkerGauge(CPU, SimulatedClock()), 0.0)
     assert (reading.source, reading.shared_bytes) == (PROCESS_RSS, None)
-    assert reading.strata is not None
-    assert reading.strata["strata"]["context"] > 0
+    assert reading.breakdown is not None
+    assert reading.breakdown["strata"]["context"] > 0
 
 
 WHOLE = GpuReading(
@@ -110,11 +111,11 @@ class Card:
 
 @pytest.fixture
 def on_card(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def make(*readings: GpuReading, clock: SimulatedClock) -> Gauge:
+    def make(*readings: GpuReading, clock: SimulatedClock) -> WorkerGauge:
         monkeypatch.setattr(gauges, "GpuSampler", lambda index: Card(*readings))
         figures = {"memory_reserved": lambda device: 200 * MIB, "memory_allocated": lambda device: 150 * MIB}
         monkeypatch.setattr(gauges.torch, "cuda", SimpleNamespace(**figures))
-        return Gauge(torch.device("cuda", 0), clock)
+        return WorkerGauge(torch.device("cuda", 0), clock)
 
     return make
 
@@ -132,7 +133,7 @@ def test_a_gpu_is_read_by_nvml_and_by_torch(on_card: Any) -> None:
         TORCH_RESERVED: 200 * MIB,
         TORCH_ALLOCATED: 150 * MIB,
     }
-    assert reading.strata == {
+    assert reading.breakdown == {
         "source": NVML_DEVICE,
         "total_bytes": 1000 * MIB,
         "strata": {
@@ -167,7 +168,7 @@ def test_a_card_without_figures_leaves_the_host_and_says_why(on_card: Any) -> No
     blind = GpuReading(notes=("NVML is not here.",))
     gauge = on_card(blind, blind, clock=SimulatedClock())
     reading = read(gauge, 0.0)
-    assert (reading.source, reading.strata) == (PROCESS_PSS, None)
+    assert (reading.source, reading.breakdown) == (PROCESS_PSS, None)
     assert gauge.columns()["memory_notes"] == ["NVML is not here."]
     assert not {"gpu_s", "energy_j"} & gauge.columns().keys(), "not 0: not available"
 
@@ -178,5 +179,5 @@ def test_where_no_process_is_told_apart_the_run_is_what_the_gpu_grew_by(on_card:
     reading = read(on_card(before, hidden, clock=SimulatedClock()), 0.0)
     assert reading.source == NVML_DEVICE
     assert {s.source: s.size_bytes for s in reading.samples}[NVML_DEVICE] == 600 * MIB
-    assert reading.strata is not None
-    assert (reading.strata["strata"]["context"], reading.strata["strata"]["others"]) == (400 * MIB, 300 * MIB)
+    assert reading.breakdown is not None
+    assert (reading.breakdown["strata"]["context"], reading.breakdown["strata"]["others"]) == (400 * MIB, 300 * MIB)

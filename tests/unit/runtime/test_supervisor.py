@@ -3,10 +3,10 @@ import subprocess
 import sys
 
 from tests.unit.store.test_store import add_run
-from unifiednn_core.clock import SimulatedClock
-from unifiednn_core.lifecycle import Event
-from unifiednn_core.runtime import liveness
+from unifiednn_core.base.clock import SimulatedClock
+from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.supervisor import REGISTRATION_PATIENCE_S, Supervisor
+from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
 from unifiednn_core.store.workers import WorkerIdentity
 
@@ -74,24 +74,40 @@ def test_life_and_death_of_a_real_process_are_told_apart(store: Store, clock: Si
     supervisor = Supervisor(store, launcher, clock)
     supervisor.tick()
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    worker = liveness.identity(process.pid)
+    worker = launchers.identity_of(process.pid)
     assert store.workers.register("r", worker) == 1
     store.runs.transition("r", None, Event.BEGIN)
     supervisor.tick()
     assert state(store, "r") == "running"
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, but still a zombie
-    assert not liveness.alive(worker)
+    assert not launchers.is_alive(worker)
     supervisor.tick()
     assert state(store, "r") == "interrupted"
     process.wait()
     assert process.stdin is not None
     process.stdin.close()
-    assert not liveness.alive(worker)
+    assert not launchers.is_alive(worker)
 
 
 def test_a_reused_pid_or_another_boot_is_not_the_same_worker() -> None:
-    me = liveness.current()
-    assert liveness.alive(me)
-    assert not liveness.alive(WorkerIdentity(me.pid, me.started_at_s - 100, me.boot_id))
-    assert not liveness.alive(WorkerIdentity(me.pid, me.started_at_s, "another boot"))
+    me = launchers.own_identity()
+    assert launchers.is_alive(me)
+    assert not launchers.is_alive(WorkerIdentity(me.pid, me.started_at_s - 100, me.boot_id))
+    assert not launchers.is_alive(WorkerIdentity(me.pid, me.started_at_s, "another boot"))
+
+
+def test_a_run_claimed_again_by_another_supervisor_gets_the_whole_patience(store: Store, clock: SimulatedClock) -> None:
+    add_run(store, "r")
+    first, second = (Supervisor(store, Launcher(), clock) for _ in range(2))
+    first.tick()
+    second.tick()  # it sees the claim of the first one
+    clock.advance(REGISTRATION_PATIENCE_S - 1)
+    store.workers.lose("r", "The worker did not register.", "Again.")
+    assert store.workers.claim_next("cpu", launchers.own_identity()) == "r"
+    clock.advance(2)
+    second.tick()
+    assert state(store, "r") == "starting"
+    clock.advance(REGISTRATION_PATIENCE_S + 1)
+    second.tick()
+    assert state(store, "r") == "queued"

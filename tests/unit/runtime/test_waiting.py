@@ -4,18 +4,18 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.memory.estimate_kit import MIB, part
+from tests.unit.preflight.estimate_kit import MIB, part
 from tests.unit.runtime.test_supervisor import Launcher, state
 from tests.unit.store.test_store import add_run
-from unifiednn_core.clock import SimulatedClock
-from unifiednn_core.forecast import Forecast
-from unifiednn_core.lifecycle import Event
-from unifiednn_core.memory.budget import Budget
-from unifiednn_core.memory.estimate import predict
+from unifiednn_core.base.clock import SimulatedClock
+from unifiednn_core.machine.budget import Budget
+from unifiednn_core.preflight.estimate import predict
+from unifiednn_core.preflight.forecast import Forecast
 from unifiednn_core.runtime.admission import now_needed_bytes
-from unifiednn_core.runtime.supervisor import TOLD_AGAIN_S, Supervisor
+from unifiednn_core.runtime.supervisor import NOTE_AGAIN_S, Supervisor
 from unifiednn_core.scheduling.registry import policy_named
-from unifiednn_core.spec import PolicySpec
+from unifiednn_core.spec.lifecycle import Event
+from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.workers import WorkerIdentity
@@ -87,7 +87,7 @@ def test_what_it_waits_for_is_told_anew_now_and_then(
     devices.free["cuda:0"] = 120
     supervisor.tick()
     assert "150 MiB are free" in (waits_for(store, "r") or "")
-    clock.advance(TOLD_AGAIN_S)
+    clock.advance(NOTE_AGAIN_S)
     supervisor.tick()
     assert "120 MiB are free" in (waits_for(store, "r") or "")
 
@@ -165,9 +165,9 @@ def test_baselines_wait_for_the_sum_or_the_largest_and_a_hopeless_concurrent_one
         supervisor, launcher = supervised(Devices(total_mib, free_mib))
         run_id = f"{mode}-{total_mib}-{free_mib}"
         add_predicted(store, run_id, mode=mode, device="cuda:0")
-        for other in store.runs.all():
-            if other[0].id != run_id:
-                store.runs.update(other[0].id, device="cuda:1", state="completed")
+        for other, _ in store.runs.listed():
+            if other.id != run_id:
+                store.runs.update(other.id, device="cuda:1", state="completed")
         supervisor.tick()
         return launcher.started == [run_id]
 

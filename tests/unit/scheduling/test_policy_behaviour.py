@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from unifiednn_core.errors import BadInput
+from unifiednn_core.base.errors import BadInput
 from unifiednn_core.scheduling.base import TO_COMPLETION, JobView, Policy, Quantum, View
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.priority import Priority
@@ -144,7 +144,7 @@ def test_priority_serves_the_lowest_value_and_lets_equals_take_turns(
     ],
     ids=["weights", "ties by arrival", "epochs", "epochs asked for", "probe first", "measured", "what is left counts"],
 )
-def test_shortest_job_first_measures_length_as_told(
+def test_shortest_job_first_measures_length_as_asked(
     by: Any, jobs: list[JobView], chosen: str, quantum: Quantum, reason: str
 ) -> None:
     expect(ShortestJobFirst(by=by), jobs, chosen, quantum, reason)

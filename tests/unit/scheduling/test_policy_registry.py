@@ -1,11 +1,18 @@
-from typing import Any
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
-from unifiednn_core.errors import BadInput
-from unifiednn_core.scheduling.registry import ParameterCard, describe, policy_named, policy_text
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.scheduling import registry
+from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, View
+from unifiednn_core.scheduling.registry import ParameterCard, describe, policy_named, register_policy
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.sjf import ShortestJobFirst
+from unifiednn_core.testing.policies import check_policy
 
 
 def findings_of(name: str, parameters: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -33,10 +40,10 @@ def test_a_policy_takes_its_parameters_and_defaults_for_the_rest() -> None:
     ],
 )
 def test_a_policy_says_its_parameters_in_words(name: str, parameters: dict[str, Any], text: str) -> None:
-    assert policy_text(policy_named(name, parameters)) == text
+    assert str(policy_named(name, parameters)) == text
 
 
-def test_an_unknown_policy_is_told_the_valid_ones_and_the_closest() -> None:
+def test_an_unknown_policy_names_the_valid_ones_and_the_closest() -> None:
     valid = "Choose one of: fcfs, priority, sjf, round_robin."
     assert findings_of("Round-Robin", {}) == [
         ("policy.name", "There is no policy 'Round-Robin'. Did you mean 'round_robin'?", valid)
@@ -60,7 +67,7 @@ def test_an_unknown_policy_is_told_the_valid_ones_and_the_closest() -> None:
 def test_a_wrong_parameter_is_named_with_its_remedy(
     name: str, parameters: dict[str, Any], field: str, remedy: str
 ) -> None:
-    assert [(found, told) for found, _, told in findings_of(name, parameters)] == [(field, remedy)]
+    assert [(found, said) for found, _, said in findings_of(name, parameters)] == [(field, remedy)]
 
 
 def test_every_mistake_is_found_at_once() -> None:
@@ -88,3 +95,113 @@ def test_cards_tell_pages_what_can_be_chosen() -> None:
         ("unit", "epochs", ("epochs", "steps", "seconds")),
         ("amount", 1, ()),
     ]
+
+
+MODULE = """
+from dataclasses import dataclass
+from typing import ClassVar
+from unifiednn_core.scheduling.base import Decision, Quantum, View
+
+@dataclass(frozen=True)
+class LatestFirst:
+    name: ClassVar[str] = "latest"
+    summary: ClassVar[str] = "Trains the latest arrival first, some epochs at a time."
+    epochs: int = 2
+
+    def decide(self, view: View) -> Decision:
+        job = max(view.jobs, key=lambda job: job.arrival)
+        return Decision(job.name, Quantum("epochs", self.epochs), f"{job.name} arrived last.")
+
+    def __str__(self) -> str:
+        return f"Latest first, {self.epochs} epochs each"
+
+class Impostor:
+    name = "impostor"
+
+@dataclass(frozen=True)
+class Double(LatestFirst):
+    name: ClassVar[str] = "fcfs"
+"""
+
+
+@pytest.fixture
+def clean() -> Iterator[None]:
+    """Forget what a test adds to the registry."""
+    registry._installed.cache_clear()
+    yield
+    registry._installed.cache_clear()
+    registry._REGISTERED.clear()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: None) -> None:
+    """Another package with one good policy and three that cannot be used, as pip installs it."""
+    (tmp_path / "latest_policy.py").write_text(MODULE)
+    package = tmp_path / "latest_policy-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: latest-policy\nVersion: 1.0\n")
+    points = {"latest": "LatestFirst", "impostor": "Impostor", "double": "Double", "gone": "Gone"}
+    lines = [f"{name} = latest_policy:{cls}" for name, cls in points.items()]
+    (package / "entry_points.txt").write_text("\n".join([f"[{registry.ENTRY_POINTS}]", *lines]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_policy_of_another_package_is_offered_and_made_like_ours(caplog: pytest.LogCaptureFixture) -> None:
+    card = describe()[-1]
+    assert [known.name for known in describe()] == ["fcfs", "priority", "sjf", "round_robin", "latest"]
+    assert card.parameters == (ParameterCard(name="epochs", default=2, valid="a value of type int"),)
+    policy = policy_named("latest", {"epochs": 3})
+    assert str(policy) == "Latest first, 3 epochs each"
+    check_policy(policy)
+    assert findings_of("latest", {"epochs": "x"})[0][2] == "Give a value of type int."
+    assert findings_of("lates", {})[0][1:] == (
+        "There is no policy 'lates'. Did you mean 'latest'?",
+        "Choose one of: fcfs, priority, sjf, round_robin, latest.",
+    )
+    assert [record.getMessage() for record in caplog.records] == [
+        f"The policy '{name}' (latest_policy:{cls}) cannot be used."
+        for name, cls in (("impostor", "Impostor"), ("double", "Double"), ("gone", "Gone"))
+    ]
+
+
+@dataclass(frozen=True)
+class First:
+    name: ClassVar[str] = "first"
+    summary: ClassVar[str] = "Trains the first in the list."
+
+    def decide(self, view: View) -> Decision:
+        return Decision(view.jobs[0].name, TO_COMPLETION, f"{view.jobs[0].name} is first.")
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_notebook_registers_a_policy_and_may_do_so_again() -> None:
+    assert register_policy(First) is First
+    again = dataclasses.make_dataclass("First", [], bases=(First,), frozen=True)
+    register_policy(again)
+    assert policy_named("first", {}) == again()
+    assert [card.name for card in describe()].count("first") == 1
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"name": "fcfs"}, "'fcfs' is taken"),
+        ({"name": "latest"}, "'latest' is taken"),
+        ({"summary": ""}, "lacks a name or a summary"),
+        ({"decide": None}, "not a policy"),
+    ],
+)
+def test_what_is_no_policy_is_not_registered(changes: dict[str, Any], error: str) -> None:
+    broken = dataclasses.make_dataclass("Broken", [], bases=(First,), namespace=changes, frozen=True)
+    with pytest.raises((TypeError, ValueError), match=error):
+        register_policy(broken)
+
+
+@pytest.mark.usefixtures("clean")
+def test_every_parameter_of_a_policy_needs_a_default() -> None:
+    broken = dataclasses.make_dataclass("Broken", [("epochs", int)], bases=(First,), frozen=True)
+    with pytest.raises(TypeError, match="parameter without a default"):
+        register_policy(broken)
+    assert "first" not in [card.name for card in describe()]

@@ -5,7 +5,7 @@ All durations are multiples of 1/8 s, so that sums of them are exact and equalit
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.priority import Priority
 from unifiednn_core.scheduling.round_robin import RoundRobin
-from unifiednn_core.scheduling.simulator import JobTimes, SimulatedJob, Trace, simulate
+from unifiednn_core.scheduling.simulator import SimulatedJob, SimulatedTurn, simulate
 from unifiednn_core.scheduling.sjf import ShortestJobFirst
 
 
@@ -64,8 +64,8 @@ def all_steps(job: SimulatedJob) -> int:
     return job.epochs * job.steps_per_epoch
 
 
-def grants(trace: Trace) -> list[Grant]:
-    return [(part.submodel, part.steps) for part in trace.slices]
+def grants(turns: tuple[SimulatedTurn, ...]) -> list[Grant]:
+    return [(part.submodel, part.steps) for part in turns]
 
 
 def joined(parts: Iterable[Grant]) -> list[Grant]:
@@ -177,20 +177,19 @@ def test_priority_is_one_queue_for_each_value(jobs: list[SimulatedJob]) -> None:
 @for_all(spread)
 def test_first_come_first_served_stays_in_order_of_arrival(jobs: list[SimulatedJob]) -> None:
     by_arrival = sorted(jobs, key=lambda job: job.arrival_s)
-    trace = simulate(jobs, FirstComeFirstServed())
-    assert joined(grants(trace)) == list(one_after_another(by_arrival))
+    turns = simulate(jobs, FirstComeFirstServed())
+    assert joined(grants(turns)) == list(one_after_another(by_arrival))
     free_s = 0.0
     for job in by_arrival:
         start_s = max(free_s, job.arrival_s)
         free_s = start_s + all_steps(job) * job.seconds_per_step
-        assert trace.jobs[job.name] == JobTimes(
-            wait_s=start_s - job.arrival_s, service_s=free_s - start_s, turnaround_s=free_s - job.arrival_s
-        )
+        own = [part for part in turns if part.submodel == job.name]
+        assert (own[0].start_s, own[-1].end_s) == (start_s, free_s)
 
 
 @for_all(spread, round_robins)
 def test_round_robin_is_a_queue_that_arrivals_join(jobs: list[SimulatedJob], policy: RoundRobin) -> None:
-    actual = [(part.submodel, part.steps, part.start_s) for part in simulate(jobs, policy).slices]
+    actual = [(part.submodel, part.steps, part.start_s) for part in simulate(jobs, policy)]
     assert actual == list(in_turns_with_arrivals(jobs, policy))
 
 
@@ -199,40 +198,28 @@ def test_round_robin_is_a_queue_that_arrivals_join(jobs: list[SimulatedJob], pol
 
 @for_all(spread, policies)
 def test_all_jobs_finish_and_no_step_is_lost(jobs: list[SimulatedJob], policy: Policy) -> None:
-    trace = simulate(jobs, policy)
-    assert list(trace.jobs) == [job.name for job in jobs]
+    turns = simulate(jobs, policy)
+    assert {part.submodel for part in turns} == {job.name for job in jobs}
     for job in jobs:
-        slices = [part for part in trace.slices if part.submodel == job.name]
+        slices = [part for part in turns if part.submodel == job.name]
         assert sum(part.steps for part in slices) == all_steps(job)
         assert all(part.steps >= 1 and part.start_s >= job.arrival_s for part in slices)
         assert all(part.end_s - part.start_s == part.steps * job.seconds_per_step for part in slices)
 
 
 @for_all(spread, policies)
-def test_the_device_is_idle_only_while_nobody_waits(jobs: list[SimulatedJob], policy: Policy) -> None:
-    trace = simulate(jobs, policy)
-    end_s = {job.name: job.arrival_s + trace.jobs[job.name].turnaround_s for job in jobs}
-    assert trace.slices[0].start_s == min(job.arrival_s for job in jobs)
-    for before, after in zip(trace.slices, trace.slices[1:], strict=False):
+def test_the_device_is_idle_only_while_the_line_is_empty(jobs: list[SimulatedJob], policy: Policy) -> None:
+    turns = simulate(jobs, policy)
+    end_s = {part.submodel: part.end_s for part in turns}
+    assert turns[0].start_s == min(job.arrival_s for job in jobs)
+    for before, after in pairwise(turns):
         assert before.end_s <= after.start_s
         if before.end_s < after.start_s:
             assert all(end_s[job.name] <= before.end_s or job.arrival_s >= after.start_s for job in jobs)
-
-
-@for_all(spread, policies)
-def test_turnaround_is_wait_plus_service(jobs: list[SimulatedJob], policy: Policy) -> None:
-    trace = simulate(jobs, policy)
-    for job in jobs:
-        times = trace.jobs[job.name]
-        last_end_s = max(part.end_s for part in trace.slices if part.submodel == job.name)
-        assert times.turnaround_s == times.wait_s + times.service_s == last_end_s - job.arrival_s
-        assert times.service_s == all_steps(job) * job.seconds_per_step
-    assert trace.makespan_s == trace.slices[-1].end_s - trace.slices[0].start_s
-    assert trace.mean_turnaround_s == sum(times.turnaround_s for times in trace.jobs.values()) / len(jobs)
 
 
 @for_all(together, policies)
 def test_the_makespan_of_jobs_that_are_all_there_does_not_depend_on_the_policy(
     jobs: list[SimulatedJob], policy: Policy
 ) -> None:
-    assert simulate(jobs, policy).makespan_s == sum(all_steps(job) * job.seconds_per_step for job in jobs)
+    assert simulate(jobs, policy)[-1].end_s == sum(all_steps(job) * job.seconds_per_step for job in jobs)

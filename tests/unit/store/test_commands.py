@@ -1,12 +1,14 @@
 import pytest
+from sqlalchemy import event as sqlalchemy_event
 
 from tests.unit.store.test_store import add_run
 from tests.unit.store.test_workers import ME, states, take_up
-from unifiednn_core.errors import BadInput, IllegalTransition
-from unifiednn_core.lifecycle import Event, State
+from unifiednn_core.base.errors import BadInput, IllegalTransition
+from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.store import Store
-from unifiednn_core.store.commands import Verb, command_text
+from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.schema import SubModelRow
+from unifiednn_core.views.event_text import command_text, event_text
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def running(store: Store) -> Store:
 
 
 def applied(store: Store, run_id: str = "r") -> list[str]:
-    return [event.message for event in store.telemetry.history(run_id, None).events if event.kind == "applied"]
+    return [event_text(event) for event in store.telemetry.history(run_id, None).events if event.kind == "applied"]
 
 
 def test_an_order_and_the_state_that_shows_it_are_one_transaction(running: Store) -> None:
@@ -150,7 +152,7 @@ def test_one_more_submodel_is_there_from_the_acknowledgement_on(running: Store) 
     assert [(row.name, row.arrival) for row in rows] == [("a", 0), ("b", 1), ("c", 2)]
     assert run.environment["files"] == {"c": {"sha256:1": "c.pt2"}}
     assert not running.runs.conclude("r")
-    assert command_text(running.commands.open("r")[0]) == "add c"
+    assert command_text(None, running.commands.open("r")[0].brief) == "add c"
 
 
 def test_a_run_that_waits_for_its_device_can_be_changed_paused_and_stopped_without_a_worker(store: Store) -> None:
@@ -182,3 +184,29 @@ def test_a_run_that_was_paused_is_stopped_by_a_worker_that_writes_out_what_was_l
     assert running.workers.claim_next("cpu") == "r"
     assert running.workers.register("r", ME) == 2
     assert states(running, "r") == ["stopping"] * 3
+
+
+@pytest.mark.parametrize("submodel", [None, "a"])
+def test_a_pause_that_meets_an_interrupted_run_is_not_called_applied(store: Store, submodel: str | None) -> None:
+    add_run(store, "r", recovery="ask")
+    store.workers.claim_next("cpu")
+    store.workers.register("r", ME)
+    store.runs.transition("r", None, Event.BEGIN)
+    store.commands.issue("r", submodel, Verb.PAUSE)
+    store.workers.lose("r", "It died.", "Resume it.")
+    store.commands.settle_unclaimed()
+    assert states(store, "r") == ["interrupted"] * 3
+    assert applied(store) == [f"Pause: came too late: {submodel or 'r'} is interrupted."]
+
+
+def test_the_history_is_read_for_an_error_alone(running: Store) -> None:
+    statements: list[str] = []
+
+    def hear(_c: object, _u: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    sqlalchemy_event.listen(running._database._engine, "before_cursor_execute", hear)
+    running.runs.transition("r", "a", Event.RELEASE)
+    assert not [text for text in statements if text.startswith("SELECT") and "FROM events" in text]
+    with pytest.raises(IllegalTransition, match=r"Before: .*running"):
+        running.runs.transition("r", "a", Event.RETRY)

@@ -1,7 +1,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
-from unifiednn_core.clock import SimulatedClock
-from unifiednn_core.home import Home
+from unifiednn_core.base.clock import SimulatedClock
+from unifiednn_core.base.paths import Home
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import MeasuredMemoryRow
 

@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from sqlalchemy import insert, select
 
 from tests.unit.store.test_store import add_run
-from unifiednn_core.clock import SimulatedClock
-from unifiednn_core.home import Home
+from unifiednn_core.base.clock import SimulatedClock
+from unifiednn_core.base.paths import Home
 from unifiednn_core.store import Store
-from unifiednn_core.store.retention import Sample, superfluous, thin
 from unifiednn_core.store.schema import MemoryRow, StrataRow
+from unifiednn_core.store.telemetry import Sample, rows_to_drop, thin
 
 
 @given(
@@ -18,7 +18,7 @@ from unifiednn_core.store.schema import MemoryRow, StrataRow
 )
 def test_peaks_and_both_ends_stay(points: list[tuple[float, int]], slots: int) -> None:
     samples = [Sample(place, at_s, size) for place, (at_s, size) in enumerate(sorted(points))]
-    dropped = set(superfluous(samples, slots))
+    dropped = set(rows_to_drop(samples, slots))
     kept = [sample for sample in samples if sample.id not in dropped]
     assert len(kept) <= slots + 2
     assert max(sample.size_bytes for sample in kept) == max(sample.size_bytes for sample in samples)

@@ -7,11 +7,13 @@ import pytest
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy.exc import OperationalError
 
-from unifiednn_core.clock import SimulatedClock
-from unifiednn_core.errors import IllegalTransition, NotFound, WrongSchema
-from unifiednn_core.home import Home
-from unifiednn_core.lifecycle import Event
+from unifiednn_core.base.clock import SimulatedClock
+from unifiednn_core.base.errors import IllegalTransition, NotFound, WrongSchema
+from unifiednn_core.base.paths import Home
+from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
+from unifiednn_core.store.events import Code, event_columns
+from unifiednn_core.store.runs import HEAVY
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.store.telemetry import Batch
 from unifiednn_core.store.workers import WorkerIdentity
@@ -75,8 +77,7 @@ def test_a_batch_is_written_whole_or_not_at_all(store: Store) -> None:
 def test_a_batch_whose_commit_failed_can_be_written_again(store: Store) -> None:
     add_run(store, "r")
     batch = Batch(
-        memory=[{"at_s": 0.0, "source": "x", "size_bytes": 1}],
-        events=[{"submodel": None, "at_s": 0.0, "kind": "warning", "message": "m"}],
+        memory=[{"at_s": 0.0, "source": "x", "size_bytes": 1}], events=[event_columns(0.0, None, Code.WARNED, text="m")]
     )
     failures = iter([True])
 
@@ -124,10 +125,6 @@ def test_what_a_later_attempt_did_again_counts_nowhere(store: Store) -> None:
 def test_a_turn_that_a_death_cut_short_is_told_and_its_lost_steps_count_nowhere(
     store: Store, clock: SimulatedClock
 ) -> None:
-    def slices() -> list[tuple[float, float, int, int]]:
-        history = store.telemetry.history("r", None)
-        return [(s.start_s, s.end_s, s.steps, history.counted_steps[s.id]) for s in history.slices]
-
     add_run(store, "r")
     store.workers.claim_next("cpu")
     store.workers.register("r", WorkerIdentity(1, 1.0, "boot"))
@@ -140,7 +137,8 @@ def test_a_turn_that_a_death_cut_short_is_told_and_its_lost_steps_count_nowhere(
     store.telemetry.write("r", Batch(run=at_work, submodels={"a": {"steps_done": 9}}))
     store.workers.lose("r", "It died.", "Again.")
     store.workers.begin("r", {"a": {"steps_done": 6}})
-    assert slices() == [(0.0, 2.0, 4, 4), (3.0, 5.0, 5, 2)]
+    slices = store.telemetry.history("r", None).slices
+    assert [(s.start_s, s.end_s, s.steps) for s in slices] == [(0.0, 2.0, 4), (3.0, 5.0, 2)]
 
 
 def test_the_history_is_told_whatever_a_run_is_called(store: Store) -> None:
@@ -203,3 +201,24 @@ def test_many_can_open_a_new_home_at_once(tmp_path: Path) -> None:
         with ThreadPoolExecutor(8) as threads:
             for opened in [threads.submit(open_it) for _ in range(8)]:
                 opened.result()
+
+
+def test_light_rows_have_all_columns_but_the_heavy_ones(store: Store) -> None:
+    for place, run_id in enumerate(("first", "second")):
+        add_run(store, run_id, created_at_s=place)
+    (newest, parts), (oldest, _) = store.runs.listed()
+    assert (newest.id, oldest.id, oldest.state) == ("second", "first", "queued")
+    assert set(newest._fields) == (set(RunRow.__table__.columns.keys()) - HEAVY) | {"policy"}
+    assert [part.name for part in parts] == [row.name for row in store.runs.get("second")[1]]
+    assert newest.policy == store.runs.get("second")[0].spec.get("policy")
+
+
+def test_runs_of_one_fingerprint_and_the_line_before_a_run_are_queries(store: Store) -> None:
+    for place, run_id in enumerate(("first", "second", "third")):
+        add_run(store, run_id, created_at_s=place)
+    for run_id in ("first", "third"):
+        store.runs.update(run_id, fingerprint="f")
+    assert [run.id for run, _ in store.runs.with_fingerprint("f")] == ["third", "first"]
+    assert [store.runs.queued_before(store.runs.get(run_id)[0]) for run_id in ("first", "second", "third")] == [0, 1, 2]
+    assert store.workers.claim_next("cpu") == "first"
+    assert store.runs.queued_before(store.runs.get("third")[0]) == 1

@@ -1,15 +1,18 @@
 import multiprocessing
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.unit.store.test_store import add_run
-from unifiednn_core.clock import SimulatedClock
-from unifiednn_core.home import Home
-from unifiednn_core.lifecycle import Event
+from unifiednn_core.base.clock import SimulatedClock
+from unifiednn_core.base.paths import Home
+from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
-from unifiednn_core.store.workers import DEATHS_LIMIT, WorkerIdentity
+from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.workers import RESTARTS, RestartLimits, WorkerIdentity
+from unifiednn_core.views.event_text import event_text
 
 ME = WorkerIdentity(1, 1.0, "boot")
 
@@ -87,7 +90,7 @@ def test_a_run_whose_worker_died_is_queued_again_at_once(store: Store) -> None:
     store.workers.lose("r", "It died.", "Again.")
     store.workers.lose("r", "It died.", "Again.")  # a second supervisor saw it, too
     assert states(store, "r") == ["queued", "completed", "queued"]
-    assert [e.message for e in store.telemetry.history("r", None).events if e.kind == "recovery"] == [
+    assert [event_text(e) for e in store.telemetry.history("r", None).events if e.kind == "recovery"] == [
         "It died. It goes on from its last checkpoints."
     ]
     assert take_up(store, "r", WorkerIdentity(2, 2.0, "boot")) == 2
@@ -116,32 +119,86 @@ def test_what_was_paused_is_still_paused_after_a_death(store: Store) -> None:
     assert states(store, "r") == ["queued", "paused", "queued"]
 
 
-def die(store: Store, run_id: str, died_at: str | None) -> None:
-    take_up(store, run_id)
-    store.workers.lose(run_id, "It died.", "Again.", died_at=died_at)
+def die(store: Store, clock: SimulatedClock, died_at: str | None) -> None:
+    clock.advance(RESTARTS.longest_wait_s)
+    take_up(store, "r")
+    store.workers.lose("r", "It died.", "Again.", died_at=died_at)
 
 
-def test_who_takes_the_worker_down_at_the_same_step_again_and_again_fails_alone(store: Store) -> None:
+def test_who_takes_the_worker_down_at_the_same_step_again_and_again_fails_alone(
+    store: Store, clock: SimulatedClock
+) -> None:
     add_run(store, "r")
-    for _ in range(DEATHS_LIMIT):
+    for _ in range(RESTARTS.same_step):
         assert states(store, "r") == ["queued"] * 3
-        die(store, "r", "b:step 7")
+        die(store, clock, "b:step 7")
     assert states(store, "r") == ["queued", "queued", "failed"]
     assert "died at step 7 of b" in (store.runs.get("r")[1][1].cause or "")
 
 
-def test_who_is_only_there_when_somebody_kills_the_worker_is_not_blamed(store: Store) -> None:
+def test_a_sub_model_is_not_blamed_for_kills_at_different_steps(store: Store, clock: SimulatedClock) -> None:
     add_run(store, "r")
-    for step in range(3 * DEATHS_LIMIT):
-        die(store, "r", f"b:step {step // (DEATHS_LIMIT - 1)}")
+    for step in range(3 * RESTARTS.same_step):
+        die(store, clock, f"b:step {step // (RESTARTS.same_step - 1)}")
+        store.runs.record_checkpoint("r", "b", name="c", step=step + 1, size_bytes=1)
     assert states(store, "r") == ["queued"] * 3
 
 
-def test_deaths_before_anybody_trains_end_in_a_question_not_in_a_loop(store: Store) -> None:
+@pytest.mark.parametrize("marks", [None, "a:step {}"])
+def test_workers_that_die_without_a_new_checkpoint_interrupt_the_run(
+    store: Store, clock: SimulatedClock, marks: str | None
+) -> None:
     add_run(store, "r")
-    for _ in range(DEATHS_LIMIT):
-        die(store, "r", None)
+    for number in range(RESTARTS.futile):
+        assert states(store, "r") == ["queued"] * 3
+        die(store, clock, None if marks is None else marks.format(number))
     assert states(store, "r") == ["interrupted"] * 3
+    assert "8 workers in a row died without a new checkpoint" in (store.runs.get("r")[0].cause or "")
+    store.commands.issue("r", None, Verb.RESUME)
+    store.commands.settle_unclaimed()
+    for _ in range(RESTARTS.futile - 1):
+        die(store, clock, None)
+    assert states(store, "r") == ["queued"] * 3, "a resume by hand counts from zero"
+
+
+def test_each_futile_death_doubles_the_wait_and_others_overtake(store: Store, clock: SimulatedClock) -> None:
+    add_run(store, "r", 1)
+    waits = []
+    for _ in range(4):
+        take_up(store, "r")
+        store.workers.lose("r", "It died.", "Again.")
+        run, _ = store.runs.get("r")
+        waits.append(None if run.resume_at_s is None else run.resume_at_s - clock.utc_s())
+        if run.resume_at_s is not None:
+            assert "because its last" in (run.waits_for or "")
+            clock.advance(run.resume_at_s - clock.utc_s() - 0.1)
+            assert store.workers.claim_next("cpu") is None
+            clock.advance(0.1)
+    assert waits == [None, 0.5, 1.0, 2.0]
+    assert take_up(store, "r") == 5
+    store.workers.lose("r", "It died.", "Again.")
+    add_run(store, "later", 2)
+    assert store.workers.claim_next("cpu") == "later"
+    assert RestartLimits().wait_s(1000) == RESTARTS.longest_wait_s
+
+
+def test_progress_counts_deaths_from_zero(store: Store, clock: SimulatedClock) -> None:
+    add_run(store, "r")
+
+    def deaths_after(progress: Callable[[], object]) -> int:
+        die(store, clock, None)
+        take_up_at = store.runs.get("r")[0].deaths
+        assert take_up_at > 0
+        progress()
+        return store.runs.get("r")[0].deaths
+
+    checkpoint = {"name": "c", "size_bytes": 1}
+    assert deaths_after(lambda: store.runs.record_checkpoint("r", "a", step=3, **checkpoint)) == 0
+    assert deaths_after(lambda: store.runs.record_checkpoint("r", "a", step=3, **checkpoint)) == 1, "no new one"
+    assert deaths_after(lambda: store.workers.begin("r", {"a": {"steps_done": 5, "checkpoint_step": 5}})) == 0
+    store.workers.lose("r", "The host restarted.", "Again.", counts=False)
+    assert store.runs.get("r")[0].deaths == 0
+    assert deaths_after(lambda: [store.runs.transition("r", "a", e) for e in (Event.BEGIN, Event.COMPLETE)]) == 0
 
 
 @pytest.mark.parametrize("whole_run", [True, False])

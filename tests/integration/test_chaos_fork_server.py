@@ -1,0 +1,90 @@
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tools.chaos.fork_server import ForkServerClient, fork_server
+from tools.chaos.plan import Round
+from tools.chaos.scene import ForkRequest, JournalEntry, Scene
+from tools.machine import ToolFailed
+from unifiednn_core.base.failpoints import Fault
+
+
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServerClient]:
+    with fork_server(tmp_path_factory.mktemp("forks") / "fork-server.log") as forks:
+        yield forks
+
+
+def wait_for(seen: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not seen():
+        if time.monotonic() > deadline_s:
+            pytest.fail("nothing happened for 60 s")
+        time.sleep(0.02)
+
+
+def start_server(forks: ForkServerClient, scene: Scene, fault: str = "") -> int:
+    return forks.ask(ForkRequest(do="server", folder=str(scene.folder), fault=fault)) or 0
+
+
+def test_forks_are_killed_reaped_and_written_down(forks: ForkServerClient, tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    server = start_server(forks, scene)
+    wait_for(scene.database.exists)
+    assert os.getsid(server) == server
+    assert forks.ask(ForkRequest(do="code", pid=server)) is None
+    assert forks.ask(ForkRequest(do="kill", pid=server, signal=signal.SIGKILL)) == 1
+    wait_for(lambda: forks.ask(ForkRequest(do="code", pid=server)) == -signal.SIGKILL)
+    assert forks.ask(ForkRequest(do="kill", pid=server, signal=signal.SIGKILL)) == 0
+    assert forks.ask(ForkRequest(do="kill", pid=os.getpid(), signal=signal.SIGKILL)) == 0
+    entries = scene.journal.news()
+    assert [(entry.what, entry.role, entry.pid) for entry in entries] == [
+        ("started", "server", server), ("shot", "server", server), ("ended", "server", server),
+    ]  # fmt: skip
+
+
+def test_an_armed_fork_dies_of_its_fault_and_says_so_before(forks: ForkServerClient, tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    server = start_server(forks, scene, "store.before_commit=sigkill@1")
+    wait_for(lambda: forks.ask(ForkRequest(do="code", pid=server)) == -signal.SIGKILL)
+    struck = [entry for entry in scene.journal.news() if entry.what == "struck"]
+    assert [(entry.point, entry.action, entry.pid) for entry in struck] == [("store.before_commit", "sigkill", server)]
+
+
+def test_no_child_outlives_a_fork_server_that_is_killed(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with fork_server(tmp_path / "fork-server.log") as forks:
+        server = start_server(forks, scene)
+        wait_for(scene.database.exists)
+        parent = psutil.Process(server).parent()
+        assert parent is not None
+        parent.kill()
+        wait_for(lambda: not alive(server))
+        with pytest.raises(ToolFailed, match="Start the chaos test again"):
+            start_server(forks, scene)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_workers_get_what_was_planned_for_them_in_turn(forks: ForkServerClient, tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    (tmp_path / "home").mkdir()
+    fault = Fault("store.before_commit", "sigkill")
+    forks.plan((Round(card="first", fault=fault), Round(card="second", fresh=True, fault=fault)))
+    pids = [forks.ask(ForkRequest(do="worker", folder=str(tmp_path), run_id="none")) for _ in range(3)]
+    wait_for(lambda: all(forks.ask(ForkRequest(do="code", pid=pid or 0)) is not None for pid in pids))
+    codes = [forks.ask(ForkRequest(do="code", pid=pid or 0)) for pid in pids]
+    assert codes == [-signal.SIGKILL, -signal.SIGKILL, 1]  # the third was not armed, and there is no such run
+    started = [entry for entry in scene.journal.news() if entry.what == "started"]
+    assert [(entry.number, entry.fresh) for entry in started] == [(0, False), (1, True), (-1, False)]
+    assert JournalEntry(what="over", role="test").pid == 0

@@ -1,0 +1,77 @@
+import json
+
+import pytest
+
+from tests.tools.bench.kit import ASKED
+from tools.bench import overhead as overhead_bench
+from tools.bench import prediction as prediction_bench
+from tools.bench import queries, report, single
+from tools.bench.overhead import Overhead
+from tools.bench.prediction import Predicted
+from tools.machine import ToolFailed
+
+MIB = 1024**2
+
+
+def overhead(engine_s: float, *, identical: bool = True) -> Overhead:
+    return Overhead(
+        network="net",
+        submodels=1,
+        quantum="1 step",
+        steps=10,
+        bare_step_s=(1e-4, 1e-4, 1e-4),
+        engine_step_s=(engine_s, engine_s),
+        identical_weights=identical,
+    )
+
+
+def predicted(measured_mib: int, *, remembered: bool = False) -> Predicted:
+    return Predicted(
+        network="net",
+        batch_size=8,
+        remembered=remembered,
+        predicted_bytes=110 * MIB,
+        measured_bytes=measured_mib * MIB,
+        source="process PSS",
+        resident_bytes=measured_mib * MIB,
+        context_bytes=50 * MIB,
+    )
+
+
+def shown(name: str, described: dict[str, object]) -> str:
+    asked = {"bench": name, "scale": "cpu", **ASKED, "threads": 1, "repeats": 2, "repeats_asked": 2, "complete": True}
+    return report.section(f"{name}-cpu.json", json.loads(json.dumps(asked | described)), ())
+
+
+def test_the_engines_overhead_is_shown_by_network() -> None:
+    found = overhead_bench.described((overhead(1.2e-4), overhead(1.8e-4), overhead(1.2e-4, identical=False)))
+    assert found["passed"] is False
+    text = shown("engine-overhead", found)
+    assert "| net | 1 | 1 step | 100 µs | 120 µs | +20.0 µs | 1.200 | yes | yes |" in text
+    assert "| net | 1 | 1 step | 100 µs | 180 µs | +80.0 µs | 1.800 | yes | **no** |" in text
+    assert overhead_bench.described((overhead(1.2e-4),))["passed"] is True
+
+
+def test_predictions_are_shown_with_their_worst_error() -> None:
+    found = prediction_bench.described([predicted(100), predicted(104), predicted(80, remembered=True)])
+    assert found["passed"] is False
+    text = shown("prediction", found)
+    twice = "102 MiB (100 MiB to 104 MiB)"
+    assert f"| net | 8 | no | 110 MiB | {twice} | {twice} | 50 MiB | +10.0 % | yes |" in text
+    assert "| net | 8 | yes | 110 MiB | 80 MiB | 80 MiB | 50 MiB | +37.5 % | **no** |" in text
+    assert len(found["measured"]) == 3
+
+
+def test_a_bench_that_breaks_is_told_with_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(single._MODULES, "engine-overhead", "nothing_like_that")
+    with pytest.raises(ToolFailed, match=r"engine-overhead could not be measured: .*No module named"):
+        single.document("engine-overhead", 1, ASKED)
+
+
+def test_queries_are_measured_on_a_seeded_store_and_shown_beside_the_older_figures() -> None:
+    found = queries.described(queries.measure(repeats=1, runs=3, slices=50))
+    assert [entry["query"] for entry in found["measured"]] == [query for query, _ in queries.BEFORE_MS.items()]
+    assert all(figure >= 0 for entry in found["measured"] for figure in entry["cpu_ms"])
+    text = shown("queries", found)
+    assert "| `runs()` of 300 runs |" in text
+    assert "139 ms" in text

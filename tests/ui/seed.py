@@ -1,0 +1,464 @@
+"""A real service over a seeded store, for the tests of the pages.
+
+Views of `fake_views` are written as rows and telemetry, and the pages read them back through the service. Only the
+intake process is replaced, by reports that a test may change, and nothing is launched.
+"""
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import pytest
+from sqlalchemy import delete, insert, select
+
+from tests.ui.fake_arms import FINGERPRINT
+from tests.ui.fake_views import STEPS_PER_EPOCH, demo_spec, ended, failed, interrupted, library, mid_flight, queued
+from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.errors import Finding, IntakeFailed
+from unifiednn_core.base.paths import Home
+from unifiednn_core.compare import verdict
+from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint
+from unifiednn_core.preflight import client
+from unifiednn_core.preflight.forecast import Forecast
+from unifiednn_core.preflight.prediction import Prediction
+from unifiednn_core.preflight.report import CheckReport, FileReport, ResolvedFile, SubModelReport
+from unifiednn_core.runtime.supervisor import Supervisor
+from unifiednn_core.service import samples, submission
+from unifiednn_core.service.facade import Service
+from unifiednn_core.service.server_folders import FOLDERS_VARIABLE
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec
+from unifiednn_core.store import Store
+from unifiednn_core.store.events import LEGACY
+from unifiednn_core.store.schema import (
+    HYBRID,
+    AttemptRow,
+    CommandRow,
+    DraftRow,
+    EpochRow,
+    EventRow,
+    FileOwnerRow,
+    FileRow,
+    MemoryRow,
+    RunRow,
+    SliceRow,
+    StepRow,
+    StrataRow,
+    SubModelRow,
+)
+from unifiednn_core.views.comparison import Comparison
+from unifiednn_core.views.library import ServerFile
+from unifiednn_core.views.runs import FileView, RunView, SubModelView
+
+_TABLES = (AttemptRow, CommandRow, EpochRow, EventRow, MemoryRow, SliceRow, StepRow, StrataRow, SubModelRow, RunRow)
+_PER_SUBMODEL = ("weights", "gradients", "optimizer", "transient")
+RESUMED_STEPS = 5
+
+
+class NoLauncher:
+    """Starts nothing."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Seeded:
+    """The service of a page test: its four parts are real; everything else sets up or reads the store."""
+
+    def __init__(self, home: Home, monkeypatch: pytest.MonkeyPatch):
+        self.findings: tuple[Finding, ...] = ()
+        """What each check finds."""
+        self.predicted: Prediction | None = None
+        """What each check predicts."""
+        self.failing: IntakeFailed | None = None
+        """Raised in place of reading a file."""
+        self.compared: Comparison | None = None
+        """What runs of its fingerprint compare as, in place of their figures."""
+        self.supervisor_alive = True
+        clock = RealClock()
+        self.store, self.home = Store.open(home, clock), home
+        supervisor = Supervisor(self.store, NoLauncher(), clock)  # type: ignore[arg-type]
+        service = Service(home, self.store, supervisor, clock)
+        self.close = service.close
+        self.runs, self.library, self.comparisons, self.people = (
+            service.runs, service.library, service.comparisons, service.people,
+        )  # fmt: skip
+        self._folder, self._monkeypatch = home.root / "folder" / "models", monkeypatch
+        self._seeded: list[RunView] = []
+        self._asked_before = 0
+        monkeypatch.setattr(client, "inspect", self._inspect)
+        monkeypatch.setattr(client, "check", self._check)
+        monkeypatch.setattr(samples, "demo", lambda home: demo_spec())
+        monkeypatch.setattr(submission, "forecast", self._forecast)
+        compare = verdict.compare
+        monkeypatch.setattr(verdict, "compare", lambda *given: self.compared or compare(*given))
+        self.held = library()
+        self.listed = [mid_flight(), queued(), ended(), failed(), interrupted()]
+
+    def start_supervisor(self) -> None:
+        """Nothing is started."""
+
+    # -- runs
+
+    @property
+    def listed(self) -> "_Written":
+        """The runs as they were seeded; a change of the list is written to the store."""
+        return _Written(self._seeded, self._write_runs)
+
+    @listed.setter
+    def listed(self, views: Iterable[RunView]) -> None:
+        self._write_runs(list(views))
+
+    @property
+    def done(self) -> list[tuple[object, ...]]:
+        """Commands since the seeding, as (verb, run, sub-model, what came with it), and baselines that were started."""
+        with self.store._database.read() as session:
+            commands = list(session.scalars(select(CommandRow).order_by(CommandRow.id)))[self._asked_before :]
+        allowed = [line for line in self.store.people.audit_log(1000)[::-1] if line.outcome == "allowed"]
+        baselines = [("baseline", *line.subject.split()) for line in allowed if line.action == "start_baseline"]
+        return [*map(_asked, commands), *baselines]
+
+    @property
+    def submitted_ids(self) -> list[str]:
+        """Hybrids that were submitted since the seeding, the oldest first."""
+        known = {view.run_id for view in self._seeded}
+        return [run.id for run, _ in self.store.runs.listed()[::-1] if run.id not in known and run.mode == HYBRID]
+
+    @property
+    def submitted(self) -> list[RunSpec]:
+        """Their specs."""
+        return [RunSpec.model_validate(self.store.runs.get(run_id)[0].spec) for run_id in self.submitted_ids]
+
+    @property
+    def plans(self) -> list[tuple[tuple[Mode, ...], bool]]:
+        """Baselines that were queued with each of them, and whether they run first."""
+        found = []
+        for run_id in self.submitted_ids:
+            run, _ = self.store.runs.get(run_id)
+            others = [
+                other for other, _ in self.store.runs.with_fingerprint(run.fingerprint)[::-1] if other.mode != HYBRID
+            ]
+            first = any(other.created_at_s < run.created_at_s for other in others)
+            found.append((tuple(other.mode for other in others), first))
+        return found
+
+    def _write_runs(self, views: list[RunView]) -> None:
+        self._seeded = views
+        with self.store._database.write() as session:
+            for table in _TABLES:
+                session.execute(delete(table))
+            for view in views:
+                session.add(_run_row(view))
+                session.flush()
+                session.add_all(_submodel_row(view, part) for part in view.submodels)
+                for table, rows in _telemetry(view):
+                    if rows:
+                        session.execute(insert(table), [{"run_id": view.run_id, **row} for row in rows])
+        self._asked_before = sum(len(view.waiting_commands) for view in views)
+        for view in views:
+            for part in view.submodels:
+                _touch(self.home.run(view.run_id) / "models" / f"{part.artifact}", there=part.artifact is not None)
+                name = f"step-{part.checkpoint_step}.safetensors"
+                _touch(self.home.checkpoints(view.run_id, part.name) / name, there=part.checkpoint_step is not None)
+
+    # -- files and drafts
+
+    @property
+    def held(self) -> "_Written":
+        """Files of the library, in the order in which pages list those that were seeded, then newer ones."""
+        files = self.library.files()
+        newer = [file for file in files if file.sha256 not in self._held]
+        return _Written([*(file for file in files if file.sha256 in self._held), *newer[::-1]], self._write_files)
+
+    @held.setter
+    def held(self, files: Iterable[FileView]) -> None:
+        self._write_files(list(files))
+
+    def _write_files(self, files: list[FileView]) -> None:
+        self._held = {file.sha256 for file in files}
+        with self.store._database.write() as session:
+            session.execute(delete(FileOwnerRow))
+            session.execute(delete(FileRow))
+            for place, file in enumerate(files):
+                session.add(FileRow(**asdict(replace(file, created_at_s=file.created_at_s - place))))
+                session.add(FileOwnerRow(sha256=file.sha256, owner="", filename=file.filename, created_at_s=0.0))
+
+    @property
+    def drafts(self) -> "_Drafts":
+        """Documents of all drafts, without the names of their files; a change is written to the store."""
+        with self.store._database.read() as session:
+            rows = {row.id: row.document for row in session.scalars(select(DraftRow))}
+        return _Drafts(self.store, rows)
+
+    @property
+    def on_server(self) -> tuple[ServerFile, ...]:
+        """Files in the folders of the server."""
+        return self.library.server_files()
+
+    @on_server.setter
+    def on_server(self, files: Sequence[ServerFile]) -> None:
+        for file in files:
+            _touch(self._folder.parent / file.shown, there=True, size_bytes=file.size_bytes)
+        self._monkeypatch.setenv(FOLDERS_VARIABLE, str(self._folder))
+
+    def upload(self, filename: str, content: bytes, kinds: Sequence[str]) -> str:
+        """Send a whole file as the browser does; returns the id of the upload, which waits to be imported."""
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield content
+
+        upload_id = self.library.begin_upload(filename, len(content), kinds=kinds).upload_id
+        asyncio.run(self.library.append_upload(upload_id, 0, chunks()))
+        return upload_id
+
+    # -- in place of the intake process
+
+    def _inspect(self, path: Path, filename: str, *, convert_to: Path | None = None) -> FileReport:
+        if self.failing is not None:
+            raise self.failing
+        content = path.read_bytes()
+        refusal = Finding(title="Not a model", field=filename, message="This is no model.", remedy="Export it again.")
+        kind = {"pt2": "model", "safetensors": "checkpoint"}.get(filename.rpartition(".")[2], "data")
+        return FileReport(
+            kind=kind, format="pt2", sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content),
+            findings=(refusal,) if content == b"broken" else (),
+        )  # fmt: skip
+
+    def _check(self, spec: RunSpec, base: Path, home: Home, *, admit: bool = False) -> CheckReport:
+        references = [
+            name
+            for part in spec.submodels
+            for name in (part.model, part.train_data, part.test_data, part.start_from and part.start_from.file)
+            if name is not None
+        ]
+        return CheckReport(
+            findings=self.findings,
+            files={
+                name: ResolvedFile(path=base, sha256=name.removeprefix("sha256:"), size_bytes=1, filename="file")
+                for name in references
+            },
+            submodels={
+                part.name: SubModelReport(
+                    name=part.name, format="pt2", parameters=9_326, weights_bytes=37_304, input_shape=(1, 8, 8),
+                    samples=1_437, test_samples=360, classes=10, steps_per_epoch=STEPS_PER_EPOCH,
+                )
+                for part in spec.submodels
+            },
+        )  # fmt: skip
+
+    def _forecast(self, *given: object, **more: object) -> Forecast | None:
+        return None if self.predicted is None else Forecast(self.predicted, ())
+
+
+class _Written(list[Any]):
+    """A list whose changes are written to the store."""
+
+    def __init__(self, values: Iterable[Any], write: Any):
+        super().__init__(values)
+        self._write = write
+
+    def __setitem__(self, key: SupportsIndex | slice, value: Any) -> None:
+        super().__setitem__(key, value)
+        self._write(list(self))
+
+    def insert(self, place: SupportsIndex, value: Any) -> None:
+        super().insert(place, value)
+        self._write(list(self))
+
+    def clear(self) -> None:
+        super().clear()
+        self._write([])
+
+    def extend(self, values: Iterable[Any]) -> None:
+        super().extend(values)
+        self._write(list(self))
+
+
+class _Drafts(dict[str, Any]):
+    """Drafts by their ids."""
+
+    def __init__(self, store: Store, rows: dict[str, dict[str, Any]]):
+        plain = {
+            key: {entry: value for entry, value in row.items() if entry != "filenames"} for key, row in rows.items()
+        }
+        super().__init__({key: _Draft(store, key, document) for key, document in plain.items()})
+        self._store = store
+
+    def __setitem__(self, key: str, document: dict[str, Any]) -> None:
+        super().__setitem__(key, document)
+        self._store.library.save_draft(key, dict(document))
+
+
+class _Draft(dict[str, Any]):
+    """The document of a draft."""
+
+    def __init__(self, store: Store, draft_id: str, document: dict[str, Any]):
+        super().__init__(document)
+        self._store, self._draft_id = store, draft_id
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        self._store.library.save_draft(self._draft_id, dict(self))
+
+
+def _asked(row: CommandRow) -> tuple[object, ...]:
+    given = row.arguments
+    match row.verb:
+        case "priority" | "epochs":
+            more: tuple[object, ...] = (given[row.verb],)
+        case "order":
+            more = (given["names"],)
+        case "policy":
+            more = (given["policy"],)
+        case "add":
+            more = (SubModelSpec.model_validate(given["submodel"]),)
+        case "retry":
+            more = (given["hyperparameters"] | ({"from_start": True} if given["from_start"] else {}),)
+        case _:
+            more = ()
+    return (row.verb, row.run_id, row.submodel, *more)
+
+
+def _spec(view: RunView) -> dict[str, Any]:
+    """Spec of a view, with one entry for each of its sub-models."""
+    demo = demo_spec().model_dump(mode="json", exclude_none=True)
+    known = {part["name"]: part for part in demo["submodels"]}
+    parts = [{**known.get(part.name, demo["submodels"][0]), "name": part.name} for part in view.submodels]
+    spec = {**view.spec, "submodels": parts, "recovery": view.recovery}
+    seconds = view.checkpoint_text.removeprefix("every ").removesuffix(" s")
+    return spec | ({"checkpoint": {"every_s": int(seconds)}} if seconds.isdigit() else {})
+
+
+def _run_row(view: RunView) -> RunRow:
+    now_s, spec = time.time(), _spec(view)
+    asked = None if view.fingerprint != FINGERPRINT else RunSpec.model_validate(spec)
+    launched_at_s = view.launched_at_s
+    if launched_at_s is None and view.elapsed_s is not None:
+        launched_at_s = (view.ended_at_s or now_s) - view.elapsed_s
+    holder = next((part.name for part in view.submodels if part.holds_device), None)
+    same = ("name", "device", "mode", "attempt", "recoveries", "threads", "cause", "remedy", "created_at_s",
+            "started_at_s", "ended_at_s", "cpu_s", "gpu_s", "energy_j", "waits_for", "now_reason", "memory_source",
+            "peak_memory_bytes")  # fmt: skip
+    return RunRow(
+        **{name: getattr(view, name) for name in same},
+        id=view.run_id,
+        state=view.state.value,
+        fingerprint=view.fingerprint if asked is None else fingerprint(asked, view.device, view.threads or 1),
+        spec=spec,
+        launched_at_s=launched_at_s,
+        now_submodel=holder,
+        prediction={} if view.prediction is None else asdict(view.prediction),
+        memory_notes=list(view.memory_notes),
+        heartbeat_at_s=None if view.heartbeat_age_s is None else now_s - view.heartbeat_age_s,
+        environment={"files": {}, "asked_sha256": asked and asked_sha256(asked), "measured_on": {}},
+    )
+
+
+def _submodel_row(view: RunView, part: SubModelView) -> SubModelRow:
+    same = ("name", "arrival", "number", "priority", "model_format", "parameters", "epochs", "epochs_done",
+            "steps_total", "steps_done", "service_s", "train_loss", "train_accuracy", "test_loss", "test_accuracy",
+            "peak_memory_bytes", "cpu_s", "cause", "remedy", "checkpoint_step", "checkpoint_bytes", "checkpoint_at_s",
+            "artifact", "artifact_bytes", "state_sha256")  # fmt: skip
+    ended_at_s = part.ended_at_s or view.ended_at_s or view.created_at_s
+    return SubModelRow(
+        **{name: getattr(part, name) for name in same},
+        run_id=view.run_id,
+        state=part.state.value,
+        attempt=1 if part.steps_done else 0,
+        ended_at_s=ended_at_s if State(part.state) in ENDED else None,
+        checkpoint=None if part.checkpoint_step is None else f"step-{part.checkpoint_step}.safetensors",
+        artifact_at_s=view.created_at_s if part.artifact else None,
+    )
+
+
+def _telemetry(view: RunView) -> Iterator[tuple[type, list[dict[str, Any]]]]:
+    for part in view.submodels:
+        points: dict[float, dict[str, float]] = {}
+        for figure, series in (("loss", part.loss), ("accuracy", part.accuracy)):
+            for x, y in zip(series.x, series.y, strict=True):
+                points.setdefault(x, {})[figure] = y
+        yield StepRow, _steps(part, sorted(points.items()))
+        if part.redone_steps:
+            kept = len(points) - RESUMED_STEPS
+            yield (
+                AttemptRow,
+                [
+                    {"submodel": part.name, "attempt": attempt, "from_step": from_step, "at_s": view.created_at_s}
+                    for attempt, from_step in ((1, 0), (2, kept))
+                ],
+            )
+        tested = dict(zip(part.test_accuracy_curve.x, part.test_accuracy_curve.y, strict=True))
+        yield EpochRow, [
+            {"submodel": part.name, "attempt": 1, "epoch": int(x), "step": int(x) * STEPS_PER_EPOCH, "test_loss": y,
+             "test_accuracy": tested.get(x), "learning_rate": None, "train_loss": None, "train_accuracy": None}
+            for x, y in zip(part.test_loss_curve.x, part.test_loss_curve.y, strict=True)
+        ]  # fmt: skip
+    yield SliceRow, [
+        {"submodel": turn.submodel, "attempt": 1, "start_s": turn.start_s, "end_s": turn.end_s, "steps": turn.steps,
+         "from_step": 0, "reason": turn.reason}
+        for turn in view.schedule
+    ]  # fmt: skip
+    source = view.memory_source
+    memory = zip(view.memory.x, view.memory.y, strict=True)
+    yield MemoryRow, [{"at_s": x, "source": source, "size_bytes": int(y)} for x, y in memory if source]
+    yield StrataRow, _strata(view)
+    yield EventRow, [
+        {"submodel": event.submodel, "at_s": event.at_s, "kind": event.kind, "code": event.code or LEGACY,
+         "state": event.state, "fields": dict(event.fields) or {"text": event.message}}
+        for event in view.events
+    ]  # fmt: skip
+    yield EventRow, [
+        {"submodel": mark.submodel, "at_s": (view.started_at_s or 0.0) + mark.at_s, "kind": "state", "code": "entered",
+         "state": "running", "fields": {}}
+        for mark in view.marks if mark.kind == "load"
+    ]  # fmt: skip
+    yield CommandRow, [
+        {"submodel": command.submodel, "verb": command.text.split()[0], "issued_at_s": command.issued_at_s,
+         "arguments": {command.text.split()[0]: int(command.text.split()[1])}}
+        for command in view.waiting_commands
+    ]  # fmt: skip
+
+
+def _steps(part: SubModelView, points: Sequence[tuple[float, dict[str, float]]]) -> list[dict[str, Any]]:
+    """Steps that count; where some were lost, the last few were trained by a second attempt, over the lost ones."""
+    kept = len(points) - RESUMED_STEPS if part.redone_steps else len(points)
+    rows = [
+        {"submodel": part.name, "attempt": 1 if step <= kept else 2, "step": step, "steps": 1, "epoch": x,
+         "loss": point.get("loss"), "accuracy": point.get("accuracy")}
+        for step, (x, point) in enumerate(points, start=1)
+    ]  # fmt: skip
+    lost = [{**rows[0], "attempt": 1, "step": kept + at, "epoch": points[kept - 1][0] + at / STEPS_PER_EPOCH}
+            for at in range(1, part.redone_steps + 1)]  # fmt: skip
+    return [*rows, *lost]
+
+
+def _strata(view: RunView) -> list[dict[str, Any]]:
+    shown, rows = view.breakdown, []
+    for place, at_s in enumerate(shown.at_s):
+        total, strata = shown.total_bytes[place], {}
+        for layer in shown.layers:
+            size = layer.size_bytes[place]
+            if layer.kind in _PER_SUBMODEL and size is not None:
+                strata.setdefault(layer.kind, {})[layer.submodel] = int(size)
+            elif size is not None:
+                strata[layer.kind] = int(size)
+        strata.pop("unexplained", None)
+        if total is not None:
+            rows.append({"at_s": at_s, "source": shown.source, "total_bytes": int(total), "strata": strata})
+    card = {"utilisation": view.utilisation, "power_w": view.power_w}
+    for at_s in sorted({x for series in card.values() for x in series.x}):
+        known = {name: dict(zip(series.x, series.y, strict=True)).get(at_s) for name, series in card.items()}
+        strata = {name: value for name, value in known.items() if value is not None}
+        rows.append({"at_s": at_s, "source": "process PSS", "total_bytes": 1, "strata": strata})
+    return rows
+
+
+def _touch(path: Path, *, there: bool, size_bytes: int = 22) -> None:
+    if there:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(size_bytes))

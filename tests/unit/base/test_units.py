@@ -1,0 +1,40 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unifiednn_core.base.units import duration_text, memory_text, percent_text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (None, "not available"),
+        (0, "0.0 KiB"),
+        (1536, "1.5 KiB"),
+        (650 * 1024**2, "650 MiB"),
+        (5 * 1024**2 + 1024**2 // 2, "5.5 MiB"),
+        (10 * 1024**3, "10.0 GiB"),
+    ],
+)
+def test_memory_is_told_in_binary_units(size_bytes: int | None, text: str) -> None:
+    assert memory_text(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "not available"), (4.24, "4.2 s"), (59.99, "1 min 00 s"), (187, "3 min 07 s"), (3599.9, "1 h 00 min"),
+     (7500, "2 h 05 min"), (93_600, "1 d 02 h")],
+)  # fmt: skip
+def test_durations_are_told_in_the_units_people_use(seconds: float | None, text: str) -> None:
+    assert duration_text(seconds) == text
+
+
+@given(st.floats(0, 59 * 86_400))
+def test_no_duration_is_told_with_sixty_of_anything(seconds: float) -> None:
+    assert " 60 " not in f" {duration_text(seconds)} "
+    assert not duration_text(seconds).startswith("60")
+
+
+def test_a_share_that_is_unknown_is_not_zero() -> None:
+    assert percent_text(None) == "not available"
+    assert percent_text(0.985) == "98.5 %"

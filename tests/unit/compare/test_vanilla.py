@@ -1,0 +1,161 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.unit.compare.kit import SAMPLES, data, job_in
+from unifiednn_core.base.errors import Diverged
+from unifiednn_core.compare import vanilla
+from unifiednn_core.compare.job import ScriptJob
+from unifiednn_core.engine import device as devices
+
+
+def rows_of(job: ScriptJob, kind: str) -> list[dict[str, object]]:
+    """Train in this very process, and leave its RNG alone."""
+    stream = StringIO()
+    with torch.random.fork_rng(devices=[]):
+        vanilla.PlainScript(job, vanilla.ProgressWriter(stream, job.report_every_steps)).train()
+    rows = [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [row for row in rows if row.pop("kind") == kind]
+
+
+def test_every_epoch_has_a_permutation_from_the_data_generator_alone(tmp_path: Path) -> None:
+    script = vanilla.PlainScript(job_in(tmp_path, batch_size=3), vanilla.ProgressWriter(StringIO(), 1))
+    generator, state = torch.Generator().manual_seed(7), torch.get_rng_state()
+    images, targets = data()["inputs"], data()["targets"]
+    for _ in range(3):
+        batches = list(script.train_data)
+        order = torch.randperm(SAMPLES, generator=generator)
+        assert [len(labels) for _, labels in batches] == [3, 3, 3, 2]
+        assert torch.equal(torch.cat([inputs for inputs, _ in batches]), images[order])
+        assert torch.equal(torch.cat([labels for _, labels in batches]), targets[order])
+        assert batches[0][0].dtype == torch.uint8
+        assert script.test_data is not None
+        assert len(list(script.test_data)) == 2
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_resident_data_give_the_batches_of_the_loader(tmp_path: Path, drop_last: bool) -> None:
+    job = job_in(tmp_path, batch_size=3, drop_last=drop_last)
+    plain, resident = (
+        vanilla.PlainScript(replace(job, resident_data=at), vanilla.ProgressWriter(StringIO(), 1))
+        for at in (False, True)
+    )
+    assert len(plain.train_data) == len(resident.train_data) == (3 if drop_last else 4)
+    for _ in range(2):
+        for ours, theirs in zip(resident.train_data, plain.train_data, strict=True):
+            assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+    assert resident.test_data is not None and plain.test_data is not None
+    for ours, theirs in zip(resident.test_data, plain.test_data, strict=True):
+        assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_the_loader_is_timed_and_resident_data_change_no_figure(tmp_path: Path) -> None:
+    job = job_in(tmp_path, epochs=2)
+    assert rows_of(job, "epoch") == rows_of(replace(job, resident_data=True), "epoch")
+    with torch.random.fork_rng(devices=[]):
+        script = vanilla.PlainScript(job, vanilla.ProgressWriter(StringIO(), 1))
+        script.train()
+    assert script.loader_s > 0
+    assert script.loader_cpu_s > 0
+
+
+def test_a_partial_batch_can_be_left_out(tmp_path: Path) -> None:
+    script = vanilla.PlainScript(job_in(tmp_path, drop_last=True), vanilla.ProgressWriter(StringIO(), 1))
+    assert [len(labels) for _, labels in script.train_data] == [4, 4]
+    assert script.steps_per_epoch == 2
+
+
+def test_figures_of_an_epoch_are_those_of_a_loop_by_hand(tmp_path: Path) -> None:
+    job = job_in(tmp_path, epochs=1, optimizer_args={"lr": 1e-12}, architecture_args={})
+    job = replace(job, architecture_source=str(without_dropout(tmp_path)))
+    [epoch] = rows_of(job, "epoch")
+    script = vanilla.PlainScript(job, vanilla.ProgressWriter(StringIO(), 1))  # a learning rate that moves nothing
+    for name, content in (("train", data()), ("test", data(5, seed=1))):
+        with torch.no_grad():
+            outputs = script.module(content["inputs"] / 255)
+        assert epoch[f"{name}_loss"] == pytest.approx(functional.cross_entropy(outputs, content["targets"]).item())
+        right = (outputs.argmax(1) == content["targets"]).double().mean().item()
+        assert epoch[f"{name}_accuracy"] == pytest.approx(right)
+    assert (epoch["epoch"], epoch["step"], epoch["learning_rate"]) == (1, 3, 1e-12)
+
+
+def without_dropout(folder: Path) -> Path:
+    path = folder / "plain.py"
+    path.write_text((folder / "architecture.py").read_text().replace("nn.Dropout(0.5)", "nn.Identity()"))
+    return path
+
+
+def test_rows_of_several_steps_hold_their_mean_and_none_is_lost(tmp_path: Path) -> None:
+    job = job_in(tmp_path, epochs=3)
+    single = rows_of(job, "step")
+    double = rows_of(replace(job, report_every_steps=2), "step")
+    assert [row["step"] for row in single] == list(range(1, 10))
+    assert [row["epoch"] for row in single][:3] == [1 / 3, 2 / 3, 1.0]
+    assert [(row["step"], row["steps"]) for row in double] == [(2, 2), (4, 2), (6, 2), (8, 2)]  # the ninth ends with it
+    losses = [torch.tensor(float(str(row["loss"])), dtype=torch.float64) for row in single]
+    assert [row["loss"] for row in double] == [torch.stack(losses[i : i + 2]).mean().item() for i in (0, 2, 4, 6)]
+
+
+def test_the_last_steps_are_told_with_the_weights(tmp_path: Path) -> None:
+    stream = StringIO()
+    reporter = vanilla.ProgressWriter(stream, 2)
+    for step in (1, 2, 3):
+        reporter.step(step, step / 3, torch.tensor(float(step)), torch.tensor(1), 2)
+    reporter.done("abc", torch.device("cpu"), 0.5, 0.25)
+    assert [json.loads(line) for line in stream.getvalue().splitlines()] == [
+        {"kind": "step", "step": 2, "steps": 2, "epoch": 2 / 3, "loss": 1.5, "accuracy": 0.5},
+        {"kind": "step", "step": 3, "steps": 1, "epoch": 1.0, "loss": 3.0, "accuracy": 0.5},
+        {"kind": "done", "state_sha256": "abc", "peak_bytes": None, "loader_s": 0.5, "loader_cpu_s": 0.25},
+    ]
+
+
+def test_targets_that_are_no_classes_have_no_accuracy(tmp_path: Path) -> None:
+    job = job_in(tmp_path, criterion="MSELoss", scores_classes=False)
+    torch.save({"inputs": data()["inputs"], "targets": torch.rand(SAMPLES, 3)}, job.train_data)
+    torch.save({"inputs": data()["inputs"], "targets": torch.rand(SAMPLES, 3)}, str(job.test_data))
+    assert [row["accuracy"] for row in rows_of(job, "step")] == [None] * 6
+    assert [(row["train_accuracy"], row["test_accuracy"]) for row in rows_of(job, "epoch")] == [(None, None)] * 2
+
+
+def test_a_loss_that_is_no_number_ends_the_training(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match=r"The loss of tiny is nan at or before step \d+\."):
+        rows_of(job_in(tmp_path, optimizer_args={"lr": 1e30}, epochs=9), "epoch")
+
+
+def test_facts_have_the_names_and_values_of_a_hybrid() -> None:
+    device = torch.device("cpu")
+    assert vanilla.facts_of(device, 3) == devices.environment(device, 3)
+
+
+def test_a_script_ends_at_once_where_its_parent_is_gone(tmp_path: Path) -> None:
+    job_in(tmp_path, parent_pid=1).write(tmp_path / "job.json")
+    command = [sys.executable, "-m", "unifiednn_core.compare.vanilla", str(tmp_path / "job.json")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "The process that started this one is gone." in ended.stderr
+
+
+def test_a_script_loads_no_more_than_one_of_torch_alone(tmp_path: Path) -> None:
+    """Every module of this project that it loads, and nothing of what they could bring along."""
+    job_in(tmp_path).write(tmp_path / "job.json")
+    code = (
+        "import sys; from unifiednn_core.compare import vanilla; sys.argv = ['vanilla', sys.argv[1]]; vanilla.main();"
+        "print([m for m in sorted(sys.modules) if m.startswith('unifiednn_core.')]);"
+        "print([m for m in ('pydantic', 'sqlalchemy', 'psutil') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "job.json")]
+    *_, own, others = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=True
+    ).stdout.splitlines()
+    scripts = (f"compare{part}" for part in ("", ".job", ".vanilla"))
+    names = (*scripts, "formats", "formats.weights")
+    assert own == str([f"unifiednn_core.{name}" for name in names])
+    assert others == "[]"

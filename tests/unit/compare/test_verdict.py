@@ -1,0 +1,285 @@
+"""What a comparison says, and when it says nothing."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unifiednn_core.base.units import MIB
+from unifiednn_core.compare.verdict import compare
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.views.comparison import Comparison
+from unifiednn_core.views.runs import RunView, SubModelView
+
+LAUNCHED_S = 1_000.0
+NAMES = ("lenet", "resnet")
+
+
+def part(name: str, ended_after_s: float, **changes: Any) -> SubModelView:
+    plain = SubModelView(
+        name=name,
+        arrival=0,
+        number=0,
+        state=State.COMPLETED,
+        priority=0,
+        model_format="exported",
+        parameters=10,
+        epochs=1,
+        epochs_done=1,
+        steps_total=4,
+        steps_done=4,
+        holds_device=False,
+        wait_s=0.0,
+        service_s=3.0,
+        turnaround_s=ended_after_s,
+        ended_at_s=LAUNCHED_S + ended_after_s,
+        cpu_s=2.0,
+        peak_memory_bytes=MIB,
+        state_sha256=f"bits of {name}",
+    )
+    return replace(plain, **changes)
+
+
+def run(run_id: str, mode: str = "hybrid", ends_s: tuple[float, ...] = (4.0, 10.0), **changes: Any) -> RunView:
+    plain = RunView(
+        run_id=run_id,
+        name="demo",
+        state=State.COMPLETED,
+        policy="fcfs",
+        policy_text="First come, first served",
+        device="cpu",
+        mode=mode,
+        fingerprint="same",
+        threads=1,
+        created_at_s=LAUNCHED_S,
+        launched_at_s=LAUNCHED_S,
+        started_at_s=LAUNCHED_S + 1.0,
+        ended_at_s=LAUNCHED_S + max(ends_s),
+        makespan_s=max(ends_s),
+        cause=None,
+        remedy=None,
+        now_reason=None,
+        submodels=tuple(part(name, end_s) for name, end_s in zip(NAMES, ends_s, strict=True)),
+        attempt=1,
+        memory_source="process PSS",
+        peak_memory_bytes=400 * MIB,
+        cpu_s=10.0,
+    )
+    return replace(plain, **changes)
+
+
+def comparison(*runs: RunView, of: int = 0, changed: tuple[str, ...] = (), **machine: object) -> Comparison:
+    return compare(runs, runs[of], lambda view: view.run_id in changed, machine)
+
+
+def with_part(view: RunView, **changes: Any) -> RunView:
+    return replace(view, submodels=(replace(view.submodels[0], **changes), *view.submodels[1:]))
+
+
+HYBRID = run("h")
+CONCURRENT = run("c", "concurrent", (16.0, 20.0), peak_memory_bytes=1000 * MIB, cpu_s=20.0)
+
+
+def test_ratios_are_hybrid_by_baseline_from_the_launch_of_each() -> None:
+    verdict = comparison(HYBRID, CONCURRENT).verdicts["concurrent"]
+    assert verdict.withheld_because is None
+    assert verdict.memory_ratio is not None
+    assert verdict.memory_ratio.values == (0.4,)
+    assert verdict.makespan_ratio is not None
+    assert verdict.makespan_ratio.values == (10.0 / 20.0,)
+    assert verdict.mean_turnaround_ratio is not None
+    assert verdict.mean_turnaround_ratio.values == (7.0 / 18.0,)
+    assert verdict.cpu_seconds_ratio is not None
+    assert verdict.cpu_seconds_ratio.values == (0.5,)
+    assert verdict.gpu_seconds_ratio is None
+    assert verdict.identical_weights is True
+    assert verdict.notes == ()
+
+
+def test_turnaround_is_not_compared_where_the_hybrid_waited_for_the_device() -> None:
+    queued = replace(HYBRID, created_at_s=LAUNCHED_S - 50.0)
+    verdict = comparison(queued, CONCURRENT).verdicts["concurrent"]
+    assert verdict.mean_turnaround_ratio is None
+    assert verdict.makespan_ratio is not None
+    assert [note for note in verdict.notes if "waited for the device" in note]
+
+
+def test_what_is_slower_and_larger_is_said_as_plainly() -> None:
+    verdict = comparison(run("h", ends_s=(30.0, 40.0), peak_memory_bytes=2000 * MIB), CONCURRENT).verdicts["concurrent"]
+    assert verdict.memory_ratio is not None
+    assert verdict.makespan_ratio is not None
+    assert (verdict.memory_ratio.median, verdict.makespan_ratio.median) == (2.0, 2.0)
+
+
+def test_without_a_baseline_nothing_is_claimed() -> None:
+    found = comparison(HYBRID)
+    assert found.baselines == {}
+    for mode, verdict in found.verdicts.items():
+        assert verdict.withheld_because == f"there is no {mode} baseline of this run yet"
+        assert verdict.identical_weights is None
+
+
+@pytest.mark.parametrize(
+    ("hybrid", "baseline", "because"),
+    [
+        (replace(HYBRID, state=State.RUNNING), CONCURRENT, "hybrid run h is running"),
+        (replace(HYBRID, attempt=2), CONCURRENT, "was paused or interrupted"),
+        (with_part(HYBRID, paused_s=2.0), CONCURRENT, "was paused"),
+        (with_part(HYBRID, attempt=2), CONCURRENT, "was retried"),
+        (with_part(HYBRID, redone_steps=3), CONCURRENT, "was retried"),
+        (with_part(HYBRID, state=State.STOPPED), CONCURRENT, "before all sub-models were trained"),
+        (HYBRID, replace(CONCURRENT, state=State.STOPPED), "concurrent run c was stopped"),
+        (
+            HYBRID,
+            with_part(
+                replace(CONCURRENT, state=State.FAILED),
+                state=State.FAILED,
+                cause="killed by signal 9",
+                state_sha256=None,
+            ),
+            "concurrent run c failed (lenet: killed by signal 9)",
+        ),
+        (HYBRID, replace(CONCURRENT, memory_source="NVML process"), "memory was measured in different ways"),
+        (HYBRID, with_part(CONCURRENT, state_sha256="other bits"), "the trained weights differ"),
+    ],
+)
+def test_a_verdict_is_withheld_with_its_reason(hybrid: RunView, baseline: RunView, because: str) -> None:
+    verdict = comparison(hybrid, baseline).verdicts["concurrent"]
+    assert verdict.withheld_because is not None
+    assert because in verdict.withheld_because
+    assert (verdict.memory_ratio, verdict.makespan_ratio, verdict.cpu_seconds_ratio) == (None, None, None)
+
+
+def test_a_run_that_was_changed_while_it_trained_is_not_compared() -> None:
+    verdict = comparison(HYBRID, CONCURRENT, changed=("h",)).verdicts["concurrent"]
+    assert "hybrid run h was changed while it trained" in str(verdict.withheld_because)
+
+
+def test_weights_are_compared_even_where_times_are_not() -> None:
+    assert comparison(replace(HYBRID, attempt=2), CONCURRENT).verdicts["concurrent"].identical_weights is True
+
+
+def test_repeats_are_paired_and_none_is_averaged_away() -> None:
+    slow = run("h2", ends_s=(4.0, 30.0))
+    other = replace(CONCURRENT, run_id="c2", peak_memory_bytes=800 * MIB)
+    found = comparison(HYBRID, slow, CONCURRENT, other)
+    verdict = found.verdicts["concurrent"]
+    assert found.hybrid.run_ids == ("h", "h2")
+    assert verdict.makespan_ratio is not None
+    assert verdict.memory_ratio is not None
+    assert verdict.makespan_ratio.values == (0.5, 1.5)
+    assert verdict.memory_ratio.values == (0.4, 0.5)
+    assert "makespan: some repeats are above 1 and some below, so there is no clear difference" in verdict.notes
+    assert "makespan of the hybrid repeats differs by 100 % of its median" in verdict.notes
+
+
+def test_repeats_with_other_bits_disagree() -> None:
+    verdict = comparison(HYBRID, with_part(run("h2"), state_sha256="other"), CONCURRENT).verdicts["concurrent"]
+    assert verdict.withheld_because == "repeats disagree: the weights of lenet differ between equal hybrid runs"
+    assert verdict.identical_weights is False
+
+
+def test_a_failed_repeat_is_left_out_aloud() -> None:
+    found = comparison(HYBRID, CONCURRENT, replace(CONCURRENT, run_id="c2", state=State.FAILED))
+    assert found.baselines["concurrent"].run_ids == ("c",)
+    assert found.verdicts["concurrent"].notes == ("concurrent run c2 (failed) is left out",)
+
+
+def test_hybrids_of_another_policy_are_no_repeats() -> None:
+    found = comparison(HYBRID, run("h2", policy_text="Round robin"), CONCURRENT)
+    assert found.hybrid.run_ids == ("h",)
+    assert found.verdicts["concurrent"].notes == ()
+
+
+def test_a_failed_baseline_is_shown_with_its_cause() -> None:
+    dead = with_part(replace(CONCURRENT, state=State.FAILED), state=State.FAILED, cause="does not fit")
+    arm = comparison(HYBRID, dead).baselines["concurrent"]
+    assert arm.problem == "concurrent run c failed (lenet: does not fit)"
+    assert arm.submodels[0].cause == "does not fit"
+
+
+sizes = st.lists(st.integers(1, 10**12), min_size=1, max_size=5)
+
+
+@given(sizes, sizes)
+def test_each_ratio_has_its_pair_and_the_figures_shown_are_those_of_the_pairs(
+    ours: list[int], theirs: list[int]
+) -> None:
+    hybrids = [run(f"h{at}", peak_memory_bytes=size) for at, size in enumerate(ours)]
+    baselines = [run(f"c{at}", "concurrent", peak_memory_bytes=size) for at, size in enumerate(theirs)]
+    found = comparison(*hybrids, *baselines, of=len(ours) - 1)
+    ratio, arms = found.verdicts["concurrent"].memory_ratio, (found.hybrid, found.baselines["concurrent"])
+    count = max(len(ours), len(theirs)) if 1 in (len(ours), len(theirs)) else min(len(ours), len(theirs))
+    shown = [arm.memory_bytes.values if arm.memory_bytes is not None else () for arm in arms]
+    assert shown == [tuple(ours[-count:]), tuple(theirs[-count:])]
+    assert ratio is not None
+    a, b = (values * count if len(values) == 1 else values for values in shown)
+    assert ratio.values == tuple(x / y for x, y in zip(a, b, strict=True))
+
+
+def test_the_run_that_was_asked_about_is_always_among_the_repeats() -> None:
+    hybrids = [run(f"h{at}") for at in range(4)]
+    found = comparison(*hybrids, run("c0", "concurrent"), run("c1", "concurrent"), of=0)
+    assert found.hybrid.run_ids == ("h3", "h0")
+    assert "hybrid run h1 (completed) is left out" in found.verdicts["concurrent"].notes
+
+
+def test_hybrids_that_are_steered_in_another_way_are_no_repeats() -> None:
+    for other in (run("h2", checkpoint_text="every step"), with_part(run("h2"), priority=3)):
+        assert comparison(HYBRID, other, CONCURRENT).hybrid.run_ids == ("h",)
+
+
+def with_processes(view: RunView, *threads: int, **changes: Any) -> RunView:
+    """A baseline of processes with so many threads each."""
+    return replace(view, processes={name: {"threads": n} for name, n in zip(NAMES, threads, strict=True)}, **changes)
+
+
+def test_an_arm_with_more_threads_than_the_hybrid_gets_no_verdict() -> None:
+    hybrid = replace(HYBRID, threads=4)
+    older = replace(CONCURRENT, threads=4)  # its record names no processes: each had all threads
+    verdict = comparison(hybrid, older).verdicts["concurrent"]
+    assert verdict.withheld_because == "concurrent run c had 8 threads, the hybrid 4; run the baseline again"
+    fair = with_processes(older, 2, 2)
+    assert comparison(hybrid, fair).verdicts["concurrent"].withheld_because is None
+    assert comparison(hybrid, older, fair).baselines["concurrent"].threads == (2, 2)
+
+
+def test_one_thread_a_process_is_the_least_and_the_extra_cores_are_noted() -> None:
+    baseline = with_processes(CONCURRENT, 1, 1)
+    [note] = comparison(HYBRID, baseline, cores=4).verdicts["concurrent"].notes
+    assert note == "2 processes of one thread used up to 2 cores, the hybrid 1"
+    assert comparison(HYBRID, baseline, cores=1).verdicts["concurrent"].notes == ()
+
+
+def test_weights_are_not_compared_between_thread_counts_on_a_cpu() -> None:
+    hybrid = replace(HYBRID, threads=4)
+    other = with_part(with_processes(CONCURRENT, 2, 2, threads=4), state_sha256="rounded otherwise")
+    verdict = comparison(hybrid, other).verdicts["concurrent"]
+    assert verdict.withheld_because is None
+    assert verdict.identical_weights is None
+    assert verdict.notes == (
+        "weights are not compared: rounding depends on threads "
+        "(4 threads in the hybrid, 2 in the concurrent processes)",
+    )
+    on_gpu = comparison(replace(hybrid, device="cuda:0"), replace(other, device="cuda:0")).verdicts["concurrent"]
+    assert on_gpu.withheld_because == "the trained weights differ, so the arms did not do the same work"
+
+
+def test_the_loader_is_summed_over_processes_and_a_resident_arm_has_its_own_verdict() -> None:
+    seconds = {name: {"threads": 1, "loader_s": 2.0, "loader_cpu_s": 1.5} for name in NAMES}
+    resident = replace(CONCURRENT, run_id="r", mode="concurrent-resident", processes={NAMES[0]: {"threads": 1}})
+    found = comparison(HYBRID, replace(CONCURRENT, processes=seconds), resident)
+    assert found.baselines["concurrent"].loader_s is not None
+    assert found.baselines["concurrent"].loader_s.values == (4.0,)
+    assert found.baselines["concurrent"].loader_cpu_s is not None
+    assert found.baselines["concurrent"].loader_cpu_s.values == (3.0,)
+    assert found.baselines["concurrent-resident"].loader_s is None
+    assert list(found.verdicts) == ["concurrent", "sequential", "concurrent-resident"]
+    assert found.hybrid.loader_s is None
+
+
+def test_resident_sizes_are_said_to_count_libraries_twice() -> None:
+    both = [replace(view, memory_source="process RSS") for view in (HYBRID, CONCURRENT)]
+    assert any("resident size" in note for note in comparison(*both).verdicts["concurrent"].notes)

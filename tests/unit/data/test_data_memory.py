@@ -1,0 +1,72 @@
+"""Data sets are mapped: reading one takes little memory, however large it is."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+ROOT = Path(__file__).parents[3]
+MIB = 1024**2
+SAMPLES, SIDE = 1600, 128
+SCRIPT = """
+import json, sys
+from pathlib import Path
+import numpy as np
+import torch
+from unifiednn_core.data.values import SplitPlan
+from unifiednn_core.data.datasets import read_dataset
+from unifiednn_core.data.preview import preview
+from unifiednn_core.data.split import split
+
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+small = read_dataset(folder / "small.pt")
+preview(folder / "small.pt", small)  # what is imported on the way is there from here on
+
+
+def status(name):
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines[name].split()[0]) * 1024
+
+
+grown = {}
+for name in sys.argv[2:]:
+    for step in ("read", "split"):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before = status("VmRSS")
+        if step == "read":
+            dataset = read_dataset(folder / name)
+            preview(folder / name, dataset)
+            assert len(dataset.inputs) == len(dataset.targets) == 1600
+            del dataset
+        else:
+            split(folder / name, SplitPlan(test_share=0.4), folder)
+        grown[f"{step} {name}"] = status("VmHWM") - before
+print(json.dumps(grown))
+"""
+
+
+def test_reading_and_splitting_a_large_file_takes_little_memory(tmp_path: Path) -> None:
+    data = {"inputs": torch.randn(SAMPLES, SIDE, SIDE), "targets": torch.arange(SAMPLES) % 2}
+    torch.save(data, tmp_path / "large.pt")
+    save_file(data, tmp_path / "large.safetensors")
+    np.savez(tmp_path / "large.npz", **{name: tensor.numpy() for name, tensor in data.items()})
+    torch.save({"inputs": torch.rand(4, 1, 8, 8), "targets": torch.arange(4)}, tmp_path / "small.pt")
+    names = ["large.pt", "large.safetensors", "large.npz"]
+    assert all((tmp_path / name).stat().st_size >= 100 * MIB for name in names)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path), *names],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    grown = json.loads(done.stdout)
+    assert len(grown) == 2 * len(names)
+    assert {name: size / MIB for name, size in grown.items() if size >= 50 * MIB} == {}

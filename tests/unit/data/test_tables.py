@@ -1,0 +1,106 @@
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.data import conversion, tables
+from unifiednn_core.data.datasets import container_of, read_dataset
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "table.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "inputs", "targets"),
+    [
+        ("a,b,y\n1,2,0\n3,4,2\n", "y", [[1, 2], [3, 4]], torch.tensor([0, 2])),
+        ("label,a,b\n1,2,3\n0,4,5.5\n", "label", [[2, 3], [4, 5.5]], torch.tensor([1, 0])),
+        ("label,a,Target\n1,2,3.5\n0,4,1\n", "Target", [[1, 2], [0, 4]], torch.tensor([3.5, 1])),
+        ("a;b\n1;1e3\n2;-4\n", "b", [[1], [2]], torch.tensor([1000.0, -4])),
+        ("\ufeffa\tb\n1\t7\n", "b", [[1]], torch.tensor([7])),
+        ('"a, x","b"\n1,dog\n2,cat\n3,dog\n', "b", [[1], [2], [3]], torch.tensor([1, 0, 1])),
+    ],
+)
+def test_a_table_gives_float32_inputs_and_targets_of_their_kind(
+    text: str, target: str, inputs: list[list[float]], targets: torch.Tensor, tmp_path: Path
+) -> None:
+    path = written(tmp_path, text)
+    assert container_of(path) == "csv"
+    dataset = read_dataset(path)
+    assert torch.equal(dataset.inputs, torch.tensor(inputs, dtype=torch.float32))
+    assert torch.equal(dataset.targets, targets)
+    assert dataset.targets.dtype is targets.dtype
+    assert dataset.notes.target == target and dataset.notes.origin == "csv"
+
+
+def test_classes_of_text_are_numbered_by_the_alphabet_and_keep_their_names(tmp_path: Path) -> None:
+    dataset = read_dataset(written(tmp_path, "a,label\n" + "".join(f"{n},{name}\n" for n, name in enumerate("cabac"))))
+    assert dataset.notes.class_names == ("a", "b", "c")
+    assert dataset.notes.columns == ("a",)
+    assert dataset.targets.tolist() == [2, 0, 1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b,y\n1,2,0\n3,x,2\n", "Column 'b': line 3: .*'x'"),
+        ("a,b,y\n1,2,0\n3,,2\n", "Column 'b' has no value in line 3"),
+        ("a,b,y\n1,2,\n3,1,2\n", "Column 'y' has no value in line 2"),
+        ("a,b,y\n1,2,0\n3,NaN,2\n", "Column 'b' has no value in line 3"),
+        ("a,b,y\n1,2,0\n3,inf,2\n", "Column 'b' has a value that is NaN, infinite or beyond float32 in line 3"),
+        ("1,2,0\n3,4,2\n", "The first line holds numbers"),
+        ("a,a,y\n1,2,0\n", "Two columns are named 'a'"),
+        ("a,b,y\n1,2,0\n1,2\n", "Expected 3 columns, got 2"),
+        ("a,y\n1," + "x" * 300 + "\n", "long texts"),
+    ],
+)
+def test_what_is_no_table_of_numbers_is_a_finding(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=words):
+        read_dataset(written(tmp_path, text))
+
+
+def test_a_table_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MAX_READ_BYTES", 100)
+    monkeypatch.setattr(tables, "MAX_TABLE_BYTES", 120)
+    csv_path = written(tmp_path, "a,b,y\n" + "1,2,3\n" * 13)
+    with pytest.raises(BadInput, match="more than 25 numbers"):
+        read_dataset(csv_path)
+    conversion.convert(csv_path, tmp_path / "converted")  # what is converted may be larger
+    assert read_dataset(tmp_path / "converted").samples == 13
+    parquet.write_table(pa.table({"a": [0.5] * 31, "y": [0] * 31}), tmp_path / "t.parquet")
+    with pytest.raises(BadInput, match="more than 25 numbers"):
+        read_dataset(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"one line", b"a,b\n", b'{"a": 1,\n"b": 2}', b"a,b\n1,\0\n", b"\xff\xfe,\n,\n"]
+)
+def test_other_texts_are_no_tables(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    assert container_of(tmp_path / "t.csv") is None
+
+
+def test_parquet_gives_the_same_as_csv(tmp_path: Path) -> None:
+    columns = {"a": [1, 2, 3], "flag": [True, False, True], "kind": ["x", "y", "x"], "b": [0.5, 1.5, 2.5]}
+    table = pa.table(columns).rename_columns(["a", "flag", "label", "b"])
+    parquet.write_table(table, tmp_path / "t.parquet")
+    dataset = read_dataset(tmp_path / "t.parquet")
+    assert torch.equal(dataset.inputs, torch.tensor([[1, 1, 0.5], [2, 0, 1.5], [3, 1, 2.5]]))
+    assert dataset.targets.tolist() == [0, 1, 0]
+    assert (dataset.notes.class_names, dataset.notes.columns) == (("x", "y"), ("a", "flag", "b"))
+
+
+def test_parquet_with_other_than_numbers_is_a_finding(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"a": [[1], [2]], "y": [0, 1]}), tmp_path / "t.parquet")
+    with pytest.raises(BadInput, match="Column 'a' holds list"):
+        read_dataset(tmp_path / "t.parquet")
+    content = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(content[: len(content) // 2])
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_dataset(tmp_path / "t.parquet")

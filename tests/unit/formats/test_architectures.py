@@ -1,0 +1,241 @@
+"""The architecture registry and its families."""
+
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.formats.architectures import registry
+
+
+def parameters(name: str, args: dict[str, Any]) -> int:
+    with torch.device("meta"):
+        module = registry.build(name, args)
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "expected"),
+    [
+        ("lenet", {"channels": 1, "image_size": 28, "batch_norm": True}, 44_470),  # the paper's table 2
+        ("lenet", {"channels": 1, "image_size": 28}, 44_470 - 2 * (6 + 16)),
+        ("resnet", {"blocks": [2, 2, 2, 2], "width": 64, "channels": 3, "classes": 10}, 11_173_962),
+        ("resnet", {"blocks": [3, 4, 6, 3], "width": 64, "channels": 3, "classes": 100}, 21_328_292),
+        ("mlp", {"inputs": 64, "hidden": [32], "classes": 10}, 64 * 32 + 32 + 32 * 10 + 10),
+    ],
+)
+def test_a_known_network_has_its_known_number_of_weights(name: str, args: dict[str, Any], expected: int) -> None:
+    assert parameters(name, args) == expected
+
+
+def test_resnet_weights_carry_the_names_of_torchvision() -> None:
+    with torch.device("meta"):
+        keys = set(registry.build("resnet", {}).state_dict())
+    block = ("conv1.weight", "bn1.weight", "bn1.running_mean", "conv2.weight", "bn2.num_batches_tracked")
+    assert {"conv1.weight", "bn1.bias", "fc.weight", "fc.bias"} <= keys
+    assert {f"layer{stage}.{index}.{key}" for stage in (1, 2, 3, 4) for index in (0, 1) for key in block} <= keys
+    assert {key for key in keys if key.startswith("layer2.0.downsample.")} >= {"layer2.0.downsample.0.weight"}
+    assert not any(key.startswith("layer1.0.downsample.") for key in keys)
+
+
+OWN = [name for name in registry.names() if name != "huggingface"]  # its arguments are those of another library
+NARROW: dict[str, tuple[dict[str, Any], tuple[int, ...], int]] = {
+    # name: arguments, shape of inputs, numbers below which inputs lie (0: they are real)
+    "huggingface": ({}, (4, 12), 50),
+    "lenet": ({"image_size": 8}, (4, 1, 8, 8), 0),
+    "mlp": ({}, (4, 64), 0),
+    "resnet": ({"blocks": [1, 1, 1, 1], "width": 4}, (4, 3, 8, 8), 0),
+    "transformer": ({"layers": 1, "model_size": 16}, (4, 8, 8), 0),
+}
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_narrow_network_learns_a_batch_by_heart(name: str) -> None:
+    args, shape, below = NARROW[name]
+    torch.manual_seed(0)
+    network = registry.build(name, args)
+    inputs = torch.randint(2, below, shape) if below else torch.randn(shape)
+    outputs = network(inputs)
+    targets = torch.randint(0, outputs.shape[1], (len(outputs), *outputs.shape[2:]))
+    optimizer, criterion = torch.optim.Adam(network.parameters(), lr=1e-2), torch.nn.CrossEntropyLoss()
+    first = last = criterion(outputs, targets)
+    for step in range(30):
+        optimizer.zero_grad()
+        last = criterion(network(inputs), targets)
+        last.backward()
+        if step == 0:
+            assert all(weight.grad is not None for weight in network.parameters())
+        optimizer.step()
+    assert last < first / 2
+
+
+IMAGE_SIDE = st.integers(4, 40)
+
+
+@given(side=IMAGE_SIDE, batch=st.integers(1, 5), channels=st.integers(1, 3), classes=st.integers(1, 12))
+def test_every_family_for_images_maps_a_batch_of_them_to_one_row_of_scores_each(
+    side: int, batch: int, channels: int, classes: int
+) -> None:
+    args: dict[str, dict[str, Any]] = {
+        "lenet": {"channels": channels, "image_size": side},
+        "mlp": {"inputs": channels * side * side, "hidden": [3]},
+        "resnet": {"channels": channels, "blocks": [1, 1, 1, 1], "width": 4},
+        "transformer": {"row_size": side, "length": channels * side, "model_size": 8, "heads": 2},
+    }
+    with torch.device("meta"):
+        images = torch.empty(batch, channels, side, side)
+        for name, family_args in args.items():
+            network = registry.build(name, {**family_args, "classes": classes}).eval()
+            assert network(images).shape == (batch, classes)
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_building_on_the_meta_device_draws_nothing_from_the_default_rng(name: str) -> None:
+    before = torch.get_rng_state()
+    with torch.device("meta"):
+        registry.build(name, {})
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_tensor_that_a_network_needs_is_in_its_state_dict(name: str) -> None:
+    with torch.device("meta"):
+        module = registry.build(name, {})
+    tensors = {key for key, _ in [*module.named_parameters(), *module.named_buffers()]}
+    assert tensors == set(module.state_dict())
+
+
+def test_a_transformer_reads_an_image_as_its_rows() -> None:
+    network = registry.build("transformer", {}).eval()
+    images = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(network(images), network(images.squeeze(1)))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 9])
+def test_a_transformer_refuses_another_number_of_rows(rows: int) -> None:
+    with pytest.raises(ValueError, match=f"has {rows} rows, but this network takes 8"):
+        registry.build("transformer", {})(torch.zeros(2, rows, 8))
+
+
+def test_dropout_of_a_transformer_acts_in_training_alone() -> None:
+    network = registry.build("transformer", {"dropout": 0.5})
+    rows = torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(1))
+    assert not torch.equal(network(rows), network(rows))
+    network.eval()
+    assert torch.equal(network(rows), network(rows))
+
+
+def test_dropout_acts_on_the_attention_weights_too() -> None:
+    network = registry.build("transformer", {"dropout": 0.5})
+    attention = network.get_submodule("layers.0.attention")
+    tokens = torch.randn(2, 8, 64, generator=torch.Generator().manual_seed(1))
+    assert not torch.equal(attention(tokens), attention(tokens))
+
+
+def test_an_unknown_name_is_answered_with_the_valid_ones() -> None:
+    for ask in (registry.source_file, registry.parameters_of, lambda name: registry.build(name, {})):
+        with pytest.raises(BadInput) as caught:
+            ask("../lenet")
+        (finding,) = caught.value.findings
+        assert finding.field == "architecture.name"
+        assert all(name in finding.remedy for name in registry.names())
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "said"),
+    [
+        ("lenet", {"chanels": 1}, "no argument 'chanels'"),
+        ("lenet", {"channels": "1"}, "channels: "),
+        ("lenet", {"channels": 1.5}, "channels: "),
+        ("lenet", {"channels": True}, "channels: "),
+        ("lenet", {"batch_norm": 1}, "batch_norm: "),
+        ("lenet", {"channels": 0}, "channels and classes must be at least 1"),
+        ("lenet", {"image_size": 3}, "image_size must be at least 4"),
+        ("resnet", {"blocks": [2, 2, 2]}, "blocks must be 4 numbers"),
+        ("resnet", {"blocks": [2, 2, 2, 0]}, "blocks must be 4 numbers"),
+        ("resnet", {"blocks": [2, 2, 2, 10**9]}, "blocks must be 4 numbers"),
+        ("resnet", {"blocks": [2, 2, 2, "2"]}, "blocks.3: "),
+        ("resnet", {"blocks": "2222"}, "blocks: "),
+        ("resnet", {"width": -1}, "must be at least 1"),
+        ("transformer", {"heads": 3}, "model_size must be a multiple of heads"),
+        ("transformer", {"dropout": 1.0}, "dropout must be"),
+        ("transformer", {"dropout": float("nan")}, "dropout: "),
+        ("transformer", {"layers": 10**6}, "layers must be at most"),
+        ("mlp", {"hidden": [0]}, "must be at least 1"),
+        ("mlp", {"hidden": [1] * 10_000}, "at most"),
+    ],
+)
+def test_a_wrong_argument_is_told_with_the_arguments_that_exist(name: str, args: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        registry.build(name, args)
+    (finding,) = caught.value.findings
+    assert finding.field == "architecture.args"
+    assert said in finding.message
+    assert all(parameter.name in finding.remedy for parameter in registry.parameters_of(name))
+
+
+def test_each_wrong_argument_has_its_own_finding() -> None:
+    with pytest.raises(BadInput) as caught:
+        registry.build("lenet", {"channels": "1", "classes": None, "colour": 1})
+    assert len(caught.value.findings) == 3
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_size_that_no_tensor_can_have_is_bad_input(name: str) -> None:
+    with torch.device("meta"), pytest.raises(BadInput) as caught:
+        registry.build(name, {"classes": 10**30})
+    (finding,) = caught.value.findings
+    assert (finding.field, finding.message) == ("architecture.args", "No tensor has these sizes.")
+
+
+ANY_JSON = st.none() | st.booleans() | st.integers(-9, 99) | st.floats() | st.text() | st.lists(st.integers(-1, 9))
+
+
+@given(name=st.sampled_from(registry.names()), data=st.data())
+def test_any_arguments_make_a_network_or_bad_input(name: str, data: st.DataObject) -> None:
+    known = st.sampled_from([parameter.name for parameter in registry.parameters_of(name)])
+    args = data.draw(st.dictionaries(known | st.text(), ANY_JSON, max_size=3))
+    with torch.device("meta"):
+        try:
+            assert isinstance(registry.build(name, args), torch.nn.Module)
+        except BadInput as error:
+            assert {finding.field for finding in error.findings} == {"architecture.args"}
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_parameters_of_tells_what_the_signature_says(name: str) -> None:
+    family = importlib.import_module(f"unifiednn_core.formats.architectures.{name}")
+    signature = inspect.signature(family.build).parameters
+    told = registry.parameters_of(name)
+    assert [(p.name, p.default) for p in told] == [(p.name, p.default) for p in signature.values()]
+    assert all(p.help and p.annotation in {"int", "float", "bool", "Sequence[int]", "Mapping[str, Any]"} for p in told)
+
+
+def run_alone(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
+
+
+def test_names_and_arguments_are_known_without_torch() -> None:
+    run_alone(
+        "import sys; from unifiednn_core.formats.architectures import registry as r;"
+        "[r.parameters_of(name) for name in r.names()]; sys.exit('torch' in sys.modules)"
+    )
+
+
+def test_every_source_file_alone_builds_its_network(tmp_path: Path) -> None:
+    for name in registry.names():
+        (tmp_path / f"copy_of_{name}.py").write_bytes(registry.source_file(name).read_bytes())
+    run_alone(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from importlib import import_module;"
+        "import torch; torch.set_default_device('meta');"  # no weights are drawn
+        f"[import_module('copy_of_' + name).build() for name in {registry.names()!r}];"
+        "sys.exit(any(module.startswith('unifiednn') for module in sys.modules))"
+    )

@@ -1,0 +1,74 @@
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from unifiednn_core.machine import budget
+from unifiednn_core.machine.budget import UNKNOWN, Budget, budget_of, device_type, shortage, slot
+
+GIB = 1024**3
+
+
+def test_the_host_has_what_the_system_says_and_no_more_than_a_container_allows() -> None:
+    found = budget_of("cpu")
+    assert found.total_bytes is not None and found.free_bytes is not None
+    assert 0 < found.free_bytes <= found.total_bytes <= psutil.virtual_memory().total
+
+
+@pytest.fixture
+def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A control group with 2 GiB, 1.5 GiB of them in use, half a GiB of that for files that can be dropped."""
+    own = tmp_path / "outer" / "own"
+    own.mkdir(parents=True)
+    (own / "memory.max").write_text(f"{2 * GIB}\n")
+    (own / "memory.current").write_text(f"{3 * GIB // 2}\n")
+    (own / "memory.stat").write_text(f"anon 17\ninactive_file {GIB // 2}\nactive_file 3\n")
+    (own.parent / "memory.max").write_text("max\n")
+    (own.parent / "memory.current").write_text(f"{9 * GIB}\n")
+    monkeypatch.setattr(budget, "_CGROUPS", tmp_path)
+    (tmp_path / "groups").write_text("3:cpu:/x\n0::/outer/own\n")
+    monkeypatch.setattr(budget, "_OWN_GROUPS", tmp_path / "groups")
+    machine = SimpleNamespace(total=64 * GIB, available=60 * GIB)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: machine)
+    return own
+
+
+def test_a_container_limits_the_host(container: Path) -> None:
+    assert budget_of("cpu") == Budget(2 * GIB, GIB)
+    (container.parent / "memory.max").write_text(f"{GIB}\n")
+    assert budget_of("cpu") == Budget(GIB, 0)
+
+
+def test_a_limit_above_the_machine_is_none(container: Path) -> None:
+    (container / "memory.max").write_text(f"{2**63}\n")
+    assert budget_of("cpu") == Budget(64 * GIB, 60 * GIB)
+
+
+def test_a_card_that_cannot_be_asked_is_unknown_and_nobody_waits_for_it() -> None:
+    if budget.gpu_count() == 0:
+        assert budget_of("cuda:0") == UNKNOWN
+    assert shortage("cuda:0", 2**60, UNKNOWN) is None
+
+
+def test_devices_are_told_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "gpu_count", lambda: 2)
+    monkeypatch.setattr(budget, "version", lambda name: "2.13.0")
+    assert [slot(name) for name in ("auto", "cuda", "cuda:1", "cpu")] == ["cuda:0", "cuda:0", "cuda:1", "cpu"]
+    assert device_type("auto") == "cuda"
+    monkeypatch.setattr(budget, "version", lambda name: "2.13.0+cpu")  # which can use none of them
+    assert device_type("auto") == "cpu"
+    monkeypatch.setattr(budget, "gpu_count", lambda: 0)
+    assert device_type("auto") == "cpu"
+
+
+def test_what_is_waited_for_is_said_with_figures() -> None:
+    there = Budget(24 * GIB, 11 * GIB)
+    assert shortage("cuda:0", 11 * GIB, there) is None
+    assert shortage("cuda:0", 12 * GIB, there) == (
+        "memory: needs 12.0 GiB on cuda:0, 11.0 GiB are free; other processes hold 13.0 GiB"
+    )
+    assert shortage("cuda:0", 25 * GIB, there) == (
+        "memory: needs 25.0 GiB on cuda:0, which has 24.0 GiB in all; stop it, and submit it with smaller batches"
+    )
+    assert shortage("cpu", 12 * GIB, Budget(None, GIB)) == "memory: needs 12.0 GiB on cpu, 1,024 MiB are free"

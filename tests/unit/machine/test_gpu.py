@@ -1,0 +1,222 @@
+# ruff: noqa: N802  (the names are those of pynvml)
+"""The real pynvml against a machine without a GPU, and a stand-in that fails in every way that NVML does."""
+
+import os
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from unifiednn_core.machine import gpu as samplers_gpu
+from unifiednn_core.machine.gpu import GpuReading, GpuSampler, gpu_count
+
+MIB = 2**20
+OWN = os.getpid()
+OTHER = os.getppid()
+NOBODY = 2**22 + 17  # above the greatest number that Linux gives to a process
+
+
+class Nvml:
+    """Two cards; `failing` names the functions that raise, `error` what."""
+
+    nvmlMemory_v2 = pynvml.nvmlMemory_v2  # noqa: N815  (its own name)
+
+    def __init__(self, *failing: str, error: Exception | None = None, processes: Any = None, used: int = 900 * MIB):
+        self.failing = set(failing)
+        self.error = error if error is not None else pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        self.processes = [(OWN, 500 * MIB), (OTHER, 300 * MIB)] if processes is None else processes
+        self.used, self.asked, self.partitioned, self.knows_v2 = used, [], False, True
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("nvml") and name != "nvmlMemory_v2" and name in self.failing:
+
+            def fail(*args: Any, **named: Any) -> Any:
+                raise self.error
+
+            return fail
+        return super().__getattribute__(name)
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        if index > 1:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        self.asked.append(index)
+        return f"card {index}"
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        self.asked.append(uuid)
+        return f"card {uuid}"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str, version: int | None = None) -> Any:
+        if version is not None and not self.knows_v2:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        reserved = 0 if version is not None else 100 * MIB
+        return SimpleNamespace(used=self.used + reserved, total=2000 * MIB)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> Any:
+        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in self.processes]
+
+    def nvmlDeviceGetGraphicsRunningProcesses(self, handle: str) -> Any:
+        return [SimpleNamespace(pid=OTHER, usedGpuMemory=300 * MIB)] if (OTHER, 300 * MIB) in self.processes else []
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
+        return SimpleNamespace(gpu=37, memory=99)
+
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
+        return 123_400
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:
+        return 5_000
+
+    def nvmlDeviceIsMigDeviceHandle(self, handle: str) -> bool:
+        return False
+
+    def nvmlDeviceGetMigMode(self, handle: str) -> Any:
+        if not self.partitioned:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return [1, 1]
+
+
+def read(nvml: Nvml, index: int = 0, **named: Any) -> GpuReading:
+    return GpuSampler(index, nvml=nvml, **named).read([OWN])
+
+
+def test_everything_that_nvml_tells_is_told() -> None:
+    assert read(Nvml()) == GpuReading(
+        process_bytes=500 * MIB,
+        device_bytes=900 * MIB,
+        others_bytes=300 * MIB,
+        utilisation=0.37,
+        power_w=123.4,
+        notes=(samplers_gpu.SHARED,),
+        total_bytes=2000 * MIB,
+        energy_j=5.0,
+    ), "who computes and draws counts once, and the bus is no space"
+
+
+def test_processes_of_ours_are_summed() -> None:
+    nvml = Nvml(processes=[(OWN, 500 * MIB), (OTHER, 300 * MIB)])
+    reading = GpuSampler(0, nvml=nvml).read([OWN, OTHER])
+    assert (reading.process_bytes, reading.others_bytes, reading.notes) == (800 * MIB, 0, ())
+
+
+def test_an_older_driver_counts_what_it_reserves() -> None:
+    nvml = Nvml()
+    nvml.knows_v2 = False
+    assert read(nvml).device_bytes == 1000 * MIB
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND),
+        pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED),
+        OSError("libnvidia-ml.so.1: cannot open shared object file"),
+    ],
+)
+def test_without_nvml_there_is_nothing_but_a_note(error: Exception) -> None:
+    reading = read(Nvml("nvmlInit", error=error))
+    assert reading == GpuReading(notes=(samplers_gpu.ABSENT.format(error=error),))
+    assert gpu_count(Nvml("nvmlInit", error=error)) == 0
+
+
+def test_a_card_that_nvml_does_not_know_is_named() -> None:
+    [note] = read(Nvml(), index=7).notes
+    assert note == samplers_gpu.NO_CARD.format(error="Invalid Argument")
+
+
+def test_numbers_of_the_host_are_found_out(tmp_path: Path) -> None:
+    reading = read(Nvml(processes=[(NOBODY, 500 * MIB)]))
+    assert (reading.process_bytes, reading.others_bytes) == (None, None)
+    assert reading.notes == (samplers_gpu.HOST_PIDS,)
+    assert reading.device_bytes == 900 * MIB
+
+
+def test_a_container_that_hides_all_processes_is_found_out_once_memory_has_grown() -> None:
+    nvml = Nvml(processes=[])
+    sampler = GpuSampler(0, nvml=nvml)
+    before = sampler.read([OWN])
+    assert (before.process_bytes, before.others_bytes, before.notes) == (None, 0, ()), "nobody is there yet"
+    nvml.used += 400 * MIB
+    after = sampler.read([OWN])
+    assert (after.process_bytes, after.others_bytes, after.notes) == (None, None, (samplers_gpu.NO_PROCESSES,))
+
+
+def test_a_driver_that_keeps_sizes_to_itself_is_named() -> None:
+    reading = read(Nvml(processes=[(OWN, None), (OTHER, None)]))
+    assert (reading.process_bytes, reading.others_bytes) == (None, None)
+    assert reading.notes == (samplers_gpu.NO_SIZES, samplers_gpu.SHARED)
+
+
+def test_sizes_of_others_that_are_kept_are_not_taken_for_nothing() -> None:
+    reading = read(Nvml(processes=[(OWN, 500 * MIB), (OTHER, None)]))
+    assert (reading.process_bytes, reading.others_bytes) == (500 * MIB, None)
+
+
+def test_a_partition_is_named() -> None:
+    nvml = Nvml()
+    nvml.partitioned = True
+    assert samplers_gpu.PARTITIONED in read(nvml).notes
+
+
+@pytest.mark.parametrize(
+    ("function", "field"),
+    [
+        ("nvmlDeviceGetMemoryInfo", "device_bytes"),
+        ("nvmlDeviceGetComputeRunningProcesses", "process_bytes"),
+        ("nvmlDeviceGetUtilizationRates", "utilisation"),
+        ("nvmlDeviceGetPowerUsage", "power_w"),
+        ("nvmlDeviceGetTotalEnergyConsumption", "energy_j"),
+    ],
+)
+@pytest.mark.parametrize(
+    "error",
+    [pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST), pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION), ValueError()],
+)
+def test_a_question_that_fails_costs_its_own_figure_alone(function: str, field: str, error: Exception) -> None:
+    whole, reading = read(Nvml()), read(Nvml(function, error=error))
+    assert getattr(reading, field) is None
+    assert sum("NVML cannot tell" in note for note in reading.notes) == 1
+    others = {"device_bytes", "process_bytes", "utilisation", "power_w", "energy_j"} - {field}
+    assert {name: getattr(reading, name) for name in others} == {name: getattr(whole, name) for name in others}
+
+
+@pytest.mark.parametrize(
+    ("visible", "index", "asked"),
+    [("", 1, 1), ("1", 0, 1), ("1,0", 1, 0), ("GPU-4b7c", 0, "GPU-4b7c"), ("0, MIG-11", 1, "MIG-11")],
+)
+def test_the_card_is_the_one_that_cuda_is_shown(
+    monkeypatch: pytest.MonkeyPatch, visible: str, index: int, asked: int | str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    nvml = Nvml()
+    read(nvml, index)
+    assert nvml.asked == [asked]
+
+
+def test_many_threads_may_ask_at_once() -> None:
+    sampler, readings = GpuSampler(0, nvml=Nvml()), []
+
+    def ask() -> None:
+        readings.extend(sampler.read([OWN]) for _ in range(50))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(readings) == 200
+    assert len(set(readings)) == 1
+
+
+def test_a_machine_without_the_asked_gpu_gives_no_figures_rather_than_zero() -> None:
+    reading = GpuSampler(gpu_count() + 7).read([OWN])
+    assert len(reading.notes) == 1
+    assert reading == GpuReading(notes=reading.notes)

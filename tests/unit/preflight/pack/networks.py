@@ -1,0 +1,150 @@
+"""A user's own file: networks that can be packed, and networks that cannot."""
+
+import random
+
+import torch
+from torch import nn
+
+SCALES = [1.0, 2.0]
+
+
+class Net(nn.Module):
+    """Buffers, dropout, tied weights: everything that training may change."""
+
+    def __init__(self, width=4, classes=3):
+        super().__init__()
+        self.conv = nn.Conv2d(1, width, 3, padding=1)
+        self.norm = nn.BatchNorm2d(width)
+        self.drop = nn.Dropout(0.5)
+        self.first = nn.Linear(width, width)
+        self.second = nn.Linear(width, width)
+        self.second.weight = self.first.weight
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x):
+        hidden = self.drop(torch.relu(self.norm(self.conv(x)))).mean((2, 3))
+        return self.head(torch.relu(self.second(torch.relu(self.first(hidden)))))
+
+
+class Words(nn.Module):
+    """Ids, of any length."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(50, 8), nn.Linear(8, 4)
+
+    def forward(self, ids):
+        return self.head(self.embed(ids).mean(1))
+
+
+class Linear(nn.Linear):
+    """The start of all that cannot be packed."""
+
+    def __init__(self):
+        super().__init__(4, 2)
+
+
+class Branching(Linear):
+    def forward(self, x):
+        if x.sum() > 0:
+            return super().forward(x)
+        return super().forward(-x)
+
+
+class Pair(Linear):
+    def forward(self, x):
+        return super().forward(x), x
+
+
+class Mean(Linear):
+    def forward(self, x):
+        return super().forward(x).mean()
+
+
+class OneBatch(Linear):
+    def forward(self, x):
+        return super().forward(x.reshape(-1, 4)).reshape(x.shape[0], 2) + torch.zeros(len(x) if len(x) == 9 else 8, 1)
+
+
+class Outside(Linear):
+    def forward(self, x):
+        return super().forward(torch.from_numpy(x.detach().numpy() * 2))
+
+
+class Noisy(Linear):
+    def forward(self, x):
+        return super().forward(x) * random.random()
+
+
+class Counting(Linear):
+    def forward(self, x):
+        SCALES[0] += 1.0
+        return super().forward(x) * SCALES[0]
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.LSTM(4, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.layer(x)[0][:, -1])
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 1)
+
+    def forward(self, x):
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        return self.layers(x, mask=mask).mean(1)
+
+
+class Untrainable(Linear):
+    def __init__(self):
+        super().__init__()
+        self.requires_grad_(False)
+
+
+class Scripted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.jit.script(nn.Linear(4, 2))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def number():
+    return 3
+
+
+def broken(width):
+    raise KeyError(width)
+
+
+class Sampling(nn.Module):
+    """Draws random numbers in evaluation, too, as a variational autoencoder does."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(x) + torch.randn_like(self.head(x))
+
+
+class Modes(Sampling):
+    """Two courses, of which one graph holds one."""
+
+    def forward(self, x):
+        return self.head(x) if self.training else self.head(x) * 2
+
+
+class State(Sampling):
+    """Takes a state beside its input."""
+
+    def forward(self, x, state):
+        return self.head(x) + state

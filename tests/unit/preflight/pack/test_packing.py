@@ -1,0 +1,207 @@
+import copy
+import json
+import random
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.formats.exported import ExportedFormat
+from unifiednn_core.formats.weights import state_sha256
+from unifiednn_core.preflight.inspection import inspect_file
+from unifiednn_core.preflight.pack import work
+from unifiednn_core.preflight.pack.comparing import differences
+from unifiednn_core.preflight.pack.request import (
+    Example,
+    PackReport,
+    PackRequest,
+    Source,
+    parse_arguments,
+    parse_example,
+    parse_source,
+)
+from unifiednn_core.preflight.pack.source import network_of
+from unifiednn_core.spec.hyperparameters import Hyperparameters
+from unifiednn_core.spec.run import parse_hyperparameters, parse_json
+
+NETWORKS = Path(__file__).with_name("networks.py")
+IMAGES = Example(shape=(1, 6, 6), batch=3)
+NUMBERS = Example(shape=(4,), batch=8)
+SEQUENCES = Example(shape=(5, 4), batch=3)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's file in a folder of its own; what its import leaves behind is taken back."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    file = tmp_path / "a_users_networks.py"
+    shutil.copyfile(NETWORKS, file)
+    with torch.random.fork_rng(devices=[]):
+        yield file
+    sys.modules.pop(file.stem, None)
+
+
+def pack(path: Path, factory: str, example: Example, **arguments: object) -> PackReport:
+    source = Source(path=path, factory=factory, arguments=arguments)
+    return work.pack(PackRequest(source=source, example=example, out=path.parent / "out.pt2"))
+
+
+def refusal(path: Path, factory: str, example: Example, **arguments: object) -> str:
+    """What is said; nothing is written."""
+    with pytest.raises(BadInput) as caught:
+        pack(path, factory, example, **arguments)
+    assert [file.name for file in path.parent.iterdir() if file.name != "__pycache__"] == [path.name]
+    [finding] = caught.value.findings
+    assert finding.field.startswith("a_users_networks.py")
+    assert finding.remedy
+    return f"{finding.message} {finding.remedy}"
+
+
+def trained(network: nn.Module, example: Example, steps: int) -> tuple[str, list[bytes]]:
+    """Train by a plain loop, with batches of changing size; the bits of weights and losses."""
+    torch.manual_seed(11)
+    optimizer, losses = torch.optim.Adam(network.parameters(), lr=0.01), []
+    for step in range(steps):
+        inputs = torch.rand((2 + step, *example.shape))
+        optimizer.zero_grad(set_to_none=True)
+        loss = nn.functional.cross_entropy(network(inputs), torch.arange(2 + step) % 3)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach().numpy().tobytes())
+    return state_sha256(network.state_dict()), losses
+
+
+def test_a_packed_network_trains_bit_for_bit_as_its_code_does(path: Path) -> None:
+    report = pack(path, "Net", IMAGES, width=5)
+    assert report.path is not None and not report.findings
+    packed = ExportedFormat().read(report.path, None).build()
+    module = sys.modules[path.stem]
+    code = module.Net(width=5)
+    code.load_state_dict(packed.state_dict())
+    assert code.second.weight is code.first.weight
+    before = state_sha256(code.state_dict())
+    assert trained(packed.train(), IMAGES, 4) == trained(code.train(), IMAGES, 4)
+    assert state_sha256(code.state_dict()) != before
+    assert report.facts["input_shape"] == [1, 6, 6]
+    assert inspect_file(report.path, "out.pt2").sha256 == report.facts["sha256"]
+
+
+def test_ids_of_any_length_are_packed(path: Path) -> None:
+    example = Example(shape=(12,), dtype="int64", free=frozenset({1}))
+    report = pack(path, "Words", example)
+    assert report.path is not None
+    definition = ExportedFormat().read(report.path, None)
+    assert definition.build()(torch.zeros((4, 7), dtype=torch.int64)).shape == (4, 4)
+
+
+def test_a_network_that_draws_random_numbers_in_evaluation_is_packed(path: Path) -> None:
+    assert pack(path, "Sampling", NUMBERS).path is not None
+
+
+def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(path: Path) -> None:
+    report = pack(path, "Words", Example(shape=(3,), dtype="int64"))
+    assert report.hyperparameters is not None
+    text = report.hyperparameters.read_text()
+    assert parse_hyperparameters(parse_json(text, field="hyperparameters")) == Hyperparameters()
+    assert set(json.loads(text)) == set(Hyperparameters.model_fields)
+    edited = text.replace('"epochs": 1', '"epochs": 7')
+    report.hyperparameters.write_text(edited)
+    del sys.modules[path.stem]
+    pack(path, "Words", Example(shape=(3,), dtype="int64"))
+    assert report.hyperparameters.read_text() == edited
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")
+@pytest.mark.parametrize(
+    ("factory", "example", "says"),
+    [
+        ("Branching", NUMBERS, ("depends on the values", "if x.sum() > 0", "torch.where")),
+        ("Pair", NUMBERS, ("gives a tuple", "exactly one tensor", "net(x)[0]")),
+        ("Mean", NUMBERS, ("must have a row per sample",)),
+        ("OneBatch", NUMBERS, ("one batch size alone", "x.shape[0]")),
+        ("Outside", NUMBERS, ("NumPy",)),
+        ("Noisy", NUMBERS, ("differs from the code in the output of a batch of 8", "torch's own functions")),
+        ("Counting", NUMBERS, ("differs from the code",)),
+        ("Recurrent", SEQUENCES.model_copy(update={"free": frozenset({1})}), ("dimension 1", "--free")),
+        ("Masked", SEQUENCES, ("is causal", "is_causal=True")),
+        ("Untrainable", NUMBERS, ("no trainable weight",)),
+        ("Scripted", NUMBERS, ("is TorchScript", "as Python code")),
+        ("Net", NUMBERS, ("does not take a batch [8, 4] of float32", "--input")),
+        ("number", NUMBERS, ("gives a int", "torch.nn.Module")),
+        ("broken", NUMBERS, ("missing 1 required positional argument", "--arg NAME=VALUE")),
+        ("Modes", NUMBERS, ("differs from the code in the output in evaluation.", "instead of `if self.training`")),
+        ("State", NUMBERS, ("missing 1 required positional argument", "forward takes one tensor")),
+        ("Missing", NUMBERS, ("no class or function 'Missing'", "Networks in it: Net")),
+    ],
+)
+def test_what_cannot_be_packed_is_told_with_its_remedy(
+    path: Path, factory: str, example: Example, says: tuple[str, ...]
+) -> None:
+    random.seed(1)
+    said = refusal(path, factory, example)
+    assert [words for words in says if words not in said] == [], said
+
+
+def test_a_failure_of_the_users_code_names_its_line(path: Path) -> None:
+    said = refusal(path, "broken", NUMBERS, width=2)
+    line = NETWORKS.read_text().splitlines().index("    raise KeyError(width)") + 1
+    assert f"KeyError: 2, line {line} of a_users_networks.py" in said
+    path.write_text("import no_such_module\n")
+    del sys.modules[path.stem]
+    assert "ModuleNotFoundError: No module named 'no_such_module', line 1" in refusal(path, "Net", NUMBERS)
+
+
+def test_a_file_that_is_wrong_is_told_before_anything_runs(tmp_path: Path) -> None:
+    for file, says in ((tmp_path / "none.py", "not a Python file"), (tmp_path / "json.py", "module of Python")):
+        if file.name == "json.py":
+            file.write_text("raise SystemExit")
+        with pytest.raises(BadInput, match=says):
+            network_of(Source(path=file, factory="Net"))
+    with pytest.raises(BadInput, match="cannot be written"):
+        work.pack(
+            PackRequest(source=Source(path=tmp_path / "m.py", factory="N"), example=NUMBERS, out=tmp_path / "no" / "x")
+        )
+
+
+def test_a_packed_file_that_computes_something_else_is_not_equal(path: Path) -> None:
+    report = pack(path, "Net", IMAGES)
+    assert report.path is not None
+    definition = ExportedFormat().read(report.path, None)
+    code = sys.modules[path.stem].Net()
+    code.load_state_dict(definition.build().state_dict())
+    other = copy.deepcopy(code)
+    assert differences(code, definition, IMAGES) == []
+    with torch.no_grad():
+        other.head.bias += 2**-20
+    assert "the initial weights" in differences(other, definition, IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("read", "says"),
+    [
+        (lambda: parse_source("model.py"), "FILE.py:NAME"),
+        (lambda: parse_source("model.py:no name"), "FILE.py:NAME"),
+        (lambda: parse_arguments(["width"]), "--arg width=16"),
+        (lambda: parse_example("1,a"), "sizes of one sample"),
+        (lambda: parse_example("0,3"), "size of 0"),
+        (lambda: parse_example(",".join("1" * 9)), "at most 8"),
+        (lambda: parse_example("4", "float31"), "Choose one of: float32"),
+        (lambda: parse_example("4", batch=1), "from 2 to 65536"),
+        (lambda: parse_example("4", free=[2]), "from 1 to 1"),
+    ],
+)
+def test_options_that_cannot_be_meant_say_what_to_write(read, says: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(BadInput) as caught:
+        read()
+    assert says in str(caught.value)
+
+
+def test_arguments_are_json_where_they_can_be() -> None:
+    read = parse_arguments(["width=16", "rate=0.5", "name=net", "sizes=[1, 2]", "bias=false", "text=a=b"])
+    assert read == {"width": 16, "rate": 0.5, "name": "net", "sizes": [1, 2], "bias": False, "text": "a=b"}

@@ -1,0 +1,36 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from unifiednn_core.runtime.launchers import WorkMark, last_mark
+
+
+def test_a_mark_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from unifiednn_core.runtime.launchers import WorkMark\n"
+        "at_work = WorkMark(Path(sys.argv[1]))\n"
+        "for step in range(1, 8):\n"
+        "    at_work.set('lenet', f'step {step}')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    path = tmp_path / "runs" / "r" / "at_work"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], env=dict(os.environ), check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert last_mark(path) == "lenet:step 7"
+
+
+def test_an_idle_worker_has_no_mark(tmp_path: Path) -> None:
+    path = tmp_path / "at_work"
+    assert last_mark(path) is None
+    at_work = WorkMark(path)
+    assert last_mark(path) is None
+    at_work.set("a" * 500, "step 1")
+    assert last_mark(path) == "a" * 256
+    at_work.set("b", "loading")
+    assert last_mark(path) == "b:loading"
+    at_work.clear()
+    assert last_mark(path) is None

@@ -1,0 +1,331 @@
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy.exc import OperationalError
+
+from tests.unit.store.test_store import add_run
+from unifiednn_core.base import failpoints
+from unifiednn_core.base.clock import SimulatedClock
+from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
+from unifiednn_core.base.failpoints import Fault
+from unifiednn_core.base.paths import Home
+from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.events import Cost, Ended, EpochDone, Granted, Moved, Released, Report, Stepped
+from unifiednn_core.engine.progress import EpochFigures
+from unifiednn_core.engine.separator import Separated
+from unifiednn_core.machine.host import MemorySample
+from unifiednn_core.runtime import exporter as exporters
+from unifiednn_core.runtime.assembly import Workbench
+from unifiednn_core.runtime.exporter import Exported
+from unifiednn_core.runtime.gauge import Reading, WorkerGauge
+from unifiednn_core.runtime.reporter import EXPORT_S, HEARTBEAT_S, Reporter
+from unifiednn_core.spec.lifecycle import Event
+from unifiednn_core.store import Store
+from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.telemetry import STEP_ROWS_OF_RUN
+from unifiednn_core.views.event_text import event_text
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock(1.0)
+
+
+@pytest.fixture
+def store(home: Home, clock: SimulatedClock) -> Store:
+    store = Store.open(home, clock)
+    add_run(store, "r")
+    return store
+
+
+def reporter(store: Store, home: Home, clock: SimulatedClock, *, steps_total: int = 10, **gauged: float) -> Reporter:
+    """A reporter of both sub-models, with a gauge where CPU seconds of earlier attempts are `gauged`."""
+    gauge = WorkerGauge(CPU, clock, earlier=gauged) if gauged else None
+    run, rows = store.runs.get("r")
+    made = Reporter(store, run, Workbench(home, "r", CPU), clock, gauge)
+    for row in rows:
+        row.steps_total, row.memory_key = (steps_total if row.name == "a" else 10), f"key of {row.name}"
+        made.admit(row, 1, from_step=0, steps_per_epoch=5, peers=2)
+    return made
+
+
+@pytest.fixture
+def record(store: Store, home: Home, clock: SimulatedClock) -> Reporter:
+    return reporter(store, home, clock)
+
+
+def reading(at_s: float, **sizes: int) -> Reading:
+    """Figures of one instant, the main one first."""
+    samples = tuple(MemorySample(source, size_bytes) for source, size_bytes in sizes.items())
+    return Reading(at_s=at_s, samples=samples, source=next(iter(sizes)), breakdown=None, shared_bytes=None)
+
+
+def stepped(step: int, loss: float) -> Stepped:
+    return Stepped("a", step, torch.tensor(loss), torch.tensor(step % 3), 4)
+
+
+def test_a_short_training_is_recorded_step_by_step(store: Store, record: Reporter) -> None:
+    for step in range(1, 6):
+        record.report(stepped(step, loss=0.5 * step))
+    record.report(EpochDone("a", EpochFigures(1, 5, 0.1, 1.5, 0.25, 1.0, 0.5)))
+    record.write(0.0)
+    history = store.telemetry.history("r", None)
+    assert [(row.step, row.epoch, row.loss) for row in history.steps["a"]] == [
+        (step, step / 5, 0.5 * step) for step in range(1, 6)
+    ]
+    assert [row.accuracy for row in history.steps["a"]] == [0.25, 0.5, 0.0, 0.25, 0.5]
+    assert [row.test_accuracy for row in history.epochs["a"]] == [0.5]
+    [a, _] = store.runs.get("r")[1]
+    assert (a.epochs_done, a.steps_done, a.test_loss) == (1, 5, 1.0)
+
+
+def test_a_long_training_is_recorded_in_means(store: Store, home: Home, clock: SimulatedClock) -> None:
+    stride = 4
+    record = reporter(store, home, clock, steps_total=stride * STEP_ROWS_OF_RUN // 2)
+    for step in range(1, 10):
+        record.report(stepped(step, loss=float(step)))
+    record.write(0.0)
+    history = store.telemetry.history("r", None)
+    assert [(row.step, row.loss) for row in history.steps["a"]] == [(4, 2.5), (8, 6.5)]
+    assert store.runs.get("r")[1][0].steps_done == 9, "progress is exact to the step"
+
+
+def test_what_could_not_be_written_is_written_the_next_time(store: Store, record: Reporter) -> None:
+    record.report(stepped(1, loss=1.0))
+    failpoints.arm(Fault("store.before_commit", "disk_full"))
+    try:
+        with pytest.raises((OperationalError, OSError)):
+            record.write(0.0)
+    finally:
+        failpoints.arm(None)
+    record.report(stepped(2, loss=2.0))
+    record.write(0.0)
+    record.write(0.0)
+    assert [row.step for row in store.telemetry.history("r", None).steps["a"]] == [1, 2]
+
+
+def test_rows_that_the_store_refuses_are_dropped_and_noted(
+    store: Store, record: Reporter, capfd: pytest.CaptureFixture[str]
+) -> None:
+    record.report(stepped(1, loss=1.0))
+    record.write(0.0)
+    record.report(stepped(1, loss=1.0))  # the same key again
+    record.write(0.0)
+    record.report(stepped(2, loss=2.0))
+    record.write(0.0)
+    history = store.telemetry.history("r", None)
+    assert [row.step for row in history.steps["a"]] == [1, 2]
+    assert [event.fields for event in history.events if event.kind == "defect"] == [{"error": "IntegrityError"}]
+    assert "UNIQUE" in capfd.readouterr().err
+
+
+def test_nothing_is_committed_when_nothing_moves_but_a_heartbeat(
+    store: Store, record: Reporter, clock: SimulatedClock
+) -> None:
+    commits: list[object] = []
+    sqlalchemy_event.listen(store._database._engine, "commit", commits.append)
+
+    def written(*reports: Report, ticks: int = 1) -> int:
+        before = len(commits)
+        for report in reports:
+            record.report(report)
+        for _ in range(ticks):
+            clock.advance(0.125)
+            record.memory(reading(clock.utc_s(), here=7))
+            record.write(clock.utc_s())
+        return len(commits) - before
+
+    assert written() == 1
+    assert written(ticks=int(HEARTBEAT_S / 0.125)) == 1
+    assert written(Granted("a", 3.0, "")) == 1
+    assert written(stepped(1, 1.0)) == 1
+    assert written(ticks=4) == 0
+
+
+def test_a_report_that_comes_while_a_producer_ends_is_not_missed(record: Reporter) -> None:
+    """The exporter reports and ends between two looks: the inbox has to be read last."""
+
+    class Ending:
+        looks = 0
+        paused = frozenset[str]()
+
+        @property
+        def idle(self) -> bool:
+            self.looks += 1
+            record.report(Exported("a", Event.COMPLETE))
+            return True
+
+    ending = Ending()
+    record.exporter = ending  # type: ignore[assignment]
+    assert not record.idle
+    assert ending.looks == 1
+
+
+def checkpointed(name: str) -> Checkpoint:
+    return Checkpoint(submodel=name, step=3, epoch=1, recipe={}, state={"model": {"w": torch.ones(2)}})
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Exports fail until the event is set."""
+    room = threading.Event()
+
+    def separate(name: str, *_: object, folder: Path, **__: object) -> Separated:
+        if not room.is_set():
+            raise SeparationFailed(f"'{name}' could not be written: No space left on device.")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.zip").touch()
+        return Separated(folder / f"{name}.zip", 0, folder / f"{name}.zip", "hash")
+
+    monkeypatch.setattr(exporters, "separate", separate)
+    monkeypatch.setattr(exporters, "TRIES", 2)
+    monkeypatch.setattr(exporters, "RETRY_S", 0.0)
+    yield room
+    room.set()
+
+
+def until(record: Reporter, done: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+        record.write(1.0)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_full_disk_pauses_a_trained_sub_model_and_a_resume_exports_it(
+    store: Store, record: Reporter, full_disk: threading.Event
+) -> None:
+    record._bench.definitions["a"] = object()  # type: ignore[assignment]
+    record._spec_of = lambda name: {}  # type: ignore[method-assign]
+    record.exporter._spec_of = record._spec_of
+    store.runs.transition("r", "a", Event.BEGIN)
+    record.report(Ended("a", Event.COMPLETE, checkpointed("a")))
+    until(record, lambda: record.idle and bool(record.exporter.paused))
+    [a, _] = store.runs.get("r")[1]
+    assert (a.state, record.open) == ("paused", {"a", "b"})
+    texts = [event_text(event) for event in store.telemetry.history("r", None).events if event.kind == "warning"]
+    assert "weights wait in memory: make room, then resume a" in texts[-1]
+    full_disk.set()
+    store.commands.issue("r", "a", Verb.RESUME)
+    record.exporter.retry("a")
+    until(record, lambda: record.idle and "a" not in record.open)
+    [a, _] = store.runs.get("r")[1]
+    assert (a.state, a.artifact) == ("completed", "a.zip")
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_paused_export_can_be_discarded(store: Store, record: Reporter) -> None:
+    record.exporter._spec_of = lambda name: {}
+    record._bench.definitions["a"] = object()  # type: ignore[assignment]
+    store.runs.transition("r", "a", Event.BEGIN)
+    record.report(Ended("a", Event.COMPLETE, checkpointed("a")))
+    until(record, lambda: record.idle and bool(record.exporter.paused))
+    store.commands.issue("r", "a", Verb.DISCARD)
+    record.discard_export("a")
+    until(record, lambda: record.idle and "a" not in record.open)
+    [a, _] = store.runs.get("r")[1]
+    assert (a.state, a.artifact, a.checkpoint) == ("stopped", None, None)
+
+
+def test_a_file_that_reads_back_differently_fails_at_once_with_its_own_cause(
+    store: Store, record: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def separate(name: str, *_: object, **__: object) -> Separated:
+        calls.append(name)
+        raise SeparationCorrupt("The file a.pt2 of 'a' reads back differently from what was written.")
+
+    monkeypatch.setattr(exporters, "separate", separate)
+    record._bench.definitions["a"] = object()  # type: ignore[assignment]
+    record.exporter._spec_of = lambda name: {}
+    store.runs.transition("r", "a", Event.BEGIN)
+    record.report(Ended("a", Event.COMPLETE, checkpointed("a")))
+    until(record, lambda: record.idle and "a" not in record.open)
+    [a, _] = store.runs.get("r")[1]
+    assert (a.state, a.artifact, calls) == ("failed", None, ["a"])
+    assert "reads back differently" in (a.cause or "")
+    assert "disk" in (a.remedy or "")
+
+
+def test_service_and_peaks_belong_to_who_held_the_device(store: Store, record: Reporter) -> None:
+    record.memory(reading(0.0, here=50))
+    record.report(Granted("a", 0.0, "It is first."))
+    record.memory(reading(0.5, here=70, there=900))
+    record.write(0.75)
+    [a, _] = store.runs.get("r")[1]
+    assert (a.service_s, a.peak_memory_bytes) == (0.75, 70), "a long turn is recorded while it lasts"
+    record.memory(reading(1.5, here=60))  # taken before the reports of the switch are read
+    record.report(Released("a", 0.0, 1.0, 3, "It is first.", Cost(cpu_s=0.25)))
+    record.report(Granted("b", 1.0, "It is next."))
+    record.write(2.0)
+    run, (a, b) = store.runs.get("r")
+    assert (run.peak_memory_bytes, run.memory_source) == (70, "here")
+    assert (a.peak_memory_bytes, b.peak_memory_bytes) == (70, 60)
+    assert (a.service_s, b.service_s) == (1.0, 1.0)
+    assert (run.now_submodel, run.now_reason) == ("b", "It is next.")
+    record.report(Released("b", 1.0, 2.5, 1, "It is next.", Cost(peak_bytes=999)))
+    record.report(Released("a", 2.5, 3.0, 1, "Again.", Cost(cpu_s=0.5)))
+    record.write(3.0)
+    record.memory(reading(4.0, there=30))
+    record.write(4.0)
+    run, (a, b) = store.runs.get("r")
+    assert (a.service_s, b.service_s, b.peak_memory_bytes) == (1.5, 1.5, 999)
+    assert (a.cpu_s, b.cpu_s) == (0.75, 0.0)
+    assert run.now_submodel is None
+    assert (run.peak_memory_bytes, run.memory_source) == (30, "there"), "peaks of two sources are never mixed"
+    assert len(store.telemetry.history("r", None, last_slices=2).slices) == 2
+    assert [s.reason for s in store.telemetry.history("r", None, last_slices=1).slices] == ["Again."]
+
+
+def test_the_memory_of_a_turn_is_remembered_unless_an_export_shared_the_process(
+    store: Store, home: Home, clock: SimulatedClock
+) -> None:
+    record = reporter(store, home, clock, cpu_s=0.0)
+    record.report(Released("a", 0.0, 1.0, 3, "", Cost(transient_bytes=300)))
+    record.report(Released("b", 1.0, 2.0, 3, "", Cost(transient_bytes=20)))
+    record.report(Released("a", 2.0, 3.0, 3, "", Cost(transient_bytes=200)))
+    record.report(Ended("a", Event.COMPLETE, None))
+    record.report(Released("b", 3.5, 4.0, 3, "", Cost(transient_bytes=9000)))
+    record.report(Released("b", 3.5 + EXPORT_S, 15.0, 3, "", Cost(transient_bytes=25)))
+    record.report(Ended("b", Event.COMPLETE, None))
+    record.write(15.0)
+    assert store.measured.recall(["key of a", "key of b"]) == {"key of a": 300, "key of b": 25}
+
+
+def test_the_memory_of_a_failed_sub_model_is_not_remembered(store: Store, home: Home, clock: SimulatedClock) -> None:
+    record = reporter(store, home, clock, cpu_s=0.0)
+    record.report(Released("a", 0.0, 1.0, 3, "", Cost(transient_bytes=300)))
+    record.report(Ended("a", Event.FAIL, None, cause="Out of memory.", remedy="Split its batches."))
+    record.write(1.0)
+    assert store.measured.recall(["key of a"]) == {}
+
+
+def test_a_peak_between_two_samples_is_not_lost_and_shared_pages_do_not_count(store: Store, record: Reporter) -> None:
+    record.memory(replace(reading(0.5, here=700), shared_bytes=100))
+    record.report(Released("a", 0.0, 1.0, 3, "", Cost(peak_bytes=1000)))
+    record.write(1.0)
+    run, (a, b) = store.runs.get("r")
+    assert (run.peak_memory_bytes, a.peak_memory_bytes, b.peak_memory_bytes) == (900, 900, None)
+
+
+def test_each_write_records_what_the_run_has_used(store: Store, home: Home, clock: SimulatedClock) -> None:
+    record = reporter(store, home, clock, cpu_s=500.0)
+    record.write(1.0)
+    assert (store.runs.get("r")[0].cpu_s or 0.0) > 500.0
+
+
+def test_a_report_that_the_table_does_not_allow_is_noted_and_costs_nothing(store: Store, record: Reporter) -> None:
+    record.report(Moved("a", Event.HOLD))
+    record.write(0.0)
+    [note] = [event for event in store.telemetry.history("r", None).events if event.kind == "defect"]
+    assert "does not allow 'hold'" in note.fields["text"]

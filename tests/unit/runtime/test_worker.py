@@ -1,0 +1,130 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.store.test_store import add_run
+from tests.unit.store.test_workers import take_up
+from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.paths import Home
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import Answered
+from unifiednn_core.runtime import worker as workers
+from unifiednn_core.runtime.assembly import Workbench
+from unifiednn_core.runtime.gauge import Reading
+from unifiednn_core.runtime.launchers import WorkMark
+from unifiednn_core.runtime.reporter import Reporter
+from unifiednn_core.runtime.worker import DONE, MOST_DEFECTS, Worker
+from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.store import Store
+from unifiednn_core.store.commands import Verb
+
+
+class Gauge:
+    """Fails as often as it is asked to."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.reads = 0
+
+    def read(self, *_: object) -> Reading:
+        self.reads += 1
+        if self.failures:
+            self.failures -= 1
+            raise ValueError("smaps_rollup cannot be parsed")
+        return Reading(at_s=0.0, samples=(), source="here", breakdown=None, shared_bytes=None)
+
+
+class Sigterm:
+    heard = False
+
+
+@pytest.fixture
+def worker(store: Store, home: Home) -> Worker:
+    """A worker of a running run, without sub-models in its engine."""
+    add_run(store, "r")
+    take_up(store, "r")
+    cpu = torch.device("cpu")
+    bench = Workbench(home, "r", cpu)
+    run, _ = store.runs.get("r")
+    engine = Engine(bench.hybrid, policy_named("fcfs", {}), device=cpu)
+    reporter = Reporter(store, run, bench, RealClock())
+    gauge: Any = Gauge()
+    sigterm: Any = Sigterm()
+    reads, mark = workers._Reader(store, bench, reporter), WorkMark(home.at_work("r"))
+    return Worker(reads, engine, gauge, mark, sigterm, threads=1, step_limit_s=60.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(workers, "TICK_S", 0.0)
+    yield
+
+
+def test_a_failing_memory_sample_costs_that_sample(worker: Worker, capfd: pytest.CaptureFixture[str]) -> None:
+    gauge: Any = worker._gauge
+    for _ in range(3):  # never so many in a row
+        gauge.failures = MOST_DEFECTS - 1
+        for _ in range(MOST_DEFECTS):
+            worker._sample()
+    assert worker._gauge is gauge
+    assert capfd.readouterr().err.count("ValueError: smaps_rollup") == 3 * (MOST_DEFECTS - 1)
+
+
+def test_sampling_ends_after_many_failures_in_a_row(worker: Worker) -> None:
+    gauge: Any = worker._gauge
+    gauge.failures = 10 * MOST_DEFECTS
+    for _ in range(2 * MOST_DEFECTS):
+        worker._sample()
+    assert gauge.reads == MOST_DEFECTS
+
+
+def test_a_tick_that_fails_now_and_then_fails_no_training(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = [ValueError("a defect")] * (MOST_DEFECTS - 1) + [None] + [ValueError("a defect")] * 3 + [DONE]
+
+    def tick() -> int | None:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(worker, "_tick", tick)
+    assert worker._telemetry() == DONE
+
+
+def test_a_tick_that_always_fails_is_given_up(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks: list[int] = []
+
+    def tick() -> None:
+        ticks.append(1)
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(worker, "_tick", tick)
+    with pytest.raises(ValueError, match="a defect"):
+        worker._telemetry()
+    assert len(ticks) == MOST_DEFECTS
+
+
+def test_a_stop_right_before_the_pause_takes_effect_is_obeyed(
+    worker: Worker, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.commands.issue("r", None, Verb.PAUSE)
+    [pause] = store.commands.open("r")
+    carry_out = store.commands.carry_out
+
+    def stopped_before(command_id: int, step: int | None = None) -> bool:
+        store.commands.issue("r", None, Verb.STOP)
+        return carry_out(command_id, step)
+
+    monkeypatch.setattr(store.commands, "carry_out", stopped_before)
+    assert worker._paused(Answered(pause.id, 3)) is None, "the worker goes on, to carry out the stop"
+    assert store.runs.get("r")[0].state == "stopping"
+    assert worker._trainer.is_training
+    assert [command.verb for command in store.commands.open("r")] == [Verb.STOP]
+
+
+def test_a_pause_that_nothing_overtakes_ends_the_worker(worker: Worker, store: Store) -> None:
+    store.commands.issue("r", None, Verb.PAUSE)
+    assert worker._paused(Answered(store.commands.open("r")[0].id, 3)) == DONE
+    assert store.runs.get("r")[0].state == "paused"

@@ -1,0 +1,98 @@
+"""A store with the runs of two people, one of them shared, and one actor of each role."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from unifiednn_core.base.clock import SimulatedClock
+from unifiednn_core.base.paths import Home
+from unifiednn_core.runtime.launchers import LocalLauncher
+from unifiednn_core.runtime.supervisor import Supervisor
+from unifiednn_core.service.facade import Service
+from unifiednn_core.service.gate import Gate, Settings
+from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor, Role
+from unifiednn_core.store import Store
+from unifiednn_core.store.schema import RunRow, SubModelRow
+
+ALICE = Actor(id="alice@example.org", name="Alice", role=Role.SUBMITTER)
+BOB = Actor(id="bob@example.org", name="Bob", role=Role.SUBMITTER)
+VIEWER = Actor(id="vera@example.org", name="Vera", role=Role.VIEWER)
+OPERATOR = Actor(id="otto@example.org", name="Otto", role=Role.OPERATOR)
+ADMIN = Actor(id="ada@example.org", name="Ada", role=Role.ADMIN)
+EVERYBODY = (VIEWER, ALICE, BOB, OPERATOR, ADMIN, LOCAL_OPERATOR)
+SHARED, HERS, HIS = "20260101-000000-aaaa", "20260101-000001-bbbb", "20260101-000002-cccc"
+NOWHERE = "20260101-000003-dddd"
+NAMES = {"alpha": ALICE.id, "bravo": BOB.id}
+
+
+def sha(word: str) -> str:
+    return hashlib.sha256(word.encode()).hexdigest()
+
+
+@dataclass
+class World:
+    home: Home
+    store: Store
+    service: Service
+    gate: Gate
+
+    def of(self, actor: Actor) -> Service:
+        return self.service.acting_as(actor)
+
+
+def world(home: Home, clock: SimulatedClock, settings: Settings | None = None) -> World:
+    """Alice's run, Bob's run, and one that the operator arranged of both; each sub-model has a zip and a checkpoint."""
+    store = Store.open(home, clock)
+    service = Service(home, store, Supervisor(store, LocalLauncher(home), clock), clock)
+    for name, owner in NAMES.items():
+        for kind in ("model", "data"):
+            word = f"{name}-{kind}"
+            store.library.add_file(
+                sha256=sha(word), kind=kind, filename=f"{word}.pt", format="pt", size_bytes=1, facts={}, owner=owner
+            )
+    add_run(store, home, SHARED, OPERATOR.id, NAMES)
+    add_run(store, home, HERS, ALICE.id, {"alpha": ALICE.id})
+    add_run(store, home, HIS, BOB.id, {"bravo": BOB.id})
+    return World(home, store, service, Gate(service, settings or Settings()))
+
+
+def add_run(store: Store, home: Home, run_id: str, submitter: str, owners: dict[str, str]) -> None:
+    holder = list(owners)[-1]
+    spec = {
+        "name": "together",
+        "policy": {"name": "round_robin"},
+        "submodels": [
+            {
+                "name": name,
+                "model": f"sha256:{sha(f'{name}-model')}",
+                "train_data": f"sha256:{sha(f'{name}-data')}",
+                "hyperparameters": {"epochs": 2, "batch_size": 8, "optimizer": "sgd", "learning_rate": 0.1},
+            }
+            for name in owners
+        ],
+    }
+    run = RunRow(
+        id=run_id, name="together", submitter=submitter, state="running", device="cpu", spec=spec, threads=1,
+        created_at_s=900.0, started_at_s=910.0, heartbeat_at_s=1000.0, fingerprint=sha(submitter),
+        now_submodel=holder,
+        now_reason=f"{holder} has been in line longest of {len(owners)}.",
+        prediction={}, environment={}, peak_memory_bytes=4711, memory_source="PSS",
+    )  # fmt: skip
+    rows = [
+        SubModelRow(
+            run_id=run_id, name=name, owner=owner, arrival=place, state="running", priority=0, model_format="pt2",
+            parameters=1, epochs=2, steps_total=20, steps_done=5, artifact=f"{name}.zip", artifact_bytes=3,
+            checkpoint="step-5.safetensors", checkpoint_step=5, checkpoint_bytes=4, artifact_at_s=950.0,
+            model_path=f"/srv/home/{name}.pt2",
+        )
+        for place, (name, owner) in enumerate(owners.items())
+    ]  # fmt: skip
+    store.runs.add(run, rows)
+    for name in owners:
+        write(home.run(run_id) / "models" / f"{name}.zip", f"zip of {name}")
+        write(home.checkpoints(run_id, name) / "step-5.safetensors", f"checkpoint of {name}")
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)

@@ -1,0 +1,231 @@
+import json
+import re
+from dataclasses import fields, replace
+
+import pytest
+
+from tests.ui.fake_views import mid_flight
+from tests.unit.service.kit import ALICE, BOB, HERS, NAMES, SHARED, World, sha
+from unifiednn_core.preflight.prediction import Prediction, SubModelPrediction
+from unifiednn_core.service.filtering import _TOTALS, WITHHELD, own_run, share_of
+from unifiednn_core.service.ownership import filename_for
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.views.graph import graph_dot
+from unifiednn_core.views.memory import Mark, MemoryBreakdown, MemoryLayer
+from unifiednn_core.views.runs import CommandView, EventView, RunView, Series, Slice
+
+MINE, OTHERS = frozenset({"resnet"}), ("lenet", "transformer")
+MY_FILES = frozenset({f"sha256:{sha('resnet')}"})
+
+
+def full_view() -> RunView:
+    """A run of three in mid-flight, with everything in it that could tell one person of another."""
+    view = mid_flight()
+    sizes = ("weights", "gradients", "optimizer", "transient", "data", "paper")
+    part = {f"{kind}_bytes": 1 for kind in sizes}
+    names = [submodel.name for submodel in view.submodels]
+    spec = {
+        "name": "demo",
+        "policy": {"name": "round_robin"},
+        "submodels": [
+            {"name": name, "model": f"sha256:{sha(name)}", "train_data": f"sha256:{sha('digits')}",
+             "start_from": {"file": f"sha256:{sha('start')}", "take": "weights"}}
+            for name in names
+        ],
+    }  # fmt: skip
+    return replace(
+        view,
+        spec=spec,
+        now_reason="resnet has been in line longest of 3 with lenet.",
+        waits_for="memory: other processes hold 5 GiB",
+        cause="lenet failed; the results of the others are kept.",
+        queue_position=3,
+        energy_j=7.0,
+        utilisation=Series((1.0,), (0.5,)),
+        memory_notes=("transformer is not measured",),
+        waiting_commands=(
+            CommandView(submodel=None, text="order lenet, resnet, transformer", issued_at_s=1.0),
+            CommandView(submodel="lenet", text="pause for lenet", issued_at_s=1.0),
+            CommandView(submodel="resnet", text="epochs 3 for resnet", issued_at_s=1.0),
+        ),
+        events=(
+            *view.events,
+            EventView(
+                at_s=1.0,
+                submodel=None,
+                kind="recovery",
+                code="worker_lost",
+                message="It died.",
+                fields={"cause": "The worker died at transformer."},
+            ),
+            EventView(
+                at_s=1.0,
+                submodel="resnet",
+                kind="state",
+                code="entered",
+                state=State.RUNNING,
+                message="resnet is running.",
+            ),
+            EventView(at_s=1.0, submodel="resnet", kind="refused", code="refused", message="Not lenet."),
+            EventView(at_s=1.0, submodel="resnet", kind="state", code="legacy", message="lenet made way for resnet."),
+            EventView(at_s=1.0, submodel="lenet", kind="state", code="entered", message="lenet is running."),
+        ),
+        schedule=(
+            Slice(submodel="lenet", start_s=0.0, end_s=1.0, steps=1, reason="lenet is the smallest of 3."),
+            Slice(submodel="resnet", start_s=1.0, end_s=2.0, steps=1, reason="resnet waited longer than lenet."),
+        ),
+        marks=(
+            Mark(1.0, "switch", "resnet", "resnet takes over from lenet."),
+            Mark(1.0, "load", "resnet", "resnet is running."),
+            Mark(1.0, "load", "lenet", "lenet is running."),
+        ),
+        breakdown=MemoryBreakdown(
+            at_s=(0.0, 1.0),
+            total_bytes=(100.0, 200.0),
+            layers=(
+                MemoryLayer("context", None, (50.0, 50.0)),
+                MemoryLayer("weights", "resnet", (10.0, 20.0)),
+                MemoryLayer("gradients", "resnet", (1.0, None)),
+                MemoryLayer("weights", "lenet", (30.0, 30.0)),
+            ),
+            source="PSS",
+        ),
+        prediction=Prediction(
+            peak_bytes=1,
+            context_bytes=1,
+            paper_bytes=1,
+            by_policy={"fcfs": 1},
+            submodels=tuple(SubModelPrediction(name=name, measured=True, **part) for name in names),
+        ),
+    )
+
+
+def test_nothing_of_the_others_is_left_in_the_view() -> None:
+    seen = share_of(full_view(), MINE, MY_FILES)
+    text = repr(seen)
+    assert "resnet" in text
+    for name in OTHERS:
+        assert not re.search(name, text), name
+        assert sha(name) not in text
+    assert [(part.name, part.number, part.arrival) for part in seen.submodels] == [("resnet", 0, 0)]
+    assert seen.submodels[0].loss.x, "its curves are there"
+    assert seen.submodels[0].peak_memory_bytes is None, "that is measured of the whole process"
+    assert [turn.reason for turn in seen.schedule] == ["It is the turn of resnet."]
+    assert [mark.kind for mark in seen.marks] == ["load"]
+    assert [command.text for command in seen.waiting_commands] == ["epochs 3 for resnet"]
+    assert [event.message for event in seen.events if event.at_s == 1.0] == ["resnet is running."]
+
+
+def test_totals_of_the_whole_are_withheld_and_ones_own_memory_is_shown() -> None:
+    seen = share_of(full_view(), MINE, MY_FILES)
+    assert (seen.prediction, seen.queue_position, seen.energy_j, seen.cpu_s, seen.peak_memory_bytes) == (None,) * 5
+    assert (seen.memory, seen.utilisation, seen.memory_notes, seen.fingerprint) == (Series(), Series(), (), "")
+    assert seen.breakdown.total_bytes == (11.0, None)
+    assert {layer.submodel for layer in seen.breakdown.layers} == {"resnet"}
+    assert seen.actions == frozenset()
+    [part] = seen.spec["submodels"]  # type: ignore[misc]
+    assert (part["model"], part["train_data"], part["start_from"]["file"]) == (
+        f"sha256:{sha('resnet')}", WITHHELD, WITHHELD
+    )  # fmt: skip
+
+
+UNCHANGED = {"run_id", "name", "policy", "policy_text", "device", "mode", "threads", "created_at_s", "launched_at_s",
+             "started_at_s", "checkpoint_text", "recovery"}  # fmt: skip
+
+
+def test_every_field_of_a_run_is_known_to_the_filter() -> None:
+    """A new field of the view must be put on this list, or be withheld."""
+    secret = {field.name: object() for field in fields(RunView)}
+    known = {name: getattr(full_view(), name) for name in secret.keys() - UNCHANGED - set(_TOTALS)}
+    view = RunView(**secret | known)  # type: ignore[arg-type]
+    seen = share_of(view, MINE, MY_FILES)
+    assert {name for name, value in secret.items() if getattr(seen, name) is value} == UNCHANGED
+    made = {"state", "submodels", "ended_at_s", "elapsed_s", "makespan_s", "cause", "remedy", "now_reason", "waits_for",
+            "waiting_commands", "breakdown", "marks", "schedule", "events", "spec"}  # fmt: skip
+    assert set(known) == made
+
+
+@pytest.mark.parametrize(
+    ("mine", "run_state", "shown"),
+    [
+        (State.COMPLETED, State.RUNNING, State.COMPLETED),
+        (State.COMPLETED, State.FAILED, State.COMPLETED),
+        (State.FAILED, State.RUNNING, State.FAILED),
+        (State.STOPPED, State.COMPLETED, State.STOPPED),
+        (State.RUNNING, State.RUNNING, State.RUNNING),
+    ],
+)
+def test_how_others_end_does_not_show(mine: State, run_state: State, shown: State) -> None:
+    view = full_view()
+    ended = 50.0 if mine is not State.RUNNING else None
+    parts = tuple(
+        replace(part, state=mine, ended_at_s=ended) if part.name == "resnet" else part for part in view.submodels
+    )
+    seen = share_of(replace(view, state=run_state, submodels=parts, ended_at_s=99.0, started_at_s=10.0), MINE, MY_FILES)
+    assert (seen.state, seen.ended_at_s) == (shown, ended)
+    assert ended is None or seen.elapsed_s == 40.0
+    assert "lenet" not in f"{seen.cause}"
+
+
+def test_why_a_run_failed_as_a_whole_is_not_told_by_the_part_that_failed_with_it() -> None:
+    view, cause = full_view(), "his-secrets.npz holds no tensors."
+    failed = tuple(replace(part, state=State.FAILED, cause=cause, remedy="Look at it.") for part in view.submodels)
+    event = EventView(at_s=1.0, submodel="resnet", kind="state", code="entered", message=f"resnet is failed. {cause}",
+                      fields={"cause": cause})  # fmt: skip
+    seen = share_of(replace(view, state=State.FAILED, cause=cause, submodels=failed, events=(event,)), MINE, MY_FILES)
+    assert "his-secrets" not in repr(seen) and "Ask an operator" in f"{seen.submodels[0].remedy}"
+    own = replace(view.submodels[0], name="resnet", state=State.FAILED, cause="Its loss is infinite.", remedy="Retry.")
+    seen = share_of(replace(view, submodels=(own,)), MINE, MY_FILES)
+    assert (seen.submodels[0].cause, seen.submodels[0].remedy) == (own.cause, own.remedy)
+
+
+def test_a_file_is_called_beside_a_model_as_its_owner_calls_it() -> None:
+    names = {"alice": "hers.npz", "bob": "his.npz"}
+    assert [filename_for(names, who, "otto", sha("d")) for who in ("alice", "bob")] == ["hers.npz", "his.npz"]
+    assert filename_for(names, "carol", "otto", sha("d")) == f"{sha('d')[:12]}.npz"
+    assert filename_for(names | {"otto": "everybodys.npz"}, "carol", "otto", sha("d")) == "everybodys.npz"
+
+
+def test_of_ones_own_run_only_other_runs_are_withheld() -> None:
+    view = full_view()
+    strata = replace(view.breakdown, layers=(*view.breakdown.layers, MemoryLayer("others", None, (7.0, 7.0))))
+    seen = own_run(replace(view, breakdown=strata), MY_FILES)
+    assert seen.submodels == view.submodels and seen.prediction == view.prediction
+    assert (seen.queue_position, seen.waits_for) == (None, "room on the device")
+    assert seen.breakdown.total_bytes == (91.0, None) and all(layer.kind != "others" for layer in seen.breakdown.layers)
+
+
+GRAPH = [
+    {"name": "lenet", "labels": ["Conv2d"], "edges": []},
+    {"name": "resnet", "labels": ["Linear", 'a "quoted" one'], "edges": [[0, 1]]},
+]
+
+
+def test_the_graph_shows_a_persons_clusters_counted_from_the_first() -> None:
+    whole, mine = graph_dot(json.dumps(GRAPH)), graph_dot(json.dumps(GRAPH), {"resnet"})
+    assert 'm0_0 [label="Conv2d"]' in whole and "m1_0 -> m1_1;" in whole
+    assert graph_dot(json.dumps(GRAPH[1:])) == mine and "lenet" not in mine and "m0_0 -> m0_1;" in mine
+    assert graph_dot(json.dumps(GRAPH), {"lenet", "resnet"}) == whole
+
+
+def test_a_graph_of_an_older_version_is_shown_whole_or_not_at_all() -> None:
+    assert graph_dot("digraph { a }") == "digraph { a }"
+    assert graph_dot("digraph { a }", {"a"}) == graph_dot("") == ""
+
+
+def test_everything_that_the_service_tells_of_a_shared_run_is_filtered(here: World) -> None:
+    here.store.runs.update(SHARED, graph=json.dumps(GRAPH).replace("lenet", "bravo").replace("resnet", "alpha"))
+    for actor, own, other in ((ALICE, "alpha", "bravo"), (BOB, "bravo", "alpha")):
+        service, runs = here.of(actor), here.of(actor).runs
+        told = [
+            runs.runs(), runs.observe(SHARED), runs.document(SHARED), runs.graph_dot(SHARED), runs.trained(),
+            runs.spec_document(SHARED), service.comparisons.comparable(SHARED), service.library.files(),
+        ]  # fmt: skip
+        for thing in map(repr, told):
+            assert own in thing and other not in thing and sha(f"{other}-model") not in thing
+            assert NAMES[other] not in thing
+        assert {view.run_id for view in service.runs.runs()} == {
+            SHARED,
+            HERS if own == "alpha" else "20260101-000002-cccc",
+        }
+        assert service.runs.observe(SHARED).now_reason == (None if own == "alpha" else "It is the turn of bravo.")

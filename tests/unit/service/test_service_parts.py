@@ -1,0 +1,150 @@
+"""The parts of the service over a real store; only the intake process is replaced by its reports."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import IntegrityError
+
+from tests.unit.service.kit import ALICE, BOB, HERS, OPERATOR, World, add_run, sha
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.preflight import client
+from unifiednn_core.preflight.report import CheckReport, FileReport, ResolvedFile, SubModelReport
+from unifiednn_core.service import submission
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import RunSpec, parse_run
+
+MODEL, DATA = (f"sha256:{sha(word)}" for word in ("alpha-model", "alpha-data"))
+SPEC = parse_run(
+    {"submodels": [{"name": "alpha", "model": MODEL, "train_data": DATA, "hyperparameters": {"epochs": 2}}]}
+)
+
+
+@pytest.fixture
+def intake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports of an intake process that finds nothing wrong."""
+
+    def inspect(path: Path, filename: str, *, convert_to: Path | None = None) -> FileReport:
+        content = path.read_bytes()
+        return FileReport(
+            kind="model", format="pt2", sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content), facts={}
+        )
+
+    def check(spec: RunSpec, base: Path, home: object, *, admit: bool = False) -> CheckReport:
+        names = {name for part in spec.submodels for name in (part.model, part.train_data)}
+        return CheckReport(
+            files={
+                name: ResolvedFile(path=base, sha256=name.removeprefix("sha256:"), size_bytes=1, filename="f")
+                for name in names
+            },
+            submodels={
+                part.name: SubModelReport(
+                    name=part.name, format="pt2", parameters=1, weights_bytes=4, input_shape=(1,), samples=8,
+                    test_samples=None, classes=None, steps_per_epoch=1,
+                )
+                for part in spec.submodels
+            },
+        )  # fmt: skip
+
+    monkeypatch.setattr(client, "inspect", inspect)
+    monkeypatch.setattr(client, "check", check)
+
+
+def test_a_hybrid_and_its_baselines_are_queued_together_or_not_at_all(
+    here: World, intake: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(here.service.runs.runs())
+    made, baseline = [], submission.Submissions.baseline
+
+    def failing(self: submission.Submissions, *given: object) -> object:
+        run, rows = baseline(self, *given)  # type: ignore[arg-type]
+        made.append(run.mode)
+        return (run, rows) if len(made) < 2 else (replace_id(run), rows)
+
+    def replace_id(run: object) -> object:
+        run.id = HERS  # type: ignore[attr-defined]  # exists already
+        return run
+
+    monkeypatch.setattr(submission.Submissions, "baseline", failing)
+    with pytest.raises(IntegrityError):
+        here.service.runs.submit(SPEC, baselines=("concurrent", "sequential"))
+    assert made == ["concurrent", "sequential"]
+    assert len(here.service.runs.runs()) == before
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_the_baselines_stand_before_or_after_the_hybrid_in_the_queue(here: World, intake: None, first: bool) -> None:
+    run_id = here.of(ALICE).runs.submit(SPEC, baselines=("concurrent",), baselines_first=first)
+    queued = [view for view in here.of(OPERATOR).runs.runs() if view.state is State.QUEUED]
+    assert {view.mode: view.queue_position for view in queued} == {"hybrid": 1 + first, "concurrent": 2 - first}
+    assert here.of(OPERATOR).runs.observe(run_id).queue_position == 1 + first
+
+
+def test_the_device_of_a_run_is_decided_once(here: World, intake: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = here.service.runs.submit(SPEC)
+    monkeypatch.setattr(submission, "slot", lambda device: "cuda:0")
+    assert here.store.runs.get(run_id)[0].device == "cpu"
+    assert here.service.comparisons.why_no_baseline(run_id) is None
+
+
+def test_an_imported_file_is_on_disk_before_the_library_lists_it(
+    here: World, intake: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    fsync, add_file = os.fsync, here.store.library.add_file
+    monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), fsync(handle))[1])
+    listed_after: list[set[int]] = []
+    monkeypatch.setattr(
+        here.store.library, "add_file", lambda **row: (listed_after.append(set(synced)), add_file(**row))[1]
+    )
+    view = here.service.library.import_file("net.pt2", [b"abc"])
+    place = here.home.file(view.sha256)
+    assert {place.stat().st_ino, place.parent.stat().st_ino} <= listed_after[0]
+
+
+def test_a_new_name_of_the_same_content_renames_it_for_nobody_else(here: World, intake: None) -> None:
+    alice, bob = here.of(ALICE).library, here.of(BOB).library
+    first = alice.import_file("MLP.pt2", [b"abc"])
+    draft_id = alice.save_draft({"submodels": [{"name": "a", "model": f"sha256:{first.sha256}"}]})
+    assert bob.import_file("net.pt2", [b"abc"]).filename == "net.pt2"
+    names = {one: {f.sha256: f.filename for f in here.of(one).library.files()} for one in (ALICE, BOB, OPERATOR)}
+    assert [names[one][first.sha256] for one in (ALICE, BOB, OPERATOR)] == ["MLP.pt2", "net.pt2", "MLP.pt2"]
+
+    again = alice.import_file("renamed.pt2", [b"abc"])
+    assert (again.filename, again.created_at_s) == ("renamed.pt2", first.created_at_s)
+    assert alice.draft(draft_id)["filenames"] == {f"sha256:{first.sha256}": "MLP.pt2"}
+    alice.save_draft(alice.draft(draft_id), draft_id)
+    assert alice.draft(draft_id)["filenames"] == {f"sha256:{first.sha256}": "MLP.pt2"}, "a draft keeps its names"
+
+
+def test_why_a_run_can_have_no_baseline_is_known_before_anyone_asks_for_one(here: World, intake: None) -> None:
+    run_id = here.service.runs.submit(SPEC)
+    run, _ = here.store.runs.get(run_id)
+    spec = json.loads(json.dumps(run.spec))
+    spec["submodels"][0]["hyperparameters"]["epochs"] = 3
+    here.store.runs.update(run_id, spec=spec)
+    reason = here.service.comparisons.why_no_baseline(run_id)
+    assert reason is not None and "changed after" in reason
+    with pytest.raises(BadInput, match="changed after"):
+        here.service.comparisons.start_baseline(run_id, "concurrent")
+
+
+def test_lists_and_comparisons_do_not_read_what_they_do_not_show(here: World) -> None:
+    """The cost of a list must not grow with specs, graphs and environments."""
+    for number in range(20):
+        add_run(here.store, here.home, f"20260102-0000{number:02}-aaaa", BOB.id, {"alpha": BOB.id})
+        here.store.runs.update(f"20260102-0000{number:02}-aaaa", graph="x" * 100_000)
+    forbidden = {"graph", "environment"}
+    statements: list[str] = []
+    engine = here.store._database._engine
+    event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    here.of(BOB).runs.runs()
+    here.of(BOB).runs.trained()
+    assert statements and not [text for text in statements if any(f"runs.{name}" in text for name in forbidden)]
+    statements.clear()
+    here.of(ALICE).comparisons.comparable(HERS)
+    assert len(statements) < 12, "runs of other fingerprints are not read"

@@ -1,0 +1,1 @@
+"""Development tools beside the package."""

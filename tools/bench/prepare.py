@@ -1,0 +1,139 @@
+"""Writes the spec and files of a case into a folder, as a user would have them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tools.bench import data
+from tools.bench.networks import NETWORKS, Scale
+from tools.bench.scenarios import Case, Scenario, Task
+from tools.machine import ToolFailed
+from unifiednn_core.spec.run import (
+    ArchitectureSpec,
+    Hyperparameters,
+    LRSchedulerSpec,
+    PolicySpec,
+    RunSpec,
+    SubModelSpec,
+)
+
+PATIENCE_S = 600
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A case whose files are written."""
+
+    case: Case
+    spec: RunSpec
+    """Under the first policy."""
+    base: Path
+    notes: tuple[str, ...]
+    """On the data."""
+
+    def under(self, policy: int) -> RunSpec:
+        """The spec under one of the case's policies."""
+        return self.spec.model_copy(update={"policy": PolicySpec.model_validate(dict(self.case.policies[policy]))})
+
+    def shortened(self, factor: float) -> "Prepared":
+        """The case with fewer epochs, at least one for each sub-model."""
+        parts = tuple(_with_epochs(part, max(1, int(factor * _epochs(part)))) for part in self.spec.submodels)
+        return replace(self, spec=self.spec.model_copy(update={"submodels": parts}))
+
+
+def prepare(scenario: Scenario, case: Case, folder: Path, base: Path) -> Prepared:
+    """Write data from `folder`, weights and `spec-NAME.json` into `base`.
+
+    Raises `BadInput` for missing or damaged data, `ToolFailed` if the weights cannot be written.
+    """
+    data.require(folder, (task.data for task in case.tasks))
+    _write_weights([(task, base / _weights_of(task)) for task in case.tasks], scenario.scale)
+    parts, notes = [], dict.fromkeys(NETWORKS[task.network].reading for task in case.tasks)
+    for task in case.tasks:
+        vocabulary = int(NETWORKS[task.network].args(scenario.scale).get("vocabulary", 0))
+        train, test, note = data.write(task.data, folder, base, train=task.train, test=task.test, vocabulary=vocabulary)
+        notes[note] = None
+        parts.append(_submodel(task, scenario.scale, train, test))
+    spec = RunSpec(
+        name=f"{scenario.name}, {case.name}",
+        device=scenario.device,
+        threads=scenario.threads,
+        policy=PolicySpec.model_validate(dict(case.policies[0])),
+        submodels=tuple(parts),
+    )
+    (base / f"spec-{case.name}.json").write_text(spec.to_json() + "\n", encoding="utf-8")
+    return Prepared(case, spec, base, tuple(notes))
+
+
+def _submodel(task: Task, scale: Scale, train: str, test: str) -> SubModelSpec:
+    network, decay, scaling = NETWORKS[task.network], task.lr_decay, data.SOURCES[task.data].scaling
+    return SubModelSpec(
+        name=task.name,
+        model=_weights_of(task),
+        architecture=None
+        if network.suffix == ".pt2"
+        else ArchitectureSpec(name=network.architecture, args=network.args(scale)),
+        train_data=train,
+        test_data=test,
+        priority=task.priority,
+        hyperparameters=Hyperparameters(
+            epochs=task.epochs,
+            batch_size=task.batch_size,
+            optimizer=task.optimizer,
+            learning_rate=task.learning_rate,
+            lr_scheduler=None if decay is None else LRSchedulerSpec(name="exponential", args={"gamma": decay}),
+            seed=task.seed,
+        ),
+        scale=scaling.get("scale"),
+        mean=scaling.get("mean"),
+        std=scaling.get("std"),
+    )
+
+
+def _weights_of(task: Task) -> str:
+    return f"{task.network}_{task.seed}{NETWORKS[task.network].suffix}"
+
+
+def _write_weights(wanted: Sequence[tuple[Task, Path]], scale: Scale) -> None:
+    """Write the untrained weights in another process, so that this one needs no torch."""
+    asked = [
+        {
+            "path": str(path),
+            "architecture": network.architecture,
+            "args": network.args(scale),
+            "seed": task.seed,
+            "sample": network.sample[scale],
+            "dtype": network.dtype,
+        }
+        for task, path in wanted
+        if not path.exists()
+        for network in (NETWORKS[task.network],)
+    ]
+    command = [sys.executable, "-m", "tools.bench.weights"]
+    search_path = os.pathsep.join(filter(None, (str(_REPOSITORY), os.environ.get("PYTHONPATH"))))
+    try:
+        subprocess.run(
+            command,
+            input=json.dumps(asked),
+            text=True,
+            check=True,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            env=os.environ | {"PYTHONPATH": search_path},
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        log = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        raise ToolFailed(f"The networks could not be written: {log[-1] if log else error}.") from error
+
+
+def _epochs(part: SubModelSpec) -> int:
+    return part.hyperparameters.epochs
+
+
+def _with_epochs(part: SubModelSpec, epochs: int) -> SubModelSpec:
+    return part.model_copy(update={"hyperparameters": part.hyperparameters.model_copy(update={"epochs": epochs})})

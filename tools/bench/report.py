@@ -1,0 +1,206 @@
+"""Result files as the tables of `docs/RESULTS.md`: every figure beside the file that it comes from."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tools.bench import paper
+from unifiednn_core.base.units import memory_text
+
+Row = Sequence[str]
+MISSING = "not available"
+Figures = Sequence[float] | None
+
+
+def table(heads: Row, rows: Sequence[Row]) -> str:
+    """A table whose first column is text and whose others are figures."""
+    ruler = ("---", *("---:" for _ in heads[1:]))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ruler, *rows))
+
+
+def seconds(figures: Figures) -> str:
+    """Median, and least and greatest where there are several."""
+    return _spread(figures, "{:.1f}", " s")
+
+
+def memory(figures: Figures) -> str:
+    """Median, and least and greatest where there are several."""
+    if not figures:
+        return MISSING
+    texts = [memory_text(round(value)) for value in (median(figures), min(figures), max(figures))]
+    return texts[0] if len(set(figures)) == 1 else f"{texts[0]} ({texts[1]} to {texts[2]})"
+
+
+def ratio(figures: Figures) -> str:
+    """Median, least and greatest, and what that means: gains and losses in equal words."""
+    if not figures:
+        return MISSING
+    word = "less" if max(figures) < 1 else "more" if min(figures) > 1 else "no difference beyond the spread"
+    return f"{_spread(figures, '{:.2f}', '')}, {word}"
+
+
+def percent(share: float | None) -> str:
+    """A share, without decimals of which nothing is known."""
+    return MISSING if share is None else f"{100 * share:.1f} %"
+
+
+def _spread(figures: Figures, form: str, unit: str) -> str:
+    if not figures:
+        return MISSING
+    middle, low, high = (form.format(value) for value in (median(figures), min(figures), max(figures)))
+    return f"{middle}{unit}" if low == high else f"{middle}{unit} ({low} to {high})"
+
+
+PAGE = "RESULTS.md"
+OLDER = " **Older result, not repeated since.**"
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+Document = Mapping[str, Any]
+_ARM_HEADS = ("arm", "peak memory", "makespan", "mean turnaround", "CPU seconds", "GPU seconds", "repeats")
+_LOADER_HEADS = ("data loader", "data loader, CPU")
+_VERDICT_HEADS = ("hybrid / baseline", "memory", "makespan", "mean turnaround", "CPU seconds", "same weights")
+_PART_HEADS = ("arm, sub-model", "wait", "service", "turnaround", "peak memory", "accuracy on test data")
+_CODE = "../tools/bench/"
+_FIGURE_NAMES = {
+    "memory": "memory",
+    "makespan": "makespan",
+    "mean_turnaround": "mean turnaround",
+    "cpu_seconds": "CPU seconds",
+}
+
+
+def read_results(folder: Path) -> list[tuple[str, Document]]:
+    """All results of benches in a folder with the names of their files; raises `OSError`, `ValueError`."""
+    found = [(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.json"))]
+    return [(name, document) for name, document in found if isinstance(document, dict) and "bench" in document]
+
+
+def with_results(page: str, results: Sequence[tuple[str, Document]], figures: Sequence[paper.Figure]) -> str:
+    """A page with its tables made anew; raises `ValueError` if it has no place for them."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"The page has no lines {BEGIN} and {END} to put the tables between.")
+    parts = [section(name, document, figures) for name, document in results]
+    body = "\n\n".join(parts) if parts else "Nothing has been measured yet."
+    return f"{before}{BEGIN}\n{body}\n{END}{after}"
+
+
+def render(folder: Path) -> bool:
+    """Make the page beside a folder of results anew; False if there is no such page. Raises `OSError`."""
+    page = folder.parent / PAGE
+    if not page.is_file():
+        return False
+    text = page.read_text(encoding="utf-8")
+    page.write_text(with_results(text, read_results(folder), paper.read()), encoding="utf-8")
+    return True
+
+
+def section(file: str, found: Document, figures: Sequence[paper.Figure]) -> str:
+    """One result."""
+    parts = [f"### `{found['bench']}`, scale {found['scale']}", found["about"], _origin(file, found)]
+    for case in found.get("cases", ()):
+        parts += _case(case)
+    for extra in found.get("tables", ()):
+        parts += [extra["title"], table(extra["heads"], extra["rows"])]
+    if found["thresholds"]:
+        parts.append(table(("promised", "at most", "median", "holds"), [_held(entry) for entry in found["thresholds"]]))
+    printed = paper.rows(figures, found["bench"])
+    if printed:
+        parts.append(f"What the paper prints (from [{paper.FIGURES.name}]({_CODE}{paper.FIGURES.name})):")
+        parts.append(table(paper.HEADS, printed))
+    parts.append("\n".join(f"- {note}" for note in found["notes"]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _origin(file: str, found: Document) -> str:
+    machine = found["machine"]
+    gpu = f", {machine['gpu']} (driver {machine.get('driver', 'unknown')})" if machine.get("gpu") else ""
+    whole = "" if found["complete"] else f" Cut off: {_counted(found['repeats_asked'], 'repeat')} asked for."
+    older = OLDER if found["command"].startswith("unifiednn ") else ""
+    return (
+        f"`{found['command']}` of commit `{found['commit'] or 'unknown'}` on {found['date']}:"
+        f" {_counted(found['repeats'], 'repeat')}, {_counted(found['threads'], 'thread')} per process, on"
+        f" {machine['cpu']}, {machine['cores']} cores, {memory_text(machine['memory_bytes'])}{gpu},"
+        f" Python {machine['python']}, torch {machine['torch']}.{whole}{older}"
+        f" All figures: [{file}](results/{file})."
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _case(case: Document) -> list[str]:
+    several = len(case["hybrids"]) > 1
+    arms = {f"hybrid, {policy}" if several else "hybrid": arm for policy, arm in case["hybrids"].items()}
+    arms |= dict(case["baselines"])
+    parts = [
+        f"**{case['name']}**: {_submodels(case)}",
+        _arm_table(arms),
+    ]
+    verdicts = [
+        (f"{policy} / {mode}" if several else f"hybrid / {mode}", verdict)
+        for policy, by_mode in case["verdicts"].items()
+        for mode, verdict in by_mode.items()
+    ]
+    parts.append(table(_VERDICT_HEADS, [_verdict(name, verdict) for name, verdict in verdicts]))
+    parts += [f"Withheld, {name}: {v['withheld_because']}." for name, v in verdicts if v["withheld_because"]]
+    if len(case["submodels"]) <= 8:
+        rows = [
+            _part(f"{arm}, {name}", part) for arm, found in arms.items() for name, part in found["submodels"].items()
+        ]
+        parts.append(table(_PART_HEADS, rows))
+    return parts
+
+
+def _submodels(case: Document) -> str:
+    parts = case["submodels"]
+    if len(parts) > 8:
+        first = next(iter(parts.values()))
+        return f"{len(parts)} times {_submodel(first)}; learning rates differ."
+    return "; ".join(
+        f"{name}: {_submodel(part)}, learning rate {part['learning_rate']:g}" for name, part in parts.items()
+    )
+
+
+def _submodel(part: Document) -> str:
+    return (
+        f"{part['parameters']:,} weights, {part['data'].removesuffix('.safetensors')}, {part['epochs']} epochs of"
+        f" batches of {part['batch_size']}, {part['optimizer']}"
+    )
+
+
+def _arm_table(arms: Mapping[str, Document]) -> str:
+    """One row for each arm; the loader only if it was measured, which older results lack."""
+    loaders = any(arm.get("loader_s") for arm in arms.values())
+    heads = (*_ARM_HEADS[:-1], *(_LOADER_HEADS if loaders else ()), _ARM_HEADS[-1])
+    return table(heads, [_arm(name, arm, loaders) for name, arm in arms.items()])
+
+
+def _arm(name: str, arm: Document, loaders: bool) -> Sequence[str]:
+    source = f" ({arm['memory_source']})" if arm["memory_source"] else ""
+    return (
+        name,
+        memory(arm["memory_bytes"]) + source,
+        *(seconds(arm[figure]) for figure in ("makespan_s", "mean_turnaround_s", "cpu_s", "gpu_s")),
+        *(_spread(arm.get(figure), "{:.2f}", " s") for figure in ("loader_s", "loader_cpu_s") if loaders),
+        str(arm["repeats"]),
+    )
+
+
+def _verdict(name: str, verdict: Document) -> Sequence[str]:
+    same = {True: "yes", False: "**no**", None: MISSING}[verdict["identical_weights"]]
+    return (name, *(ratio(verdict[figure]) for figure in _FIGURE_NAMES), same)
+
+
+def _part(name: str, part: Document) -> Sequence[str]:
+    times = (seconds(part[figure]) for figure in ("wait_s", "service_s", "turnaround_s"))
+    return (name, *times, memory(part["peak_memory_bytes"]), percent(part["test_accuracy"]))
+
+
+def _held(entry: Document) -> Sequence[str]:
+    what = f"{entry['case']}: {_FIGURE_NAMES.get(entry['figure'], entry['figure'])} against {entry['against']}"
+    median = MISSING if entry["median"] is None else f"{entry['median']:.2f}"
+    return (what, f"{entry['at_most']:.2f}", median, {True: "yes", False: "**no**", None: MISSING}[entry["holds"]])

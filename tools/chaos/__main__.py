@@ -1,0 +1,8 @@
+"""`python -m tools.chaos`."""
+
+import typer
+
+from tools.chaos.command import chaos
+
+if __name__ == "__main__":
+    typer.run(chaos)

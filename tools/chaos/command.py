@@ -1,0 +1,124 @@
+"""`python -m tools.chaos`: the chaos test in a terminal. Exit codes: 0 all promises held, 1 not, 2 bad input."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tools.chaos import report
+from tools.chaos.judge import Outcome
+from tools.chaos.runner import run_exercises
+from tools.machine import commit, machine
+from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.base.paths import Home
+
+PAGE, RESULT = "RELIABILITY.md", Path("results", "chaos.json")
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+out, err = Console(), Console(stderr=True)
+
+
+def chaos(
+    kills: Annotated[int, typer.Option(help="Stop after this many kills.", min=1)] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the plan.")] = 0,
+    processes: Annotated[int, typer.Option(help="Trainings at the same time.", min=1, max=64)] = os.cpu_count() or 1,
+    home: Annotated[
+        Path | None, typer.Option(help="Empty folder for the homes of the test; default: a temporary one.")
+    ] = None,
+    write: Annotated[Path | None, typer.Option(help="Folder with RELIABILITY.md, to record the result there.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Kill trainings on this machine again and again and count what is lost. Does not touch your own home."""
+    _refuse_what_cannot_be_done(home, write)
+    folder = home or Path(tempfile.mkdtemp(prefix="unifiednn-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    asked = {
+        "command": f"python -m tools.chaos --kills {kills} --seed {seed} --processes {processes}",
+        "commit": commit(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "machine": machine(),
+    }
+    begun_s = time.monotonic()
+    try:
+        outcome = _followed(folder.resolve(), seed, kills, processes, quiet=as_json)
+    except KeyboardInterrupt:
+        err.print("Interrupted; this chaos test does not count.")
+        shutil.rmtree(folder, ignore_errors=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except UnifiedNNError as error:
+        err.print(f"[bold red]error[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(FAILED) from None
+    found = report.document(outcome, asked=asked, elapsed_s=time.monotonic() - begun_s)
+    if write is not None:
+        record(write, found)
+    if as_json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    else:
+        _show(found)
+    if outcome.passed and home is None:
+        shutil.rmtree(folder)
+    raise typer.Exit(DONE if outcome.passed else FAILED)
+
+
+def record(folder: Path, found: report.Document) -> None:
+    """Write the result file, and the tables on the page beside it."""
+    result, page = folder / RESULT, folder / PAGE
+    result.parent.mkdir(exist_ok=True)
+    result.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    page.write_text(report.with_table(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+
+
+def _refuse_what_cannot_be_done(home: Path | None, write: Path | None) -> None:
+    """Check options before an hour is spent, and before any process is killed near a user's runs."""
+    wrong = None
+    own = Home.default().root
+    if home is not None and (own == home.resolve() or own in home.resolve().parents):
+        wrong = f"--home: {home} holds your own runs. Name another folder."
+    elif home is not None and home.exists() and (not home.is_dir() or any(home.iterdir())):
+        wrong = f"--home: {home} is not empty. Name an empty or new folder."
+    elif write is not None and not (write / PAGE).is_file():
+        wrong = f"--write: {write} has no {PAGE}. Name the docs folder of a clone."
+    if wrong is not None:
+        err.print(f"[bold red]error[/] {escape(wrong)}", soft_wrap=True)
+        raise typer.Exit(BAD_INPUT)
+
+
+def _followed(folder: Path, seed: int, kills: int, lanes: int, *, quiet: bool) -> Outcome:
+    """Carry it out, with a bar on a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
+        bar = progress.add_task("the demo without faults", total=kills)
+
+        def on_progress(sums: Outcome) -> None:
+            failing = f", {len(sums.problems)} problems" if sums.problems else ""
+            progress.update(bar, completed=min(kills, sums.kills), description=f"kills{failing}")
+
+        return run_exercises(folder, seed=seed, kills=kills, lanes=lanes, on_progress=on_progress)
+
+
+def _show(found: report.Document) -> None:
+    for heads, rows in (
+        (report.FAULT_HEADS, report.fault_rows(found)),
+        (report.TIME_HEADS, report.time_rows(found)),
+        (report.RESULT_HEADS, report.result_rows(found)),
+    ):
+        table = Table(*heads)
+        for row in rows:
+            table.add_row(*row)
+        out.print(table)
+    for problem in found["problems"]:
+        out.print(escape(problem), soft_wrap=True)
+    for place in found["kept"]:
+        out.print(f"Look into {place}", soft_wrap=True)
+    out.print("All promises held." if found["passed"] else "Not all promises held.", style="bold")

@@ -1,0 +1,162 @@
+"""The result of a chaos test as a document, and the document as tables. Pure functions."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tools.chaos.judge import ANY_MOMENT, Outcome
+from tools.chaos.plan import CHECKPOINT_STEPS
+from unifiednn_core.base.failpoints import ACTIONS, POINTS
+
+BEGIN, END = "<!-- chaos:begin -->", "<!-- chaos:end -->"
+SHOWN_PROBLEMS = 50
+_ACTION_NAMES = {"sigkill": "SIGKILL", "sigterm": "SIGTERM", "disk_full": "disk full", "read_only": "read-only disk",
+                 "locked": "store locked"}  # fmt: skip
+Document = Mapping[str, Any]
+Row = tuple[str, ...]
+
+
+def document(outcome: Outcome, *, asked: Mapping[str, Any], elapsed_s: float) -> dict[str, Any]:
+    """The document of `--json`. `asked` holds command, machine, date and version."""
+    return {
+        "passed": outcome.passed,
+        **asked,
+        "elapsed_s": round(elapsed_s, 1),
+        "kills": outcome.kills,
+        "exercises": outcome.exercises,
+        "recovered": outcome.recovered,
+        "unplanned_deaths": outcome.unplanned_deaths,
+        "recovery_s": _spread(outcome.recovery_s),
+        "fresh_recovery_s": _spread(outcome.fresh_recovery_s),
+        "checkpoint_every_steps": CHECKPOINT_STEPS,
+        "redone_steps": _spread(outcome.redone_steps),
+        "commands": {
+            "acknowledged": outcome.acknowledged,
+            "refused": outcome.refused,
+            "lost": outcome.lost_commands,
+            "applied_twice": outcome.commands_applied_twice,
+        },
+        "steps": {
+            "counted": outcome.steps,
+            "twice": outcome.steps_twice,
+            "missing": outcome.steps_missing,
+            "other_losses": outcome.other_losses,
+        },
+        "stores": {"checked": outcome.stores_checked, "unreadable": outcome.unreadable_stores},
+        "submodels": {"trained": outcome.submodels, "other_bits": outcome.other_bits},
+        "damaged_checkpoints": {"damaged": outcome.damaged, "untold": outcome.damage_untold},
+        "clock_jumps": outcome.clock_jumps,
+        "downloads": {"made": outcome.downloads, "broken": outcome.broken_downloads},
+        "faults": [
+            {"place": place, **{action: outcome.struck[place, action] for action in ACTIONS}}
+            for place in _places(outcome)
+        ],
+        "problems": outcome.problems[:SHOWN_PROBLEMS],
+        "kept": outcome.kept,
+    }
+
+
+def result_rows(found: Document) -> list[Row]:
+    """What was found, beside what was promised."""
+    commands, steps, stores = found["commands"], found["steps"], found["stores"]
+    submodels, damaged, downloads = found["submodels"], found["damaged_checkpoints"], found["downloads"]
+    return [
+        ("processes killed", f"{found['kills']:,}", ""),
+        ("trainings, each with faults throughout", f"{found['exercises']:,}", ""),
+        ("trainings that completed without help", f"{found['recovered']:,}", "all"),
+        ("acknowledged commands lost", f"{commands['lost']} of {commands['acknowledged']:,}", "0"),
+        ("commands that took effect twice", f"{commands['applied_twice']}", "0"),
+        ("steps counted twice", f"{steps['twice']} of {steps['counted']:,}", "0"),
+        ("steps missing", f"{steps['missing']} of {steps['counted']:,}", "0"),
+        ("steps with another loss", f"{steps['other_losses']} of {steps['counted']:,}", "0"),
+        ("unreadable stores", f"{stores['unreadable']} of {stores['checked']:,}", "0"),
+        (
+            "sub-models with other bits than without faults",
+            f"{submodels['other_bits']} of {submodels['trained']:,}",
+            "0",
+        ),
+        ("damaged checkpoints that no event reports", f"{damaged['untold']} of {damaged['damaged']:,}", "0"),
+        ("broken downloads", f"{downloads['broken']} of {downloads['made']:,}", "0"),
+        ("unplanned deaths of processes", f"{found['unplanned_deaths']}", "0"),
+        ("clock jumps, up to 12 h forwards or backwards", f"{found['clock_jumps']:,}", ""),
+    ]
+
+
+def time_rows(found: Document) -> list[Row]:
+    """How long recovery took, and what it cost: count, median, 95th percentile, most."""
+    return [
+        ("recovery, worker forked", *_seconds(found["recovery_s"])),
+        ("recovery, worker a new interpreter", *_seconds(found["fresh_recovery_s"])),
+        (f"steps trained again (checkpoint every {found['checkpoint_every_steps']})", *_counts(found["redone_steps"])),
+    ]
+
+
+def fault_rows(found: Document) -> list[Row]:
+    """How often each fault struck, by place and action."""
+    return [(row["place"], *(str(row[action]) if row[action] else "" for action in ACTIONS)) for row in found["faults"]]
+
+
+RESULT_HEADS: Row = ("", "found", "promised")
+TIME_HEADS: Row = ("", "measured", "median", "p95", "most")
+FAULT_HEADS: Row = ("where it struck", *(_ACTION_NAMES[action] for action in ACTIONS))
+
+
+def markdown(found: Document) -> str:
+    """The part of `docs/RELIABILITY.md` between the markers."""
+    machine, commit = found["machine"], found["commit"] or "unknown"
+    verdict = "It passed." if found["passed"] else "**It failed.**"
+    parts = [
+        f"`{found['command']}` of commit `{commit}` on {found['date']} took {found['elapsed_s']:.0f} s on"
+        f" {machine['cpu']}, {machine['cores']} cores, {machine['os']}, Python {machine['python']},"
+        f" torch {machine['torch']}, SQLite {machine['sqlite']}. {verdict}",
+        _table(RESULT_HEADS, result_rows(found)),
+        _table(TIME_HEADS, time_rows(found)),
+        _table(FAULT_HEADS, fault_rows(found)),
+        *(f"- {problem}" for problem in found["problems"]),
+    ]
+    return "\n\n".join(parts)
+
+
+def with_table(page: str, found: Document) -> str:
+    """A page with its table made anew; raises `ValueError` if it has no place for it."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"The page has no lines {BEGIN} and {END} to put the table between.")
+    return f"{before}{BEGIN}\n{markdown(found)}\n{END}{after}"
+
+
+def _places(outcome: Outcome) -> list[str]:
+    moments = sorted({place for place, _ in outcome.struck if place.startswith(ANY_MOMENT)})
+    return [*POINTS, *moments]
+
+
+def _spread(values: Sequence[float]) -> dict[str, float] | None:
+    """Count, median, 95th percentile and most; the percentiles are values that were measured (nearest rank)."""
+    if not values:
+        return None
+    ordered = sorted(values)
+
+    def rank(share: float) -> float:
+        return round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 3)
+
+    return {"count": len(ordered), "median": rank(0.5), "p95": rank(0.95), "max": rank(1.0)}
+
+
+def _seconds(spread: Mapping[str, float] | None) -> Row:
+    return _figures(spread, "{:.2f} s")
+
+
+def _counts(spread: Mapping[str, float] | None) -> Row:
+    return _figures(spread, "{:.0f}")
+
+
+def _figures(spread: Mapping[str, float] | None, form: str) -> Row:
+    if spread is None:
+        return ("0", "", "", "")
+    return (f"{spread['count']:,}", *(form.format(spread[name]) for name in ("median", "p95", "max")))
+
+
+def _table(heads: Row, rows: Sequence[Row]) -> str:
+    ruler = ("---", *("---:" for _ in heads[1:]))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ruler, *rows))

@@ -1,0 +1,302 @@
+"""Runs exercises, several at a time, until enough processes were killed."""
+
+import heapq
+import itertools
+import shutil
+import signal
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tools.chaos import faults
+from tools.chaos.audit import Promise, StoreAudit, kept_windows
+from tools.chaos.fork_server import ForkServerClient, fork_server
+from tools.chaos.judge import Outcome, Promises, check, judge
+from tools.chaos.plan import EPOCHS, STRETCHED, Errand, Exercise, Round, exercise
+from tools.chaos.scene import ForkRequest, JournalEntry, Scene, named
+from tools.machine import ToolFailed
+from unifiednn_core.base.failpoints import Fault
+
+POLL_S = 0.01
+LOOK_S = 0.03
+LIMIT_S = 300.0
+LEFT_ALONE_S = 10.0
+"""A run that is interrupted for so long waits for a person."""
+ENDED = ("completed", "failed", "stopped")
+
+
+class ExerciseRunner:
+    """One exercise."""
+
+    def __init__(
+        self,
+        forks: ForkServerClient,
+        scene: Scene,
+        run_id: str,
+        exercise: Exercise,
+        abandoned: Callable[[], bool] = lambda: False,
+    ):
+        """`abandoned` says whether the result is no longer wanted."""
+        self._abandoned = abandoned
+        self._forks, self._scene, self._run_id, self._exercise = forks, scene, run_id, exercise
+        self._journal = scene.journal
+        self._deeds: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._worker = self._server = self._asking = 0
+        """Process ids; 0 if there is none."""
+        self._has_stepped = False
+        self._rows_before = self._offset_s = 0
+        self._server_fault: Fault | None = None
+        self._errands: deque[tuple[int, Errand]] = deque()
+        self._errand, self._first_open = Errand((), 0.0), 0
+        self._downloads = deque((0, errand) for errand in exercise.downloads)
+        self._server_back_s = 0.0
+        self._next_look_s, self._state, self._state_since_s = 0.0, "queued", time.monotonic()
+
+    def run(self) -> str:
+        """Carry it out; returns the state in which the run was left."""
+        faults.set_offset(self._scene.clock, 0.0)
+        self._forks.plan(self._exercise.rounds)
+        deadline_s = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline_s and not self._over() and not self._abandoned():
+            for entry in self._journal.news():
+                self._hear(entry)
+            while self._deeds and self._deeds[0][0] <= time.monotonic():
+                heapq.heappop(self._deeds)[2]()
+            if time.monotonic() >= self._next_look_s:
+                self._next_look_s = time.monotonic() + LOOK_S
+                with suppress(sqlite3.OperationalError):  # the store is not open now
+                    self._look()
+            self._keep_serving()
+            self._keep_asking()
+            time.sleep(POLL_S)
+        self._tell("over")
+        for pid in (self._server, self._asking, self._worker):
+            self._kill(pid)
+        return self._state
+
+    def _over(self) -> bool:
+        if self._asking or self._errands:
+            return False
+        if self._state in ENDED:
+            return not self._downloads and not self._worker
+        return self._state == "interrupted" and time.monotonic() - self._state_since_s > LEFT_ALONE_S
+
+    # -- what is planned
+
+    def _hear(self, entry: JournalEntry) -> None:
+        match entry.what, entry.role:
+            case "started", "worker":
+                self._worker, self._has_stepped = entry.pid, False
+                if 0 <= entry.number < len(self._exercise.rounds):
+                    self._schedule(self._exercise.rounds[entry.number], entry.pid)
+            case "ended", "worker":
+                self._worker = 0 if self._worker == entry.pid else self._worker
+            case "ended", "server":
+                self._server = 0
+            case "asked" | "refused", _:
+                self._first_open = entry.number + 1
+            case "ended", "commands":
+                self._asking = 0
+                if entry.code < 0 and self._first_open < len(self._errand.asks):  # a person would ask again
+                    rest = replace(self._errand, fault=None, kill_s=None, after_s=0.0)
+                    self._errands.appendleft((self._first_open, rest))
+
+    def _schedule(self, plan: Round, worker: int) -> None:
+        together = plan.kill_s is not None and plan.kill_s == plan.kill_server_s
+        if plan.kill_s is not None and not together:
+            self._at(plan.kill_s, lambda: self._kill(worker))
+        if plan.kill_server_s is not None:
+            self._at(plan.kill_server_s, lambda: self._kill_server(plan, worker if together else 0))
+        if plan.jump_s is not None:
+            jump_s = plan.jump_s
+            self._at(plan.jump_at_s, lambda: self._jump(jump_s))
+        if plan.errand is not None:
+            errand = plan.errand
+            self._at(errand.after_s, lambda: self._errands.append((0, errand)))
+
+    def _kill_server(self, plan: Round, worker: int) -> None:
+        self._kill(worker)
+        self._kill(self._server)
+        self._server_back_s, self._server_fault = time.monotonic() + plan.server_down_s, plan.server_fault
+
+    def _jump(self, seconds: float) -> None:
+        self._offset_s += round(seconds)
+        faults.set_offset(self._scene.clock, float(self._offset_s))
+        self._tell("jumped", text=f"{seconds:+.0f} s")
+
+    def _at(self, after_s: float, deed: Callable[[], None]) -> None:
+        heapq.heappush(self._deeds, (time.monotonic() + after_s, next(self._order), deed))
+
+    # -- processes
+
+    def _keep_serving(self) -> None:
+        """Bring up a server where there is none, as an operator does; one comes up with what was planned for it."""
+        if self._server or time.monotonic() < self._server_back_s:
+            return
+        fault, self._server_fault = self._server_fault, None
+        self._server = self._request("server", fault=named(fault))
+
+    def _keep_asking(self) -> None:
+        """Keep one process giving orders, so that each acknowledgement has one origin."""
+        if self._asking:
+            return
+        if self._errands:
+            first, errand = self._errands.popleft()
+        elif self._downloads and self._state in ENDED:
+            first, errand = self._downloads.popleft()
+        else:
+            return
+        self._errand, self._first_open, fault = errand, first, errand.fault
+        self._asking = self._request(
+            "commands",
+            fault=named(fault),
+            times=fault.times if fault else 1,
+            asks=tuple((ask.verb, ask.submodel, ask.value) for ask in errand.asks[first:]),
+            first=first,
+        )
+        if errand.kill_s is not None:
+            asking = self._asking
+            self._at(errand.kill_s, lambda: self._kill(asking))
+
+    def _request(self, do: str, **fields: object) -> int:
+        request = ForkRequest(do=do, folder=str(self._scene.folder), run_id=self._run_id, **fields)  # type: ignore[arg-type]
+        return self._forks.ask(request) or 0
+
+    def _kill(self, pid: int) -> None:
+        if pid:
+            self._forks.ask(ForkRequest(do="kill", pid=pid, signal=signal.SIGKILL))
+
+    # -- what can be seen from outside
+
+    def _look(self) -> None:
+        """Notice states, and the first step of a worker that stands in the store."""
+        with closing(sqlite3.connect(f"file:{self._scene.database}?mode=ro", uri=True)) as database:
+            [(state,)] = database.execute("SELECT state FROM runs WHERE id = ?", (self._run_id,))
+            [(rows,)] = database.execute("SELECT coalesce(max(rowid), 0) FROM step_metrics")
+        if state != self._state:
+            self._state, self._state_since_s = state, time.monotonic()
+            if state == "paused":
+                self._tell("paused")
+        if rows > self._rows_before and self._worker and not self._has_stepped:
+            self._has_stepped = True
+            self._tell("stepped")
+        self._rows_before = rows
+
+    def _tell(self, what: str, text: str = "") -> None:
+        self._scene.journal.write(JournalEntry(what=what, role="test", text=text))  # type: ignore[arg-type]
+
+
+PREPARATION_S = 180.0
+LIMIT_S_PER_KILL, LEAST_LIMIT_S = 10.0, 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all exercises begin with: a home in which the demo waits, and what it comes out as without faults."""
+
+    template: Path
+    run_id: str
+    promises: Promises
+
+
+def run_exercises(
+    folder: Path, *, seed: int, kills: int, lanes: int, on_progress: Callable[[Outcome], None]
+) -> Outcome:
+    """Kill at least `kills` processes; calls `on_progress` with the sums after each exercise. Raises `ToolFailed`."""
+    with fork_server(folder / "preparation.log") as forks:
+        setting = prepare(forks, folder)
+    total, lock, numbers = Outcome(), threading.Lock(), itertools.count()
+    enough, abandoned = threading.Event(), threading.Event()
+    deadline_s = time.monotonic() + max(LEAST_LIMIT_S, LIMIT_S_PER_KILL * kills)
+
+    def lane(place: int) -> None:
+        with fork_server(folder / f"fork-server-{place}.log") as forks:
+            while not enough.is_set() and not abandoned.is_set():
+                outcome = _one(forks, folder, setting, exercise(seed, next(numbers)), abandoned)
+                with lock:
+                    if abandoned.is_set():
+                        return
+                    total.add(outcome)
+                    on_progress(total)
+                    if total.kills >= kills or time.monotonic() > deadline_s:
+                        enough.set()
+
+    with ThreadPoolExecutor(lanes, thread_name_prefix="lane") as pool:
+        try:
+            for done in as_completed([pool.submit(lane, place) for place in range(lanes)]):
+                done.result()
+        except BaseException:  # one lane failed, or Ctrl-C: stop all
+            abandoned.set()
+            raise
+    if total.kills < kills:
+        total.problems.append(f"time ran out after {total.kills} of {kills} kills")
+    return total
+
+
+def prepare(forks: ForkServerClient, folder: Path) -> Setting:
+    """Submit the demo, keep it as a template, then train it without faults; once more for an epoch longer."""
+    promises: dict[tuple[str, int], Promise] = {}
+    template = folder / "template"
+    for name, epochs in (("reference", EPOCHS), ("reference-longer", STRETCHED)):
+        scene = Scene(folder / name)
+        scene.folder.mkdir(parents=True)
+        _await(forks, scene, _ask(forks, "prepare", scene, epochs=dict(epochs)))
+        if name == "reference":
+            shutil.copytree(scene.home.root, template)
+        promises |= _promises(forks, scene, epochs)
+    return Setting(template, _run_id(template / "unifiednn.sqlite3"), promises)
+
+
+def _one(
+    forks: ForkServerClient, folder: Path, setting: Setting, planned: Exercise, abandoned: threading.Event
+) -> Outcome:
+    scene = Scene(folder / f"exercise-{planned.number:05d}")
+    scene.folder.mkdir()
+    shutil.copytree(setting.template, scene.home.root)
+    state = ExerciseRunner(forks, scene, setting.run_id, planned, abandoned.is_set).run()
+    return judge(forks, scene, setting.run_id, planned, state, setting.promises)
+
+
+def _promises(forks: ForkServerClient, scene: Scene, epochs: Mapping[str, int]) -> dict[tuple[str, int], Promise]:
+    """Train uninterrupted, by the local launcher as an operator does, and note what comes out."""
+    run_id = _run_id(scene.database)
+    server = _ask(forks, "baseline", scene, run_id=run_id)
+    audit, deadline_s = StoreAudit(scene.home, run_id), time.monotonic() + PREPARATION_S
+    while (state := audit.states()[None]) not in ("completed", "failed") and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    forks.ask(ForkRequest(do="kill", pid=server, signal=9))
+    hashes = check(forks, scene, run_id)
+    if state != "completed" or set(hashes) != set(epochs):
+        raise ToolFailed(f"The uninterrupted training was left as {state}; {scene.folder} has its logs.")
+    losses = {
+        name: {window.step: window.loss for window in kept_windows(audit.windows(name), audit.begun_at(name))}
+        for name in epochs
+    }
+    return {(name, epochs[name]): Promise(hashes[name], losses[name]) for name in epochs}
+
+
+def _ask(forks: ForkServerClient, do: str, scene: Scene, **fields: object) -> int:
+    return forks.ask(ForkRequest(do=do, folder=str(scene.folder), **fields)) or 0  # type: ignore[arg-type]
+
+
+def _await(forks: ForkServerClient, scene: Scene, pid: int) -> None:
+    deadline_s = time.monotonic() + PREPARATION_S
+    while (code := forks.ask(ForkRequest(do="code", pid=pid))) is None:
+        if time.monotonic() > deadline_s:
+            break
+        time.sleep(0.05)
+    if code != 0:
+        raise ToolFailed(f"The demo could not be submitted; {scene.log('prepare')} says why.")
+
+
+def _run_id(database: Path) -> str:
+    with closing(sqlite3.connect(database)) as connection:
+        [(run_id,)] = connection.execute("SELECT id FROM runs")
+    return str(run_id)

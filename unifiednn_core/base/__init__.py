@@ -1,0 +1,1 @@
+"""Errors, clock, paths, durable files."""

@@ -1,0 +1,122 @@
+"""The exceptions of this project. Each message says what is wrong, where, and what to do.
+
+A `Finding` holds the same three things as a value, so that pages, command line and JSON documents can each show it
+their own way.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Finding(BaseModel):
+    """One problem found by a check.
+
+    `field` is the path of the entry in the spec (`submodels.lenet.hyperparameters.learning_rate`) or a file name.
+    Errors prevent the start; warnings can be overridden.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    severity: Literal["error", "warning"] = "error"
+    title: str
+    field: str
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message} {self.remedy}"
+
+
+class UnifiedNNError(Exception):
+    """Base class of all errors that this project raises."""
+
+
+class BadInput(UnifiedNNError, ValueError):
+    """The request cannot be carried out; `findings` say why and what to do."""
+
+    def __init__(self, findings: Sequence[Finding]):
+        self.findings = tuple(findings)
+        super().__init__("\n".join(str(finding) for finding in self.findings))
+
+    @classmethod
+    def of(cls, title: str, field: str, message: str, remedy: str) -> "BadInput":
+        """Build the exception from a single error finding."""
+        return cls([Finding(title=title, field=field, message=message, remedy=remedy)])
+
+
+class BadCheckpoint(UnifiedNNError, ValueError):
+    """A checkpoint cannot be used. The message says what is wrong and what remains possible."""
+
+
+class Diverged(UnifiedNNError, ArithmeticError):
+    """The loss of a sub-model is infinite or NaN; further training is pointless."""
+
+    def __init__(self, submodel: str, step: int, loss: float):
+        self.submodel, self.step, self.loss = submodel, step, loss
+        super().__init__(f"The loss of {submodel} is {loss} at or before step {step}.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.submodel, self.step, self.loss)
+
+
+class NotFound(UnifiedNNError, LookupError):
+    """An unknown run, sub-model or file. `unifiednn runs` lists the known runs."""
+
+
+class Forbidden(UnifiedNNError):
+    """The role of this person does not allow the action. Other people's runs and files raise `NotFound` instead."""
+
+
+class HostileFile(UnifiedNNError, ValueError):
+    """An uploaded file contains something that no model needs; it is refused before any of it is used."""
+
+
+class IntakeFailed(UnifiedNNError, RuntimeError):
+    """The intake process died or exceeded its limits; nothing was imported."""
+
+
+class SamplesFailed(UnifiedNNError, RuntimeError):
+    """The script that writes the sample models failed. Run `make samples` and read its output."""
+
+
+class SeparationFailed(UnifiedNNError, RuntimeError):
+    """A separated model could not be written now: no room, no permission."""
+
+
+class SeparationCorrupt(UnifiedNNError, RuntimeError):
+    """The file of a separated model reads back differently from the trained weights."""
+
+
+class Unauthorised(UnifiedNNError):
+    """The person is not signed in, or the token expired or was revoked."""
+
+
+class UploadConflict(UnifiedNNError, RuntimeError):
+    """An upload has another writer or another length than expected; continue at `offset_bytes`."""
+
+    def __init__(self, message: str, offset_bytes: int):
+        self.offset_bytes = offset_bytes
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.offset_bytes)
+
+
+class WrongSchema(UnifiedNNError, RuntimeError):
+    """The database was written by a newer version of UnifiedNN."""
+
+
+class IllegalTransition(UnifiedNNError, RuntimeError):
+    """A state does not allow an event. `history` holds the states before, oldest first."""
+
+    def __init__(self, what: str, state: str, event: str, allowed: Sequence[str], history: Sequence[str] = ()):
+        self.what, self.state, self.event = what, state, event
+        self.allowed, self.history = tuple(allowed), tuple(history)
+        possible = ", ".join(self.allowed) or "nothing: this state is final"
+        past = f" Before: {' → '.join(self.history)}." if self.history else ""
+        super().__init__(f"{what} is {state}, which does not allow '{event}'. Possible now: {possible}.{past}")
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.what, self.state, self.event, self.allowed, self.history)

@@ -1,0 +1,105 @@
+"""Named places where a test can inject a fault, so that recovery is tested and not only hoped for.
+
+Passing an unarmed point costs one comparison. The environment variable `UNIFIEDNN_FAULT` arms one for a process:
+`checkpoint.before_rename=sigkill@3` kills it when it passes that point for the third time.
+"""
+
+import errno
+import os
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+VARIABLE = "UNIFIEDNN_FAULT"
+
+POINTS = (
+    "checkpoint.before_write",
+    "checkpoint.before_fsync",
+    "checkpoint.before_rename",
+    "checkpoint.after_rename",
+    "store.before_commit",
+    "store.after_commit",
+    "command.before_acknowledgement",
+    "command.after_acknowledgement",
+    "command.before_effect",
+    "command.after_effect",
+    "policy.before_switch",
+    "policy.after_switch",
+    "separation.before_write",
+    "separation.before_rename",
+    "separation.after_rename",
+    "download.before_copy",
+    "download.before_rename",
+)
+ACTIONS = ("sigkill", "sigterm", "disk_full", "read_only", "locked")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`action` strikes at the `hit`-th passing of `point`; errors repeat for `times` passings."""
+
+    point: str
+    action: str
+    hit: int = 1
+    times: int = 1
+
+    def __post_init__(self) -> None:
+        if self.point not in POINTS or self.action not in ACTIONS or self.hit < 1 or self.times < 1:
+            raise ValueError(
+                f"{self} cannot be armed; points are {', '.join(POINTS)}; actions are {', '.join(ACTIONS)}."
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> "Fault":
+        """Read `POINT=ACTION@HIT`; raises `ValueError`."""
+        point, _, rest = text.partition("=")
+        action, _, hit = rest.partition("@")
+        return cls(point, action, int(hit or 1))
+
+
+class _Armed:
+    """The fault of this process, and how often its point was passed."""
+
+    def __init__(self, fault: Fault, witness: Callable[[Fault], object]):
+        self.fault, self.witness, self._passed, self._lock = fault, witness, 0, threading.Lock()
+
+    def strikes(self) -> bool:
+        with self._lock:
+            self._passed += 1
+            return self.fault.hit <= self._passed < self.fault.hit + self.fault.times
+
+
+_armed: _Armed | None = None
+
+
+def arm(fault: Fault | None, witness: Callable[[Fault], object] = lambda fault: None) -> None:
+    """Arm a fault in this process, or disarm with None; `witness` is called right before it strikes."""
+    global _armed
+    _armed = None if fault is None else _Armed(fault, witness)
+
+
+def arm_from_environment() -> None:
+    """Arm the fault that `UNIFIEDNN_FAULT` names, if any."""
+    text = os.environ.get(VARIABLE)
+    arm(Fault.parse(text) if text else None)
+
+
+def passing(point: str) -> None:
+    """Mark that `point` is reached; a fault armed for it strikes here."""
+    armed = _armed
+    if armed is None or armed.fault.point != point or not armed.strikes():
+        return
+    armed.witness(armed.fault)
+    match armed.fault.action:
+        case "sigkill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "sigterm":
+            os.kill(os.getpid(), signal.SIGTERM)
+        case "disk_full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        case "read_only":
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        case "locked":
+            raise sqlite3.OperationalError("database is locked")

@@ -1,0 +1,72 @@
+"""Files that survive a power cut, and safe file names."""
+
+import os
+import re
+import secrets
+import shutil
+import unicodedata
+from pathlib import Path
+
+from unifiednn_core.base import failpoints
+from unifiednn_core.base.errors import BadInput
+
+LONGEST_NAME = 160
+
+
+def sync(path: Path) -> None:
+    """Flush a file's content, or a folder's names, which makes a rename durable, to disk; raises `OSError`."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def copy_into(source: Path, folder: Path, name: str | None = None) -> Path:
+    """Copy a file into a folder atomically, by default under its own name. Raises `OSError`."""
+    failpoints.passing("download.before_copy")
+    target = folder / (name or source.name)
+    temporary = folder / f".{target.name}.{secrets.token_hex(4)}.part"
+    try:
+        shutil.copyfile(source, temporary)
+        sync(temporary)
+        failpoints.passing("download.before_rename")
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return target
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a file of the same disk; once this returns, its content and its name are on disk. Raises `OSError`."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    sync(source)
+    source.replace(target)
+    sync(target.parent)
+    sync(target.parent.parent)  # which may have got a new folder
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically. Raises `OSError`."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        sync(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def plain_name(given: str) -> str:
+    """Strip folders, control characters and direction marks from a file name.
+
+    Raises `BadInput` if nothing is left.
+    """
+    last = re.split(r"[/\\]", unicodedata.normalize("NFC", given))[-1]
+    shown = "".join(sign for sign in last if unicodedata.category(sign)[0] != "C").strip(" .")
+    if not shown:
+        raise BadInput.of("Name", "filename", "This file has no name.", "Give it one, such as model.pt2.")
+    if len(shown) > LONGEST_NAME:
+        stem, dot, suffix = shown.rpartition(".")
+        shown = f"{stem[: LONGEST_NAME - len(suffix) - 1]}{dot}{suffix}"[:LONGEST_NAME]
+    return shown

@@ -1,0 +1,40 @@
+"""Quantities as text: MiB and GiB, durations, percentages."""
+
+MIB = 1024**2
+GIB = 1024**3
+
+NOT_AVAILABLE = "not available"
+
+
+def memory_text(size_bytes: int | None) -> str:
+    """Bytes as MiB below 10 GiB, as GiB with one decimal above; `None` is "not available", never 0."""
+    if size_bytes is None:
+        return NOT_AVAILABLE
+    if size_bytes >= 10 * GIB:
+        return f"{size_bytes / GIB:,.1f} GiB"
+    if size_bytes >= 10 * MIB:
+        return f"{size_bytes / MIB:,.0f} MiB"
+    if size_bytes >= 0.1 * MIB:
+        return f"{size_bytes / MIB:,.1f} MiB"
+    return f"{size_bytes / 1024:,.1f} KiB"
+
+
+def duration_text(seconds: float | None) -> str:
+    """Seconds as `4.2 s`, `3 min 07 s`, `2 h 05 min` or `1 d 02 h`."""
+    if seconds is None:
+        return NOT_AVAILABLE
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def percent_text(fraction: float | None) -> str:
+    """A fraction as a percentage with one decimal."""
+    return NOT_AVAILABLE if fraction is None else f"{100 * fraction:.1f} %"

@@ -1,1 +1,0 @@
-"""How is progress kept? Checkpoints as values, as files, and the shelf of the last ones of a sub-model."""

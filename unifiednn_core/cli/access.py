@@ -1,0 +1,112 @@
+"""Commands for tokens, roles and the audit log, for the local operator and admins."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from unifiednn_core.cli import terminal
+from unifiednn_core.cli.shared import AsJson, opened
+from unifiednn_core.service.facade import Service
+from unifiednn_core.service.roles import NO_ROLE, Role, person_id
+
+TokenId = Annotated[str, typer.Argument(help="Id of the token; list them with: unifiednn token list")]
+Person = Annotated[str, typer.Argument(help="E-mail address.")]
+RoleName = Annotated[str, typer.Option("--role", help=f"One of {', '.join(Role)}.")]
+
+token = typer.Typer(help="Create, list and revoke tokens for terminals and routes.", no_args_is_help=True)
+people = typer.Typer(help="Give roles to people who sign in.", no_args_is_help=True)
+
+
+@token.command("create")
+def create_token(
+    person: Annotated[str, typer.Option("--for", help="E-mail address or name of the owner.")],
+    role: RoleName,
+    days: Annotated[float, typer.Option(help="Days until it expires.")] = 30,
+) -> None:
+    """Create a token and print it once. Set UNIFIEDNN_TOKEN to it, or send it as Authorization: Bearer."""
+    with opened() as service:
+        terminal.say(service.people.create_token(person, role, days))
+
+
+@token.command("list")
+def list_tokens(as_json: AsJson = False) -> None:
+    """List all tokens, newest first, without their secrets."""
+    with opened(as_json) as service:
+        found = service.people.tokens()
+        rows = [
+            (one.token_id, one.person, one.role, _moment(one.created_at_s), one.created_by,
+             "revoked" if one.revoked_at_s is not None else f"until {_moment(one.expires_at_s)}")
+            for one in found
+        ]  # fmt: skip
+        _print(found, as_json, ("token", "owner", "role", "created", "by", "valid"), rows)
+
+
+@token.command("revoke")
+def revoke_token(token_id: TokenId) -> None:
+    """Revoke a token at once."""
+    with opened() as service:
+        service.people.revoke_token(token_id)
+        terminal.out.print(f"{token_id} is revoked.", highlight=False)
+
+
+@people.command("list")
+def list_people(as_json: AsJson = False) -> None:
+    """List people with an assigned role."""
+    with opened(as_json) as service:
+        found = service.people.people()
+        rows = [(one.person, one.role, _moment(one.changed_at_s), one.changed_by) for one in found]
+        _print(found, as_json, ("person", "role", "given", "by"), rows)
+
+
+@people.command("give")
+def give_role(
+    person: Person, role: Annotated[str, typer.Option("--role", help=f"One of {', '.join((*Role, NO_ROLE))}.")]
+) -> None:
+    """Give a person a role; it overrides the identity provider."""
+    with opened() as service:
+        service.people.give_role(person, role)
+        _say(service, person)
+
+
+@people.command("forget")
+def forget_person(person: Person) -> None:
+    """Remove an assigned role, so that the identity provider decides again."""
+    with opened() as service:
+        service.people.forget_person(person)
+        _say(service, person)
+
+
+def audit(
+    last: Annotated[int, typer.Option(help="Number of entries.", min=1, max=100_000)] = 50, as_json: AsJson = False
+) -> None:
+    """Show who did what and when, newest first."""
+    with opened(as_json) as service:
+        lines = service.people.audit(last)
+        rows = [(_moment(line.at_s), line.person, line.role, line.action, line.subject, line.outcome) for line in lines]
+        _print(lines, as_json, ("time", "person", "role", "action", "subject", "outcome"), rows)
+
+
+def _print(found: Sequence[Any], as_json: bool, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print dataclasses as JSON, or their rows as a table."""
+    if as_json:
+        terminal.print_json([asdict(one) for one in found])
+        return
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    terminal.out.print(table)
+
+
+def _say(service: Service, person: str) -> None:
+    given = {one.person: one.role for one in service.people.people()}
+    role = given.get(person_id(person), "as the identity provider says")
+    terminal.out.print(f"{person}: {role}", markup=False, highlight=False)
+
+
+def _moment(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")

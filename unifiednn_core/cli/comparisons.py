@@ -1,0 +1,126 @@
+"""Commands that train with plain PyTorch and compare a hybrid with it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unifiednn_core.base.errors import IllegalTransition
+from unifiednn_core.base.files import write_text
+from unifiednn_core.cli import terminal
+from unifiednn_core.cli.shared import INTERRUPTED, AsJson, SpecPath, bad_option, exit_after, finish, opened
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, RESIDENT_BASELINES, Mode, PolicySpec, RunSpec, load_run
+
+HYBRID: Mode = "hybrid"
+RESIDENT_OF = dict(zip(BASELINES, RESIDENT_BASELINES, strict=True))
+
+
+def baseline(
+    spec: SpecPath,
+    mode: Annotated[Mode, typer.Option(help="concurrent: all processes at once; sequential: one after another.")],
+    resident_data: Annotated[
+        bool, typer.Option("--resident-data", help="Index tensors on the device instead of using a DataLoader.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train the sub-models of a spec with plain PyTorch, one process each, and measure them."""
+    with opened(as_json) as service:
+        if mode not in ALL_BASELINES:
+            raise bad_option("--mode", f"'{mode}' is not a baseline.", "Use train for the hybrid.")
+        mode = RESIDENT_OF.get(mode, mode) if resident_data else mode
+        run_id = service.comparisons.submit_arm(load_run(spec), spec.resolve().parent, mode)
+        service.start_supervisor()
+        finish(service, run_id, as_json)
+
+
+def compare(
+    spec: SpecPath,
+    repeats: Annotated[int, typer.Option(help="Train each arm this many times.", min=1, max=100)] = 1,
+    policy: Annotated[str | None, typer.Option(help="Use this policy instead of the one in the spec.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train baselines again even if equal ones exist.")] = False,
+    resident_data: Annotated[
+        bool, typer.Option("--resident-data", help="Also run each baseline without a DataLoader.")
+    ] = False,
+    html: Annotated[Path | None, typer.Option(help="Write the report to this HTML file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a spec as a hybrid and with plain PyTorch, concurrently and sequentially, and report what merging saved.
+
+    One arm trains at a time. With one repeat, a finished baseline of an equal spec on this machine is reused.
+    """
+    with opened(as_json) as service:
+        asked = load_run(spec)
+        if policy is not None:
+            asked = asked.model_copy(update={"policy": PolicySpec(name=policy)})
+        if html is not None and not html.resolve().parent.is_dir():
+            raise bad_option("--html", f"{html.parent} is not a folder.", "Create it.")
+        arms: tuple[Mode, ...] = (*(ALL_BASELINES if resident_data else BASELINES), HYBRID)
+        hybrid, interrupted = _train_arms(
+            service, asked, spec.resolve().parent, repeats, fresh=fresh, arms=arms, quiet=as_json
+        )
+        if hybrid is None:  # interrupted before the first hybrid
+            raise typer.Exit(INTERRUPTED)
+        if html is not None:
+            write_text(html, service.comparisons.report(hybrid))
+        if as_json:
+            terminal.print_json(service.comparisons.comparison_document(hybrid))
+        else:
+            terminal.print_comparison(service.comparisons.comparison(hybrid))
+            if html is not None:
+                terminal.say(f"Report: {html}")
+        exit_after(service.runs.observe(hybrid).state, interrupted)
+
+
+def arm_order(repeat: int, arms: Sequence[Mode] = (*BASELINES, HYBRID)) -> tuple[Mode, ...]:
+    """Arms in the order of this repeat. Each goes first in turn, so that none always has the warmer machine."""
+    first = repeat % len(arms)
+    return (*arms[first:], *arms[:first])
+
+
+def _train_arms(
+    service: Service, asked: RunSpec, base: Path, repeats: int, *, fresh: bool, arms: Sequence[Mode], quiet: bool
+) -> tuple[str | None, bool]:
+    """Train all arms, one at a time; returns the id of the last hybrid and whether Ctrl-C interrupted it."""
+    ours: list[str] = []
+    hybrid: str | None = None
+    waiting: Iterable[str] = _submitted(service, asked, base, repeats, arms, ours)
+    if repeats == 1 and not fresh:
+        hybrid = service.runs.submit(asked, base)
+        before = {run.run_id for run in service.runs.runs()}
+        waiting = [hybrid, *(service.comparisons.start_baseline(hybrid, mode) for mode in arms if mode != HYBRID)]
+        ours += [run_id for run_id in waiting if run_id == hybrid or run_id not in before]
+    service.start_supervisor()
+    try:
+        for place, run_id in enumerate(waiting, start=1):
+            mode = service.runs.observe(run_id).mode
+            hybrid = run_id if mode == HYBRID else hybrid
+            if not quiet:
+                count = repeats * len(arms)
+                terminal.err.print(f"Arm {place} of {count}: {mode} ({run_id})", highlight=False)
+            terminal.follow(service, run_id, quiet=quiet)
+    except KeyboardInterrupt:
+        terminal.err.print("Stopping; progress is kept.")
+        _stop(service, ours)
+        return hybrid, True
+    return hybrid, False
+
+
+def _submitted(
+    service: Service, asked: RunSpec, base: Path, repeats: int, arms: Sequence[Mode], ours: list[str]
+) -> Iterator[str]:
+    """Submit each arm after the previous one ended: time in the queue would count as turnaround of a hybrid."""
+    for repeat in range(repeats):
+        for mode in arm_order(repeat, arms):
+            ours.append(service.comparisons.submit_arm(asked, base, mode))
+            yield ours[-1]
+
+
+def _stop(service: Service, run_ids: Sequence[str]) -> None:
+    for run_id in reversed(run_ids):  # last first, so that none starts in between
+        with suppress(IllegalTransition):
+            service.runs.stop(run_id)
+    for run_id in run_ids:
+        terminal.follow(service, run_id, quiet=True)

@@ -1,0 +1,120 @@
+"""Commands that write a `.pt2` file: from your own Python code, or from a file that only its own code can read."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from unifiednn_core.base.errors import BadInput, Finding, IntakeFailed
+from unifiednn_core.cli import terminal
+from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, refuse
+from unifiednn_core.preflight import sandbox
+from unifiednn_core.preflight.pack.request import PackReport, PackRequest, parse_arguments, parse_example, parse_source
+from unifiednn_core.preflight.sandbox import ConversionRequest, quoted
+
+Shape = Annotated[str, typer.Option("--input", help="Sizes of one sample, without the batch: 1,28,28")]
+Dtype = Annotated[str, typer.Option(help="Type of the inputs: float32, int64 for ids, ...")]
+Batch = Annotated[int, typer.Option(help="Batch size of the trial; other sizes work too.")]
+Free = Annotated[list[int] | None, typer.Option(help="Another dimension that may vary; 1 is the first of a sample.")]
+Arguments = Annotated[list[str] | None, typer.Option("--arg", help="Argument, such as width=16; repeatable.")]
+
+
+def pack(
+    network: Annotated[str, typer.Argument(help="FILE.py:NAME of a class or function that builds the network.")],
+    input_shape: Shape,
+    dtype: Dtype = "float32",
+    batch: Batch = 8,
+    free: Free = None,
+    arguments: Arguments = None,
+    out: Annotated[Path | None, typer.Option(help="File to write; by default NAME.pt2 here.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn your own network into a .pt2 file to submit, with a file of hyper-parameters beside it.
+
+    Runs your code on this machine, exports it in train mode with a free batch size, reads it back as the server will,
+    and compares a training step bit for bit.
+    """
+    try:
+        source = parse_source(network, arguments or ())
+        example = parse_example(input_shape, dtype, batch, free or ())
+        report = _packed(PackRequest(source=source, example=example, out=out or Path(f"{source.factory}.pt2")))
+    except BadInput as error:
+        report = PackReport(findings=error.findings)
+    if as_json:
+        terminal.print_json(report.model_dump(mode="json"))
+    else:
+        terminal.print_findings(report.findings)
+        _print_packed(report)
+    raise typer.Exit(BAD_INPUT if report.path is None else DONE)
+
+
+def convert(
+    file: Annotated[Path, typer.Argument(help="TorchScript, Python (.py), or a pickle of a network's own classes.")],
+    input_shape: Shape,
+    factory: Annotated[str, typer.Option(help="For Python: class or function that builds the network.")] = "",
+    code: Annotated[Path | None, typer.Option(help="For a pickle: the Python file with its classes.")] = None,
+    dtype: Dtype = "float32",
+    batch: Batch = 8,
+    free: Free = None,
+    arguments: Arguments = None,
+    to: Annotated[Path, typer.Option(help="Folder to write the .pt2 into.")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Convert a file that only its own code can read, by running that code once in bubblewrap.
+
+    Off unless UNIFIEDNN_SANDBOX=on is set.
+    """
+    try:
+        request = ConversionRequest(
+            path=file.resolve(),
+            example=parse_example(input_shape, dtype, batch, free or ()),
+            factory=factory,
+            arguments=parse_arguments(arguments or ()),
+            companion=None if code is None else code.resolve(),
+        )
+        done = sandbox.convert(request, to.resolve())
+    except (BadInput, IntakeFailed, OSError) as error:
+        refuse(error.findings if isinstance(error, BadInput) else (_as_finding(error),), as_json)
+    if as_json:
+        terminal.print_json(done.model_dump(mode="json"))
+        return
+    terminal.print_findings(done.findings)
+    terminal.say(f"{done.path}")
+    if done.log:
+        terminal.say(f"The code printed:\n{quoted(done.log)}", to=terminal.err)
+
+
+def _as_finding(error: IntakeFailed | OSError) -> Finding:
+    remedy = "Name a folder that can be written." if isinstance(error, OSError) else "Try a smaller network."
+    return Finding(title="Not possible", field="--to", message=str(error), remedy=remedy)
+
+
+def _packed(request: PackRequest) -> PackReport:
+    """Pack in a separate process: it loads torch, and the network's code may end it."""
+    root = str(Path(__file__).resolve().parents[2])
+    start = f"import sys; sys.path.append({root!r}); from unifiednn_core.preflight.pack.work import main; main()"
+    command = [sys.executable, "-P", "-W", "ignore", "-c", start, request.model_dump_json()]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
+    try:
+        return PackReport.model_validate_json(done.stdout)
+    except ValidationError:
+        message = f"The code ended its process with code {done.returncode} before the network was exported."
+        remedy = "Remove exits from the code; its output is above."
+        finding = Finding(title="Code", field=str(request.source.path), message=message, remedy=remedy)
+        return PackReport(findings=(finding,))
+
+
+def _print_packed(report: PackReport) -> None:
+    if report.path is None:
+        return
+    shape = report.facts.get("input_shape")
+    sizes = ["any" if size is None else str(size) for size in shape] if isinstance(shape, list) else []
+    samples = f"{' x '.join(sizes) or 'single numbers'} of {report.facts.get('input_dtype')}"
+    terminal.say(f"{report.path}: {report.facts.get('parameters', 0):,} weights; trains bit for bit as your code does.")
+    terminal.say(f"Samples are {samples}. Name a size that may vary with --free.")
+    terminal.say(f"{report.hyperparameters}: edit the hyper-parameters, then submit both files.")

@@ -1,0 +1,115 @@
+"""The same actions as the dashboard, in a terminal.
+
+Exit codes: 0 done, 1 a sub-model or run failed, 2 bad input, 130 interrupted. With `--json` there is exactly one JSON
+document on stdout and nothing else.
+"""
+
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from unifiednn_core.base import failpoints
+from unifiednn_core.base.paths import Home, application
+from unifiednn_core.cli import access, comparisons, files, runs, terminal
+from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
+from unifiednn_core.spec.run import PolicySpec, load_run
+
+app = typer.Typer(
+    name="unifiednn",
+    help="Trains many people's networks on one device as one hybrid model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def train(
+    spec: SpecPath,
+    policy: Annotated[str | None, typer.Option(help="Use this policy instead of the one in the spec.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a hybrid to the end and write every trained model. Ctrl-C stops it and keeps the progress."""
+    with opened(as_json) as service:
+        asked = load_run(spec)
+        if policy is not None:
+            asked = asked.model_copy(update={"policy": PolicySpec(name=policy)})
+        run_id = service.runs.submit(asked, spec.resolve().parent, on_warnings=terminal.print_findings)
+        service.start_supervisor()
+        if not as_json:
+            again = f"Continue it after any interruption with: unifiednn resume {run_id}"
+            terminal.err.print(f"Run {run_id}. {again}", highlight=False, soft_wrap=True)
+        finish(service, run_id, as_json)
+
+
+@app.command()
+def check(spec: SpecPath, as_json: AsJson = False) -> None:
+    """Check a spec and all files it names, without training."""
+    with opened(as_json) as service:
+        report = service.runs.check(load_run(spec), spec.resolve().parent)
+        if as_json:
+            terminal.print_json(report.model_dump(mode="json"))
+        else:
+            terminal.print_findings(report.findings)
+            if not report.has_errors:
+                terminal.out.print(f"{len(report.submodels)} sub-models can be trained.")
+        raise typer.Exit(BAD_INPUT if report.has_errors else DONE)
+
+
+@app.command()
+def inspect(file: Annotated[Path, typer.Argument(help="A model or data file.")], as_json: AsJson = False) -> None:
+    """Describe a file without running it."""
+    with opened(as_json) as service:
+        report = service.library.inspect(file)
+        if as_json:
+            terminal.print_json(report.model_dump(mode="json"))
+        else:
+            terminal.print_file(report)
+            terminal.print_findings(report.findings)
+        raise typer.Exit(BAD_INPUT if any(f.severity == "error" for f in report.findings) else DONE)
+
+
+@app.command()
+def policies(as_json: AsJson = False) -> None:
+    """List the policies and their parameters."""
+    with opened(as_json) as service:
+        if as_json:
+            terminal.print_json([asdict(card) for card in service.runs.policies()])
+        else:
+            terminal.print_policies(service.runs.policies())
+
+
+_OTHERS: tuple[Callable[..., None], ...] = (
+    comparisons.baseline, comparisons.compare, files.pack, files.convert, runs.runs, runs.pause, runs.resume, runs.save,
+    runs.stop, runs.retry, runs.edit, runs.add, runs.download, runs.checkpoint, access.audit,
+)  # fmt: skip
+for _command in _OTHERS:
+    app.command()(_command)
+app.add_typer(access.token, name="token")
+app.add_typer(access.people, name="people")
+
+
+@app.command("app")
+def serve(port: Annotated[int, typer.Option(help="Port on 127.0.0.1.", min=1, max=65535)] = 8501) -> None:
+    """Serve the dashboard on 127.0.0.1."""
+    os.environ["UNIFIEDNN_HOME"] = str(Home.default().root)  # a relative path starts here
+    os.chdir(application())  # Streamlit reads its settings from the current folder
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))  # uvicorn shuts down, then raises it again
+    with opened() as service:
+        service.start_supervisor()  # queued runs start before anyone opens a page
+        sys.argv = ["streamlit", "run", "app.py", "--server.port", str(port)]
+        runpy.run_module("streamlit", run_name="__main__", alter_sys=True)
+
+
+def main() -> NoReturn:
+    """Run the command line; the console script."""
+    failpoints.arm_from_environment()
+    app()
+    raise SystemExit(DONE)

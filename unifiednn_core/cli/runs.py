@@ -1,0 +1,206 @@
+"""Commands on existing runs, started from the dashboard or by another command."""
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unifiednn_core.base.errors import BadInput, IllegalTransition
+from unifiednn_core.cli import terminal
+from unifiednn_core.cli.shared import (
+    AsJson,
+    Folder,
+    MaybeSubModel,
+    RunId,
+    SpecPath,
+    SubModelName,
+    bad_option,
+    finish,
+    opened,
+)
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run import PolicySpec, load_run
+
+NEEDS_SUPERVISOR = "It takes effect while a dashboard, or a train or resume command, is running."
+
+
+def runs(as_json: AsJson = False) -> None:
+    """List the runs, newest first."""
+    with opened(as_json) as service:
+        if as_json:
+            terminal.print_json([terminal.run_summary(view) for view in service.runs.runs()])
+        else:
+            terminal.print_runs(service.runs.runs())
+
+
+def resume(
+    run_id: RunId,
+    submodel: MaybeSubModel = None,
+    as_json: AsJson = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Request it and return at once.")] = False,
+) -> None:
+    """Continue a run from any state and follow it to its end, like train.
+
+    With a sub-model, resume only that one and return at once.
+    """
+    with opened(as_json) as service:
+        if submodel is not None:
+            _tell(service, run_id, submodel, service.runs.resume(run_id, submodel), as_json)
+            return
+        if detach and service.runs.observe(run_id).state not in ENDED - {State.INTERRUPTED}:
+            _tell(service, run_id, None, _going_on(service, run_id), as_json)
+            return
+        service.start_supervisor()
+        while service.runs.observe(run_id).state is State.PAUSING:
+            time.sleep(terminal.POLL_S)
+        with suppress(IllegalTransition):  # somebody else let it go on in the same moment
+            _going_on(service, run_id)
+        finish(service, run_id, as_json)
+
+
+def pause(run_id: RunId, submodel: MaybeSubModel = None) -> None:
+    """Pause a run or one sub-model at the next step; it releases the device."""
+    _order(run_id, submodel, lambda service: service.runs.pause(run_id, submodel))
+
+
+def save(run_id: RunId, submodel: MaybeSubModel = None) -> None:
+    """Write a checkpoint of a run or one sub-model now."""
+    _order(run_id, submodel, lambda service: service.runs.save(run_id, submodel))
+
+
+def stop(
+    run_id: RunId,
+    submodel: MaybeSubModel = None,
+    discard: Annotated[bool, typer.Option("--discard", help="Keep nothing: no model, no checkpoint.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Discard without confirmation.")] = False,
+) -> None:
+    """End a run, or one of its sub-models, and keep its progress."""
+    with opened() as service:
+        if discard and not yes:
+            _require_name(submodel or service.runs.observe(run_id).name)
+        end = service.runs.discard if discard else service.runs.stop
+        _tell(service, run_id, submodel, end(run_id, submodel))
+
+
+def retry(
+    run_id: RunId,
+    submodel: SubModelName,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate from here on.")] = None,
+    batch_split: Annotated[int | None, typer.Option(help="Parts into which each batch is split.")] = None,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Start over instead of at the last checkpoint.")
+    ] = False,
+) -> None:
+    """Retry a failed sub-model, even after its run has ended."""
+    with opened() as service:
+        state = service.runs.retry(
+            run_id, submodel, learning_rate=learning_rate, batch_split=batch_split, from_start=from_start
+        )
+        _tell(service, run_id, submodel, state)
+
+
+def edit(
+    run_id: RunId,
+    submodel: MaybeSubModel = None,
+    priority: Annotated[int | None, typer.Option(help="Priority of the sub-model; lower goes first.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Total epochs of the sub-model.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Policy of the run.")] = None,
+    order: Annotated[str | None, typer.Option(help="Order of all sub-models of the run: a,b,c.")] = None,
+) -> None:
+    """Change a run or one sub-model while it trains."""
+    with opened() as service:
+        if priority is None and epochs is None and policy is None and order is None:
+            raise bad_option("options", "No change was given.", "Give --priority, --epochs, --policy or --order.")
+        if (priority, epochs) != (None, None) and submodel is None:
+            raise bad_option("SUBMODEL", "Priority and epochs belong to a sub-model.", "Name it after the run's id.")
+        if (policy, order) != (None, None) and submodel is not None:
+            raise bad_option("SUBMODEL", "Policy and order belong to the run.", "Leave the sub-model out.")
+        if policy is not None:
+            service.runs.set_policy(run_id, PolicySpec(name=policy))
+            terminal.say(f"Requested: policy {policy}.")
+        if order is not None:
+            names = [name.strip() for name in order.split(",")]
+            service.runs.reorder(run_id, names)
+            terminal.say(f"Requested: order {', '.join(names)}.")
+        if epochs is not None:
+            service.runs.set_epochs(run_id, submodel or "", epochs)
+            terminal.say(f"Requested: epochs {epochs}.")
+        if priority is not None:
+            service.runs.set_priority(run_id, submodel or "", priority)
+            terminal.say(f"Requested: priority {priority}.")
+        _say_who_carries_out(service, run_id)
+
+
+def add(run_id: RunId, spec: SpecPath) -> None:
+    """Add the sub-models of a spec file to a run; of the spec's own settings only the seed counts."""
+    with opened() as service:
+        asked, base = load_run(spec), spec.resolve().parent
+        if len(asked.submodels) > 1:  # report all errors before the first one joins
+            errors = [finding for finding in service.runs.check(asked, base).findings if finding.severity == "error"]
+            if errors:
+                raise BadInput(errors)
+        for part in asked.submodels:
+            seeded = part.hyperparameters.model_copy(update={"seed": asked.seed_of(part)})
+            seeded_part = part.model_copy(update={"hyperparameters": seeded})
+            service.runs.add_submodel(run_id, seeded_part, base, on_warnings=terminal.print_findings)
+            terminal.out.print(f"Requested: add {part.name}.", highlight=False)
+        _say_who_carries_out(service, run_id)
+
+
+def download(run_id: RunId, submodel: SubModelName, to: Folder = Path()) -> None:
+    """Copy the zip of a separated model into a folder."""
+    _copy(lambda service: service.runs.download(run_id, submodel, to), to)
+
+
+def checkpoint(run_id: RunId, submodel: SubModelName, to: Folder = Path()) -> None:
+    """Copy the newest checkpoint of a sub-model into a folder. A new run can start from it."""
+    _copy(lambda service: service.runs.download_checkpoint(run_id, submodel, to), to)
+
+
+def _going_on(service: Service, run_id: str) -> State:
+    """Resume a run that waits for it; returns its state. Raises `IllegalTransition`."""
+    state = service.runs.observe(run_id).state
+    return service.runs.resume(run_id) if state in (State.INTERRUPTED, State.PAUSED, State.PAUSING) else state
+
+
+def _order(run_id: str, submodel: str | None, issue: Callable[[Service], State]) -> None:
+    with opened() as service:
+        _tell(service, run_id, submodel, issue(service))
+
+
+def _tell(service: Service, run_id: str, submodel: str | None, state: State, as_json: bool = False) -> None:
+    """Print the state of a run or sub-model after a request."""
+    if as_json:
+        whom = {} if submodel is None else {"submodel": submodel}
+        terminal.print_json({"run_id": run_id, **whom, "status": state.value})
+    else:
+        terminal.out.print(state.value, highlight=False)
+    _say_who_carries_out(service, run_id)
+
+
+def _say_who_carries_out(service: Service, run_id: str) -> None:
+    if service.runs.observe(run_id).heartbeat_age_s is None:  # no worker has the run
+        terminal.err.print(NEEDS_SUPERVISOR)
+
+
+def _require_name(name: str) -> None:
+    """Ask for the name before discarding. Raises `BadInput`."""
+    remedy = f"Type {name}, or give --yes."
+    if not sys.stdin.isatty():
+        raise bad_option("--discard", f"Discarding {name} needs a confirmation, and this is not a terminal.", remedy)
+    typed = typer.prompt(f"This deletes all progress of {name}. Type its name to discard it", err=True)
+    if typed.strip() != name:
+        raise bad_option("--discard", f"'{typed}' is not its name. Nothing was discarded.", remedy)
+
+
+def _copy(download: Callable[[Service], Path], folder: Path) -> None:
+    with opened() as service:
+        if not folder.is_dir():
+            remedy = "Create it first."
+            raise BadInput.of("No such folder", field="--to", message=f"{folder} is not a folder.", remedy=remedy)
+        terminal.say(str(download(service)))

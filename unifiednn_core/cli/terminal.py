@@ -1,0 +1,175 @@
+"""Output of the command line: tables, findings and progress bars for people, JSON for programs."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column, Table
+from rich.text import Text
+
+from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
+from unifiednn_core.preflight.report import FileReport
+from unifiednn_core.scheduling.registry import PolicyCard
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import ENDED
+from unifiednn_core.views.comparison import Comparison, Spread
+from unifiednn_core.views.runs import RunView
+
+POLL_S = 0.25
+LONGEST_VALUE = 100
+RUN_ID_LENGTH = 20
+NEWS = ("recovery", "warning", "error", "refused", "defect")
+
+out, err = Console(), Console(stderr=True)
+
+
+def follow(service: Service, run_id: str, quiet: bool) -> RunView:
+    """Wait until a run has ended, with one progress bar per sub-model on a terminal; `quiet` prints nothing."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn())
+    with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
+        bars: dict[str, TaskID] = {}
+        waits_for: str | None = None
+        told_until_s = max((event.at_s for event in service.runs.observe(run_id).events), default=0.0)
+        while True:
+            view = service.runs.observe(run_id)
+            if view.waits_for is not None and waits_for is None:
+                say(f"It waits for {view.waits_for.rstrip('.')}.", to=err)
+            waits_for = view.waits_for
+            if not quiet:
+                told_until_s = _print_news(view, told_until_s)
+            for part in view.submodels:
+                if part.name not in bars:
+                    bars[part.name] = progress.add_task(part.name, total=part.steps_total, figures="")
+                accuracy = "" if part.test_accuracy is None else f", test {percent_text(part.test_accuracy)}"
+                figures = f"{part.state}, epoch {part.epochs_done}/{part.epochs}{accuracy}"
+                progress.update(bars[part.name], completed=part.steps_done, total=part.steps_total, figures=figures)
+            if view.state in ENDED:
+                return view
+            time.sleep(POLL_S)
+
+
+def _print_news(view: RunView, since_s: float) -> float:
+    """Print what went wrong after `since_s`, and what was done about it; returns the moment of the last event."""
+    news = [event for event in view.events if event.at_s > since_s]
+    for event in news:
+        if event.kind in NEWS:
+            err.print(event.message, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    return max((event.at_s for event in news), default=since_s)
+
+
+def say(text: str, *, to: Console = out) -> None:
+    """Print one line as it is."""
+    to.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_json(document: object) -> None:
+    """Print the one document of `--json`."""
+    print(json.dumps(document, indent=2))  # noqa: T201  (nothing else goes to stdout)
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """Print findings to stderr: severity, field, message, remedy."""
+    for finding in findings:
+        style = "bold red" if finding.severity == "error" else "yellow"
+        text = f"{escape(finding.message)} {escape(finding.remedy)}".rstrip()
+        err.print(f"[{style}]{finding.severity}[/] [bold]{escape(finding.field)}[/]: {text}", soft_wrap=True)
+
+
+def print_result(view: RunView, service: Service) -> None:
+    """Print the result of a run, one row per sub-model."""
+    table = Table("sub-model", "status", "epochs", "test accuracy", "wait", "service", "turnaround")
+    for part in view.submodels:
+        times = (duration_text(time_s) for time_s in (part.wait_s, part.service_s, part.turnaround_s))
+        epochs = f"{part.epochs_done}/{part.epochs}"
+        table.add_row(part.name, part.state, epochs, percent_text(part.test_accuracy), *times)
+    out.print(table)
+    for part in view.submodels:  # below the table, which a narrow terminal would cut them off in
+        model = str(service.runs.artifact(view.run_id, part.name)) if part.artifact else f"{part.cause or 'no model'}"
+        out.print(f"{part.name}: {escape(model)}", soft_wrap=True)
+    memory = f"{memory_text(view.peak_memory_bytes)} ({view.memory_source or 'no source'})"
+    out.print(f"{view.run_id}: {view.state}, makespan {duration_text(view.makespan_s)}, peak memory {memory}")
+    if view.cause:
+        out.print(escape(f"{view.cause} {view.remedy or ''}"))
+
+
+def print_comparison(found: Comparison) -> None:
+    """Print the figures of each arm, then the verdicts."""
+    table = Table("arm", "repeats", "peak memory", "makespan", "mean turnaround", "CPU seconds", "data loader")
+    for arm in (found.hybrid, *found.baselines.values()):
+        table.add_row(
+            arm.mode,
+            str(len(arm.run_ids)),
+            _median_text(arm.memory_bytes, lambda size: memory_text(int(size))),
+            _median_text(arm.makespan_s, duration_text),
+            _median_text(arm.mean_turnaround_s, duration_text),
+            _median_text(arm.cpu_s, lambda seconds: f"{seconds:.1f} s"),
+            "" if arm.mode == "hybrid" else _median_text(arm.loader_s, lambda seconds: f"{seconds:.2f} s"),
+        )
+    out.print(table)
+    for mode, verdict in found.verdicts.items():
+        out.print(f"[bold]hybrid against {mode}[/]")
+        if verdict.withheld_because is not None:
+            out.print(f"  withheld: {escape(verdict.withheld_because)}", highlight=False, soft_wrap=True)
+        for name in ("memory", "makespan", "mean turnaround", "CPU seconds", "GPU seconds"):
+            ratio: Spread | None = getattr(verdict, f"{name.lower().replace(' ', '_')}_ratio")
+            if ratio is not None:
+                spread = f" ({ratio.low:.2f} to {ratio.high:.2f})" if len(ratio.values) > 1 else ""
+                out.print(f"  {name}: {ratio.median:.2f} times{spread}", highlight=False)
+        same = {True: "yes", False: "no", None: "not known"}[verdict.identical_weights]
+        out.print(f"  weights identical: {same}", highlight=False)
+        for note in verdict.notes:
+            out.print(f"  {escape(note)}", highlight=False, soft_wrap=True)
+
+
+def _median_text(spread: Spread | None, text: Callable[[float], str]) -> str:
+    return NOT_AVAILABLE if spread is None else text(spread.median)
+
+
+def print_file(report: FileReport) -> None:
+    """Print the kind, format and facts of a file."""
+    table = Table(show_header=False, box=None)
+    table.add_row("kind", report.kind)
+    table.add_row("format", report.format or "unknown")
+    table.add_row("size", memory_text(report.size_bytes))
+    table.add_row("sha256", Text(report.sha256, overflow="fold"))
+    for name, value in report.facts.items():
+        if name != "preview":  # is for the pages
+            table.add_row(name.replace("_", " "), escape(_short(value)))
+    out.print(table)
+
+
+def print_policies(cards: Sequence[PolicyCard]) -> None:
+    """Print what each policy does and its parameters."""
+    table = Table("policy", "what it does", "parameters")
+    for card in cards:
+        parameters = "\n".join(f"{part.name} = {part.default} ({part.valid})" for part in card.parameters)
+        table.add_row(card.name, card.summary, escape(parameters) or "none")
+    out.print(table)
+
+
+def print_runs(views: Sequence[RunView]) -> None:
+    """Print a list of runs."""
+    if not views:
+        out.print("No runs yet. Start one with: unifiednn train sample_models/demo.json")
+        return
+    named = ("name", "mode", "status", "policy", "device", "progress", "elapsed")
+    table = Table(Column("run", no_wrap=True, min_width=RUN_ID_LENGTH), *named)
+    for view in views:
+        figures = (view.policy, view.device, f"{100 * view.progress:.0f} %", duration_text(view.elapsed_s))
+        table.add_row(view.run_id, escape(view.name), view.mode, view.state, *figures)
+    out.print(table)
+
+
+def run_summary(view: RunView) -> dict[str, object]:
+    """One run in the list of `runs --json`."""
+    names = ("run_id", "name", "mode", "state", "policy", "device", "progress", "created_at_s", "elapsed_s")
+    return {"status" if name == "state" else name: getattr(view, name) for name in names}
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."

@@ -1,1 +1,0 @@
-"""How does a terminal ask? One file for each kind of command, and what they all show."""

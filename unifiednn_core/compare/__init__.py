@@ -1,0 +1,1 @@
+"""Plain PyTorch arms and the verdict."""

@@ -1,0 +1,126 @@
+"""The arms of a comparison: rows of a baseline, its thread budget, its files, and the jobs of its scripts. No torch."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unifiednn_core.base.paths import Home
+from unifiednn_core.compare.job import ScriptJob
+from unifiednn_core.formats.architectures import registry
+from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec, is_concurrent
+from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.telemetry import curve_stride
+
+_SAME_TRAINING = ("name", "device", "fingerprint", "spec", "threads", "prediction")
+_SAME_FACTS = ("files", "asked_sha256", "measured_on")
+_SAME_SUBMODEL = ("name", "arrival", "priority", "model_format", "parameters", "epochs", "steps_total", "memory_key")
+_SAME_HYPERPARAMETERS = (
+    "epochs", "batch_size", "batch_split", "drop_last", "criterion_args", "accumulation_steps", "gradient_clipping",
+    "warm_up", "early_stopping",
+)  # fmt: skip
+_SPOILED = {State.STOPPING, *ENDED - {State.COMPLETED}}
+
+
+def is_whole(run: RunRow, rows: Sequence[SubModelRow]) -> bool:
+    """Whether a baseline with all its sub-models is done, running or queued, and keeps the thread budget."""
+    states = {State(run.state), *(State(row.state) for row in rows)}
+    complete = states == {State.COMPLETED} or not states & _SPOILED
+    # Older versions gave each concurrent process the threads of the whole arm and recorded no processes.
+    older = run.launched_at_s is not None and "processes" not in run.environment
+    return complete and not (older and is_concurrent(run.mode) and (run.threads or 1) > 1 and len(rows) > 1)
+
+
+def share_threads(mode: str, budget: int, names: Sequence[str]) -> dict[str, int]:
+    """Threads of each process: an arm has `budget` threads at any time, a process at least one."""
+    if not is_concurrent(mode):
+        return dict.fromkeys(names, budget)
+    each, left = divmod(budget, len(names))
+    return {name: max(1, each + (place < left)) for place, name in enumerate(names)}
+
+
+def as_baseline(
+    run: RunRow, rows: Sequence[SubModelRow], mode: Mode, *, run_id: str, now_s: float
+) -> tuple[RunRow, list[SubModelRow]]:
+    """Rows of the baseline of a run, queued at `now_s`."""
+    baseline = RunRow(
+        **{column: getattr(run, column) for column in _SAME_TRAINING},
+        id=run_id,
+        state=State.QUEUED.value,
+        mode=mode,
+        created_at_s=now_s,
+        environment={key: run.environment[key] for key in _SAME_FACTS},
+    )
+    copies = ({column: getattr(row, column) for column in _SAME_SUBMODEL} for row in rows)
+    return baseline, [SubModelRow(**columns, run_id=run_id, state=State.QUEUED.value) for columns in copies]
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineFiles:
+    """Where a baseline keeps its files."""
+
+    home: Home
+    run_id: str
+
+    @property
+    def folder(self) -> Path:
+        """Jobs and logs of the scripts."""
+        return self.home.run(self.run_id) / "baseline"
+
+    def job(self, name: str) -> Path:
+        """Job of one script."""
+        return self.folder / f"{name}.json"
+
+    def log(self, name: str) -> Path:
+        """Stderr of one script."""
+        return self.folder / f"{name}.log"
+
+    def weights(self, name: str) -> Path:
+        """Trained weights of one sub-model."""
+        return self.home.run(self.run_id) / "models" / f"{name}.safetensors"
+
+    def stored(self, reference: str) -> str:
+        """Stored file that a spec names by its hash."""
+        return str(self.home.file(reference.removeprefix("sha256:")))
+
+    def create(self) -> None:
+        """Create the folders. Raises `OSError`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.home.run(self.run_id) / "models").mkdir(parents=True, exist_ok=True)
+
+
+def job_of(
+    files: BaselineFiles, spec: RunSpec, part: SubModelSpec, row: SubModelRow, *, threads: int, peers: int
+) -> ScriptJob:
+    """Job of one sub-model, one of `peers` in the run."""
+    asked, architecture, start = part.hyperparameters, part.architecture, part.start_from
+    schedule, document = asked.lr_scheduler, asked.model_dump(mode="json")
+    by_loss = schedule is not None and LR_SCHEDULERS[schedule.name].measured
+    return ScriptJob(
+        **{column: document[column] for column in _SAME_HYPERPARAMETERS},
+        **{column: getattr(part, column) for column in ("name", "scale", "mean", "std")},
+        device=spec.device,
+        threads=threads,
+        seed=spec.seed_of(part),
+        model=files.stored(part.model),
+        model_format=row.model_format,
+        architecture_source=None if architecture is None else str(registry.source_file(architecture.name)),
+        architecture_args={} if architecture is None else architecture.args,
+        train_data=files.stored(part.train_data),
+        test_data=None if part.test_data is None else files.stored(part.test_data),
+        optimizer=OPTIMIZERS[asked.optimizer].torch_class,
+        optimizer_args={"lr": asked.learning_rate, **asked.optimizer_args},
+        criterion=CRITERIA[asked.criterion].torch_class,
+        scores_classes=asked.criterion in CLASSIFICATION,
+        ignored_label=asked.ignored_label,
+        lr_scheduler=None if schedule is None else LR_SCHEDULERS[schedule.name].torch_class,
+        lr_scheduler_args={} if schedule is None else schedule.args,
+        lr_steps_by="loss" if by_loss else "epoch" if schedule is None else schedule.per,
+        start_from=None if start is None else files.stored(start.file),
+        take="weights" if start is None else start.take,
+        report_every_steps=curve_stride(row.steps_total, peers),
+        weights=str(files.weights(part.name)),
+        parent_pid=os.getpid(),
+    )

@@ -1,0 +1,75 @@
+"""What makes two runs comparable: they train the same, on the same machine, with the same versions."""
+
+import hashlib
+import json
+import os
+import platform
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+import pynvml
+
+from unifiednn_core.spec.run import RunSpec
+
+# What steers a run without changing what is trained, or how fast a plain script would be.
+_OF_THE_RUN = {"name", "seed", "policy", "checkpoint", "recovery", "step_limit_s", "memory_limit_bytes", "device",
+               "threads"}  # fmt: skip
+_VERSIONS = ("unifiednn", "torch", "numpy", "safetensors")
+
+
+def fingerprint(spec: RunSpec, slot: str, threads: int) -> str:
+    """SHA-256 over spec, device and versions; `slot` is the device of the run."""
+    return _sha256({"asked": asked_sha256(spec), "slot": slot, "threads": threads, "machine": machine(slot)})
+
+
+def asked_sha256(spec: RunSpec) -> str:
+    """SHA-256 over what is trained, wherever that is. `spec` names its files by content.
+
+    Order and names of sub-models count: a sequential baseline trains them in that order.
+    """
+    asked = spec.model_dump(mode="json", exclude=_OF_THE_RUN)
+    for written, part in zip(asked["submodels"], spec.submodels, strict=True):
+        del written["priority"]
+        written["hyperparameters"]["seed"] = spec.seed_of(part)
+    return _sha256(asked)
+
+
+def machine(slot: str) -> dict[str, object]:
+    """Machine and versions that a figure depends on, told without loading torch."""
+    facts: dict[str, object] = {
+        "host": platform.node(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "python": platform.python_version(),
+        **{name: version(name) for name in _VERSIONS},
+    }
+    return facts | (_gpu(int(slot.removeprefix("cuda:"))) if slot.startswith("cuda:") else {})
+
+
+def _sha256(document: object) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _cpu_name() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _gpu(index: int) -> dict[str, object]:
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        return {
+            "gpu": str(pynvml.nvmlDeviceGetName(handle)),
+            "gpu_memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+            "driver": str(pynvml.nvmlSystemGetDriverVersion()),
+        }
+    except pynvml.NVMLError:
+        return {"gpu": "unknown"}

@@ -1,0 +1,57 @@
+"""What one plain script trains, as plain values. Reading it needs only the standard library."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptJob:
+    """Everything that the training of one sub-model follows from. Classes have the names that torch gives them."""
+
+    name: str
+    device: str  # `auto`, `cpu` or `cuda:N`
+    threads: int
+    seed: int
+    epochs: int
+    batch_size: int
+    batch_split: int
+    drop_last: bool
+    resident_data: bool = False  # index one tensor that stays on the device instead of using a `DataLoader`
+    model: str  # file with the network or its weights
+    model_format: str
+    architecture_source: str | None  # file with the function `build`, if `model` holds only weights
+    architecture_args: dict[str, Any]
+    train_data: str
+    test_data: str | None
+    scale: float | None
+    mean: float | None
+    std: float | None
+    optimizer: str
+    optimizer_args: dict[str, Any]
+    criterion: str
+    criterion_args: dict[str, Any]
+    scores_classes: bool  # whether targets are class numbers, so that an accuracy exists
+    ignored_label: int | None = None  # class number that the criterion ignores
+    lr_scheduler: str | None
+    lr_scheduler_args: dict[str, Any]
+    lr_steps_by: str = "epoch"  # `epoch`, `step`, or `loss`: the epoch's test loss, without test data its training loss
+    accumulation_steps: int = 1  # batches per step
+    gradient_clipping: dict[str, Any] | None = None  # this and the next two: entries of the spec of the same name
+    warm_up: dict[str, Any] | None = None
+    early_stopping: dict[str, Any] | None = None
+    start_from: str | None  # checkpoint or weights to start from
+    take: str  # what to take of `start_from`: `everything` or `weights`
+    report_every_steps: int  # steps averaged in one row of the curve
+    weights: str  # output file (safetensors)
+    parent_pid: int | None  # the script ends with this process; None for a script started by hand
+
+    def write(self, path: Path) -> None:
+        """Write the job as JSON. Raises `OSError`."""
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "ScriptJob":
+        """Read a job that `write` wrote. Raises `OSError`, `ValueError` or `TypeError`."""
+        return cls(**json.loads(path.read_text(encoding="utf-8")))

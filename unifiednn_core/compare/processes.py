@@ -1,0 +1,162 @@
+"""Scripts as processes: start one, read its rows, reap it with its resource usage, and say why it failed."""
+
+import contextlib
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.runtime.launchers import training_environment
+from unifiednn_core.spec.run import is_concurrent
+
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # unit of ru_maxrss
+
+SCRIPT = "unifiednn_core.compare.vanilla"
+TAIL_BYTES = 16_384
+_ERROR = re.compile(r"^(?:[a-zA-Z_]\w*\.)*([A-Z]\w*): (.*)$")
+_NO_MEMORY = ("out of memory", "OutOfMemoryError", "MemoryError", "not enough memory", "can't allocate memory",
+              "Cannot allocate memory", "bad_alloc", "CUBLAS_STATUS_ALLOC_FAILED")  # fmt: skip
+_OWN_WORDS = frozenset({"Diverged", "BadInput", "BadCheckpoint", "HostileFile"})
+_SMALLER = "Use smaller batches or a larger batch split"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRow:
+    """One row that a script wrote; `vanilla.py` lists them."""
+
+    name: str
+    row: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptEnd:
+    """The process of a script has ended."""
+
+    name: str
+    code: int
+    """Exit code, or minus the signal that killed it."""
+    at_s: float
+    """Monotonic clock."""
+    cpu_s: float
+    """User and system seconds of the process and its reaped children."""
+    peak_resident_bytes: int
+    """Peak resident size."""
+
+
+Message = ScriptRow | ScriptEnd
+
+
+class ScriptProcess:
+    """One running script. A thread reads its stdout, so the script never blocks, and then reaps it."""
+
+    def __init__(
+        self, name: str, process: "subprocess.Popen[bytes]", inbox: "queue.SimpleQueue[Message]", clock: Clock
+    ):
+        self.name, self.pid = name, process.pid
+        self._process, self._inbox, self._clock = process, inbox, clock
+        self._lock = threading.Lock()
+        self._reaped = False
+        threading.Thread(target=self._listen, name=f"script {name}", daemon=True).start()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal; does nothing if the process has ended."""
+        with self._lock:  # a reaped id may belong to another process
+            if not self._reaped:
+                os.kill(self.pid, number)
+
+    def _listen(self) -> None:
+        pipe = self._process.stdout
+        for line in pipe or ():
+            with contextlib.suppress(ValueError):  # a library printed something else
+                row = json.loads(line)
+                if isinstance(row, dict) and "kind" in row:
+                    self._inbox.put(ScriptRow(self.name, row))
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        at_s = self._clock.monotonic_s()
+        with self._lock:
+            _, status, used = os.wait4(self.pid, 0)
+            self._reaped = True
+        code = os.waitstatus_to_exitcode(status)
+        self._process.returncode = code  # Popen did not see it end
+        if pipe is not None:
+            pipe.close()
+        self._inbox.put(ScriptEnd(self.name, code, at_s, used.ru_utime + used.ru_stime, used.ru_maxrss * _MAXRSS_BYTES))
+
+
+def start(
+    name: str, job: Path, log: Path, threads: int, inbox: "queue.SimpleQueue[Message]", clock: Clock
+) -> ScriptProcess:
+    """Start the script of a job; stderr goes to `log`, rows and end go to `inbox`. Raises `OSError`.
+
+    Call it from the main thread: a script dies with the thread that started it.
+    """
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", SCRIPT, str(job)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            env=training_environment(threads),
+        )
+    return ScriptProcess(name, process, inbox, clock)
+
+
+def cause_of(mode: str, code: int, last_line: str, log: str) -> tuple[str, str]:
+    """Cause and remedy of a script that ended with `code`; `log` names its log file."""
+    look = f"The full log is in {log}."
+    again = f"Run the baseline again. {look}"
+    if code == -signal.SIGKILL:
+        return (
+            f"{mode} probably does not fit: the process was killed by signal 9 (SIGKILL), most likely out of memory.",
+            f"{_fewer(mode)} {look}",
+        )
+    if any(words in last_line for words in _NO_MEMORY):
+        return f"{mode} does not fit: {last_line}", f"{_fewer(mode)} {look}"
+    if code < 0:
+        return f"The process was killed by signal {-code} ({_signal_name(-code)}).", again
+    if not last_line:
+        return f"The process ended with exit code {code} before its weights were written.", again
+    found = _ERROR.match(last_line)
+    if found is None:
+        cause = f"The process ended with exit code {code}: {last_line}"
+    else:
+        kind, text = found.groups()
+        cause = text if kind in _OWN_WORDS else f"{kind}: {text}"
+    diverged = found is not None and found[1] == "Diverged"
+    remedy = "Use a smaller learning rate, in the hybrid too." if diverged else "Correct it and run the baseline again."
+    return cause, f"{remedy} {look}"
+
+
+def last_line(log: Path) -> str:
+    """Last error line of a log (first line of a multi-line error), else its last line; empty if there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    said = [line.strip() for line in lines if line.strip()]
+    errors = [line.strip() for line in lines if _ERROR.match(line)]  # a traceback ends with one that is not indented
+    return (errors or said or [""])[-1]
+
+
+def _fewer(mode: str) -> str:
+    if is_concurrent(mode):
+        return f"The sequential baseline trains one at a time and needs less. Or {_SMALLER[0].lower()}{_SMALLER[1:]}."
+    return f"{_SMALLER}, in the hybrid too, or free memory on this machine."
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

@@ -1,0 +1,129 @@
+"""The worker of a baseline: starts plain scripts as processes, reads their rows, and writes them to the store.
+
+It imports no torch: that memory would be shared with, and counted in, what it measures. `concurrent` starts all scripts
+at once, `sequential` one after another in order of arrival. A measurement is all or nothing: the scripts die with this
+process, and the next worker starts over.
+"""
+
+import os
+import queue
+import sys
+import time
+import traceback
+from dataclasses import replace
+from pathlib import Path
+
+from sqlalchemy.exc import OperationalError
+
+from unifiednn_core.base import failpoints
+from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.paths import Home
+from unifiednn_core.compare.arms import BaselineFiles, job_of, share_threads
+from unifiednn_core.compare.processes import Message, ScriptEnd, ScriptRow
+from unifiednn_core.compare.scripts import Scripts
+from unifiednn_core.runtime.launchers import own_identity
+from unifiednn_core.spec.lifecycle import ENDED, Event, State
+from unifiednn_core.spec.run import RESIDENT_BASELINES, RunSpec
+from unifiednn_core.store import Store
+from unifiednn_core.store.commands import Verb
+
+LISTEN_S = 0.1
+WRITE_S = 0.5
+DONE, FAILED = 0, 1
+ENDS = frozenset({Verb.STOP, Verb.DISCARD})
+BEFORE = {"steps_done": 0, "epochs_done": 0}
+
+
+class BaselineRunner:
+    """Everything between the store and the scripts of one baseline."""
+
+    def __init__(self, home: Home, store: Store, run_id: str, attempt: int, clock: Clock | None = None):
+        self._store, self._run_id, self._clock = store, run_id, clock or RealClock()
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        store.commands.adopt(run_id)
+        stopping = State(store.runs.get(run_id)[0].state) is State.STOPPING
+        if attempt > 1 and not stopping:
+            store.workers.begin_anew(run_id)
+        run, rows = store.runs.get(run_id)
+        spec = RunSpec.model_validate({**run.spec, "device": run.device})
+        alive = [row for row in rows if State(row.state) not in ENDED]
+        names = [row.name for row in alive]
+        threads = share_threads(run.mode, run.threads or 1, names)
+        files = BaselineFiles(home, run_id)
+        files.create()
+        parts = {part.name: part for part in spec.submodels}
+        for row in alive:
+            job = job_of(files, spec, parts[row.name], row, threads=threads[row.name], peers=len(alive))
+            replace(job, resident_data=run.mode in RESIDENT_BASELINES).write(files.job(row.name))
+        attempts = dict.fromkeys(names, 0) if stopping else store.workers.begin(run_id, dict.fromkeys(names, BEFORE))
+        self._scripts = Scripts(files, store, run, attempts, threads, self._inbox, self._clock)
+        for command in store.commands.open(run_id):
+            if command.verb is Verb.RESUME:  # this process is the resumed run
+                store.commands.carry_out(command.id)
+
+    def run(self) -> int:
+        """Train to the end and record it; returns the exit code."""
+        scripts = self._scripts
+        self._store.runs.transition(self._run_id, None, Event.BEGIN)
+        self._obey()  # orders given before the start apply before the first script
+        next_write_s = 0.0
+        while True:
+            scripts.launch()
+            try:
+                message = self._inbox.get(timeout=LISTEN_S)
+            except queue.Empty:
+                message = None
+            match message:
+                case ScriptRow():
+                    scripts.hear(message)
+                case ScriptEnd():
+                    scripts.end(message)
+                    next_write_s = 0.0
+                    continue  # the next script starts before anything else
+            scripts.look()
+            if time.monotonic() < next_write_s or not self._inbox.empty():
+                continue
+            next_write_s = time.monotonic() + WRITE_S
+            try:
+                self._obey()
+                scripts.writer.flush()
+                if scripts.over and self._store.runs.conclude(self._run_id):
+                    return DONE
+            except OperationalError:  # full disk or locked store: nothing is dropped, the next turn tries again
+                traceback.print_exc()
+
+    def _obey(self) -> None:
+        """Stop what was asked to stop; the store accepts no other orders for a baseline."""
+        for command in self._store.commands.open(self._run_id):
+            if command.verb in ENDS:
+                self._scripts.stop(command.submodel, discard=command.verb is Verb.DISCARD)
+
+
+def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:
+    """Run a baseline in the main thread of its own process; returns the exit code."""
+    store = Store.open(home, clock)
+    attempt = store.workers.register(run_id, own_identity())
+    if attempt is None:
+        return FAILED  # it started too late; the supervisor has given up on it
+    try:
+        return BaselineRunner(home, store, run_id, attempt, clock).run()
+    except (OperationalError, OSError):  # an unwritable store or disk is not the fault of the run
+        traceback.print_exc()
+        return FAILED
+    except Exception as error:
+        traceback.print_exc()
+        store.runs.fail_run(run_id, error)
+        return FAILED
+
+
+def main() -> None:
+    """Run the baseline named on the command line: `python -m unifiednn_core.compare.runner HOME RUN_ID`."""
+    failpoints.arm_from_environment()
+    code = run_baseline(Home(Path(sys.argv[1])), sys.argv[2])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # running scripts end with this process
+
+
+if __name__ == "__main__":
+    main()

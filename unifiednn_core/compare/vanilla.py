@@ -1,0 +1,545 @@
+"""The plain script: trains one network as an ordinary PyTorch user would.
+
+    python -m unifiednn_core.compare.vanilla JOB.json
+
+A loop over `TensorDataset` and `DataLoader` in a process of its own. It follows the exactness recipe, so its weights
+have the same bits as the hybrid's, but it shares no code with the engine and imports as little as such a script would.
+
+Data stay on the host in the type of the file; each batch moves to the device first and becomes float there. With
+`resident_data` the script indexes tensors on the device instead: the same loop without the cost of a `DataLoader`.
+The time spent in either loader is measured.
+
+Intake has checked every file, so the usual loaders read them. The exception is `.pt2`: its official loader runs code
+from the file, so our own reader reads it. Rows go to stdout, one JSON document a line, each with its `kind`:
+
+    begun   environment, step, epoch ............ where it starts
+    step    step, steps, epoch, loss, accuracy .. mean over the `steps` steps that end with `step`
+    epoch   figures of a whole epoch
+    done    state_sha256, peak_bytes, loader_s, loader_cpu_s ... the weights are written
+
+Figures stay on the device until they are written: once a second and after each epoch, never at every step.
+"""
+
+import ctypes
+import importlib.util
+import json
+import math
+import os
+import platform
+import signal
+import sys
+import time
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Sampler, TensorDataset
+
+from unifiednn_core.compare.job import ScriptJob
+from unifiednn_core.formats.weights import state_sha256
+
+PERIOD_S = 1.0
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_ZIP = b"PK\x03\x04"
+
+Batch = Sequence[Tensor]
+"""Inputs and targets, each [batch, ...]."""
+
+
+class Permutations(Sampler[int]):
+    """A new permutation for each epoch, from its own generator; `RandomSampler` draws once more than the recipe."""
+
+    def __init__(self, samples: int, seed: int):
+        self.samples, self.generator = samples, torch.Generator().manual_seed(seed)
+        self.rest: Tensor | None = None
+        """Rest of the epoch in which a checkpoint was taken."""
+
+    def draw(self) -> Tensor:
+        """Draw the order of one epoch, int64 [samples]."""
+        order, self.rest = self.rest, None
+        return torch.randperm(self.samples, generator=self.generator) if order is None else order
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the samples of one epoch."""
+        yield from self.draw().tolist()
+
+    def __len__(self) -> int:
+        return self.samples
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentBatches:
+    """Batches indexed from tensors on the device, in the order of a `DataLoader`; file order without `order`."""
+
+    tensors: tuple[Tensor, ...]
+    batch_size: int
+    order: Permutations | None = None
+    drop_last: bool = False
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the batches of one epoch, each a copy."""
+        count = len(self.tensors[0])
+        order = torch.arange(count) if self.order is None else self.order.draw()
+        for chosen in torch.split(order.to(self.tensors[0].device), self.batch_size):
+            if len(chosen) == self.batch_size or not self.drop_last:
+                yield tuple(tensor.index_select(0, chosen) for tensor in self.tensors)
+
+    def __len__(self) -> int:
+        count = len(self.tensors[0])
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+
+class EpochSums:
+    """Loss and correct answers since the last reading, kept on the device."""
+
+    def __init__(self) -> None:
+        self.loss: Tensor | None = None
+        self.correct: Tensor | None = None
+        self.samples = self.labels = 0
+
+    def add(self, loss: Tensor, samples: int, correct: Tensor | None, labels: int) -> None:
+        """Add one batch: its mean loss over `samples` (or labels, if some are ignored) and its correct answers."""
+        weighted = loss.double() * samples
+        self.loss = weighted if self.loss is None else self.loss + weighted
+        self.samples += samples
+        if correct is not None:
+            self.correct = correct if self.correct is None else self.correct + correct
+            self.labels += labels
+
+    def means(self) -> tuple[float | None, float | None]:
+        """Mean loss over samples and accuracy since the last call; waits for the device."""
+        loss = None if self.loss is None else self.loss.item() / self.samples
+        accuracy = None if self.correct is None else self.correct.item() / self.labels
+        self.loss, self.correct, self.samples, self.labels = None, None, 0, 0
+        return loss, accuracy
+
+    def restore(self, sums: Mapping[str, Any], device: torch.device) -> None:
+        """Continue with the sums of a checkpoint."""
+        self.loss, self.correct = (None if sums[n] is None else sums[n].to(device) for n in ("loss", "correct"))
+        self.samples, self.labels = sums["samples"], sums["labels"]
+
+
+class _Step(NamedTuple):
+    step: int
+    epoch: float
+    loss: Tensor
+    correct: Tensor | None
+    labels: int
+
+
+class ProgressWriter:
+    """Writes rows to a stream."""
+
+    def __init__(self, stream: TextIO, every_steps: int):
+        self._stream, self._every_steps = stream, every_steps
+        self._open: list[_Step] = []
+        self._closed: list[list[_Step]] = []
+        """Steps of each row of the curve that is complete and not written."""
+        self._written_at_s = time.monotonic()
+
+    def write(self, kind: str, **values: object) -> None:
+        """Write one row."""
+        self._stream.write(json.dumps({"kind": kind, **values}) + "\n")
+        self._stream.flush()
+
+    def step(self, step: int, epoch: float, loss: Tensor, correct: Tensor | None, labels: int) -> None:
+        """Record one step; `epoch` counts finished epochs with fractions."""
+        self._open.append(_Step(step, epoch, loss, correct, labels))
+        if step % self._every_steps == 0:
+            self._close()
+            if time.monotonic() - self._written_at_s >= PERIOD_S:
+                self._write_steps()
+
+    def epoch(self, figures: dict[str, Any]) -> None:
+        """Write the figures of an epoch, after all its steps."""
+        self._write_steps()
+        self.write("epoch", **figures)
+
+    def done(self, state_sha256: str, device: torch.device, loader_s: float, loader_cpu_s: float) -> None:
+        """Write that the weights are on disk, and the time that the loader took."""
+        self._close()
+        self._write_steps()
+        peak_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+        loader = {"loader_s": loader_s, "loader_cpu_s": loader_cpu_s}
+        self.write("done", state_sha256=state_sha256, peak_bytes=peak_bytes, **loader)
+
+    def _close(self) -> None:
+        if self._open:
+            self._closed.append(self._open)
+            self._open = []
+
+    def _write_steps(self) -> None:
+        """Write all complete rows; waits for the device once."""
+        rows, self._closed, self._written_at_s = self._closed, [], time.monotonic()
+        if not rows:
+            return
+        losses = torch.stack([torch.stack([one.loss for one in row]).double().mean() for row in rows]).tolist()
+        answers = [[one.correct for one in row if one.correct is not None] for row in rows]
+        correct = torch.stack([torch.stack(row).sum() for row in answers]).tolist() if all(answers) else []
+        for place, row in enumerate(rows):
+            accuracy = correct[place] / sum(one.labels for one in row) if correct else None
+            last, loss = row[-1], losses[place]
+            self.write("step", step=last.step, steps=len(row), epoch=last.epoch, loss=loss, accuracy=accuracy)
+
+
+class PlainScript:
+    """One training, from the files of the job to a trained network."""
+
+    def __init__(self, job: ScriptJob, progress: ProgressWriter):
+        self.job, self.progress = job, progress
+        self.device = use_device(job)
+        self.module = read_network(job).to(self.device).train()
+        self.optimizer = getattr(torch.optim, job.optimizer)(self.module.parameters(), **job.optimizer_args)
+        self.criterion: nn.Module = getattr(nn, job.criterion)(**with_tensors(job.criterion_args)).to(self.device)
+        self.lr_scheduler = None
+        if job.lr_scheduler is not None:
+            scheduler = getattr(torch.optim.lr_scheduler, job.lr_scheduler)
+            self.lr_scheduler = scheduler(self.optimizer, **job.lr_scheduler_args)
+        inputs, targets = read_data(job.train_data)
+        self.order = Permutations(len(targets), job.seed)
+        self.loader_s = self.loader_cpu_s = 0.0
+        """Seconds, and CPU seconds of all threads, spent on fetching and collating batches."""
+        self.train_data = self._loader(inputs, targets, self.order)
+        self.ignored, self.test_ignored = self._ignored_in(targets), None
+        self.test_data: DataLoader[tuple[Tensor, ...]] | ResidentBatches | None = None
+        if job.test_data is not None:
+            inputs, targets = read_data(job.test_data)
+            self.test_data, self.test_ignored = self._loader(inputs, targets), self._ignored_in(targets)
+        self.sums = EpochSums()
+        self.epochs_done = self.steps_done = 0
+        self.history: list[dict[str, Any]] = []
+        """Figures of the epochs done."""
+        self.steps_per_epoch = -(-len(self.train_data) // job.accumulation_steps)
+        torch.manual_seed(job.seed)
+        if job.start_from is not None:
+            self._start_from(Path(job.start_from), job.take)
+
+    def train(self) -> nn.Module:
+        """Train all epochs. Raises what torch raises, and `Diverged`."""
+        facts = facts_of(self.device, self.job.threads)
+        self.progress.write("begun", environment=facts, step=self.steps_done, epoch=self.epochs_done)
+        while self.epochs_done < self.job.epochs and not self._stops_early():
+            batches = self._timed(self.train_data)
+            while group := list(islice(batches, self.job.accumulation_steps)):
+                self._step(group)
+            self._end_epoch()
+        return self.module
+
+    def _step(self, group: Sequence[Batch]) -> None:
+        """Take one step with the mean gradient of some batches; each moves to the device in its turn."""
+        job, samples = self.job, sum(len(targets) for _, targets in group)
+        self.optimizer.zero_grad(set_to_none=True)
+        if len(group) == job.batch_split == 1:
+            loss, correct, labels = self._learn(*self._placed(*group[0]))
+        else:
+            losses, rights, labels = [], [], 0
+            for batch in group:
+                for inputs, targets in zip(
+                    *(whole.chunk(job.batch_split) for whole in self._placed(*batch)), strict=True
+                ):
+                    share = len(targets) / samples
+                    if job.batch_split > 1:  # the bits of some kernels depend on the layout of their input
+                        inputs, targets = inputs.clone(), targets.clone()
+                    loss, correct, count = self._learn(inputs, targets, share)
+                    losses.append(loss)
+                    rights += [] if correct is None else [correct]
+                    labels += count
+            loss, correct = torch.stack(losses).sum(), torch.stack(rights).sum() if rights else None
+        self.steps_done += 1
+        clipping = job.gradient_clipping or {}
+        if clipping.get("norm") is not None:
+            nn.utils.clip_grad_norm_(self.module.parameters(), clipping["norm"])
+        if clipping.get("value") is not None:
+            nn.utils.clip_grad_value_(self.module.parameters(), clipping["value"])
+        self._update()
+        if self.lr_scheduler is not None and job.lr_steps_by == "step":
+            self.lr_scheduler.step()
+        self.sums.add(loss, samples if self.ignored is None else labels, correct, labels)
+        epoch = self.steps_done / self.steps_per_epoch
+        self.progress.step(self.steps_done, epoch, loss, correct, labels)
+
+    def _learn(self, inputs: Tensor, targets: Tensor, share: float | None = None) -> tuple[Tensor, Tensor | None, int]:
+        """Forward and backward; returns loss (times `share`), correct answers, and the number of labels that count."""
+        outputs = self.module(self._scaled(inputs))
+        loss = self.criterion(outputs, targets)
+        loss = loss if share is None else loss * share
+        loss.backward()
+        return loss.detach(), *self._answers(outputs.detach(), targets, self.ignored)
+
+    def _update(self) -> None:
+        """Step the optimizer; during warm-up with a share of the learning rate."""
+        share = self._share_of_rate()
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate if share == 1.0 else rate * share
+        self.optimizer.step()
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+
+    def _share_of_rate(self) -> float:
+        return 1.0 if self.job.warm_up is None else min(1.0, self.steps_done / int(self.job.warm_up["steps"]))
+
+    def _stops_early(self) -> bool:
+        """Whether the metric has not improved within the patience."""
+        asked = self.job.early_stopping
+        if asked is None:
+            return False
+        sign = -1 if asked["metric"] == "test_accuracy" else 1
+        best, waited = math.inf, 0
+        for row in self.history:
+            value = math.inf if row[asked["metric"]] is None else sign * row[asked["metric"]]
+            best, waited = (value, 0) if value < best - asked["min_delta"] else (best, waited + 1)
+        return waited >= int(asked["patience"])
+
+    def _end_epoch(self) -> None:
+        learning_rate = float(self.optimizer.param_groups[0]["lr"]) * self._share_of_rate()
+        train_loss, train_accuracy = self.sums.means()
+        if train_loss is not None and not math.isfinite(train_loss):
+            from unifiednn_core.base.errors import Diverged
+
+            raise Diverged(self.job.name, self.steps_done, train_loss)
+        test_loss, test_accuracy = self._evaluate()
+        if self.lr_scheduler is not None and self.job.lr_steps_by == "loss":
+            self.lr_scheduler.step(train_loss if test_loss is None else test_loss)
+        elif self.lr_scheduler is not None and self.job.lr_steps_by == "epoch":
+            self.lr_scheduler.step()
+        self.epochs_done += 1
+        figures = {
+            "epoch": self.epochs_done,
+            "step": self.steps_done,
+            "learning_rate": learning_rate,
+            "train_loss": train_loss,
+            "train_accuracy": train_accuracy,
+            "test_loss": test_loss,
+            "test_accuracy": test_accuracy,
+        }
+        self.history.append(figures)
+        self.progress.epoch(figures)
+
+    @torch.no_grad()
+    def _evaluate(self) -> tuple[float | None, float | None]:
+        if self.test_data is None:
+            return None, None
+        self.module.eval()
+        for batch in self._timed(self.test_data):
+            inputs, targets = self._placed(*batch)
+            outputs = self.module(self._scaled(inputs))
+            correct, labels = self._answers(outputs, targets, self.test_ignored)
+            weight = len(targets) if self.test_ignored is None else labels
+            self.sums.add(self.criterion(outputs, targets), weight, correct, labels)
+        self.module.train()
+        return self.sums.means()
+
+    def _loader(
+        self, inputs: Tensor, targets: Tensor, order: Permutations | None = None
+    ) -> DataLoader[tuple[Tensor, ...]] | ResidentBatches:
+        """Make a loader; `DataLoader` gets its own generator, since it draws a seed from it for every epoch."""
+        drop_last = order is not None and self.job.drop_last
+        if self.job.resident_data:
+            return ResidentBatches(self._placed(inputs, targets), self.job.batch_size, order, drop_last)
+        return DataLoader(
+            TensorDataset(inputs, targets),
+            self.job.batch_size,
+            sampler=order,
+            drop_last=drop_last,
+            pin_memory=self.device.type == "cuda",
+            generator=torch.Generator(),
+        )
+
+    def _timed(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches of a loader and add up what it takes to get them."""
+        batches: Iterator[Batch] | None = None
+        while True:
+            begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
+            batches = iter(loader) if batches is None else batches
+            batch = next(batches, None)
+            self.loader_s += time.perf_counter() - begun_s
+            self.loader_cpu_s += time.process_time() - begun_cpu_s
+            if batch is None:
+                return
+            yield batch
+
+    def _placed(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
+
+    def _scaled(self, batch: Tensor) -> Tensor:
+        job = self.job
+        if job.scale is None and job.mean is None and job.std is None:
+            return batch
+        batch = batch.to(torch.float32)
+        if job.scale is not None:
+            batch = batch * job.scale
+        if job.mean is not None:
+            batch = batch - job.mean
+        return batch if job.std is None else batch / job.std
+
+    def _ignored_in(self, targets: Tensor) -> int | None:
+        """Label that the criterion ignores, if the data contain it."""
+        label = self.job.ignored_label
+        return label if label is not None and bool((targets == label).any()) else None
+
+    def _answers(self, outputs: Tensor, targets: Tensor, ignored: int | None) -> tuple[Tensor | None, int]:
+        """Correct answers, kept on the device, and the number of labels that count."""
+        counts = targets.numel() if ignored is None else int((targets != ignored).sum())
+        if not self.job.scores_classes or not counts:
+            return None, counts
+        right = outputs.argmax(1) == targets
+        return (right if ignored is None else right & (targets != ignored)).sum(), counts
+
+    def _start_from(self, path: Path, take: str) -> None:
+        """Start at a checkpoint or at other weights. Raises `BadCheckpoint`, `BadInput`, `RuntimeError`."""
+        from unifiednn_core.engine import optimizer_state  # few scripts start there; the others must stay small
+        from unifiednn_core.engine.checkpoint import Checkpoint
+        from unifiednn_core.engine.start import initial_state
+        from unifiednn_core.formats.weights import tree_to_cpu
+
+        begun = initial_state(path, take)
+        if not isinstance(begun, Checkpoint):
+            self.module.load_state_dict(begun)
+            return
+        state, wanted_lr = begun.state, self.job.optimizer_args["lr"]
+        self.module.load_state_dict(state["model"])
+        for name, buffer in self.module.named_buffers():
+            if name in state["buffers"]:
+                buffer.copy_(state["buffers"][name])
+        optimizer_state.restore_state(self.optimizer, state["optimizer"])
+        if self.lr_scheduler is not None and state["lr_scheduler"] is not None:
+            self.lr_scheduler.load_state_dict(tree_to_cpu(state["lr_scheduler"]))
+        factor = wanted_lr / begun.recipe["learning_rate"]
+        if factor != 1.0:
+            optimizer_state.scale_learning_rates(self.optimizer, self.lr_scheduler, factor)
+        torch.set_rng_state(state["rng"]["cpu"])
+        if self.device.type == "cuda" and state["rng"]["cuda"] is not None:
+            torch.cuda.set_rng_state(state["rng"]["cuda"], self.device)
+        data, metrics = state["data"], state["metrics"]
+        self.order.generator.set_state(data["generator"])
+        self.order.rest = None if data["order"] is None else data["order"][data["cursor"] :]
+        self.steps_done, self.epochs_done = begun.step, begun.epoch
+        self.sums.restore(metrics["tally"], self.device)
+        self.history = list(metrics["figures"])
+
+
+def read_network(job: ScriptJob) -> nn.Module:
+    """Build the network with the weights of its file, on the host."""
+    if job.architecture_source is None:
+        from unifiednn_core.formats.registry import format_named  # imports far more than torch
+
+        return format_named(job.model_format).read(Path(job.model), None).build()
+    spec = importlib.util.spec_from_file_location("architecture", job.architecture_source)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{job.architecture_source} is not a Python source file.")
+    source = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(source)
+    module: nn.Module = source.build(**job.architecture_args)
+    module.load_state_dict(_tensors(Path(job.model)))
+    return module
+
+
+def read_data(path: str) -> tuple[Tensor, Tensor]:
+    """Read inputs and targets, both [samples, ...]. Targets become int64 or at most float32, as criteria expect."""
+    tensors = _tensors(Path(path))
+    inputs, targets = tensors["inputs"].contiguous(), tensors["targets"].contiguous()
+    if not targets.is_floating_point():
+        return inputs, targets.to(torch.int64)
+    return inputs, targets.to(torch.float32) if targets.dtype is torch.float64 else targets
+
+
+def write_weights(module: nn.Module, path: Path) -> str:
+    """Write all weights and buffers as safetensors, atomically; returns their hash."""
+    tensors: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for key, value in module.state_dict().items():
+        tensor = value.detach().cpu().contiguous()
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:  # safetensors refuses tied weights
+            tensor = tensor.clone()
+        seen.add(tensor.untyped_storage().data_ptr())
+        tensors[key] = tensor
+    temporary = path.with_name(f".{path.name}.part")
+    save_file(tensors, temporary)
+    temporary.replace(path)
+    return state_sha256(tensors)
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """Read a `.pt`, `.npz` or `.safetensors` file; its first bytes tell which, since stored files have no suffix."""
+    with path.open("rb") as file:
+        zipped = file.read(len(_ZIP)) == _ZIP
+    if not zipped:
+        return dict(load_file(path))
+    with zipfile.ZipFile(path) as archive:
+        arrays = all(name.endswith(".npy") for name in archive.namelist())
+    if arrays:
+        with np.load(path, allow_pickle=False) as loaded:
+            return {name: torch.from_numpy(loaded[name]) for name in loaded.files}
+    return dict(torch.load(path, map_location="cpu", weights_only=True))
+
+
+def facts_of(device: torch.device, threads: int) -> dict[str, object]:
+    """What a result depends on; same keys as `engine.device.environment`."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+    }
+
+
+def with_tensors(args: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a criterion with lists (class weights and the like) as tensors."""
+    return {name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value
+            for name, value in args.items()}  # fmt: skip
+
+
+def use_device(job: ScriptJob) -> torch.device:
+    """Set threads and the profile `exact` as `engine.device` does; returns the device of the job."""
+    torch.set_num_threads(job.threads)
+    name = ("cuda:0" if torch.cuda.is_available() else "cpu") if job.device == "auto" else job.device
+    device = torch.device("cuda:0" if name == "cuda" else name)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.deterministic = True
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cuda.enable_mem_efficient_sdp(False)
+        torch.backends.cuda.enable_flash_sdp(False)
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    return device
+
+
+def die_with(parent_pid: int | None) -> None:
+    """Have the kernel kill this process when its parent dies; Linux only."""
+    if parent_pid is None or sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        sys.exit("The process that started this one is gone.")
+
+
+def main() -> None:
+    """Train the job named on the command line."""
+    job = ScriptJob.read(Path(sys.argv[1]))
+    die_with(job.parent_pid)
+    progress = ProgressWriter(sys.stdout, job.report_every_steps)
+    script = PlainScript(job, progress)
+    module, device, loader = script.train(), script.device, (script.loader_s, script.loader_cpu_s)
+    del script  # frees optimizer and data before the weights are copied
+    module.zero_grad(set_to_none=True)
+    progress.done(write_weights(module, Path(job.weights)), device, *loader)
+
+
+if __name__ == "__main__":
+    main()

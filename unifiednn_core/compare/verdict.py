@@ -1,0 +1,257 @@
+"""The hybrid against its baselines: arms from runs, ratios from arms, reasons to withhold. Pure functions."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode, is_concurrent
+from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
+from unifiednn_core.views.runs import RunView
+from unifiednn_core.views.times import mean_turnaround_s
+
+# Repeats that differ by more than this share of their median are said to differ.
+WIDE = 0.25
+# A baseline counts from its launch, a hybrid from its submission: beyond this share of its mean turnaround, the time
+# that a hybrid spent in the queue would decide the ratio.
+QUEUED_SHARE = 0.1
+HYBRID: Mode = "hybrid"
+_OF_EACH = ("service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
+
+
+def compare(
+    runs: Sequence[RunView], of: RunView, steered: Callable[[RunView], bool], environment: dict[str, object]
+) -> Comparison:
+    """Compare the hybrid `of` with all baselines among `runs`: its peers by fingerprint, oldest first.
+
+    Its arm holds all hybrids that train in the same way. `steered` says whether a person changed a run meanwhile.
+    All arms with repeats keep the same number of them, the newest, so that each ratio is one of a pair.
+    """
+    peers = [run for run in runs if run.mode == HYBRID and _way(run) == _way(of)]
+    by_mode = {HYBRID: _repeats(peers, steered)}
+    if of not in by_mode[HYBRID]:  # not clean: it stands alone with its problem
+        by_mode[HYBRID] = [of]
+    for mode in ALL_BASELINES:
+        found = [run for run in runs if run.mode == mode]
+        if found:
+            by_mode[mode] = _repeats(found, steered) or found[-1:]
+    count = min((len(repeats) for repeats in by_mode.values() if len(repeats) > 1), default=1)
+    if of in by_mode[HYBRID][:-count]:
+        by_mode[HYBRID].remove(of)
+        by_mode[HYBRID].append(of)
+    arms = {mode: _arm(mode, repeats[-count:], steered) for mode, repeats in by_mode.items()}
+    hybrid, baselines = arms[HYBRID], {mode: arms[mode] for mode in ALL_BASELINES if mode in arms}
+    verdicts = {}
+    for mode in (*BASELINES, *(mode for mode in baselines if mode not in BASELINES)):
+        repeats = [*peers, *(run for run in runs if run.mode == mode)]
+        left_out = _left_out(repeats, hybrid, baselines.get(mode))
+        verdicts[mode] = _verdict(mode, hybrid, baselines.get(mode), left_out, environment, of.device == "cpu")
+    names = {"run_id": of.run_id, "name": of.name, "fingerprint": of.fingerprint}
+    return Comparison(**names, hybrid=hybrid, baselines=baselines, verdicts=verdicts, environment=environment)
+
+
+def _way(run: RunView) -> tuple[object, ...]:
+    """What steers a hybrid, beside what it trains."""
+    return run.policy_text, run.checkpoint_text, tuple((part.name, part.priority) for part in run.submodels)
+
+
+def _repeats(runs: Sequence[RunView], steered: Callable[[RunView], bool]) -> list[RunView]:
+    """Runs with comparable figures."""
+    return [run for run in runs if _problem(run, steered) is None]
+
+
+def _problem(run: RunView, steered: Callable[[RunView], bool]) -> str | None:
+    """Why the figures of a run cannot be compared; None if they can."""
+    if run.state not in ENDED:
+        return f"{run.mode} run {run.run_id} is {run.state.value}; its figures come when it ends"
+    failed = [part for part in run.submodels if part.state is State.FAILED]
+    if failed:
+        causes = "; ".join(f"{part.name}: {part.cause or 'no cause was recorded'}" for part in failed)
+        return f"{run.mode} run {run.run_id} failed ({causes})"
+    if run.state is not State.COMPLETED or any(part.state is not State.COMPLETED for part in run.submodels):
+        return f"{run.mode} run {run.run_id} was {run.state.value} before all sub-models were trained"
+    threads = _process_threads(run)
+    if max(threads) > 1 and sum(threads) > (run.threads or 1):
+        return (
+            f"{run.mode} run {run.run_id} had {sum(threads)} threads, the hybrid {run.threads}; run the baseline again"
+        )
+    if run.mode == HYBRID and run.attempt > 1:
+        return f"hybrid run {run.run_id} was paused or interrupted; its times cannot be compared"
+    if any(part.paused_s > 0 for part in run.submodels):
+        return f"a sub-model of {run.mode} run {run.run_id} was paused; its times cannot be compared"
+    if any(part.redone_steps or part.attempt > 1 for part in run.submodels):
+        return f"a sub-model of {run.mode} run {run.run_id} was retried; its times cannot be compared"
+    if steered(run):
+        return f"{run.mode} run {run.run_id} was changed while it trained; submit it again to compare it"
+    return None
+
+
+def _process_threads(run: RunView) -> tuple[int, ...]:
+    """Threads of the processes that train at once."""
+    names = [part.name for part in run.submodels]
+    each = tuple(int(run.processes.get(name, {}).get("threads", run.threads or 1)) for name in names)
+    return each if is_concurrent(run.mode) else (max(each),)
+
+
+def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]) -> Arm:
+    problem = next((found for run in runs if (found := _problem(run, steered)) is not None), None)
+    parts = tuple(_arm_submodel(name, runs) for name in (part.name for part in runs[0].submodels))
+    differing = [part.name for part in parts if len(set(part.state_sha256)) > 1]
+    if problem is None and differing:
+        problem = f"repeats disagree: the weights of {', '.join(differing)} differ between equal {mode} runs"
+    sources = {run.memory_source for run in runs}
+    return Arm(
+        mode=mode,
+        run_ids=tuple(run.run_id for run in runs),
+        threads=_process_threads(runs[-1]),
+        memory_bytes=_spread(run.peak_memory_bytes for run in runs) if len(sources) == 1 else None,
+        memory_source=sources.pop() if len(sources) == 1 else None,
+        mean_turnaround_s=_spread(mean_turnaround_s(part.turnaround_s for part in run.submodels) for run in runs),
+        queued_s=_spread(_queued_s(run) for run in runs) if mode == HYBRID else None,
+        **{name: _spread(getattr(run, name) for run in runs) for name in ("makespan_s", "cpu_s", "gpu_s")},
+        **{name: _spread(_loader(run, name) for run in runs) for name in ("loader_s", "loader_cpu_s")},
+        submodels=parts,
+        problem=problem,
+    )
+
+
+def _loader(run: RunView, figure: str) -> float | None:
+    """Seconds that all processes of a baseline spent on fetching and collating batches."""
+    each = [run.processes.get(part.name, {}).get(figure) for part in run.submodels]
+    known = [float(seconds) for seconds in each if seconds is not None]
+    return sum(known) if known and len(known) == len(each) else None
+
+
+def _arm_submodel(name: str, runs: Sequence[RunView]) -> ArmSubModel:
+    parts = [part for run in runs for part in run.submodels if part.name == name]
+    last = parts[-1]
+    return ArmSubModel(
+        name=name,
+        number=last.number,
+        wait_s=_spread(None if part.turnaround_s is None else part.wait_s for part in parts),
+        **{name: _spread(getattr(part, name) for part in parts) for name in _OF_EACH},
+        test_accuracy=last.test_accuracy,
+        train_loss=last.train_loss,
+        state_sha256=tuple(part.state_sha256 for part in parts),
+        cause=next((part.cause for part in parts if part.cause and part.state is not State.COMPLETED), None),
+    )
+
+
+def _queued(hybrid: Arm) -> bool:
+    """Whether a hybrid waited for the device so long that its turnaround says little about how it trains."""
+    queued, turnaround = hybrid.queued_s, hybrid.mean_turnaround_s
+    return queued is not None and turnaround is not None and queued.high > QUEUED_SHARE * turnaround.low
+
+
+def _queued_s(run: RunView) -> float:
+    """Seconds between the submission of a run and its launch."""
+    return 0.0 if run.launched_at_s is None else max(0.0, run.launched_at_s - run.created_at_s)
+
+
+def _verdict(
+    mode: Mode, hybrid: Arm, baseline: Arm | None, notes: Sequence[str], environment: Mapping[str, object], on_cpu: bool
+) -> Verdict:
+    withheld = _withheld(mode, hybrid, baseline)
+    same = None if baseline is None else _identical(hybrid, baseline)
+    if same is False and on_cpu and baseline is not None and {*baseline.threads} != {*hybrid.threads}:
+        same = None  # on a CPU the number of threads decides how sums are rounded
+        counts = f"{_listed(hybrid.threads)} threads in the hybrid, {_listed(baseline.threads)} in the {mode} processes"
+        notes = (*notes, f"weights are not compared: rounding depends on threads ({counts})")
+    if withheld is None and same is False:
+        withheld = "the trained weights differ, so the arms did not do the same work"
+    ratios: dict[str, Spread | None] = {}
+    if withheld is None and baseline is not None:
+        turnaround = None if _queued(hybrid) else _ratio(hybrid.mean_turnaround_s, baseline.mean_turnaround_s)
+        ratios = {
+            "memory": _ratio(hybrid.memory_bytes, baseline.memory_bytes),
+            "makespan": _ratio(hybrid.makespan_s, baseline.makespan_s),
+            "mean turnaround": turnaround,
+            "CPU seconds": _ratio(hybrid.cpu_s, baseline.cpu_s),
+            "GPU seconds": _ratio(hybrid.gpu_s, baseline.gpu_s),
+        }
+        notes = (*notes, *_cautions(ratios, hybrid, baseline, environment))
+    return Verdict(
+        mode=mode,
+        memory_ratio=ratios.get("memory"),
+        makespan_ratio=ratios.get("makespan"),
+        mean_turnaround_ratio=ratios.get("mean turnaround"),
+        cpu_seconds_ratio=ratios.get("CPU seconds"),
+        gpu_seconds_ratio=ratios.get("GPU seconds"),
+        identical_weights=same,
+        withheld_because=withheld,
+        notes=tuple(notes),
+    )
+
+
+def _withheld(mode: Mode, hybrid: Arm, baseline: Arm | None) -> str | None:
+    if baseline is None:
+        return f"there is no {mode} baseline of this run yet"
+    if hybrid.problem or baseline.problem:
+        return hybrid.problem or baseline.problem
+    if hybrid.memory_source != baseline.memory_source:
+        sources = f"{hybrid.memory_source or 'no source'} and {baseline.memory_source or 'no source'}"
+        return f"memory was measured in different ways ({sources})"
+    return None
+
+
+def _identical(hybrid: Arm, baseline: Arm) -> bool | None:
+    """Whether all weights of all repeats have the same bits; None if some are missing."""
+    theirs = {part.name: set(part.state_sha256) for part in baseline.submodels}
+    ours = {part.name: set(part.state_sha256) for part in hybrid.submodels}
+    hashes = [ours[name] | theirs.get(name, {None}) for name in ours]
+    return None if any(None in found for found in hashes) else all(len(found) == 1 for found in hashes)
+
+
+def _cautions(
+    ratios: Mapping[str, Spread | None], hybrid: Arm, baseline: Arm, environment: Mapping[str, object]
+) -> Iterable[str]:
+    if _queued(hybrid):
+        yield "mean turnaround is not compared: the hybrid waited for the device, which counts for it alone"
+    for name, ratio in ratios.items():
+        if ratio is not None and len(ratio.values) > 1 and ratio.low < 1 < ratio.high:
+            yield f"{name}: some repeats are above 1 and some below, so there is no clear difference"
+    for arm in (hybrid, baseline):
+        for name, spread in (("memory", arm.memory_bytes), ("makespan", arm.makespan_s), ("CPU seconds", arm.cpu_s)):
+            if spread is not None and spread.high - spread.low > WIDE * spread.median:
+                wide = (spread.high - spread.low) / spread.median
+                yield f"{name} of the {arm.mode} repeats differs by {100 * wide:.0f} % of its median"
+    if is_concurrent(baseline.mode):
+        yield from _unfair(hybrid, baseline, environment)
+
+
+def _unfair(hybrid: Arm, baseline: Arm, environment: Mapping[str, object]) -> Iterable[str]:
+    """What favours one side although both had the same budget."""
+    cores = environment.get("cores")
+    used = min(len(baseline.threads), cores) if isinstance(cores, int) else 0
+    if baseline.threads and max(baseline.threads) == 1 and used > sum(hybrid.threads):
+        count = len(baseline.threads)
+        yield f"{count} processes of one thread used up to {used} cores, the hybrid {sum(hybrid.threads)}"
+    if hybrid.memory_source == "process RSS":
+        yield "memory is the resident size: libraries that processes share count once for each of them"
+
+
+def _listed(threads: tuple[int, ...]) -> str:
+    return ", ".join(str(count) for count in sorted(set(threads), reverse=True))
+
+
+def _left_out(repeats: Iterable[RunView], hybrid: Arm, baseline: Arm | None) -> tuple[str, ...]:
+    """Ended runs of the same spec that no arm counts."""
+    counted = {*hybrid.run_ids, *(baseline.run_ids if baseline is not None else ())}
+    return tuple(
+        f"{run.mode} run {run.run_id} ({run.state.value}) is left out"
+        for run in repeats
+        if run.run_id not in counted and run.state in ENDED
+    )
+
+
+def _ratio(ours: Spread | None, theirs: Spread | None) -> Spread | None:
+    """Ratio repeat by repeat; a single value is paired with all repeats of the other."""
+    if ours is None or theirs is None or min(theirs.values) <= 0:
+        return None
+    count = max(len(ours.values), len(theirs.values))
+    a, b = (spread.values * count if len(spread.values) == 1 else spread.values for spread in (ours, theirs))
+    return Spread(tuple(x / y for x, y in zip(a, b, strict=True)))
+
+
+def _spread(values: Iterable[float | int | None]) -> Spread | None:
+    known = tuple(values)
+    numbers = tuple(float(value) for value in known if value is not None)
+    return Spread(numbers) if numbers and len(numbers) == len(known) else None

@@ -1,0 +1,58 @@
+"""Splits a data set into a training and a test part: equal file, share and seed give equal bytes."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unifiednn_core.data.conversion import write_rows
+from unifiednn_core.data.datasets import Dataset, as_targets, open_data, read_dataset
+from unifiednn_core.data.opened import aligned, mapped_anew
+from unifiednn_core.data.values import SplitPlan
+from unifiednn_core.formats.tensor_files import bad_file
+
+
+def split(path: Path, plan: SplitPlan, folder: Path) -> dict[str, Path]:
+    """Write the two parts, `train` and `test`, into a folder; samples keep their order.
+
+    Raises `BadInput`, `HostileFile` or `OSError`.
+    """
+    dataset, opened = read_dataset(path), open_data(path)
+    paths = {}
+    for name, chosen in _places(path, dataset, plan).items():
+        paths[name] = folder / name
+        notes = dataset.notes.model_copy(update={"part": plan.part(name), "origin": ""})
+        like = {"inputs": dataset.inputs, "targets": dataset.targets}
+
+        def rows(entry: str, start: int, end: int, chosen: Tensor = chosen) -> Tensor:
+            here = chosen[start:end]
+            first, last = int(here[0]), int(here[-1])
+            found = aligned(mapped_anew(opened, entry)[first : last + 1])[here - first]
+            return as_targets(found) if entry == "targets" else found
+
+        write_rows(paths[name], like, len(chosen), rows, notes)
+    return paths
+
+
+def _places(path: Path, dataset: Dataset, plan: SplitPlan) -> dict[str, Tensor]:
+    """Samples of each part, ascending."""
+    generator = torch.Generator().manual_seed(plan.seed)
+    labels = dataset.targets
+    if plan.by_class and labels.dim() == 1 and not labels.is_floating_point():
+        _, counts = torch.unique(labels, return_counts=True)
+        groups = list(torch.split(torch.argsort(labels, stable=True), counts.tolist()))
+    else:
+        groups = [torch.arange(dataset.samples)]
+    tested = []
+    for group in groups:
+        order = group[torch.randperm(len(group), generator=generator)]
+        # with two samples or more, each part gets at least one; a single one goes to training
+        count = min(max(1, int(plan.test_share * len(group) + 0.5)), len(group) - 1)
+        tested.append(order[:count])
+    is_test = torch.zeros(dataset.samples, dtype=torch.bool)
+    is_test[torch.cat(tested)] = True
+    if not is_test.any():
+        message = f"No sample of {dataset.samples:,} is left for the test: single samples of a class go to training."
+        remedy = "Give more samples, or split without regard to classes."
+        raise bad_file(path, "Nothing to split", message, remedy)
+    return {"train": (~is_test).nonzero().squeeze(1), "test": is_test.nonzero().squeeze(1)}

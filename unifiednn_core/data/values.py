@@ -1,0 +1,123 @@
+"""Facts about a data set: notes inside its file, and the preview on the pages. Without torch: the server reads them."""
+
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from unifiednn_core.base.errors import BadInput, Finding
+
+MAX_CLASS_NAMES = 10_000
+MAX_COLUMNS = 16_384
+MAX_SEED = 2**63 - 1
+METADATA_KEY = "unifiednn_data"
+_Name = Annotated[str, Field(max_length=200)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataNotes(_Part):
+    """Facts about the original file of a converted data set."""
+
+    origin: Annotated[str, Field(max_length=20)] = ""
+    """Format of the original; empty if the file was not converted."""
+    class_names: Annotated[tuple[_Name, ...], Field(max_length=MAX_CLASS_NAMES)] = ()
+    """Name of each class number, if classes had names."""
+    columns: Annotated[tuple[_Name, ...], Field(max_length=MAX_COLUMNS)] = ()
+    """Columns of a table that became the inputs, in order."""
+    target: _Name = ""
+    """Column of a table that became the targets."""
+    part: _Name = ""
+    """Part of a data set that was split."""
+
+    def metadata(self) -> dict[str, str]:
+        """Metadata of a safetensors file."""
+        return {METADATA_KEY: json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))}
+
+    @classmethod
+    def of(cls, metadata: dict[str, str] | None) -> "DataNotes":
+        """Read the notes of a safetensors file; empty if it has no valid ones."""
+        try:
+            return cls.model_validate_json((metadata or {}).get(METADATA_KEY, "{}"))
+        except ValidationError:
+            return cls()
+
+
+class ValueStats(_Part):
+    """Range of the numbers, over all samples."""
+
+    minimum: float
+    maximum: float
+    mean: float
+    std: float
+
+
+class DataSample(_Part):
+    """One sample in readable form."""
+
+    values: str
+    """The first numbers of the inputs."""
+    target: str
+    image: str = ""
+    """Small PNG as a data URI, if the inputs look like an image."""
+
+
+class DataPreview(_Part):
+    """Statistics and first samples of a data set."""
+
+    inputs: ValueStats
+    targets: ValueStats | None = None
+    """None if targets are class numbers, which are counted."""
+    class_counts: tuple[int, ...] = ()
+    """Targets of each class number; empty for real targets and for very many classes."""
+    not_finite: int = 0
+    """Values that are NaN or infinite."""
+    samples: tuple[DataSample, ...] = ()
+    """The first ones, or some from the whole file if the first are all of one class."""
+    notes: DataNotes = DataNotes()
+    warnings: tuple[Finding, ...] = ()
+
+    def class_name(self, number: int) -> str:
+        """Name of a class, or its number if it has no name."""
+        names = self.notes.class_names
+        return names[number] if number < len(names) else str(number)
+
+
+class SplitPlan(_Part):
+    """How a data set is split into a training and a test part."""
+
+    test_share: float = Field(default=0.2, gt=0, lt=1)
+    seed: int = Field(default=0, ge=0, le=MAX_SEED)
+    by_class: bool = True
+    """Whether each class is split by the same share, if targets are class numbers."""
+
+    def part(self, name: str) -> str:
+        """Describe a part: `test 20 %, seed 0, by class`."""
+        return f"{name} {self._percent(name)} %, seed {self.seed}{', by class' if self.by_class else ''}"
+
+    def filename(self, name: str, filename: str) -> str:
+        """Name the file of a part: `digits-test20-seed0.safetensors`."""
+        return f"{filename.rpartition('.')[0] or filename}-{name}{self._percent(name)}-seed{self.seed}.safetensors"
+
+    def _percent(self, name: str) -> str:
+        return f"{100 * (self.test_share if name == 'test' else 1 - self.test_share):.4g}"
+
+
+def preview_of(facts: dict[str, Any]) -> DataPreview | None:
+    """Find the preview among the facts of a file; None without one of this version."""
+    try:
+        return DataPreview.model_validate(facts["preview"])
+    except (KeyError, ValidationError):
+        return None
+
+
+def split_plan(**asked: object) -> SplitPlan:
+    """Plan a split; raises `BadInput` for invalid values."""
+    try:
+        return SplitPlan.model_validate(asked)
+    except ValidationError as error:
+        remedy = "The share lies between 0 and 1, the seed is a whole number of at least 0."
+        said = [(".".join(map(str, detail["loc"])), f"{detail['msg']}.") for detail in error.errors()]
+        raise BadInput([Finding(title="Split", field=at, message=text, remedy=remedy) for at, text in said]) from None

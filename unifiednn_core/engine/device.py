@@ -1,0 +1,180 @@
+"""Devices: how to name one, the settings that make a step repeatable on it, and RNG states as values."""
+
+import ctypes
+import os
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from unifiednn_core.base.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class RngState:
+    """State of the default CPU generator and, for a CUDA device, of that device's generator."""
+
+    cpu: Tensor
+    cuda: Tensor | None
+
+    @classmethod
+    def of_seed(cls, seed: int, device: torch.device) -> "RngState":
+        """State after `torch.manual_seed(seed)`; the current state does not change."""
+        cpu = torch.Generator().manual_seed(seed).get_state()
+        cuda = torch.Generator(device).manual_seed(seed).get_state() if device.type == "cuda" else None
+        return cls(cpu, cuda)
+
+    @classmethod
+    def current(cls, device: torch.device) -> "RngState":
+        """State of the default generators now. Takes 1 µs on the CPU."""
+        return cls(torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None)
+
+    def restore(self, device: torch.device) -> None:
+        """Put the default generators into this state."""
+        torch.set_rng_state(self.cpu)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.cuda, device)
+
+
+@contextmanager
+def preserved(device: torch.device) -> Iterator[None]:
+    """Restore the state of the default generators on exit."""
+    before = RngState.current(device)
+    try:
+        yield
+    finally:
+        before.restore(device)
+
+
+@contextmanager
+def exact_profile(device: torch.device, threads: int) -> Iterator[None]:
+    """Apply the profile `exact`: intra-op threads of the calling thread and, on CUDA, repeatable kernels.
+
+    On exit every setting has its previous value again.
+    """
+    wanted = [_Setting(torch.get_num_threads, torch.set_num_threads, threads)]
+    wanted += _repeatable_kernels() if device.type == "cuda" else []
+    before = [setting.get() for setting in wanted]
+    try:
+        for setting in wanted:
+            setting.set(setting.value)
+        yield
+    finally:
+        for setting, value in zip(wanted, before, strict=True):
+            setting.set(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """A global setting of torch and the value that the profile gives it."""
+
+    get: Callable[[], object]
+    set: Callable[..., object]
+    value: object
+
+
+def _repeatable_kernels() -> list[_Setting]:
+    cuda, cudnn, deterministic = torch.backends.cuda, torch.backends.cudnn, torch.utils.deterministic
+    return [
+        _attribute(cuda.matmul, "allow_tf32", False),
+        _attribute(cudnn, "allow_tf32", False),
+        _attribute(cudnn, "benchmark", False),
+        _attribute(cudnn, "deterministic", True),
+        # Kernels without a deterministic twin warn; an error would fail a model in its third epoch.
+        _Setting(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 1),  # 1 is "warn"
+        # A warning is not enough for these attention kernels: their gradients are not repeatable.
+        _Setting(cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, False),
+        _Setting(cuda.flash_sdp_enabled, cuda.enable_flash_sdp, False),
+        _Setting(cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp, False),
+        # Filling fresh memory helps debugging; a program that reads only what it wrote gets the same results.
+        _attribute(deterministic, "fill_uninitialized_memory", False),
+    ]
+
+
+def _attribute(owner: object, name: str, value: bool) -> _Setting:
+    return _Setting(lambda: getattr(owner, name), lambda wanted: setattr(owner, name, wanted), value)
+
+
+def resolve(name: str) -> torch.device:
+    """Turn `auto`, `cpu`, `cuda` or `cuda:N` into a device; raises `BadInput` for a device that torch does not see."""
+    if name == "auto":
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    device = torch.device(name)
+    if device.type != "cuda":
+        return device
+    index = device.index or 0
+    if index >= torch.cuda.device_count():
+        raise BadInput.of(
+            "No such device",
+            field="device",
+            message=f"torch sees {torch.cuda.device_count()} CUDA devices here; '{name}' is not among them.",
+            remedy='Use "auto" or "cpu", or install the CUDA build of torch.',
+        )
+    return torch.device("cuda", index)
+
+
+def warm_up(device: torch.device) -> None:
+    """Load what the first step of any network loads on the host, so that it counts as context, not as a sub-model.
+
+    The first optimizer of a process alone imports 800 modules. Does nothing on a GPU: nothing trains there yet.
+    """
+    if device.type != "cpu":
+        return
+    with preserved(device):
+        network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 2))
+        optimizer = torch.optim.AdamW(network.parameters())
+        nn.CrossEntropyLoss()(network(torch.zeros(2, 1, 6, 6)), torch.zeros(2, dtype=torch.int64)).backward()
+        optimizer.step()
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has finished everything that was launched on it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def is_healthy(device: torch.device) -> bool:
+    """Whether the device still works for this process; some CUDA errors stay until the process ends."""
+    try:
+        synchronize(device)
+    except RuntimeError:
+        return False
+    return True
+
+
+def free_cached(device: torch.device) -> None:
+    """Return reserved but unused memory to the system, for other processes and sub-models.
+
+    On a GPU torch holds the reserve; on the host the C library does, glibc in chunks of any size.
+    """
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif (trim := _malloc_trim()) is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    """The function of glibc that returns free memory; None for other C libraries."""
+    try:
+        return cast(Callable[[int], int], ctypes.CDLL(None).malloc_trim)
+    except (OSError, AttributeError):
+        return None
+
+
+def environment(device: torch.device, threads: int) -> dict[str, object]:
+    """Describe what a result depends on."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+    }

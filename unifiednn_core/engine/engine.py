@@ -1,0 +1,414 @@
+"""Algorithm 2 of the paper: the loop that trains the sub-models of a hybrid, one quantum at a time.
+
+The policy decides, the engine enacts. Between two steps it carries out orders and captures checkpoints. It never waits
+for a database, a disk, a log or a reader of its reports.
+"""
+
+import contextlib
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+
+from unifiednn_core.base import failpoints
+from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.engine import device as devices
+from unifiednn_core.engine.events import Answered, Captured, Ended, EpochDone, Granted, Moved, Refused, Released, Report
+from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.meters import CheckpointTimer, QuantumMeter, TurnMeter
+from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
+from unifiednn_core.engine.roster import RUNNABLE, Job, Roster, reasons
+from unifiednn_core.machine.breakdown import Footprint
+from unifiednn_core.scheduling.base import Decision, Policy
+from unifiednn_core.spec.lifecycle import Event, State, next_state
+from unifiednn_core.spec.run import CheckpointSpec
+
+
+class Engine:
+    """Trains a hybrid in the calling thread (`run`) or in a thread of its own (`start`)."""
+
+    def __init__(
+        self,
+        hybrid: HybridModel,
+        policy: Policy,
+        *,
+        device: torch.device,
+        threads: int = 1,
+        report: Callable[[Report], object] = lambda report: None,
+        clock: Clock | None = None,
+        jobs: Iterable[Job] | None = None,
+        checkpoint: CheckpointSpec | None = None,
+        elapsed_s: float = 0.0,
+        on_step_start: Callable[[str, str], object] = lambda name, doing: None,
+        free_on_end: bool = False,
+    ):
+        """Prepare a run; nothing trains yet.
+
+        `jobs` says where each sub-model stands, in order of arrival; without it all are new. `elapsed_s` is the time
+        since the run began. Without `checkpoint`, only orders capture checkpoints. `on_step_start(name, "step 7")` runs
+        before each step. With `free_on_end` the memory of a sub-model is freed when it ends, despite references to it.
+        """
+        self._hybrid = hybrid
+        self._policy = policy
+        self._device = device
+        self._threads = threads
+        self._report = report
+        self._clock = clock or RealClock()
+        self._on_step_start = on_step_start
+        self._free_on_end = free_on_end
+        self._started_s = self._clock.monotonic_s() - elapsed_s
+        if jobs is None:
+            jobs = [Job(submodel, in_line_since=place) for place, submodel in enumerate(hybrid.submodels)]
+        self._roster = Roster(jobs, self._clock, self.now_s())
+        self._orders: deque[AnyOrder] = deque()
+        self._woken = threading.Event()
+        self._leaving = False
+        """Whether the loop ends with all sub-models as they are."""
+        self._changed = False
+        """Whether to ask the policy again although the quantum is not used up."""
+        self._memory_to_free = False
+        """Whether a sub-model that ended or is paused left memory in reserve."""
+        self._meter = TurnMeter(device)
+        self._steps = 0
+        self._checkpoint_timer = CheckpointTimer(checkpoint, self._clock)
+        self._being_written: set[str] = set()
+        self._at_work: tuple[str, float] | None = None
+        self.holder: str | None = None
+        """Sub-model that holds the device; for any thread."""
+        self.device_lost: tuple[str, str, str] | None = None
+        """Sub-model whose error made the device unusable for this process, with cause and remedy."""
+
+    def start(self) -> threading.Thread:
+        """Run in a background thread."""
+        thread = threading.Thread(target=self.run, name="engine", daemon=True)
+        thread.start()
+        return thread
+
+    def run(self) -> None:
+        """Train until every sub-model has ended or an order says to leave; torch's settings and RNGs are restored."""
+        self._meter.discard_cpu_time()
+        with devices.exact_profile(self._device, self._threads), devices.preserved(self._device):
+            while self._turn():
+                pass
+
+    # -- for any thread
+
+    def post(self, order: AnyOrder) -> None:
+        """Ask for something; the engine does it at the next step boundary."""
+        self._orders.append(order)
+        self._woken.set()
+
+    def cancel_leave(self) -> None:
+        """Take back the decision to leave, once `run` has returned, so that it can be called again."""
+        self._leaving = False
+
+    def checkpoint_written(self, submodel: str) -> None:
+        """Confirm that the last capture of a sub-model is on disk; the next one may follow."""
+        self._being_written.discard(submodel)
+
+    def now_s(self) -> float:
+        """Seconds since the run began; the clock of all reports."""
+        return self._clock.monotonic_s() - self._started_s
+
+    @property
+    def has_orders(self) -> bool:
+        """Whether an order is waiting."""
+        return bool(self._orders)
+
+    @property
+    def at_work(self) -> tuple[str, float] | None:
+        """Sub-model that the device works for, and since when (monotonic clock of the engine); None if for none."""
+        return self._at_work
+
+    def footprints(self) -> dict[str, Footprint]:
+        """Memory that each sub-model holds now."""
+        return {job.name: job.submodel.footprint for job in self._roster}
+
+    def transient_bytes(self, submodel: str) -> int | None:
+        """Largest temporary memory of a sub-model in any of its turns; None if unknown."""
+        job = self._roster.get(submodel)
+        return None if job is None else self._meter.transient_bytes(submodel, job.submodel.footprint)
+
+    # -- the loop
+
+    def _turn(self) -> bool:
+        """Carry out orders, ask the policy, train for one quantum; False once every sub-model has ended.
+
+        No variable here outlives the turn of a sub-model, so that its memory is free once it has ended.
+        """
+        self._woken.clear()  # before orders are read, so that none is missed
+        self._between_steps(None)
+        for job in self._roster.runnable:
+            if job.submodel.finished:  # resumed at its last step, or given fewer epochs
+                self._end(job, Event.COMPLETE)
+        if self._memory_to_free:
+            self._memory_to_free = False
+            with contextlib.suppress(RuntimeError):  # a broken device has nothing to free
+                devices.free_cached(self._device)
+        if self._leaving or not self._roster:
+            return False
+        if self._roster.runnable:
+            self._grant(*self._choose())
+        else:
+            self._woken.wait()
+            self._meter.discard_cpu_time()
+        return True
+
+    def _choose(self) -> tuple[Job, Decision]:
+        job, decision, refused = self._roster.choose(self._policy, self.now_s())
+        if refused:
+            self._report(Refused(job.name, decision.reason))
+        return job, decision
+
+    def _grant(self, job: Job, decision: Decision) -> None:
+        """Let one sub-model hold the device until its quantum is used up, it is done, or an order ends its turn."""
+        submodel, start_s, first_step = job.submodel, self.now_s(), job.submodel.steps_done
+        if job.state is State.QUEUED:
+            job.state = next_state(job.name, job.state, Event.BEGIN)
+            self._report(Moved(job.name, Event.BEGIN))
+        self._meter.begin(job.name, start_s)
+        self.holder = job.name
+        self._report(Granted(job.name, start_s, decision.reason))
+        failure: tuple[str, str] | None = None
+        preempted = False
+        try:
+            preempted = self._hold_device(job, decision)
+        except Exception as error:  # an error of one network ends that one alone
+            traceback.print_exc()
+            failure = reasons(error)
+        self._at_work = self.holder = None
+        end_s = self.now_s()
+        job.service_s += end_s - start_s
+        if not self._leaving and not preempted:  # a preempted one keeps its place in line
+            job.in_line_since = self._roster.next_tick()
+        steps, cost = submodel.steps_done - first_step, self._meter.end(submodel.footprint)
+        self._report(Released(job.name, start_s, end_s, steps, decision.reason, cost))
+        self._settle(job, failure)
+
+    def _hold_device(self, job: Job, decision: Decision) -> bool:
+        """Train one sub-model in its turn; whether another one preempts it.
+
+        After an order that changes who could train or what the policy decides by, the policy is asked again.
+        """
+        submodel, quantum, preempted = job.submodel, decision.quantum, False
+        self._changed = False
+        self._heartbeat(job.name)
+        with submodel.world():
+            self._meter.record_baseline(submodel.footprint)
+            job.timer.start()
+            meter = QuantumMeter(quantum, submodel, self._clock)
+            while not preempted:
+                self._step(job)
+                if submodel.finished or meter.spent():
+                    break
+                self._between_steps(job)
+                if self._leaving or submodel.finished or job.state is not State.RUNNING:
+                    break
+                if self._changed:
+                    chosen, again = self._choose()
+                    preempted, self._changed = chosen is not job, False
+                    if again.quantum != quantum:
+                        quantum, meter = again.quantum, QuantumMeter(again.quantum, submodel, self._clock)
+        self._heartbeat(job.name)  # what was launched is waited for here
+        devices.synchronize(self._device)
+        job.timer.stop()
+        return preempted
+
+    def _step(self, job: Job) -> None:
+        submodel = job.submodel
+        self._on_step_start(job.name, f"step {submodel.steps_done + 1}")
+        self._heartbeat(job.name)
+        self._report(submodel.step())
+        self._steps += 1
+        job.timer.count()
+        if not job.timer.warm:
+            devices.synchronize(self._device)
+            job.timer.warm = True
+            job.timer.start()
+        if submodel.at_epoch_end:
+            devices.synchronize(self._device)
+            job.timer.stop()
+            self._report(EpochDone(job.name, submodel.end_epoch(lambda: self._heartbeat(job.name))))
+            job.timer.start()
+
+    def _heartbeat(self, name: str) -> None:
+        """Note that the device works for a sub-model from now on, for the watchdog."""
+        self._at_work = (name, self._clock.monotonic_s())
+
+    # -- ends and pauses
+
+    def _settle(self, job: Job, failure: tuple[str, str] | None = None) -> None:
+        """Do what the state of a sub-model asks for once it does not hold the device."""
+        if failure is not None:
+            with self._watched(job):
+                healthy = devices.is_healthy(self._device)
+            if healthy:
+                self._end(job, Event.FAIL, *failure)
+            else:
+                self.device_lost, self._leaving = (job.name, *failure), True
+        elif job.submodel.finished:
+            self._end(job, Event.COMPLETE)
+        elif job.state is State.STOPPING:
+            self._end(job, Event.HALT)
+        elif job.state is State.PAUSING:
+            self._pause(job)
+
+    def _pause(self, job: Job) -> None:
+        """Capture a sub-model and free the memory that it holds on the device."""
+        if not self._capture(job):
+            return
+        try:
+            with self._watched(job):
+                job.submodel.park()
+            self._memory_to_free = True
+        except Exception as error:
+            traceback.print_exc()
+            self._end(job, Event.FAIL, *reasons(error))
+        else:
+            job.state = next_state(job.name, job.state, Event.HOLD)
+            job.paused_since_s = self.now_s()
+            self._answer(job.pause_id)
+
+    def _end(self, job: Job, event: Event, cause: str | None = None, remedy: str | None = None) -> None:
+        """Take a sub-model out of the hybrid, and report a host copy of its state."""
+        name, submodel, checkpoint = job.name, job.submodel, None
+        if event is not Event.FAIL and submodel.steps_done and not job.discarded:
+            try:
+                with self._watched(job):
+                    checkpoint = submodel.capture()
+            except Exception as error:  # it fails alone, and the engine goes on
+                traceback.print_exc()
+                event, (cause, remedy) = Event.FAIL, reasons(error)
+        job.state = next_state(name, job.state, event)
+        self._roster.remove(name)
+        self._hybrid.remove(name)
+        self._report(Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
+        submodel.release(empty=self._free_on_end)
+        self._memory_to_free = True
+
+    # -- checkpoints
+
+    def _between_steps(self, holder: Job | None) -> None:
+        """Carry out orders and capture what is due; `holder` is in the middle of its turn."""
+        while self._orders and not self._leaving:
+            self._at_work = None
+            self._carry_out(self._orders.popleft(), holder)
+        if self._checkpoint_timer.is_due(self._steps):
+            self._capture_all(holder, but=frozenset(self._being_written))
+
+    def _capture_all(self, holder: Job | None, but: frozenset[str] = frozenset()) -> None:
+        """Capture all sub-models, the holder of the device last: its error may end its turn."""
+        if holder is not None:  # else the first copy would wait for the holder's kernels under another name
+            with self._watched(holder):
+                devices.synchronize(self._device)
+        for job in sorted(self._roster, key=lambda job: job is holder):
+            if job.name not in but:
+                self._capture(job, holder)
+
+    def _capture(self, job: Job, holder: Job | None = None) -> bool:
+        """Report the state of a sub-model if it has changed; False if that fails, which ends the sub-model."""
+        submodel = job.submodel
+        if submodel.steps_done == job.captured_step:
+            return True
+        try:
+            with self._watched(job):
+                checkpoint = submodel.capture()
+        except Exception as error:
+            if job is holder:  # this very error ends its turn
+                raise
+            traceback.print_exc()
+            self._end(job, Event.FAIL, *reasons(error))
+            return False
+        job.captured_step = submodel.steps_done
+        self._being_written.add(job.name)
+        self._report(Captured(checkpoint))
+        return True
+
+    @contextlib.contextmanager
+    def _watched(self, job: Job) -> Iterator[None]:
+        """Let the watchdog see for which sub-model the host waits for the device."""
+        self._heartbeat(job.name)
+        try:
+            yield
+        finally:
+            self._at_work = None
+
+    # -- orders
+
+    def _carry_out(self, order: AnyOrder, holder: Job | None) -> None:
+        """Carry an order out. The end of a sub-model answers a stop; a pause is answered once the state is captured."""
+        self._changed = True
+        match order:
+            case Order(event=event, submodel=None):
+                self._order_run(event, order.id, holder)
+            case Order(event=event, submodel=str(name)):
+                self._order_one(name, event, order.id, holder)
+            case Join():
+                self._join(order)
+            case SetPolicy(policy=policy):
+                failpoints.passing("policy.before_switch")
+                self._policy = policy
+                failpoints.passing("policy.after_switch")
+                self._answer(order.id)
+            case Reorder() | SetPriority() | SetEpochs():
+                self._answer(order.id, declined=self._roster.edit(order))
+
+    def _order_run(self, event: Event, command_id: int | None, holder: Job | None) -> None:
+        if event in (Event.STOP, Event.DISCARD):
+            for job in self._roster:
+                self._order_one(job.name, event, None, holder)
+            return
+        try:
+            self._capture_all(holder)
+        finally:  # an error of the holder ends its turn, but neither the pause nor the answer
+            self._leaving = event is Event.PAUSE
+            self._answer(command_id)
+
+    def _order_one(self, name: str, event: Event, command_id: int | None, holder: Job | None) -> None:
+        job = self._roster.get(name)
+        if job is None:  # its end answers
+            return
+        match event:
+            case Event.PAUSE if job.state in RUNNABLE:
+                job.state, job.pause_id = next_state(name, job.state, Event.PAUSE), command_id
+            case Event.PAUSE if job.state is State.PAUSED:  # asked before a crash, and restored as paused since
+                self._answer(command_id)
+            case Event.RESUME:
+                if job.state is State.PAUSED:
+                    job.state = next_state(name, job.state, Event.RESUME)
+                    job.resume(self.now_s(), self._roster.next_tick())
+                self._answer(command_id)
+            case Event.STOP | Event.DISCARD:
+                if job.state is not State.STOPPING:
+                    job.state = next_state(name, job.state, event)
+                job.discarded = job.discarded or event is Event.DISCARD
+            case Event.SAVE:
+                try:
+                    self._capture(job, holder)
+                finally:
+                    self._answer(command_id)
+        if job is not holder and job.state in (State.PAUSING, State.STOPPING):
+            self._settle(job)
+
+    def _join(self, order: Join) -> None:
+        """Merge one more network. It draws from no RNG of the others, and its failure ends it alone."""
+        if order.submodel in self._roster:  # it was there when this worker began
+            self._answer(order.id)
+            return
+        try:
+            with devices.preserved(self._device):
+                submodel = order.prepare()
+        except Exception as error:
+            traceback.print_exc()
+            cause, remedy = reasons(error)
+            self._report(Ended(order.submodel, Event.FAIL, None, (), cause, remedy))
+            self._answer(order.id, declined=f"{order.submodel} could not join: {cause}")
+            return
+        self._roster.join(submodel)
+        self._answer(order.id)
+
+    def _answer(self, command_id: int | None, declined: str | None = None) -> None:
+        if command_id is not None:
+            self._report(Answered(command_id, self._steps, declined))

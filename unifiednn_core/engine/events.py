@@ -1,0 +1,130 @@
+"""What the engine reports. Reports are values put on a queue; no step ever waits for their reader.
+
+Where they occur in the loop:
+
+    until every sub-model has ended:
+        ask the policy .............................. Granted (or Refused)
+        steps of one sub-model ...................... Moved(begin) at its first, Stepped after each
+            at the end of each epoch, evaluate ...... EpochDone
+            between two steps, carry out orders ..... Moved, Answered
+            between two steps, now and then ......... Captured, for each sub-model that has changed
+        the quantum is used up ...................... Released
+        after its last step ......................... Ended, with a host copy of its state
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.progress import EpochFigures
+from unifiednn_core.spec.lifecycle import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A sub-model changed its state without an order."""
+
+    submodel: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The order of this id took effect after `step` steps of the run, or was declined for the reason given."""
+
+    id: int
+    step: int
+    declined: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """State of a sub-model between two steps; its writer confirms with `Engine.checkpoint_written`."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A sub-model takes the device at `start_s` after the start of the run."""
+
+    submodel: str
+    start_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The decision of the policy could not be enacted, or the policy raised; `submodel` trains instead."""
+
+    submodel: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """One step was launched. `loss` and `correct` are scalars on the device; reading them waits for it."""
+
+    submodel: str
+    step: int
+    loss: Tensor
+    correct: Tensor | None
+    """Right answers among `labels`; None without classes."""
+    labels: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDone:
+    """An epoch was trained and evaluated."""
+
+    submodel: str
+    figures: EpochFigures
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a turn cost."""
+
+    peak_bytes: int | None = None
+    """Peak: allocated by torch on a GPU, resident memory of the process on the host. None if unknown."""
+    transient_bytes: int | None = None
+    """Largest temporary memory, beside what stayed."""
+    cpu_s: float = 0.0
+    """CPU seconds of the whole process, user and system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A sub-model gave the device back."""
+
+    submodel: str
+    start_s: float
+    end_s: float
+    steps: int
+    reason: str
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A sub-model completed, was stopped or failed, and left the hybrid."""
+
+    submodel: str
+    event: Event
+    checkpoint: Checkpoint | None
+    """Its last state; None if it failed, was discarded or never trained."""
+    figures: tuple[EpochFigures, ...] = ()
+    cause: str | None = None
+    remedy: str | None = None
+    discarded: bool = False
+    """Whether a person asked to keep nothing of it."""
+
+    @property
+    def state_dict(self) -> Mapping[str, Tensor] | None:
+        """Host copy of its weights under the submitted network's own keys."""
+        return None if self.checkpoint is None else self.checkpoint.state["model"]
+
+
+Report = Moved | Answered | Captured | Granted | Refused | Stepped | EpochDone | Released | Ended

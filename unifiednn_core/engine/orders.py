@@ -1,0 +1,67 @@
+"""What the engine can be asked for. It carries orders out between two steps; `id` is the command to answer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.spec.lifecycle import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Pause, resume, stop, discard or save one sub-model, or the whole run where `submodel` is None.
+
+    To pause the run, also because the process has to end, the engine captures everything and returns. A new engine
+    resumes it.
+    """
+
+    event: Event
+    submodel: str | None = None
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetPriority:
+    """Give a sub-model another priority."""
+
+    submodel: str
+    priority: int
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetEpochs:
+    """Train a sub-model for another number of epochs; it ends at once if it already has as many."""
+
+    submodel: str
+    epochs: int
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """Change the order of arrival and of turns; sub-models not named go last."""
+
+    names: tuple[str, ...]
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetPolicy:
+    """Use another policy from the next step on."""
+
+    policy: Policy
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Merge one more sub-model. `prepare` adds it to the hybrid and returns it; it runs between two steps."""
+
+    submodel: str
+    prepare: Callable[[], SubModel]
+    id: int | None = None
+
+
+AnyOrder = Order | SetPriority | SetEpochs | Reorder | SetPolicy | Join

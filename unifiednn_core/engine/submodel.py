@@ -1,0 +1,364 @@
+"""One sub-model in training: everything that belongs to it alone by the exactness recipe.
+
+The recipe, from which anyone can write the plain loop that gives the same bits: RNG state of
+`torch.manual_seed(seed)`; data generator `torch.Generator().manual_seed(seed)`; each epoch
+`torch.randperm(n, generator=...)` on the CPU; batches are consecutive slices of it, the last partial one kept unless
+`drop_last`; a step is `zero_grad(set_to_none=True)`, forward, criterion, backward, clipping (`clip_grad_norm_` or
+`clip_grad_value_`), `optimizer.step()`; the LR scheduler steps once per epoch unless the spec says per step; evaluation
+runs after each epoch in `eval()` without grad, in file order, and before an LR scheduler that depends on its loss.
+
+With `accumulation_steps` = a > 1 a step takes the next a batches of the epoch, or those that are left; with
+`batch_split` = k > 1 each batch goes through as `batch.chunk(k)`. Each part goes forward and backward by itself, its
+loss times its share of the samples of the step. With `warm_up` the i-th step uses min(1, i / steps) times the learning
+rate that the LR scheduler has set.
+
+Orders and policies act between two steps, when no gradients exist. So neither a checkpoint nor a waiting sub-model
+holds any.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unifiednn_core.base.errors import BadCheckpoint, Diverged
+from unifiednn_core.data.datasets import Dataset, to_model_input
+from unifiednn_core.engine import optimizer_state
+from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.device import RngState
+from unifiednn_core.engine.events import Stepped
+from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early
+from unifiednn_core.engine.resident_data import HOST, Lease
+from unifiednn_core.engine.step import (
+    Scorer,
+    build_criterion,
+    build_lr_scheduler,
+    build_optimizer,
+    share_of_rate,
+    step_lr_scheduler,
+    update,
+)
+from unifiednn_core.formats.base import Definition
+from unifiednn_core.formats.weights import tree_to_cpu
+from unifiednn_core.machine.breakdown import Footprint
+from unifiednn_core.spec.run import SubModelSpec
+
+
+class SubModel:
+    """Module, optimizer, criterion, LR scheduler, RNG state, data order and cursor of one submitted network."""
+
+    def __init__(
+        self,
+        spec: SubModelSpec,
+        definition: Definition,
+        *,
+        seed: int,
+        train: Lease,
+        test: Lease | None,
+        device: torch.device,
+    ):
+        """Build the network and everything that trains it. May draw from the default generators."""
+        self.spec, self.parameters = spec, definition.parameters
+        self.module = definition.build()
+        self.optimizer = build_optimizer(self.module.parameters(), spec.hyperparameters)
+        self.criterion = build_criterion(spec.hyperparameters)
+        self.lr_scheduler = build_lr_scheduler(self.optimizer, spec.hyperparameters)
+        self.epochs = spec.hyperparameters.epochs
+        self.steps_per_epoch = spec.hyperparameters.steps_per_epoch(train.samples)
+        self._train, self._test, self.device = train, test, device
+        self._seed, self._hyperparameters = seed, spec.hyperparameters
+        self._progress, self._scorer = Progress(torch.Generator().manual_seed(seed)), Scorer(spec.hyperparameters)
+        self._rng = RngState.of_seed(seed, device)
+        self._placed = self._in_world = self._measured = self._stopped = False
+        self._on_host = device == HOST
+        self._trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        self.footprint: Footprint
+        """Memory that it holds now; a new value after each change, for any thread."""
+        self._measure()
+
+    @property
+    def name(self) -> str:
+        """Name in the run."""
+        return self.spec.name
+
+    @property
+    def epochs_done(self) -> int:
+        """Whole epochs done."""
+        return self._progress.epochs_done
+
+    @property
+    def epochs_begun(self) -> int:
+        """Epochs done, plus the current one."""
+        return self.epochs_done + (self._progress.order is not None)
+
+    @property
+    def steps_done(self) -> int:
+        """Steps done."""
+        return self._progress.steps_done
+
+    @property
+    def steps_total(self) -> int:
+        """Steps of the whole training, without early stopping."""
+        return self.steps_per_epoch * self.epochs
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or early stopping has ended the training."""
+        return self._stopped or self.epochs_done >= self.epochs
+
+    @property
+    def figures(self) -> tuple[EpochFigures, ...]:
+        """Figures of the finished epochs."""
+        return tuple(self._progress.figures)
+
+    @contextmanager
+    def world(self) -> Iterator[None]:
+        """Swap in this sub-model's RNG and device state; on exit save the RNG state and drop the gradients."""
+        if not self._placed:  # before its start, and while it is paused, it holds no memory on the device
+            self._move(self.device)
+            self._placed = True
+            self._measure()
+        self._rng.restore(self.device)
+        self._in_world, self.footprint = True, self._working
+        try:
+            yield
+        finally:
+            self._in_world = False
+            self._rng = RngState.current(self.device)
+            self._drop_gradients()
+            self.footprint = self._idle
+
+    def step(self) -> Stepped:
+        """Train on the batches of the next step, inside `world`.
+
+        Raises `Diverged` for a loss that is NaN or infinite: at once on a CPU; on a GPU, where reading a loss makes the
+        host wait, at the end of the epoch or at the next checkpoint.
+        """
+        data, hyperparameters, ignored = self._train.use(), self._hyperparameters, self._scorer.ignored_in(self._train)
+        batches = self._progress.next_batches(self._train.samples, hyperparameters, self.device)
+        samples = sum(len(batch) for batch in batches)
+        parts = [part for batch in batches for part in batch.chunk(hyperparameters.batch_split)]
+        self._drop_gradients()
+        if len(parts) == 1:
+            loss, correct, labels = self._learn(data, parts[0], None, ignored)
+        else:
+            losses, rights, labels = [], [], 0
+            for part in parts:
+                loss, correct, count = self._learn(data, part, len(part) / samples, ignored)
+                losses.append(loss)
+                rights += [] if correct is None else [correct]
+                labels += count
+            loss, correct = torch.stack(losses).sum(), torch.stack(rights).sum() if rights else None
+        if self._on_host and not math.isfinite(value := loss.item()):
+            raise Diverged(self.name, self.steps_done + 1, value)
+        update(self.optimizer, self._trained, hyperparameters, self.steps_done + 1)
+        if not self._measured:  # the first step creates the optimizer's state
+            self._measure()
+            self._measured = True
+        step_lr_scheduler(self.lr_scheduler, hyperparameters, after="step")
+        self._progress.steps_done += 1
+        self._count(loss, samples if ignored is None else labels, correct, labels)
+        return Stepped(self.name, self.steps_done, loss, correct, labels)
+
+    @property
+    def at_epoch_end(self) -> bool:
+        """Whether the step just done was the last of its epoch."""
+        return self._progress.order is not None and self.steps_done % self.steps_per_epoch == 0
+
+    def end_epoch(self, heartbeat: Callable[[], object] = lambda: None) -> EpochFigures:
+        """Evaluate, step the LR scheduler and close the epoch, inside `world`; `heartbeat` runs after each test batch.
+
+        Raises `Diverged` if a loss of the epoch was NaN or infinite.
+        """
+        progress, hyperparameters = self._progress, self._hyperparameters
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        self._require_finite()
+        self._measure()
+        train_loss, train_accuracy = progress.tally.means()
+        test_loss, test_accuracy = self._evaluate(heartbeat)
+        figures = EpochFigures(
+            epoch=progress.epochs_done + 1,
+            step=progress.steps_done,
+            learning_rate=rate * share_of_rate(hyperparameters, progress.steps_done),
+            train_loss=train_loss,
+            train_accuracy=train_accuracy,
+            test_loss=test_loss,
+            test_accuracy=test_accuracy,
+        )
+        judged = train_loss if test_loss is None else test_loss
+        step_lr_scheduler(self.lr_scheduler, hyperparameters, after="epoch", loss=judged)
+        progress.close_epoch(figures)
+        self._stopped = stops_early(hyperparameters.early_stopping, self.figures)
+        return figures
+
+    # -- capture, restore, park
+
+    def capture(self) -> Checkpoint:
+        """Copy the whole state to the host, between two steps; raises `Diverged` for a NaN or infinite loss."""
+        self._require_finite()
+        rng = RngState.current(self.device) if self._in_world else self._rng
+        step, epoch, score = self.steps_done, self.epochs_done, score_of(self.figures)
+        recipe, state = self._recipe(), self._state(rng)
+        return Checkpoint(submodel=self.name, step=step, epoch=epoch, score=score, recipe=recipe, state=state)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Resume from `checkpoint`; raises `BadCheckpoint` if it does not fit.
+
+        A learning rate other than the checkpoint's scales everything that the rate is computed from.
+        """
+        self._progress = self._restored(checkpoint)
+        self._stopped = stops_early(self._hyperparameters.early_stopping, self.figures)
+        self._measure()
+        rng, cuda = checkpoint.state["rng"]["cpu"], checkpoint.state["rng"]["cuda"]
+        if self.device.type == "cuda" and cuda is None:  # captured on a CPU, which has no such stream
+            cuda = RngState.of_seed(self._seed, self.device).cuda
+        self._rng = RngState(rng, cuda if self.device.type == "cuda" else None)
+        factor = self._hyperparameters.learning_rate / checkpoint.recipe["learning_rate"]
+        if factor != 1.0:
+            optimizer_state.scale_learning_rates(self.optimizer, self.lr_scheduler, factor)
+
+    def park(self) -> None:
+        """Move to the host and free the device's memory until the next `world`."""
+        if self._placed:
+            self._move(HOST)
+            self._placed = False
+            self._measure()
+            self._train.park()
+            if self._test is not None:
+                self._test.park()
+
+    def release(self, *, empty: bool = False) -> None:
+        """Release the data sets for good; with `empty` also free weights and optimizer state despite references.
+
+        Networks and optimizers are part of reference cycles (an fx graph holds its module, an LR scheduler its
+        optimizer's step), so their memory would wait for the garbage collector.
+        """
+        if empty:
+            for tensor in (*self.module.parameters(), *self.module.buffers()):
+                tensor.data = tensor.data.new_empty(0)
+            self.optimizer.state.clear()
+        self._train.release()
+        if self._test is not None:
+            self._test.release()
+
+    # -- inside
+
+    def _transient_buffers(self) -> dict[str, Tensor]:
+        """Buffers that `state_dict` leaves out; a network may still change them from step to step."""
+        kept = self.module.state_dict().keys()
+        return {name: buffer for name, buffer in self.module.named_buffers() if name not in kept}
+
+    def _recipe(self) -> dict[str, Any]:
+        """Everything besides the network that determines the next steps."""
+        excluded = {"epochs", "seed", "early_stopping", "techniques"}
+        place = {"seed": self._seed, "samples": self._train.samples, "device_type": self.device.type}
+        asked = self._hyperparameters.model_dump(mode="json", exclude=excluded)
+        return {**asked, **place, "torch": torch.__version__}
+
+    def _state(self, rng: RngState) -> dict[str, Any]:
+        """Host copy of everything that determines the next steps."""
+        return {
+            "model": tree_to_cpu(dict(self.module.state_dict())),
+            "buffers": tree_to_cpu(self._transient_buffers()),
+            "optimizer": tree_to_cpu(self.optimizer.state_dict()),
+            "lr_scheduler": None if self.lr_scheduler is None else tree_to_cpu(self.lr_scheduler.state_dict()),
+            "rng": {"cpu": rng.cpu, "cuda": rng.cuda},
+            "data": self._progress.data_state(),
+            "metrics": self._progress.metrics_state(),
+        }
+
+    def _restored(self, checkpoint: Checkpoint) -> Progress:
+        """Restore everything but the RNG; raises `BadCheckpoint`."""
+        state = checkpoint.state
+        try:
+            self.module.load_state_dict(state["model"])
+            for name, buffer in self._transient_buffers().items():
+                buffer.copy_(state["buffers"][name])
+            optimizer_state.restore_state(self.optimizer, state["optimizer"])
+            if self.lr_scheduler is not None and state["lr_scheduler"] is not None:
+                self.lr_scheduler.load_state_dict(tree_to_cpu(state["lr_scheduler"]))
+            return Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
+        except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+            if isinstance(error, BadCheckpoint):
+                raise
+            raise BadCheckpoint(f"The checkpoint does not fit the sub-model '{self.name}': {error}") from error
+
+    def _measure(self) -> None:
+        """Measure the footprint again; it does not change from step to step."""
+        parameters = list(self.module.parameters())
+        weights_bytes = stored_bytes([*parameters, *self.module.buffers()])
+        optimizer_bytes = stored_bytes(
+            value
+            for parameter, entries in self.optimizer.state.items()
+            for value in entries.values()
+            if isinstance(value, Tensor) and value.device == parameter.device  # counters stay on the host
+        )
+        gradients_bytes = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
+        self._idle = Footprint(weights_bytes, 0, optimizer_bytes, self._placed)
+        self._working = Footprint(weights_bytes, gradients_bytes, optimizer_bytes, self._placed)
+        self.footprint = self._working if self._in_world else self._idle
+
+    def _drop_gradients(self) -> None:
+        """Do what the optimizer's `zero_grad(set_to_none=True)` does, without its profiler entry (5 us)."""
+        for parameter in self._trained:
+            parameter.grad = None
+
+    def _move(self, device: torch.device) -> None:
+        self.module.to(device).train(True)
+        self.criterion.to(device)
+        optimizer_state.follow_parameters(self.optimizer)
+        self._progress.move(device)
+
+    def _learn(
+        self, data: Dataset, batch: Tensor, share: float | None, ignored: int | None
+    ) -> tuple[Tensor, Tensor | None, int]:
+        """Forward and backward; loss (times `share`), right answers and labels of `batch` (indices, int64)."""
+        inputs = self._scaled(data.inputs.index_select(0, batch))
+        targets = data.targets.index_select(0, batch)
+        outputs = self.module(inputs)
+        loss = self.criterion(outputs, targets)
+        loss = loss if share is None else loss * share
+        loss.backward()
+        return loss.detach(), *self._scorer.answers(outputs.detach(), targets, ignored)
+
+    @torch.no_grad()
+    def _evaluate(self, heartbeat: Callable[[], object]) -> tuple[float | None, float | None]:
+        """Mean loss and accuracy over the test set, if there is one."""
+        if self._test is None:
+            return None, None
+        test, ignored = self._test.use(), self._scorer.ignored_in(self._test)
+        size = self._hyperparameters.batch_size
+        self.module.train(False)
+        for start in range(0, len(test.targets), size):
+            inputs = self._scaled(test.inputs[start : start + size])
+            targets = test.targets[start : start + size]
+            outputs = self.module(inputs)
+            correct, labels = self._scorer.answers(outputs, targets, ignored)
+            loss = self.criterion(outputs, targets)
+            self._count(loss, len(targets) if ignored is None else labels, correct, labels)
+            heartbeat()
+        self.module.train(True)
+        return self._progress.tally.means()
+
+    def _count(self, loss: Tensor, weight: int, correct: Tensor | None, labels: int) -> None:
+        """Add one batch to the sums; on the host as plain numbers: the same arithmetic, but faster."""
+        if not self._on_host:
+            self._progress.tally.add(loss, weight, correct, labels)
+            return
+        self._progress.tally.add(loss.item(), weight, None if correct is None else int(correct.item()), labels)
+
+    def _require_finite(self) -> None:
+        if not self._progress.tally.is_finite():
+            raise Diverged(self.name, self.steps_done, float("nan"))
+
+    def _scaled(self, inputs: Tensor) -> Tensor:
+        return to_model_input(inputs, self.spec.scale, self.spec.mean, self.spec.std)
+
+
+def stored_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of all tensors; those that share storage count once."""
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())

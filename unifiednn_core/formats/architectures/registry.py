@@ -1,0 +1,115 @@
+"""The architectures that a spec can name, each one file of this folder.
+
+A family is imported only when it is built, so that forms can list names and arguments in a process without torch.
+"""
+
+import ast
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ConfigDict, ValidationError, validate_call
+
+from unifiednn_core.base.errors import BadInput, Finding
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_FAMILIES = ("lenet", "mlp", "resnet", "transformer", "huggingface")
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of an architecture, as a form needs it."""
+
+    name: str
+    annotation: str
+    """Type as the source writes it: `int`, `float`, `bool` or `Sequence[int]`."""
+    default: object
+    help: str
+
+
+def names() -> tuple[str, ...]:
+    """Names that a spec may give as `architecture.name`."""
+    return _FAMILIES
+
+
+def source_file(name: str) -> Path:
+    """File with the function `build`; it needs torch alone. Raises `BadInput` for an unknown name."""
+    _check_name(name)
+    return Path(__file__).with_name(f"{name}.py")
+
+
+def parameters_of(name: str) -> tuple[Parameter, ...]:
+    """Arguments of an architecture in their order, read from its source; raises `BadInput` for an unknown name."""
+    tree = ast.parse(source_file(name).read_text(encoding="utf-8"))
+    (build_,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "build")
+    lines = (ast.get_docstring(build_) or "").splitlines()
+    return tuple(
+        Parameter(
+            argument.arg,
+            ast.unparse(argument.annotation) if argument.annotation else "",
+            ast.literal_eval(default),
+            _help(argument.arg, lines),
+        )
+        for argument, default in zip(build_.args.args, build_.args.defaults, strict=True)
+    )
+
+
+def build(name: str, args: Mapping[str, object]) -> "nn.Module":
+    """Make an untrained network, in train mode, on torch's default device.
+
+    Args:
+        name: One of `names()`.
+        args: Arguments of the family's `build`; what is left out keeps its default.
+
+    Raises:
+        BadInput: The name is unknown (field `architecture.name`), or an argument is unknown, of the wrong type or out
+            of range (field `architecture.args`, one finding for each).
+
+    """
+    _check_name(name)
+    family = importlib.import_module(f"{__package__}.{name}")
+    try:
+        network: nn.Module = validate_call(config=_STRICT)(family.build)(**args)
+    except ValidationError as error:
+        raise BadInput([_argument_finding(name, detail["loc"], detail["msg"]) for detail in error.errors()]) from None
+    except ValueError as error:  # of the family itself, written for people
+        raise BadInput([_finding(name, f"{error}.")]) from None
+    except (TypeError, RuntimeError, OverflowError) as error:  # of torch: no memory, or no integer, holds the sizes
+        raise BadInput([_finding(name, "No tensor has these sizes.")]) from error
+    return network
+
+
+def _check_name(name: str) -> None:
+    if name not in _FAMILIES:
+        message, remedy = f"Unknown architecture '{name}'.", f"Choose one of: {', '.join(_FAMILIES)}."
+        raise BadInput.of("Architecture", field="architecture.name", message=message, remedy=remedy)
+
+
+def _help(argument: str, docstring_lines: list[str]) -> str:
+    start = next((i for i, line in enumerate(docstring_lines) if line.startswith(f"    {argument}: ")), None)
+    if start is None:
+        return ""
+    text = [docstring_lines[start].partition(": ")[2]]
+    for line in docstring_lines[start + 1 :]:
+        if not line.startswith(" " * 8):
+            break
+        text.append(line.strip())
+    return " ".join(text)
+
+
+def _argument_finding(name: str, location: tuple[int | str, ...], message: str) -> Finding:
+    argument = ".".join(str(part) for part in location)
+    if location[0] not in {parameter.name for parameter in parameters_of(name)}:
+        return _finding(name, f"'{name}' has no argument '{argument}'.")
+    return _finding(name, f"{argument}: {message}.")
+
+
+def _finding(name: str, message: str) -> Finding:
+    defaults = ", ".join(f"{parameter.name}={parameter.default}" for parameter in parameters_of(name))
+    remedy = f"Arguments of '{name}' and their defaults: {defaults}."
+    return Finding(title="Architecture", field="architecture.args", message=message, remedy=remedy)

@@ -1,0 +1,273 @@
+"""Builds a plain `torch.fx` module from a checked `.pt2` file.
+
+One graph serves training and evaluation: the module's own `training` flag replaces each training flag in the file, so
+`train()` and `eval()` work as in every other module. The device of the input replaces devices in the file, so
+`to(device)` works as well.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Set
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from unifiednn_core.base.errors import HostileFile
+from unifiednn_core.formats import operators
+from unifiednn_core.formats.archive import DTYPES
+from unifiednn_core.formats.exported_schema import Node, NodeArgument, Program, SymArgument
+from unifiednn_core.formats.sanitize import ExportedNetwork, Held
+
+_COUNTER = "num_batches_tracked"
+_OFF: dict[str, object] = {"as_bool": False, "as_float": 0.0, "as_int": 0}
+_MEMORY_FORMATS = {
+    1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels_last_3d, 4: torch.preserve_format,
+}  # fmt: skip
+
+
+def build_module(network: ExportedNetwork) -> fx.GraphModule:
+    """Make the module with the file's weights, on CPU, in train mode.
+
+    Raises `HostileFile` if names collide or the graph uses a value before it is computed.
+    """
+    root = _root(network)
+    graph = _Builder(network).graph()
+    try:
+        module = fx.GraphModule(root, graph, class_name="ExportedNetwork")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise HostileFile(f"A tensor has an invalid name: {error}") from None
+    for entry in network.interface.held:
+        if entry.role == "constant":  # fx makes every buffer a persistent one
+            folder, _, leaf = entry.name.rpartition(".")
+            parent = module.get_submodule(folder)
+            parent.register_buffer(leaf, parent.get_buffer(leaf), persistent=False)
+    return module.train()
+
+
+def operator_names(network: ExportedNetwork) -> tuple[str, ...]:
+    """Operators that compute, in order, by their short names."""
+    counters = counters_of(network.program, network.interface.held)
+    return tuple(
+        node.target.split(".")[3]
+        for node in network.program.graph_module.graph.nodes
+        if node.target in operators.ATEN - operators.ASSERTIONS
+        and not node.target.startswith("torch.ops.aten.sym_")
+        and not counts_batches(node, counters)
+    )
+
+
+class _Builder:
+    """Turns the nodes of a file into the nodes of an `fx.Graph`."""
+
+    def __init__(self, network: ExportedNetwork):
+        self._network = network
+        self._counters = counters_of(network.program, network.interface.held)
+        self._graph = fx.Graph()
+        self._values: dict[str, fx.Node] = {}
+        self._input: fx.Node
+        self._training: fx.Node
+        self._device: fx.Node | None = None
+
+    def graph(self) -> fx.Graph:
+        """Make the whole graph."""
+        interface = self._network.interface
+        self._input = self._graph.placeholder(interface.input_name)
+        self._define(interface.input_name, self._input)
+        self._training = self._graph.create_node("get_attr", "training", name="mode")
+        for entry in interface.held:
+            self._define(entry.value, self._graph.create_node("get_attr", entry.name))
+        for node in self._network.program.graph_module.graph.nodes:
+            if node.target not in operators.ASSERTIONS:
+                self._add(node)
+        self._graph.output(self._value(interface.output_name))
+        return self._graph
+
+    def _add(self, node: Node) -> None:
+        function = operators.resolve(node.target)
+        _check_names(node, function)
+        arguments = [(entry, self._argument(node, entry.name, entry.arg)) for entry in node.inputs]
+        positional = tuple(value for entry, value in arguments if entry.kind == 1)
+        keywords = {entry.name: value for entry, value in arguments if entry.kind == 2}
+        result = self._graph.call_function(function, positional, keywords)
+        is_list = len(node.outputs) == 1 and node.outputs[0].kind == "as_tensors"
+        names = [part.name for part in node.outputs[0].as_tensors] if is_list else [*map(_output_name, node.outputs)]
+        for place, name in enumerate(names):
+            single = len(names) == 1 and not is_list
+            value = result if single else self._graph.call_function(operator.getitem, (result, place))
+            if name is not None:
+                self._define(name, value)
+
+    def _define(self, name: str, value: fx.Node) -> None:
+        if name in self._values:
+            raise HostileFile(f"The graph defines '{name}' twice.")
+        self._values[name] = value
+
+    def _value(self, name: str) -> fx.Node:
+        if name not in self._values:
+            raise HostileFile(f"The graph uses '{name}' before it is computed.")
+        return self._values[name]
+
+    def _argument(self, node: Node, name: str, argument: NodeArgument) -> Any:
+        if depends_on_mode(node, name, argument, self._counters):
+            if node.target == operators.ATTENTION:
+                return self._graph.call_function(operator.mul, (argument.as_float, self._training))
+            return self._training
+        if name == "cudnn_enabled":  # the file has the exporter's setting; eager modules use that of their machine
+            return torch.backends.cudnn.enabled
+        return self._decoded(argument)
+
+    def _decoded(self, argument: NodeArgument) -> Any:
+        value = argument.value
+        match argument.kind:
+            case "as_none":
+                return None
+            case "as_tensor":
+                return self._value(value.name)
+            case "as_tensors":
+                return [self._value(part.name) for part in value]
+            case "as_optional_tensor":
+                return None if value.as_tensor is None else self._value(value.as_tensor.name)
+            case "as_optional_tensors":
+                return [None if part.as_tensor is None else self._value(part.as_tensor.name) for part in value]
+            case "as_sym_int" | "as_sym_float" | "as_sym_bool":
+                return self._symbolic(value)
+            case "as_sym_ints":
+                return [self._symbolic(part) for part in value]
+            case "as_float":
+                return float(value)
+            case "as_floats":
+                return [float(part) for part in value]
+            case "as_scalar_type":
+                return DTYPES[value]
+            case "as_memory_format":
+                return _MEMORY_FORMATS[value]
+            case "as_layout":
+                return torch.strided
+            case "as_device":
+                self._device = self._device or self._graph.call_function(getattr, (self._input, "device"))
+                return self._device
+        return list(value) if isinstance(value, tuple) else value  # integers, booleans, strings, several of them
+
+    def _symbolic(self, argument: SymArgument) -> Any:
+        return self._value(argument.as_name) if argument.kind == "as_name" else argument.value
+
+
+def _output_name(output: NodeArgument) -> str | None:
+    if output.as_tensor is not None:
+        return output.as_tensor.name
+    if isinstance(output.value, SymArgument) and output.value.kind == "as_name":
+        return output.value.as_name
+    if output.kind != "as_none":
+        raise HostileFile(f"An operator returns '{output.kind}', which no operator here does.")
+    return None
+
+
+def _check_names(node: Node, function: Callable[..., Any]) -> None:
+    if isinstance(function, torch._ops.OpOverload):
+        known = {argument.name for argument in function._schema.arguments}
+        unknown = [entry.name for entry in node.inputs if entry.name not in known]
+        if unknown:
+            raise HostileFile(f"The operator '{node.target}' has no argument '{unknown[0]}'.")
+
+
+def _root(network: ExportedNetwork) -> nn.Module:
+    """Tree of bare modules that hold the tensors under their names in the file."""
+    weights, constants = network.read_weights(), network.read_constants()
+    root = nn.Module()
+    parameters: dict[int, nn.Parameter] = {}
+    for entry in network.interface.held:
+        folder, _, leaf = entry.name.rpartition(".")
+        tensor = (constants if entry.role == "constant" else weights)[entry.name]
+        try:
+            parent = _submodule(root, folder)
+            if entry.role == "parameter":
+                if id(tensor) not in parameters:  # tied weights stay one parameter
+                    requires_grad = network.weights.config[entry.name].tensor_meta.requires_grad
+                    parameters[id(tensor)] = nn.Parameter(tensor, requires_grad=requires_grad)
+                parent.register_parameter(leaf, parameters[id(tensor)])
+            else:
+                parent.register_buffer(leaf, tensor, persistent=entry.role == "buffer")
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise HostileFile(f"The tensor '{entry.name}' has an invalid name: {error}") from None
+    return root
+
+
+def _submodule(root: nn.Module, path: str) -> nn.Module:
+    here = root
+    for part in path.split(".") if path else ():
+        if part not in here._modules:
+            here.add_module(part, nn.Module())
+        here = here.get_submodule(part)
+    return here
+
+
+def counters_of(program: Program, held: Iterable[Held]) -> frozenset[str]:
+    """Values that count the batches of a normalisation layer.
+
+    A layer that is used twice adds to the result of its first addition, which is therefore a counter too.
+    """
+    counters = {entry.value for entry in held if entry.name.rpartition(".")[2] == _COUNTER}
+    for node in program.graph_module.graph.nodes:
+        if counts_batches(node, counters):
+            counters |= {output.as_tensor.name for output in node.outputs if output.as_tensor is not None}
+    return frozenset(counters)
+
+
+def counts_batches(node: Node, counters: Set[str]) -> bool:
+    """Whether this node adds one to a counter of batches."""
+    given = {entry.name: entry.arg for entry in node.inputs}
+    if node.target != operators.ADD_IN_PLACE or not given.keys() >= {"self", "other"}:
+        return False
+    counter, step = given["self"].as_tensor, given["other"]
+    return counter is not None and counter.name in counters and (step.kind, step.as_int) == ("as_int", 1)
+
+
+def depends_on_mode(node: Node, name: str, argument: NodeArgument, counters: Set[str]) -> bool:
+    """Whether this argument of a node is on in training and off in evaluation.
+
+    A flag that is off in the file, as in a frozen layer, stays off in both.
+    """
+    if operators.MODE_FLAGS.get(node.target) == name:
+        return argument.as_bool and (node.target not in operators.NEEDS_RUNNING_STATISTICS or _has_statistics(node))
+    if node.target == operators.ATTENTION and name == "dropout_p":
+        return argument.kind == "as_float" and argument.as_float != 0.0
+    return name == "other" and counts_batches(node, counters)
+
+
+def switched_off(program: Program) -> tuple[str, ...]:
+    """Layers such as dropout that are off in the file, and therefore in training too."""
+    off = [node.target.removeprefix("torch.ops.aten.") for node in program.graph_module.graph.nodes if _is_off(node)]
+    return tuple(sorted({name.partition(".")[0].rstrip("_") for name in off}))
+
+
+def _is_off(node: Node) -> bool:
+    given = {entry.name: entry.arg for entry in node.inputs}
+    flag = given.get(operators.MODE_FLAGS.get(node.target, ""))
+    if flag is None or flag.kind != "as_bool" or flag.as_bool:
+        return False
+    if node.target in operators.NEEDS_RUNNING_STATISTICS:
+        return _has_statistics(node)
+    share = given.get("p", given.get("dropout"))  # dropout with p = 0 is never on
+    return share is None or share.kind != "as_float" or share.as_float != 0.0
+
+
+def for_evaluation(program: Program, held: Iterable[Held]) -> Program:
+    """Return the program with all training behaviour switched off."""
+    counters = counters_of(program, held)
+    module = program.graph_module
+    graph = module.graph.model_copy(update={"nodes": tuple(_off(node, counters) for node in module.graph.nodes)})
+    return program.model_copy(update={"graph_module": module.model_copy(update={"graph": graph})})
+
+
+def _off(node: Node, counters: Set[str]) -> Node:
+    inputs = tuple(
+        entry.model_copy(update={"arg": NodeArgument.model_validate({entry.arg.kind: _OFF[entry.arg.kind]})})
+        if depends_on_mode(node, entry.name, entry.arg, counters)
+        else entry
+        for entry in node.inputs
+    )
+    return node.model_copy(update={"inputs": inputs})
+
+
+def _has_statistics(node: Node) -> bool:
+    return any(entry.name == "running_mean" and entry.arg.as_tensor is not None for entry in node.inputs)

@@ -1,0 +1,141 @@
+"""Formats of weights alone; the network comes from the architecture registry, by name."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.formats import described, tensor_files
+from unifiednn_core.formats.architectures import registry
+from unifiednn_core.formats.base import Definition, Delivery, define, delivered_path
+from unifiednn_core.formats.weights import host_copy
+from unifiednn_core.spec.run import ArchitectureSpec
+
+NAMED_PER_FINDING = 5
+_LOAD_SCRIPT = """\
+import torch
+from architecture import build
+
+model = build(**{args!r})
+model.load_state_dict(torch.load({file!r}, weights_only=True))
+model.eval()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsFormat:
+    """Weights alone; the two formats differ in how tensors are stored."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    recognises: Callable[[Path], bool]
+    load: Callable[[Path], object]
+    """Maps whatever the file holds; raises `BadInput` or `HostileFile`."""
+    save: Callable[[dict[str, Tensor], Path], None]
+    """Writes contiguous tensors on the host."""
+
+    def sniff(self, path: Path) -> bool:
+        """Whether the file holds tensors alone, stored in this way."""
+        return self.recognises(path)
+
+    def read(self, path: Path, architecture: ArchitectureSpec | None) -> Definition:
+        """Compare the weights with the architecture; raises `BadInput` with a finding for each mistake."""
+        if architecture is None:
+            message = "The file holds weights alone and does not say which network they belong to."
+            remedy = f"Set 'architecture' to {{\"name\": ...}} with one of: {', '.join(registry.names())}."
+            raise BadInput.of("Architecture missing", field="architecture", message=message, remedy=remedy)
+        with torch.device("meta"):
+            expected = registry.build(architecture.name, architecture.args)
+        weights = self.read_state_dict(path)
+        findings = _mismatches(path, weights, expected.state_dict())
+        if findings:
+            raise BadInput(findings)
+        tensor_files.check_numbers(path, weights)
+
+        def build() -> nn.Module:
+            with torch.random.fork_rng(devices=[]):  # initial weights are drawn, then overwritten
+                module = registry.build(architecture.name, architecture.args)
+            module.load_state_dict(self.read_state_dict(path))
+            return module
+
+        return define(self.name, path, build, expected, architecture=architecture)
+
+    def write(self, definition: Definition, state_dict: Mapping[str, Tensor], folder: Path, stem: str) -> Delivery:
+        """Write the weights, the source of the architecture, and a `.pt` if plain torch cannot load the first."""
+        if definition.architecture is None:
+            raise ValueError("a definition of this format names its architecture")
+        path = delivered_path(definition, self.suffixes, folder, stem)
+        source = folder / "architecture.py"
+        weights = host_copy(state_dict)
+        self.save(weights, path)
+        shutil.copyfile(registry.source_file(definition.architecture.name), source)
+        plain = path
+        if path.suffix not in STATE_DICT.suffixes:
+            plain = folder / f"{stem}.pt"
+            torch.save(weights, plain)
+        script = _LOAD_SCRIPT.format(args=definition.architecture.args, file=plain.name)
+        return Delivery(files=tuple(dict.fromkeys((path, source, plain))), load_script=script)
+
+    def read_state_dict(self, path: Path) -> dict[str, Tensor]:
+        """Read the weights of a file; raises `BadInput` or `HostileFile`."""
+        loaded = self.load(path)
+        if not isinstance(loaded, dict) or not loaded:
+            raise _no_state_dict(path, f"an empty file or a {type(loaded).__name__}")
+        for key, value in loaded.items():
+            if not isinstance(key, str) or not isinstance(value, Tensor):
+                raise _no_state_dict(path, f"under {str(key)[:60]!r} a {type(value).__name__}")
+            tensor_files.check_plain(key, value)
+        return {key: value.detach() for key, value in loaded.items()}
+
+
+def _is_state_dict(path: Path) -> bool:
+    return tensor_files.is_torch_file(path) and not tensor_files.is_pickled_object(path)
+
+
+def _is_bare_safetensors(path: Path) -> bool:
+    return tensor_files.is_safetensors(path) and not described.is_described(path)
+
+
+STATE_DICT = WeightsFormat("state_dict", (".pt", ".pth"), _is_state_dict, tensor_files.load_torch_file, torch.save)
+"""`torch.save(network.state_dict(), path)`."""
+SAFETENSORS = WeightsFormat(
+    "safetensors", (".safetensors",), _is_bare_safetensors, tensor_files.load_safetensors, save_file
+)
+"""`safetensors.torch.save_file(network.state_dict(), path)`."""
+
+
+def _mismatches(path: Path, given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[Finding]:
+    groups = {
+        "Weights missing": [f"'{key}'" for key in expected if key not in given],
+        "Weights unknown": [f"'{key}'" for key in given if key not in expected],
+        "Weights differ": [
+            f"'{key}' is {_kind(given[key])}, not {_kind(tensor)}"
+            for key, tensor in expected.items()
+            if key in given and _kind(given[key]) != _kind(tensor)
+        ],
+    }
+    remedy = "Name the architecture and arguments that the weights were trained with."
+    said = {
+        title: f"{title} compared with the architecture: {_some(names)}." for title, names in groups.items() if names
+    }
+    return [Finding(title=title, field=path.name, message=said[title], remedy=remedy) for title in said]
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def _some(entries: list[str]) -> str:
+    more = len(entries) - NAMED_PER_FINDING
+    return ", ".join(entries[:NAMED_PER_FINDING]) + (f" and {more} more" if more > 0 else "")
+
+
+def _no_state_dict(path: Path, found: str) -> BadInput:
+    message = f"A state dict maps names to tensors; the file holds {found}."
+    remedy = "Save the state dict alone: torch.save(network.state_dict(), path)."
+    return tensor_files.bad_file(path, "Not a state dict", message, remedy)

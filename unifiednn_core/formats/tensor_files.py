@@ -1,0 +1,242 @@
+"""Files that hold nothing but named tensors: torch's zip of a pickle (`.pt`, `.pth`) and safetensors.
+
+Both are mapped into memory, not read. The sizes in a file are compared with its bytes before anything is allocated.
+"""
+
+import json
+import math
+import pickle
+import pickletools
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from unifiednn_core.base.errors import BadInput, HostileFile
+from unifiednn_core.formats import zips
+
+MAX_HEADER_BYTES = 100_000_000  # of safetensors, by the library
+ALIGNMENT_BYTES = 64
+FIRST_BYTES = 4096
+DTYPE_NAMES: dict[torch.dtype, str] = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.complex64: "C64", torch.bool: "BOOL",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
+    torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.uint8: "U8",
+}  # fmt: skip
+"""Names of the types in safetensors."""
+PLAIN_NAMES = frozenset(
+    {
+        "collections.OrderedDict", "builtins.set", "torch.Size", "torch._utils._rebuild_parameter",
+        "torch._utils._rebuild_tensor_v2",
+        *(f"torch.{kind}Storage" for kind in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char",
+                                              "Byte", "Bool")),
+    }
+)  # fmt: skip
+"""Classes and functions in a pickle of tensors alone."""
+_ELEMENT_BYTES = {
+    f"{kind}Storage": size
+    for size, kinds in {
+        1: ("Untyped", "Byte", "Char", "Bool", "QInt8", "QUInt8", "QUInt4x2", "QUInt2x4"),
+        2: ("Half", "BFloat16", "Short"),
+        4: ("Float", "Int", "QInt32"),
+        8: ("Double", "Long", "ComplexFloat"),
+        16: ("ComplexDouble",),
+    }.items()
+    for kind in kinds
+}
+
+
+def is_torch_file(path: Path) -> bool:
+    """Whether `torch.save` wrote the file, and it is not a TorchScript program."""
+    names = {name.partition("/")[2] for name in zips.names(path)}
+    return "data.pkl" in names and "constants.pkl" not in names
+
+
+def is_pickled_object(path: Path) -> bool:
+    """Whether `torch.save` wrote the file and the first thing in it is an object, not a tensor or a collection."""
+    if not is_torch_file(path):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(pickle_entry(archive)) as file:
+            first = file.read(FIRST_BYTES)
+        for operation, argument, _ in pickletools.genops(first):
+            if operation.name not in ("PROTO", "FRAME"):
+                return operation.name == "GLOBAL" and full_name(argument) not in PLAIN_NAMES
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, UnicodeDecodeError):
+        return False
+    return False
+
+
+def pickle_entry(archive: zipfile.ZipFile) -> str:
+    """Name of the pickle in what `torch.save` wrote."""
+    return next(name for name in archive.namelist() if name.partition("/")[2] == "data.pkl")
+
+
+def full_name(argument: object) -> str:
+    """Full name of a class or function from the argument of a pickle's GLOBAL operation."""
+    return str(argument).replace(" ", ".", 1).replace("__builtin__.", "builtins.", 1)
+
+
+def is_safetensors(path: Path) -> bool:
+    """Whether the file begins with the length of a JSON header that fits into it."""
+    with path.open("rb") as file:
+        head = file.read(9)
+    length = int.from_bytes(head[:8], "little")
+    return head[8:] == b"{" and 2 <= length <= min(MAX_HEADER_BYTES, path.stat().st_size - 8)
+
+
+def load_torch_file(path: Path) -> object:
+    """Map what `torch.save` wrote, without running code; raises `BadInput` or `HostileFile`."""
+    try:
+        check_entries(path)
+        loaded: object = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        check_storages(path)
+        return loaded
+    except HostileFile:
+        raise
+    except pickle.UnpicklingError:
+        message = "The file holds Python objects, which could run code. Nothing of it was loaded."
+        remedy = "Save tensors alone: torch.save(network.state_dict(), path)."
+        raise bad_file(path, "More than tensors", message, remedy) from None
+    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        raise damaged(path) from None
+
+
+def check_entries(path: Path) -> None:
+    """Compare the directory of what `torch.save` wrote with the file; raises `HostileFile` or `BadZipFile`."""
+    infos = zips.members(path)
+    if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
+        raise HostileFile("Entries of the file are compressed, which torch.save never does.")
+    if sum(info.file_size for info in infos) > path.stat().st_size:
+        raise HostileFile("The file claims to hold more bytes than it has.")
+
+
+class _Nothing:
+    """Stands for every class and function that a pickle names: takes anything, does nothing."""
+
+    name: ClassVar[str] = ""
+
+    def __new__(cls, *args: object, **kwargs: object) -> "_Nothing":
+        return super().__new__(cls)
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+    def __setitem__(self, key: object, value: object) -> None:
+        pass
+
+
+class _Storages(pickle.Unpickler):
+    """Collects the storages that a pickle names; makes nothing."""
+
+    def __init__(self, file: Any):
+        super().__init__(file)
+        self.claimed_bytes: dict[str, int] = {}
+
+    def find_class(self, module: str, name: str) -> type[_Nothing]:
+        return type("_Named", (_Nothing,), {"name": name if module == "torch" else ""})
+
+    def persistent_load(self, pid: Any) -> _Nothing:
+        _, kind, key, _, count = pid
+        if kind.name not in _ELEMENT_BYTES:
+            raise HostileFile(f"The file holds a storage of the unknown kind '{kind.name[:40]}'.")
+        self.claimed_bytes[key] = max(count * _ELEMENT_BYTES[kind.name], self.claimed_bytes.get(key, 0))
+        return _Nothing()
+
+
+def check_storages(path: Path) -> None:
+    """Compare the length of each storage with its record; raises `HostileFile`, or the errors of a damaged pickle.
+
+    Torch maps a storage by the length in the pickle, so a wrong length would expose the bytes behind the record. Only
+    for files that torch's own restricted reader has accepted.
+    """
+    with zipfile.ZipFile(path) as archive:
+        sizes = {info.filename.partition("/")[2]: info.file_size for info in archive.infolist()}
+        with archive.open(pickle_entry(archive)) as file:
+            storages = _Storages(file)
+            storages.load()
+    for key, claimed_bytes in storages.claimed_bytes.items():
+        if claimed_bytes != sizes.get(f"data/{key}"):
+            raise HostileFile(f"A tensor claims {claimed_bytes} bytes, but its record in the file has another size.")
+
+
+def load_safetensors(path: Path) -> dict[str, Tensor]:
+    """Map all tensors of a safetensors file; raises `BadInput` if it is damaged."""
+    try:
+        return load_file(path)
+    except (SafetensorError, ValueError, KeyError, RuntimeError):
+        raise damaged(path) from None
+
+
+def safetensors_metadata(path: Path) -> dict[str, str]:
+    """Texts in the header of a safetensors file; raises `BadInput` if it is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, ValueError, KeyError, RuntimeError):
+        raise damaged(path) from None
+
+
+def safetensors_header(
+    layout: Mapping[str, tuple[torch.dtype, Sequence[int]]], metadata: Mapping[str, str], align: int = 8
+) -> bytes:
+    """First bytes of a safetensors file whose tensors follow in this order, without gaps; their start is aligned.
+
+    The library writes only tensors that are all in memory, renames a file of its own over the target, and hides errno
+    when the disk is full. Data sets are streamed and checkpoints report a full disk, so both write with this header.
+    Raises `ValueError` if the header would be too long to read.
+    """
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, (dtype, shape) in layout.items():
+        begin, end = end, end + math.prod(shape) * dtype.itemsize
+        header[name] = {"dtype": DTYPE_NAMES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
+    document = json.dumps(header, separators=(",", ":")).encode()
+    document += b" " * (-(len(document) + 8) % align)
+    if len(document) > MAX_HEADER_BYTES:
+        raise ValueError(f"The header has {len(document)} bytes; at most {MAX_HEADER_BYTES} can be read.")
+    return len(document).to_bytes(8, "little") + document
+
+
+def raw(tensor: Tensor) -> memoryview:
+    """Bytes of a contiguous tensor on the host, without a copy."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
+
+
+def check_plain(name: str, tensor: Tensor) -> None:
+    """Accept ordinary dense tensors on the host alone; raises `HostileFile`."""
+    if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided or tensor.is_quantized:
+        raise HostileFile(f"The entry '{name}' is not a plain dense tensor.")
+    if tensor.device.type != "cpu" or tensor.is_complex():
+        raise HostileFile(f"The entry '{name}' is {tensor.dtype} on {tensor.device.type}, which is not supported.")
+    if tensor.is_neg():
+        raise HostileFile(f"The entry '{name}' is marked as the negative of its bytes, which no network needs.")
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise HostileFile(f"The entry '{name}' claims the shape {list(tensor.shape)}, but the file has fewer bytes.")
+
+
+def check_numbers(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Refuse weights with NaN or +inf, but not -inf, which masks use; raises `BadInput`."""
+    for name, tensor in weights.items():
+        values = tensor.detach().float() if tensor.element_size() == 1 else tensor.detach()  # float8 has no maximum
+        if tensor.is_floating_point() and tensor.numel() and not values.max().item() < math.inf:
+            message = f"'{name[:80]}' has values that are NaN or infinite; training cannot start from them."
+            remedy = "Use weights from before they diverged, or create the network again."
+            raise bad_file(path, "Weights not finite", message, remedy)
+
+
+def bad_file(path: Path, title: str, message: str, remedy: str) -> BadInput:
+    """One error finding on a file."""
+    return BadInput.of(title, field=path.name, message=message, remedy=remedy)
+
+
+def damaged(path: Path) -> BadInput:
+    """Finding for a file that is cut short or garbled."""
+    message = "The file cannot be read: it is cut short or damaged."
+    return bad_file(path, "File damaged", message, "Save it again, and copy it completely.")

@@ -1,1 +1,0 @@
-"""How are networks merged, and separated again?"""

@@ -1,1 +1,0 @@
-"""What is this file? Reads model and data files of strangers, without ever running what is in them."""

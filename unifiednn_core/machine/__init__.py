@@ -1,0 +1,1 @@
+"""What the host has: samplers, budget."""

@@ -1,0 +1,222 @@
+"""One GPU as NVML sees it. Whatever NVML cannot tell is None, and a note says why."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import pynvml
+
+_GROWN_BYTES = 64 * 2**20  # less than any CUDA context, more than what desktop windows take and return
+_MILLI = 1e-3
+_LONGEST_GAP_S = 5.0  # a longer gap between two samples says nothing about the GPU
+
+_Value = TypeVar("_Value")
+
+NVML_PROCESS, NVML_DEVICE = "NVML process", "NVML device"
+ABSENT = "NVML cannot be used here ({error}): memory, utilisation and power of the GPU are not available."
+NO_CARD = "NVML does not know this GPU ({error}): its memory, utilisation and power are not available."
+HOST_PIDS = (
+    "NVML names processes by the host's numbers (a container without --pid=host): figures are those of the whole GPU, "
+    "and what its memory in use grew by counts as this run's."
+)
+NO_PROCESSES = (
+    "NVML lists no processes here, as in some containers: figures are those of the whole GPU, and what its memory in "
+    "use grew by counts as this run's."
+)
+NO_SIZES = (
+    "The driver keeps memory by process to itself (N/A): figures are those of the whole GPU, and what its memory in "
+    "use grew by counts as this run's."
+)
+SHARED = "Utilisation, power and energy are those of the whole GPU, which other processes use too."
+PARTITIONED = "The GPU is partitioned (MIG): utilisation, power and energy are not those of this partition alone."
+MISSING = "NVML cannot tell {what} of this GPU ({error})."
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """What NVML says at one instant; None is what it cannot tell."""
+
+    process_bytes: int | None = None
+    """Of the processes asked for."""
+    device_bytes: int | None = None
+    """In use by all processes, without what the driver reserves for itself; `nvidia-smi` shows the same."""
+    others_bytes: int | None = None
+    """Of all other processes."""
+    utilisation: float | None = None
+    """Share of time in which some kernel ran, 0 to 1."""
+    power_w: float | None = None
+    notes: tuple[str, ...] = ()
+    """Why figures are missing, or what they include, as people read it."""
+    total_bytes: int | None = None
+    energy_j: float | None = None
+    """Of the whole GPU, since the driver was loaded."""
+
+
+@dataclass(slots=True)
+class _Processes:
+    own_bytes: int | None = None
+    others_bytes: int | None = None
+    others: bool = False
+    note: str | None = None
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Answers of NVML; a question that fails becomes a note, and None."""
+
+    notes: list[str] = field(default_factory=list)
+
+    def __call__(self, what: str, question: Callable[[], _Value]) -> _Value | None:
+        try:
+            return question()
+        except Exception as error:  # NVML fails in many ways, and none of them is worth a training
+            self.notes.append(MISSING.format(what=what, error=_text(error)))
+            return None
+
+
+class GpuUse:
+    """Adds up seconds and energy of one GPU over readings; a gap in sampling adds neither. For one thread."""
+
+    def __init__(self, before: GpuReading):
+        self._before = before
+        self._last: tuple[float, float] | None = None
+        """Time and utilisation of the last reading."""
+        self.gpu_s: float | None = None
+        self.energy_j: float | None = None
+
+    def add(self, at_s: float, seen: GpuReading) -> None:
+        """Add the reading at `at_s`."""
+        if seen.utilisation is not None:
+            last_s, utilisation = self._last or (at_s, seen.utilisation)
+            self.gpu_s = self.gpu_s or 0.0
+            if at_s - last_s <= _LONGEST_GAP_S:
+                self.gpu_s += (at_s - last_s) * (utilisation + seen.utilisation) / 2
+            self._last = at_s, seen.utilisation
+        if seen.energy_j is not None and self._before.energy_j is not None:
+            self.energy_j = seen.energy_j - self._before.energy_j
+
+    def columns(self, earlier: Mapping[str, float] = MappingProxyType({})) -> dict[str, float]:
+        """Known sums as columns of a run, plus those of `earlier` attempts."""
+        known = {"gpu_s": self.gpu_s, "energy_j": self.energy_j}
+        return {name: earlier.get(name, 0.0) + value for name, value in known.items() if value is not None}
+
+
+class GpuSampler:
+    """Reads one GPU; never raises, and is safe in any thread."""
+
+    def __init__(self, index: int, *, nvml: Any = pynvml, proc: Path = Path("/proc")):
+        """`index` counts the visible GPUs by their place on the bus, as CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+        self._nvml, self._proc, self._lock = nvml, proc, threading.Lock()
+        self._handle: Any = None
+        self._first_device_bytes: int | None = None
+        self._fixed_notes: tuple[str, ...] = ()
+        try:
+            nvml.nvmlInit()
+        except Exception as error:
+            self._fixed_notes = (ABSENT.format(error=_text(error)),)
+            return
+        try:
+            self._handle = self._find(index)
+        except Exception as error:
+            self._fixed_notes = (NO_CARD.format(error=_text(error)),)
+            return
+        if self._is_partitioned():
+            self._fixed_notes = (PARTITIONED,)
+
+    def read(self, pids: Iterable[int]) -> GpuReading:
+        """Figures of this instant, for these processes together and for everybody."""
+        if self._handle is None:
+            return GpuReading(notes=self._fixed_notes)
+        with self._lock:
+            return self._read(frozenset(pids))
+
+    # -- inside
+
+    def _read(self, pids: frozenset[int]) -> GpuReading:
+        nvml, handle, ask = self._nvml, self._handle, _Asked()
+        memory = ask("its memory", self._memory)
+        used = None if memory is None else int(memory.used)
+        if self._first_device_bytes is None:
+            self._first_device_bytes = used
+        listed = ask("memory by process", self._listed)
+        processes = _Processes() if listed is None else self._told_apart(listed, pids, used)
+        rates = ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        power_mw = ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        energy_mj = ask("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+        said = [*self._fixed_notes, *ask.notes, processes.note, SHARED if processes.others else None]
+        return GpuReading(
+            process_bytes=processes.own_bytes,
+            device_bytes=used,
+            others_bytes=processes.others_bytes,
+            utilisation=None if rates is None else rates.gpu / 100,  # `rates.memory` is the bus, not the space
+            power_w=None if power_mw is None else power_mw * _MILLI,
+            notes=tuple(note for note in said if note is not None),
+            total_bytes=None if memory is None else int(memory.total),
+            energy_j=None if energy_mj is None else energy_mj * _MILLI,
+        )
+
+    def _find(self, index: int) -> Any:
+        visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+        name = visible[index] if index < len(visible) else str(index)
+        if name.isdecimal():
+            return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
+        return self._nvml.nvmlDeviceGetHandleByUUID(name)
+
+    def _is_partitioned(self) -> bool:
+        try:
+            return bool(
+                self._nvml.nvmlDeviceIsMigDeviceHandle(self._handle) or self._nvml.nvmlDeviceGetMigMode(self._handle)[0]
+            )
+        except Exception:  # no such question on cards that cannot be partitioned
+            return False
+
+    def _memory(self) -> Any:
+        """Second version of the answer where there is one: the first counts what the driver reserves as used."""
+        try:
+            return self._nvml.nvmlDeviceGetMemoryInfo(self._handle, version=self._nvml.nvmlMemory_v2)
+        except Exception:  # an older driver, or an older library that knows no versions
+            return self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
+
+    def _listed(self) -> dict[int, int | None]:
+        """Bytes by process; one that uses both compute and graphics is listed twice with the same figure."""
+        found = list(self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        with contextlib.suppress(Exception):  # a partition has no graphics
+            found += self._nvml.nvmlDeviceGetGraphicsRunningProcesses(self._handle)
+        sizes: dict[int, int | None] = {}
+        for process in found:
+            size_bytes = None if process.usedGpuMemory is None else int(process.usedGpuMemory)
+            sizes[process.pid] = size_bytes if size_bytes is not None else sizes.get(process.pid)
+        return sizes
+
+    def _told_apart(self, listed: dict[int, int | None], pids: frozenset[int], used: int | None) -> _Processes:
+        own = [size for pid, size in listed.items() if pid in pids]
+        others = [size for pid, size in listed.items() if pid not in pids]
+        if None in own:
+            return _Processes(others=bool(others), note=NO_SIZES)
+        if not own and not all((self._proc / str(pid)).exists() for pid in listed):
+            return _Processes(note=HOST_PIDS)
+        if not listed and used is not None and used - (self._first_device_bytes or 0) > _GROWN_BYTES:
+            return _Processes(note=NO_PROCESSES)
+        return _Processes(
+            own_bytes=sum(size for size in own if size is not None) if own else None,
+            others_bytes=None if None in others else sum(size for size in others if size is not None),
+            others=bool(others),
+        )
+
+
+def gpu_count(nvml: Any = pynvml) -> int:
+    """Number of GPUs that NVML sees, without loading torch; 0 if there is no NVML."""
+    try:
+        nvml.nvmlInit()
+        return int(nvml.nvmlDeviceGetCount())
+    except Exception:  # no driver, no card or no permission: there is none for us
+        return 0
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,156 @@
+"""Predicts the peak memory of a hybrid from the needs of its sub-models. Pure.
+
+What is in memory follows from what the engine does (`training.submodel`, `training.data`):
+
+- The context: the process with its libraries, and what loads with the first step of a network.
+- On a GPU, weights and optimizer state of each sub-model from its first turn to its end; nothing of one that has not
+  started. On the host, the weights of all are read before the first step, and ended ones are gone; the state of an
+  optimizer comes with its first step.
+- Gradients and the transient part of the one that holds the device alone.
+- Each distinct data set once: on a GPU from the first turn of a sub-model that uses it, on the host until all ended.
+- On the host, copies of weights and optimizer state while checkpoints of them are written. They fit into what the
+  allocator keeps, where that is more.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from unifiednn_core.base.units import MIB
+from unifiednn_core.preflight.prediction import MemoryNeed, Prediction, SubModelPrediction
+from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.scheduling.registry import POLICIES
+from unifiednn_core.scheduling.simulator import SimulatedJob, Stage, stages
+from unifiednn_core.spec.run import is_concurrent
+
+# A worker right before it reads its first model, once it has trained a tiny network to load what any step loads
+# (`training.device.warm_up`), where none of this machine and version has been measured yet. CPU: 349 MiB resident with
+# torch 2.13 on Linux x86-64; of these 106 are pages of files, of which a process has its share alone while others with
+# torch run. CUDA: not measured.
+CONTEXT_BYTES = {"cpu": 349 * MIB, "cuda": 600 * MIB}
+# What the first step of a real network adds for good. CPU: code of its kernels and files that were read, 5 to 8 MiB for
+# a LeNet, a ResNet and a Transformer. CUDA: the workspaces of cuBLAS for two threads, 32 MiB each with ":4096:8".
+FIRST_STEP_BYTES = {"cpu": 8 * MIB, "cuda": 64 * MIB}
+# What the allocator keeps beside the tensors of a step, as a share of gradients and transient part. CPU: glibc, 0.4 to
+# 2.2 for a LeNet, three ResNets and a Transformer at batches of 64 to 2048, these parts being up to 300 MiB; 0.01 to
+# 0.2 where glibc was told to keep nothing, so that workspaces of operators are the small part. CUDA: not measured.
+SLACK_SHARE = {"cpu": 1.0, "cuda": 0.2}
+
+
+class Part(BaseModel):
+    """One sub-model of a run as far as memory is concerned."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    need: MemoryNeed
+    priority: int = 0
+    parameters: int = 1
+    epochs: int = 1
+    steps_per_epoch: int = 1
+    measured_bytes: int | None = None
+    """Transient bytes that an earlier training of the same took."""
+
+    @property
+    def job(self) -> SimulatedJob:
+        """The sub-model as a policy sees it."""
+        return SimulatedJob(**self.model_dump(exclude={"need", "measured_bytes"}))
+
+    def changed(self, *, batch_size: int | None = None, batch_split: int | None = None) -> "Part":
+        """The sub-model with another batch size or split, which is not measured."""
+        need = self.need.changed(batch_size=batch_size, batch_split=batch_split)
+        return self.model_copy(update={"need": need, "measured_bytes": None})
+
+    def with_split(self, batch_split: int) -> "Part":
+        """The sub-model with this batch split, which may be the one that it has."""
+        split = min(batch_split, self.need.batch_size)
+        return self if split == self.need.batch_split else self.changed(batch_split=split)
+
+
+def context_of(device_type: str, measured_bytes: int | None) -> int:
+    """What a process takes beside the tensors of its sub-models; `measured_bytes` is that before its first model."""
+    return (measured_bytes or CONTEXT_BYTES[device_type]) + FIRST_STEP_BYTES[device_type]
+
+
+def context_key(device_type: str, torch_version: str) -> str:
+    """Key of the measured context of a worker."""
+    return f"context:{device_type}:{torch_version}"
+
+
+def predict(parts: Sequence[Part], policy: Policy, *, device_type: str, context_bytes: int) -> Prediction:
+    """Peak of a hybrid of `parts`, in order of arrival, under `policy` and under each other one with its defaults."""
+    policies = {**{other.name: other() for other in POLICIES}, policy.name: policy}
+    by_policy = {
+        name: hybrid_bytes(parts, other, device_type=device_type, context_bytes=context_bytes)
+        for name, other in policies.items()
+    }
+    submodels = tuple(_alone(part, context_bytes, device_type) for part in parts)
+    return Prediction(
+        peak_bytes=by_policy[policy.name],
+        context_bytes=context_bytes,
+        paper_bytes=max(submodel.paper_bytes for submodel in submodels),
+        by_policy=by_policy,
+        submodels=submodels,
+    )
+
+
+def hybrid_bytes(parts: Sequence[Part], policy: Policy, *, device_type: str, context_bytes: int) -> int:
+    """Peak of a hybrid under one policy."""
+    by_name = {part.name: part for part in parts}
+    found = stages([part.job for part in parts], policy)
+    return context_bytes + max(_at(stage, by_name, device_type) for stage in found)
+
+
+def baseline_bytes(parts: Sequence[Part], mode: str, *, device_type: str, context_bytes: int) -> int:
+    """Peak of a baseline: a process for each sub-model, all at once (`concurrent`) or one after another.
+
+    Each has a context of its own. On the host, processes share the code that they load: this is an upper bound.
+    """
+    each = [context_bytes + _alone(part, context_bytes, device_type).peak_bytes for part in parts]
+    return sum(each) if is_concurrent(mode) else max(each)
+
+
+def _alone(part: Part, context_bytes: int, device_type: str) -> SubModelPrediction:
+    need, data_bytes = part.need, sum(part.need.data.values())
+    transient_bytes = _transient(part, device_type)
+    kept = need.weights_bytes + need.gradients_bytes + need.optimizer_bytes
+    return SubModelPrediction(
+        name=part.name,
+        weights_bytes=need.weights_bytes,
+        gradients_bytes=need.gradients_bytes,
+        optimizer_bytes=need.optimizer_bytes,
+        transient_bytes=transient_bytes,
+        data_bytes=data_bytes,
+        measured=part.measured_bytes is not None,
+        paper_bytes=context_bytes + kept + transient_bytes + data_bytes,
+    )
+
+
+def _at(stage: Stage, parts: Mapping[str, Part], device_type: str) -> int:
+    started = [parts[name].need for name in stage.started]
+    held = started if device_type == "cuda" else [*started, *(parts[name].need for name in stage.waiting)]
+    holder = parts[stage.holder].need
+    data = {sha256: size for need in held for sha256, size in need.data.items()}
+    transient_bytes = _transient(parts[stage.holder], device_type)
+    copies_bytes = 0 if device_type == "cuda" else sum(need.weights_bytes + need.optimizer_bytes for need in started)
+    return (
+        sum(need.weights_bytes for need in held)
+        + sum(need.optimizer_bytes for need in started)
+        + holder.gradients_bytes
+        + transient_bytes
+        + max(0, copies_bytes - (transient_bytes - holder.transient_bytes))
+        + sum(data.values())
+    )
+
+
+def _transient(part: Part, device_type: str) -> int:
+    """Transient part with what the allocator keeps; a measurement replaces the estimate, where it is no smaller than
+    the tensors that were seen to live at once.
+
+    On the host, what was measured is what the process grew by, which has the allocator in it.
+    """
+    share, need = SLACK_SHARE[device_type], part.need
+    if part.measured_bytes is None:
+        return need.transient_bytes + int(share * (need.gradients_bytes + need.transient_bytes))
+    measured = max(part.measured_bytes, need.transient_bytes)
+    return measured if device_type == "cpu" else measured + int(share * (need.gradients_bytes + measured))

@@ -1,0 +1,131 @@
+"""Predicts the memory of a checked run and compares it with its device, before it is queued."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.base.units import memory_text
+from unifiednn_core.machine.budget import Budget, budget_of, device_type, slot
+from unifiednn_core.preflight.changes import smallest_change
+from unifiednn_core.preflight.estimate import Part, baseline_bytes, context_key, context_of, hybrid_bytes, predict
+from unifiednn_core.preflight.prediction import Prediction
+from unifiednn_core.preflight.report import CheckReport
+from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec, is_concurrent
+from unifiednn_core.store.library import Measured
+
+# Hyper-parameters on which the memory of a sub-model depends, beside network, data and device.
+_HYPERPARAMETERS = ("batch_size", "batch_split", "optimizer", "optimizer_args", "criterion", "criterion_args")
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The memory that a run will need."""
+
+    prediction: Prediction
+    parts: tuple[Part, ...]
+    findings: tuple[Finding, ...] = ()
+    """An error where the device never has that much."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The content of `RunRow.prediction`: the prediction, and the parts to predict from again."""
+        return {**asdict(self.prediction), "parts": [part.model_dump(mode="json") for part in self.parts]}
+
+
+def parts_of(document: Mapping[str, Any]) -> tuple[Part, ...]:
+    """The parts of a stored prediction; empty if nothing was predicted."""
+    return tuple(Part.model_validate(part) for part in document.get("parts", ()))
+
+
+def forecast(
+    spec: RunSpec,
+    report: CheckReport,
+    measured: Measured | None,
+    *,
+    mode: Mode = "hybrid",
+    others: Sequence[Part] = (),
+    budget: Callable[[str], Budget] | None = None,
+) -> Forecast | None:
+    """Predict the memory of a checked run; None if the need of a sub-model is not known.
+
+    `others` are in the hybrid already. A concurrent baseline never gets a finding: that it does not fit is a result
+    worth showing.
+    """
+    needs = {name: facts.memory for name, facts in report.submodels.items() if facts.memory is not None}
+    try:
+        policy = policy_named(spec.policy.name, spec.policy.parameters)
+    except BadInput:
+        return None
+    if any(part.name not in needs for part in spec.submodels):
+        return None
+    device, kind = slot(spec.device), device_type(spec.device)
+    keys = {part.name: memory_key(spec, part, report) for part in spec.submodels}
+    remembered_context = context_key(kind, version("torch"))
+    known = {} if measured is None else measured.recall([*keys.values(), remembered_context])
+    context_bytes = context_of(kind, known.get(remembered_context))
+    asked = [
+        Part(
+            name=part.name,
+            need=needs[part.name],
+            priority=part.priority,
+            parameters=report.submodels[part.name].parameters,
+            epochs=part.hyperparameters.epochs,
+            steps_per_epoch=max(1, report.submodels[part.name].steps_per_epoch),
+            measured_bytes=known.get(keys[part.name]),
+        )
+        for part in spec.submodels
+    ]
+    parts = (*others, *asked)
+    most_bytes, most_text = _most(spec, device, (budget or budget_of)(device))
+    predicted = predict(parts, policy, device_type=kind, context_bytes=context_bytes)
+    prediction = replace(predicted, budget_bytes=most_bytes, budget_text=most_text)
+    peak = partial(_peak, mode, kind, context_bytes)
+    findings: tuple[Finding, ...] = ()
+    if most_bytes is not None and peak(parts, policy) > most_bytes and not is_concurrent(mode):
+        change = smallest_change(parts, policy, peak, most_bytes, keys)
+        message = f"{memory_text(peak(parts, policy))} are needed on {device} with the policy {spec.policy.name}, "
+        message += f"{memory_text(context_bytes)} of it for the process itself; "
+        message += f"there are {memory_text(most_bytes)} {most_text}."
+        field, remedy = "device", "No single change is enough. Use smaller networks or batches, or fewer sub-models."
+        if change is not None:
+            field, remedy = change.field, change.remedy
+        findings = (Finding(title="Too little memory", field=field, message=message, remedy=remedy),)
+    return Forecast(prediction, parts, findings)
+
+
+def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> str:
+    """Key of the measured memory of a sub-model: graph, shape of the data, training, device, version."""
+    facts, hyper = report.submodels[submodel.name], submodel.hyperparameters
+    document = {
+        # The graph, whatever its weights are: architecture, or operators in order, and the sizes that they work on.
+        "graph": (facts.format, facts.operators, facts.parameters, facts.weights_bytes),
+        "architecture": None if submodel.architecture is None else submodel.architecture.model_dump(mode="json"),
+        "input_shape": facts.input_shape,
+        "scaled": (submodel.scale, submodel.mean, submodel.std) != (None, None, None),
+        "tested": submodel.test_data is not None,
+        **{name: getattr(hyper, name) for name in _HYPERPARAMETERS},
+        "device": device_type(spec.device),
+        "torch": version("torch"),
+    }
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _peak(mode: Mode, kind: str, context_bytes: int, parts: Sequence[Part], policy: Policy) -> int:
+    if mode == "hybrid":
+        return hybrid_bytes(parts, policy, device_type=kind, context_bytes=context_bytes)
+    return baseline_bytes(parts, mode, device_type=kind, context_bytes=context_bytes)
+
+
+def _most(spec: RunSpec, device: str, budget: Budget) -> tuple[int | None, str]:
+    """The most that the run may use, and where that limit comes from."""
+    limit_bytes, total_bytes = spec.memory_limit_bytes, budget.total_bytes
+    if limit_bytes is not None and (total_bytes is None or limit_bytes < total_bytes):
+        return limit_bytes, "by memory_limit_bytes of the spec"
+    return total_bytes, "" if total_bytes is None else f"on {device} in all"

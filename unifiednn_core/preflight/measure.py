@@ -1,0 +1,186 @@
+"""Measures the memory that a sub-model needs: trains a few samples while all living tensors are counted.
+
+A step is a sequence of operators. At two small batch sizes the same operators run, and what lives after each of them
+is a constant plus a share for each sample; so two small steps tell every larger one, moment by moment, and its peak is
+its greatest moment. (The peaks themselves do not lie on a line: at a small batch that of the optimizer is the greatest,
+at a large one that of the activations.) A whole batch that costs little is run as well, and counts as it is.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from unifiednn_core.data.datasets import Dataset, to_model_input
+from unifiednn_core.preflight.live_bytes import LiveBytes
+from unifiednn_core.preflight.prediction import MemoryNeed
+from unifiednn_core.preflight.trial import FEWEST_SAMPLES, LARGE_WEIGHTS_BYTES, Trial, Tried
+from unifiednn_core.spec.choices import CLASSIFICATION
+
+# Blocks in which torch's allocators hand out memory.
+BLOCK_BYTES = {"cpu": 64, "cuda": 512}
+# A batch that takes more is too costly to be run only to be counted.
+WHOLE_BATCH_BYTES = 64 * 1024**2
+# oneDNN rounds what it keeps of a recurrent layer up to whole groups of samples: fewer would give too little.
+SMALL_BATCH = 8
+# A network whose dry run took longer is measured with the fewest samples.
+SLOW_CPU_S = 20.0
+_INDEX_BYTES = 8
+
+
+class Moments(NamedTuple):
+    """What lives after each operator, beyond what lives between steps; of a batch that goes through in two parts."""
+
+    first: list[int]
+    """Forward and backward of the first part."""
+    second: list[int]
+    """The same while the gradients of the first part are there."""
+    update: list[int]
+    """The optimizer's step, with all gradients."""
+    evaluation: list[int]
+    """Without gradients."""
+
+    def peaks(self, gradients_bytes: int) -> tuple[int, int, int]:
+        """Most beside the gradients: of a whole batch, of one in parts, of an evaluation."""
+        whole = max(chain(self.first, self.update)) - gradients_bytes
+        parts = max(chain(self.first, self.second, self.update)) - gradients_bytes
+        return max(0, whole), max(0, parts), max(self.evaluation, default=0)
+
+
+def measure(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str]) -> MemoryNeed:
+    """Memory of a sub-model on a device of this type; `hashes` name its data sets, training data first.
+
+    The network is trained on; the default RNG is left as it was.
+    """
+    hyper, batch_size = trial.spec.hyperparameters, min(trial.spec.hyperparameters.batch_size, trial.train.samples)
+    costly = trial.definition.weights_bytes > LARGE_WEIGHTS_BYTES or tried.cpu_s > SLOW_CPU_S
+    few = FEWEST_SAMPLES if costly else min(SMALL_BATCH, batch_size // 2)
+    few = max(few, FEWEST_SAMPLES, trial.definition.min_batch)
+    with torch.random.fork_rng(devices=[]):
+        counted = _Counted(trial, tried, BLOCK_BYTES[device_type], foreach=device_type == "cuda")
+        counted.settle(few)
+        low, high = counted.moments(few), counted.moments(2 * few)
+        at = {size: fitted(low, high, (few, 2 * few), size) for size in _halvings(batch_size)}
+        small = max(chain(*at[batch_size])) <= WHOLE_BATCH_BYTES and batch_size >= trial.definition.min_batch
+        cheap = small and tried.cpu_s * batch_size / trial.batch_size <= SLOW_CPU_S
+        if cheap:
+            at[batch_size] = counted.moments(batch_size)
+    peaks = {size: moments.peaks(counted.gradients_bytes) for size, moments in at.items()}
+    order_bytes = _INDEX_BYTES * trial.train.samples  # the permutation of an epoch
+    return MemoryNeed(
+        weights_bytes=counted.weights_bytes,
+        gradients_bytes=counted.gradients_bytes,
+        optimizer_bytes=counted.optimizer_bytes,
+        transient_bytes=0,
+        data=dict(zip(hashes, counted.data_bytes, strict=True)),
+        batch_size=batch_size,
+        batch_split=min(hyper.batch_split, batch_size),
+        # A batch that is not the first of its step finds gradients there, as a part does that is not the first.
+        whole={
+            size: (parts if hyper.accumulation_steps > 1 else whole) + order_bytes
+            for size, (whole, parts, _) in peaks.items()
+        },
+        parts={size: parts + order_bytes for size, (_, parts, _) in peaks.items()},
+        evaluation={size: tested + order_bytes for size, (_, _, tested) in peaks.items() if trial.test is not None},
+        fitted=not cheap,
+    ).changed()
+
+
+def fitted(low: Moments, high: Moments, sizes: tuple[int, int], size: int) -> Moments:
+    """Moments at another batch size, each on the line through the two that are known.
+
+    A network whose operators depend on the batch has no such moments; its peak is taken to grow as the batch does.
+    """
+
+    def line(two: tuple[list[int], list[int]]) -> list[int]:
+        small, large = two
+        if len(small) != len(large):
+            return [max(large) * max(1, -(-size // sizes[1]))]
+        share = (size - sizes[0]) / (sizes[1] - sizes[0])
+        return [round(a + (b - a) * share) for a, b in zip(small, large, strict=True)]
+
+    return Moments(*map(line, zip(low, high, strict=True)))
+
+
+def _halvings(size: int) -> list[int]:
+    """The size, its half rounded up, and so on down to 1."""
+    return [size] if size == 1 else [size, *_halvings(-(-size // 2))]
+
+
+class _Counted:
+    """A sub-model whose living tensors are counted while it trains."""
+
+    def __init__(self, trial: Trial, tried: Tried, block_bytes: int, *, foreach: bool):
+        """`foreach` is how torch updates weights on a GPU: all at once, which needs more memory."""
+        self.trial, self.tried, self._block_bytes = trial, tried, block_bytes
+        if foreach:
+            for group in tried.optimizer.param_groups:
+                group["foreach"] = True
+        self._live = LiveBytes(block_bytes)
+        sets = [data for data in (trial.train, trial.test) if data is not None]
+        self.data_bytes = [self._live.track((data.inputs, data.targets)) for data in sets]
+        self._at_rest = self.weights_bytes = self.optimizer_bytes = self.gradients_bytes = 0
+
+    def settle(self, size: int) -> None:
+        """Take a step, after which everything that stays is there and has been seen; learn what that is."""
+        optimizer = self.tried.optimizer
+        self._live.track(chain(self.tried.module.parameters(), self.tried.module.buffers()))
+        self.moments(size)
+        self.optimizer_bytes = LiveBytes(self._block_bytes).track(_tensors_of(optimizer))
+        self._live.track(_tensors_of(optimizer))
+        self._at_rest = self._live.current_bytes
+        self.weights_bytes = self._at_rest - self.optimizer_bytes - sum(self.data_bytes)
+
+    def moments(self, size: int) -> Moments:
+        """Train a batch of two parts of this size each, and evaluate one."""
+        optimizer = self.tried.optimizer
+        with self._live:
+            optimizer.zero_grad(set_to_none=True)
+            first, second = (self._timeline(lambda: self._learn(size)) for _ in range(2))
+            update = self._timeline(optimizer.step)
+            gradients = [p.grad for p in self.tried.module.parameters() if p.grad is not None]
+            self.gradients_bytes = LiveBytes(self._block_bytes).track(gradients)
+            del gradients
+            optimizer.zero_grad(set_to_none=True)
+            evaluation = self._timeline(lambda: self._evaluate(size))
+        return Moments(first, second, update, evaluation)
+
+    def _timeline(self, work: Callable[[], object]) -> list[int]:
+        self._live.restart()
+        work()
+        return [size_bytes - self._at_rest for size_bytes in self._live.timeline]
+
+    def _learn(self, size: int) -> None:
+        """Forward and backward of one part, as training does them."""
+        inputs, targets = self._batch(self.trial.train, size)
+        outputs = self.tried.module(inputs)
+        loss = self.tried.criterion(outputs, targets)
+        loss.backward()
+        self._score(outputs, targets)
+
+    @torch.no_grad()
+    def _evaluate(self, size: int) -> None:
+        if self.trial.test is None:
+            return
+        module = self.tried.module.eval()
+        inputs, targets = self._batch(self.trial.test, size)
+        outputs = module(inputs)
+        self.tried.criterion(outputs, targets)
+        self._score(outputs, targets)
+        module.train()
+
+    def _batch(self, data: Dataset, size: int) -> tuple[Tensor, Tensor]:
+        spec, places = self.trial.spec, torch.arange(size) % data.samples
+        inputs = to_model_input(data.inputs.index_select(0, places), spec.scale, spec.mean, spec.std)
+        return inputs, data.targets.index_select(0, places)
+
+    def _score(self, outputs: Tensor, targets: Tensor) -> None:
+        if self.trial.spec.hyperparameters.criterion in CLASSIFICATION:
+            (outputs.detach().argmax(1) == targets).sum()
+
+
+def _tensors_of(optimizer: Optimizer) -> Iterator[Tensor]:
+    return (value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor))

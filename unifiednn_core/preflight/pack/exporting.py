@@ -1,0 +1,94 @@
+"""Exports a network in train mode, with a dynamic batch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram, export
+
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.preflight.pack.failures import DATA_DEPENDENT, explained
+from unifiednn_core.preflight.pack.request import Example
+
+_READ_VALUES = frozenset({torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default})
+
+
+def example_input(example: Example, batch: int | None = None) -> Tensor:
+    """A batch of inputs, always the same; integers are 0 and 1, which every embedding has."""
+    shape, dtype = (batch or example.batch, *example.shape), getattr(torch, example.dtype)
+    generator = torch.Generator().manual_seed(0)
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=generator).to(dtype)
+    return torch.randint(0, 2, shape, generator=generator).to(dtype)
+
+
+def exported(network: nn.Module, example: Example, name: str) -> ExportedProgram:
+    """Export a network. It, its buffers and the default RNG stay as they were, except for its train mode.
+
+    Raises `BadInput` on `name` that says which line of code cannot be exported, and what to write instead.
+    """
+    network.train()
+    _check_parts(network, name)
+    sizes = {0: Dim("batch")} | {place: Dim(f"size{place}") for place in sorted(example.free)}
+    with torch.random.fork_rng(devices=[]), _kept(network):
+        _check_forward(network, example, name)
+    with torch.random.fork_rng(devices=[]), _kept(network):
+        try:
+            with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+                program = export(network, (example_input(example),), dynamic_shapes=(sizes,), strict=False)
+        except Exception as error:  # export fails in as many ways as Python can be written
+            raise BadInput([explained(error, name)]) from error
+    if any(node.target in _READ_VALUES for node in program.graph.nodes):
+        raise _wrong(name, DATA_DEPENDENT.message, DATA_DEPENDENT.remedy)
+    return program
+
+
+def _check_parts(network: nn.Module, name: str) -> None:
+    devices = {str(tensor.device) for tensor in (*network.parameters(), *network.buffers())}
+    if devices - {"cpu"}:
+        raise _wrong(name, f"The network lies on {', '.join(sorted(devices))}.", "Make it on the CPU.")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in network.modules()):
+        remedy = "Give the network as Python code, without torch.jit.script or torch.jit.trace."
+        raise _wrong(name, "A part of the network is TorchScript.", remedy)
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise _wrong(name, "The network has no trainable weight.", "Give a network whose weights can be trained.")
+
+
+def _check_forward(network: nn.Module, example: Example, name: str) -> None:
+    for batch in (example.batch, example.batch + 1):
+        inputs = example_input(example, batch)
+        try:
+            with torch.no_grad():
+                outputs = network(inputs)
+        except Exception as error:
+            text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:300]
+            message = f"The network does not take a batch {list(inputs.shape)} of {example.dtype}: {text}."
+            remedy = "Give the shape of one sample with --input, without the batch, and its type with --dtype."
+            if isinstance(error, TypeError) and "required positional argument" in str(error):
+                remedy = "Wrap it in a module whose forward takes one tensor and makes the other inputs itself."
+            raise _wrong(name, message, remedy) from error
+        if not isinstance(outputs, Tensor):
+            message = f"forward gives a {type(outputs).__name__}; a network must return exactly one tensor."
+            remedy = "Return the scores alone: wrap it in a module whose forward picks them, such as `net(x)[0]`."
+            raise _wrong(name, message, remedy)
+        if outputs.dim() == 0 or len(outputs) != batch:
+            message = f"For a batch of {batch} forward gives {list(outputs.shape)}; it must have a row per sample."
+            raise _wrong(name, message, "Return one row for each sample; the loss is computed outside of the network.")
+
+
+@contextmanager
+def _kept(network: nn.Module) -> Iterator[None]:
+    """Restore the buffers at the end: normalisation changes them in every forward pass."""
+    held = [(buffer, buffer.detach().clone()) for buffer in network.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, values in held:
+                buffer.copy_(values)
+
+
+def _wrong(name: str, message: str, remedy: str) -> BadInput:
+    return BadInput.of("Not a network to train", field=name, message=message, remedy=remedy)

@@ -1,1 +1,0 @@
-"""Rows of the store as the values that pages and command line show. Pure functions."""

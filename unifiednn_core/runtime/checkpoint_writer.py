@@ -1,0 +1,119 @@
+"""Writes captured states to disk in a thread of its own, while training continues."""
+
+import queue
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+
+from sqlalchemy.exc import OperationalError
+
+from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.checkpoint_store import CheckpointStore
+
+RETRY_S = 2.0
+
+_Task = Checkpoint | Callable[[], object]
+
+
+class CheckpointWriter:
+    """Carries out tasks in order: writes checkpoints, and calls actions once everything before them is on disk.
+
+    On a full disk or a locked store it retries until it succeeds, and skips a checkpoint only for a newer one of the
+    same sub-model.
+    """
+
+    def __init__(
+        self,
+        store_of: Callable[[str], CheckpointStore],
+        record: Callable[[Checkpoint, CheckpointStore], object],
+        on_done: Callable[[str], object],
+        warn: Callable[[str, str], object],
+    ):
+        """Start the thread.
+
+        `record` runs after each checkpoint on disk, `warn` (sub-model, message) where one cannot be written, and
+        `on_done` (sub-model) when a checkpoint is written or skipped.
+        """
+        self._store_of, self._record, self._on_done, self._warn = store_of, record, on_done, warn
+        self._dropped: set[str] = set()
+        self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
+        self._waiting: Counter[str] = Counter()
+        """Checkpoints of each sub-model that wait, including the one in progress."""
+        self._open_tasks = 0
+        self.stalled = False
+        """Whether a task failed and is being retried."""
+        self._lock = threading.Lock()
+        threading.Thread(target=self._work, name="checkpoints", daemon=True).start()
+
+    def put(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint."""
+        self._dropped.discard(checkpoint.submodel)
+        with self._lock:
+            self._waiting[checkpoint.submodel] += 1
+        self.after(checkpoint)
+
+    def drop(self, submodel: str) -> None:
+        """Skip the waiting checkpoints of a sub-model."""
+        self._dropped.add(submodel)
+
+    def after(self, task: _Task) -> None:
+        """Call `task` once everything before it is done."""
+        with self._lock:
+            self._open_tasks += 1
+        self._tasks.put(task)
+
+    def is_writing(self, submodel: str) -> bool:
+        """Whether checkpoints of a sub-model wait to be written."""
+        return self._waiting[submodel] > 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything is done."""
+        return self._open_tasks == 0
+
+    def _work(self) -> None:
+        while True:
+            self._finish(self._tasks.get())  # held by no variable here: a checkpoint is large
+
+    def _finish(self, task: _Task) -> None:
+        while not self._done(task):
+            self.stalled = True
+            time.sleep(RETRY_S)
+        self.stalled = False
+        if isinstance(task, Checkpoint):
+            with self._lock:
+                self._waiting[task.submodel] -= 1
+            self._on_done(task.submodel)
+        with self._lock:
+            self._open_tasks -= 1
+
+    def _done(self, task: _Task) -> bool:
+        """Whether the task is done or skipped; False if it has to be retried."""
+        checkpoint = task if isinstance(task, Checkpoint) else None
+        failed = (
+            checkpoint and f"The checkpoint of {checkpoint.submodel} at step {checkpoint.step} could not be written"
+        )
+        try:
+            if not isinstance(task, Checkpoint):
+                task()
+            elif task.submodel not in self._dropped:
+                store = self._store_of(task.submodel)
+                store.put(task)
+                self._record(task, store)
+        except (OSError, OperationalError) as error:
+            if checkpoint is not None and self._waiting[checkpoint.submodel] > 1:
+                return True
+            if not self.stalled:
+                traceback.print_exc()
+                if checkpoint is not None:
+                    reason = error.strerror if isinstance(error, OSError) else "the store is locked"
+                    again = f"It is tried again every {RETRY_S:g} s; training goes on."
+                    self._warn(checkpoint.submodel, f"{failed}: {reason}. {again}")
+            return False
+        except Exception:  # a defect must not end this thread
+            traceback.print_exc()
+            if checkpoint is not None:
+                self._warn(checkpoint.submodel, f"{failed}; the log says why.")
+        return True

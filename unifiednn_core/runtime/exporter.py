@@ -1,0 +1,118 @@
+"""Exports sub-models that have ended as model files, in a thread of its own, while the others train on."""
+
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
+from unifiednn_core.engine.events import Ended
+from unifiednn_core.engine.separator import Separated, separate
+from unifiednn_core.formats.base import Definition
+from unifiednn_core.spec.lifecycle import Event
+
+TRIES = 120
+RETRY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A sub-model has left for good: with a verified file, without one, or with the reason why it failed."""
+
+    submodel: str
+    event: Event
+    separated: Separated | None = None
+    cause: str | None = None
+    remedy: str | None = None
+    discarded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExportDelayed:
+    """A file cannot be written now; the exporter retries."""
+
+    submodel: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPaused:
+    """A file could not be written for ten minutes. The weights stay in memory until `Exporter.retry`."""
+
+    submodel: str
+    message: str
+
+
+class Exporter:
+    """Reports `Exported` for each ended sub-model, after `ExportDelayed` or `ExportPaused` while the disk is full."""
+
+    def __init__(
+        self,
+        folder: Path,
+        definitions: Mapping[str, Definition],
+        spec_of: Callable[[str], Mapping[str, object]],
+        report: Callable[[Exported | ExportDelayed | ExportPaused], object],
+    ):
+        self._folder, self._definitions, self._spec_of, self._report = folder, definitions, spec_of, report
+        for leftover in folder.glob(".*"):  # of an export that was killed
+            shutil.rmtree(leftover, ignore_errors=True)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="exporter")
+        self._under_way: list[Future[None]] = []
+        self._paused: dict[str, Ended] = {}
+
+    def put(self, ended: Ended) -> None:
+        """Export a sub-model. One that failed or never trained has no file to write."""
+        if ended.state_dict is None:
+            self._report(Exported(ended.submodel, ended.event, None, ended.cause, ended.remedy, ended.discarded))
+        else:
+            self._under_way.append(self._thread.submit(self._export, ended))
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """Sub-models whose weights wait in memory for `retry`."""
+        return frozenset(self._paused)
+
+    def retry(self, submodel: str) -> None:
+        """Export a paused sub-model again."""
+        self._under_way.append(self._thread.submit(self._export, self._paused.pop(submodel)))
+
+    def forget(self, submodel: str) -> None:
+        """Drop the weights of a paused sub-model that a person discarded."""
+        self._report(Exported(submodel, Event.HALT, discarded=self._paused.pop(submodel) is not None))
+
+    @property
+    def idle(self) -> bool:
+        """Whether every export is reported or paused."""
+        return all(future.done() for future in self._under_way)
+
+    def _export(self, ended: Ended) -> None:
+        name, said = ended.submodel, ""
+        try:
+            for left in reversed(range(TRIES)):
+                try:
+                    self._report(Exported(name, ended.event, self._separate(ended)))
+                    return
+                except SeparationFailed as error:
+                    if not left:
+                        self._paused[name] = ended
+                        self._report(ExportPaused(name, str(error)))
+                        return
+                    if said != (said := str(error)):
+                        self._report(ExportDelayed(name, f"{error} It is tried again every {RETRY_S:g} s."))
+                    time.sleep(RETRY_S)
+        except SeparationCorrupt as error:
+            remedy = "Check the disk for errors, then retry it: it continues from its last checkpoint."
+            self._report(Exported(name, Event.FAIL, cause=str(error), remedy=remedy))
+        except Exception as error:  # every error must reach the operator, not die in a thread
+            traceback.print_exc()
+            cause = f"The trained model could not be written: {type(error).__name__}."
+            remedy = "This is a defect of UnifiedNN; the worker's log in the run folder has the whole trace."
+            self._report(Exported(name, Event.FAIL, cause=cause, remedy=remedy))
+
+    def _separate(self, ended: Ended) -> Separated:
+        name, weights = ended.submodel, ended.state_dict or {}
+        spec = self._spec_of(name)
+        return separate(name, self._definitions[name], weights, spec=spec, figures=ended.figures, folder=self._folder)

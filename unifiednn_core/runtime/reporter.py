@@ -1,0 +1,396 @@
+"""Writes to the store what engine, exporter and checkpoint writer report, and acts on it."""
+
+import queue
+import traceback
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from sqlalchemy.exc import OperationalError
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import IllegalTransition
+from unifiednn_core.engine import events
+from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.checkpoint_store import CheckpointStore
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import Answered, Captured, Ended, EpochDone, Granted, Moved, Released, Report, Stepped
+from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS
+from unifiednn_core.runtime.assembly import Workbench
+from unifiednn_core.runtime.checkpoint_writer import CheckpointWriter
+from unifiednn_core.runtime.exporter import ExportDelayed, Exported, Exporter, ExportPaused
+from unifiednn_core.runtime.gauge import Reading, WorkerGauge
+from unifiednn_core.spec.lifecycle import Event
+from unifiednn_core.spec.run import RunSpec
+from unifiednn_core.store import Store
+from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.events import Code, event_columns
+from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.telemetry import SHOWN_FIGURES, Batch, curve_stride
+
+HEARTBEAT_S = 2.0
+LATE_S = 10.0  # a sample may fall into a turn whose end is reported this much later
+EXPORT_S = 10.0  # after an end, the export takes memory that is not the next turn's
+
+_Message = Report | Exported | ExportDelayed | ExportPaused
+
+
+@dataclass(slots=True)
+class _Track:
+    """What the reporter gathers about one sub-model."""
+
+    attempt: int
+    turn_from_step: int
+    """Steps done before the turn under way, or the next one."""
+    steps_per_epoch: int
+    stride: int
+    service_s: float
+    cpu_s: float
+    memory_key: str
+    peak_bytes: int = 0
+    transient_bytes: int = 0
+    window: list[Stepped] = field(default_factory=list)
+    """Steps since the last row."""
+    written_step: int = 0
+
+
+class Reporter:
+    """Turns reports into rows of the store, and carries out what follows from them.
+
+    `report` is safe in any thread; everything else belongs to the telemetry thread. What the store cannot take now
+    stays first in line.
+    """
+
+    def __init__(self, store: Store, run: RunRow, bench: Workbench, clock: Clock, gauge: WorkerGauge | None = None):
+        """`gauge` gives the CPU and GPU seconds that each write records."""
+        self._store, self._run_id, self._bench, self._clock, self._gauge = store, run.id, bench, clock, gauge
+        self._engine: Engine | None = None
+        self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+        self.report = self._inbox.put
+        self._unwritten: deque[_Message] = deque()
+        self._recorded = False
+        """Whether the first in line is in the batch already and only its consequence is missing."""
+        self.open: set[str] = set()
+        """Sub-models that have not been exported."""
+        self.pause: Answered | None = None
+        """The engine's answer to the order that pauses the whole run."""
+        self._batch = Batch()
+        self._written_at_s = -HEARTBEAT_S
+        self._now_s = 0.0
+        self._tracks: dict[str, _Track] = {}
+        self._holding: Granted | None = None
+        self._samples: list[tuple[float, int]] = []
+        """Moments and bytes of the last samples: the end of a turn before them may not be known yet."""
+        self._released_at_s = 0.0
+        self._quiet_from_s = -1.0
+        """From when on the memory of a turn is its own."""
+        self._source: str | None = run.memory_source
+        """Source of the figure that stands for the run."""
+        self._run_peaks = {} if run.memory_source is None else {run.memory_source: run.peak_memory_bytes or 0}
+        self._shared_bytes = 0
+        """Resident memory that does not count, because other processes share it."""
+        self.writer = CheckpointWriter(
+            bench.checkpoints, self._checkpoint_recorded, self._checkpoint_done,
+            lambda name, said: self.report(ExportDelayed(name, said)),
+        )  # fmt: skip
+        self.exporter = Exporter(bench.home.run(run.id) / "models", bench.definitions, self._spec_of, self.report)
+
+    def attach(self, engine: Engine) -> None:
+        """Set the engine that reports here."""
+        self._engine = engine
+
+    def admit(self, row: SubModelRow, attempt: int, *, from_step: int, steps_per_epoch: int, peers: int) -> None:
+        """Begin to record an attempt on a sub-model, one of `peers`, whose last figures are in `row`."""
+        self._tracks[row.name] = _Track(
+            attempt=attempt,
+            turn_from_step=from_step,
+            steps_per_epoch=steps_per_epoch,
+            stride=curve_stride(row.steps_total, peers),
+            service_s=row.service_s,
+            cpu_s=row.cpu_s or 0.0,
+            memory_key=row.memory_key,
+            peak_bytes=row.peak_memory_bytes or 0,
+        )
+        self.open.add(row.name)
+
+    @property
+    def idle(self) -> bool:
+        """Whether every report is written and acted on. Once all are exported, a stalled checkpoint does not count."""
+        # The producers first, the inbox last: a producer that ends in between has put its report there by then.
+        written = self.writer.idle or (self.writer.stalled and not self.open)
+        exported = self.exporter.idle
+        return written and exported and not self._unwritten and self._inbox.empty()
+
+    def discard_export(self, submodel: str) -> None:
+        """Drop a paused export and its checkpoints."""
+        self.writer.drop(submodel)
+        self.writer.after(partial(self._discard, submodel, partial(self.exporter.forget, submodel)))
+
+    def write(self, now_s: float) -> None:
+        """Write all reports and carry out what follows; `now_s` is the engine's clock.
+
+        Without news it writes nothing but a heartbeat every `HEARTBEAT_S`. Raises `OperationalError` if the store
+        cannot be written now.
+        """
+        self._now_s = now_s
+        while not self._inbox.empty():
+            self._unwritten.append(self._inbox.get())
+        while self._unwritten:
+            message = self._unwritten[0]
+            if not self._recorded:
+                self._record(message)
+            self._recorded = True
+            self._act_on(message)
+            self._unwritten.popleft()
+            self._recorded = False
+        self._flush(heartbeat=True)
+
+    def note(self, submodel: str | None, code: Code, **fields: Any) -> None:
+        """Add an event to the history of the run."""
+        self._batch.events.append(event_columns(self._clock.utc_s(), submodel, code, **fields))
+
+    def memory(self, reading: Reading) -> None:
+        """Record the figures of one instant; those of the reading's main source count for the peaks."""
+        at_s, source = reading.at_s, reading.source
+        for sample in reading.samples:
+            self._batch.memory.append({"at_s": at_s, "source": sample.source, "size_bytes": sample.size_bytes})
+            if sample.source == source:
+                self._samples.append((at_s, sample.size_bytes))
+                self._raise_run_peak(source, sample.size_bytes)
+        if reading.breakdown is not None:
+            self._batch.strata.append({"at_s": at_s, **reading.breakdown})
+        self._source, self._shared_bytes = source, reading.shared_bytes or 0
+
+    # -- what follows from a report
+
+    def _act_on(self, message: _Message) -> None:
+        match message:
+            case Captured(checkpoint=checkpoint):
+                self._flush()  # the metrics of a step are in the store before a checkpoint says that it is done
+                self.writer.put(checkpoint)
+            case Ended(discarded=True, submodel=name):
+                self._flush()
+                self.writer.drop(name)
+                self.writer.after(partial(self._discard, name, partial(self.exporter.put, message)))
+            case Ended(checkpoint=last):
+                self._flush()
+                if last is not None:
+                    self.writer.put(last)
+                self.exporter.put(message)
+            case Answered(id=command_id, declined=str(reason)):
+                self._store.commands.decline(command_id, reason)
+            case Answered():
+                self._answer(message)
+            case Exported(submodel=name):
+                self._exported(message)
+                self.open.discard(name)
+            case ExportPaused(submodel=name) if not self._store.runs.hold(self._run_id, name):
+                self.exporter.retry(name)  # a person is stopping it, so it cannot be paused
+
+    def _answer(self, answer: Answered) -> None:
+        """Carry out a command in the store; a pause and a save once their checkpoints are on disk."""
+        command = self._store.commands.find_open(answer.id)
+        if command is None:  # its target has ended meanwhile, which answered it
+            return
+        carry_out = partial(self._store.commands.carry_out, answer.id, answer.step)
+        if command.verb is Verb.PAUSE and command.submodel is None:
+            self.pause = answer
+        elif command.verb in (Verb.PAUSE, Verb.SAVE):
+            self.writer.after(carry_out)
+        else:
+            carry_out()
+
+    def _discard(self, submodel: str, end: partial[None]) -> None:
+        """Delete the checkpoints of a sub-model, and only then report its end."""
+        self._bench.checkpoints(submodel).clear()
+        self._store.runs.forget_checkpoint(self._run_id, submodel)
+        end()
+
+    def _exported(self, exported: Exported) -> None:
+        """End a sub-model: completed only with a file that was read back and verified."""
+        name, separated, cause = exported.submodel, exported.separated, exported.cause
+        if separated is not None:
+            columns = {"artifact": separated.archive.name, "artifact_bytes": separated.size_bytes,
+                       "model_path": str(separated.model_path), "state_sha256": separated.state_sha256}  # fmt: skip
+            self._store.runs.record_artifact(self._run_id, name, **columns)
+            self.note(name, Code.SEPARATED, archive=separated.archive.name)
+        if exported.discarded:
+            cause = "A person discarded it; nothing of it was kept."
+        self._move(name, exported.event, cause=cause, remedy=exported.remedy)
+        self._bench.definitions.pop(name, None)
+
+    def _move(self, submodel: str, event: Event, **why: str | None) -> None:
+        try:
+            self._store.runs.transition(self._run_id, submodel, event, **why)
+        except IllegalTransition as error:  # a wrong state costs less than the training of all
+            self.note(submodel, Code.ILLEGAL_MOVE, text=str(error))
+
+    def _checkpoint_recorded(self, checkpoint: Checkpoint, store: CheckpointStore) -> None:
+        path, record = store.newest_path(), self._store.runs.record_checkpoint
+        if path is not None:
+            size_bytes = path.stat().st_size
+            record(self._run_id, checkpoint.submodel, name=path.name, step=checkpoint.step, size_bytes=size_bytes)
+
+    def _checkpoint_done(self, submodel: str) -> None:
+        if self._engine is not None:
+            self._engine.checkpoint_written(submodel)
+
+    def _spec_of(self, name: str) -> Mapping[str, Any]:
+        """What `spec.json` beside a model holds: its part of the spec, with files under their own names."""
+        run, _ = self._store.runs.get(self._run_id)
+        spec, filenames = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(name, {})
+        document = spec.model_dump(mode="json", exclude_none=True)
+        [submodel] = [part for part in document.pop("submodels") if part["name"] == name]
+        for holder, key in ((submodel, "model"), (submodel, "train_data"), (submodel, "test_data"),
+                            (submodel.get("start_from", {}), "file")):  # fmt: skip
+            if key in holder:
+                holder[key] = filenames.get(holder[key], holder[key])
+        submodel["hyperparameters"].setdefault("seed", spec.seed)
+        return {**document, "threads": run.threads, "submodels": [submodel]}
+
+    # -- from reports to rows
+
+    def _record(self, message: _Message) -> None:
+        """Add a report to the batch. A defect in here is noted and ends no training."""
+        try:
+            self._record_report(message)
+        except OperationalError:
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            self.note(None, Code.UNRECORDED, error=type(error).__name__)
+
+    def _record_report(self, message: _Message) -> None:
+        match message:
+            case Moved(submodel=name, event=event):
+                self._move(name, event)
+            case Stepped(submodel=name, step=step):
+                track = self._tracks[name]
+                track.window.append(message)
+                if step % track.stride == 0:
+                    self._close_window(name)
+            case EpochDone(submodel=name, figures=figures):
+                columns = asdict(figures)
+                self._batch.epochs.append({"submodel": name, "attempt": self._tracks[name].attempt, **columns})
+                shown = {key: columns[key] for key in SHOWN_FIGURES}
+                self._columns(name).update(epochs_done=figures.epoch, steps_done=figures.step, **shown)
+            case Granted(submodel=name, reason=reason, start_s=start_s):
+                self._holding = message
+                self._batch.run |= {"now_submodel": name, "now_reason": reason, "now_since_s": start_s}
+            case Released():
+                self._end_turn(message)
+            case events.Refused(submodel=name, message=text):
+                self.note(name, Code.REFUSED, text=text)
+            case Ended(submodel=name):
+                self._remember(message)
+                self._close_window(name)
+                if message.event is Event.FAIL:
+                    self.note(name, Code.FAILED, cause=message.cause, remedy=message.remedy or "")
+            case Captured(checkpoint=checkpoint):
+                self._close_window(checkpoint.submodel)
+                self.note(checkpoint.submodel, Code.CHECKPOINT, step=checkpoint.step)
+            case ExportPaused(submodel=name, message=text):
+                waits = f"Its weights wait in memory: make room, then resume {name}."
+                self.note(name, Code.WARNED, text=f"{text} {waits}")
+            case ExportDelayed(submodel=name, message=text):
+                self.note(name, Code.WARNED, text=text)
+
+    def _close_window(self, name: str) -> None:
+        """Write the mean over the window as a row. Only here does the telemetry thread wait for the device."""
+        track = self._tracks.get(name)
+        if track is None or not track.window:
+            return
+        window, track.window = track.window, []
+        last = window[-1].step
+        correct = [report.correct for report in window if report.correct is not None]
+        labels = sum(report.labels for report in window)
+        row = {"submodel": name, "attempt": track.attempt, "step": last, "steps": len(window)}
+        self._batch.steps.append(row | {
+            "epoch": last / track.steps_per_epoch,
+            "loss": torch.stack([report.loss for report in window]).double().mean().item(),
+            "accuracy": torch.stack(correct).sum().item() / labels if correct else None,
+        })  # fmt: skip
+        self._columns(name)["steps_done"] = track.written_step = last
+
+    def _end_turn(self, report: Released) -> None:
+        self._holding = None
+        self._batch.run |= {"now_submodel": None, "now_reason": None, "now_since_s": None}
+        track = self._tracks[report.submodel]
+        row = {name: getattr(report, name) for name in ("submodel", "start_s", "end_s", "steps", "reason")}
+        self._batch.slices.append(row | {"attempt": track.attempt, "from_step": track.turn_from_step})
+        track.turn_from_step += report.steps
+        track.service_s += report.end_s - report.start_s
+        track.cpu_s += report.cost.cpu_s
+        if report.start_s > self._quiet_from_s:
+            track.transient_bytes = max(track.transient_bytes, report.cost.transient_bytes or 0)
+        self._released_at_s = report.end_s
+        self._columns(report.submodel).update(service_s=track.service_s, cpu_s=track.cpu_s)
+        self._raise_peak(report.submodel, report.start_s, report.end_s, report.cost.peak_bytes)
+        self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > report.end_s]
+
+    def _remember(self, ended: Ended) -> None:
+        """Store the measured memory of a sub-model for predictions. A failed one may not have reached its peak."""
+        track, self._quiet_from_s = self._tracks.get(ended.submodel), self._released_at_s + EXPORT_S
+        if track is not None and ended.event is not Event.FAIL and self._gauge is not None:
+            self._store.measured.remember(track.memory_key, track.transient_bytes, self._gauge.peak_source)
+
+    def _raise_peak(self, submodel: str, start_s: float, end_s: float, peak_bytes: int | None = None) -> None:
+        """Update the peak of a stretch from the samples in it and from the turn's own meter."""
+        on_gpu = self._source in (NVML_PROCESS, NVML_DEVICE)  # there samples cover all, the meter only this one
+        sampled = [] if on_gpu else [size for at_s, size in self._samples if start_s <= at_s <= end_s]
+        metered = [] if peak_bytes is None else [peak_bytes - self._shared_bytes]
+        track = self._tracks[submodel]
+        peak = max((*sampled, *metered, track.peak_bytes))
+        if peak > track.peak_bytes:
+            track.peak_bytes = peak
+            self._columns(submodel)["peak_memory_bytes"] = peak
+            if self._source is not None:
+                self._raise_run_peak(self._source, peak)
+
+    def _raise_run_peak(self, source: str, size_bytes: int) -> None:
+        """Update the peak of the run: at least that of each sub-model, also between two samples."""
+        if source == self._source and size_bytes <= self._run_peaks.get(source, -1):
+            return
+        peak = self._run_peaks[source] = max(self._run_peaks.get(source, 0), size_bytes)
+        self._batch.run |= {"memory_source": source, "peak_memory_bytes": peak}
+
+    def _columns(self, submodel: str) -> dict[str, Any]:
+        return self._batch.submodels.setdefault(submodel, {})
+
+    # -- writing
+
+    def _flush(self, *, heartbeat: bool = False) -> None:
+        """Write the batch where it has news, or where a heartbeat is due. Memory samples alone can wait for that."""
+        since_s = self._clock.monotonic_s() - self._written_at_s
+        if not (self._has_news or (heartbeat and since_s >= HEARTBEAT_S)):
+            return
+        for name, track in self._tracks.items():
+            if track.window:
+                self._columns(name)["steps_done"] = track.written_step = track.window[-1].step
+        if self._holding is not None:  # a turn may last for hours
+            name, start_s = self._holding.submodel, self._holding.start_s
+            self._columns(name)["service_s"] = self._tracks[name].service_s + max(0.0, self._now_s - start_s)
+            self._raise_peak(name, start_s, self._now_s)
+        self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > self._now_s - LATE_S]
+        if self._gauge is not None:
+            self._batch.run |= self._gauge.columns()
+        try:
+            self._store.telemetry.write(self._run_id, self._batch)
+        except (OperationalError, OSError):  # kept for the next time
+            raise
+        except Exception as error:  # a row that the store refuses must not hold up all others
+            traceback.print_exc()
+            self._batch = Batch()
+            self.note(None, Code.UNRECORDED, error=type(error).__name__)
+        else:
+            self._batch = Batch()
+            self._written_at_s = self._clock.monotonic_s()
+
+    @property
+    def _has_news(self) -> bool:
+        batch = self._batch
+        rows = batch.steps or batch.epochs or batch.slices or batch.events or batch.submodels or batch.run
+        return bool(rows) or any(t.window and t.window[-1].step != t.written_step for t in self._tracks.values())

@@ -1,0 +1,1 @@
+"""The door: runs, library, permissions."""

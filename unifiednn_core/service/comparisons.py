@@ -1,0 +1,113 @@
+"""Comparisons for one person: hybrids against their baselines."""
+
+from pathlib import Path
+from typing import Any
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import BadInput, NotFound
+from unifiednn_core.compare import verdict
+from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint
+from unifiednn_core.service.permissions import Guard, Own, permission
+from unifiednn_core.service.reading import RunReader
+from unifiednn_core.service.roles import Role
+from unifiednn_core.service.submission import Submissions, require_baseline
+from unifiednn_core.spec.run import Mode, RunSpec
+from unifiednn_core.store import Store
+from unifiednn_core.store.schema import HYBRID, RunRow
+from unifiednn_core.views.comparison import Comparison, comparison_document
+from unifiednn_core.views.report import html
+from unifiednn_core.views.report.charts import plotly_js
+from unifiednn_core.views.run_rows import run_view
+from unifiednn_core.views.runs import RunView
+
+
+class ComparisonService:
+    """Arms of comparisons, started and compared. All methods raise `NotFound` for an unknown run."""
+
+    def __init__(self, guard: Guard, store: Store, clock: Clock, reader: RunReader, submissions: Submissions):
+        self.guard = guard
+        self._store, self._clock = store, clock
+        self._reader, self._submissions = reader, submissions
+
+    @permission(Role.SUBMITTER, about="{mode} {spec.name}")
+    def submit_arm(self, spec: RunSpec, base: Path, mode: Mode) -> str:
+        """Queue a new arm of a comparison; returns its id. Raises `BadInput` with all findings."""
+        run, rows = self._submissions.rows(spec, base, mode)
+        self._store.runs.add(run, rows)
+        return run.id
+
+    @permission(Role.SUBMITTER, Own.RUN, about="{mode}")
+    def start_baseline(self, run_id: str, mode: Mode, *, fresh: bool = False) -> str:
+        """Queue a baseline of a run; returns its id. It waits for the same device, so that no arm disturbs another.
+
+        An equal baseline that completed, trains or waits is used instead, unless `fresh`. Raises `BadInput` if the
+        run was changed after its submission.
+        """
+        require_baseline(mode)
+        run, rows = self._store.runs.get(run_id)
+        if (reason := _why_no_baseline(run)) is not None:
+            raise BadInput.of("Changed since", run_id, reason, "Submit it again, and run the baseline of that run.")
+        found = None if fresh else self._submissions.usable_baseline(run, mode)
+        if found is None:
+            baseline, parts = self._submissions.baseline(run, rows, mode)
+            found = baseline.id
+            self._store.runs.add(baseline, parts)
+        return found
+
+    @permission(Role.VIEWER, Own.SHARE, audited=False)
+    def why_no_baseline(self, run_id: str) -> str | None:
+        """Why a run can have no new baseline, as one sentence; None if it can."""
+        return _why_no_baseline(self._store.runs.get(run_id)[0])
+
+    @permission(Role.VIEWER, Own.SHARE, audited=False)
+    def comparable(self, run_id: str) -> tuple[RunView, ...]:
+        """Runs of the same fingerprint, this one included, the newest first, without curves."""
+        rows = self._store.runs.get(run_id)
+        return self._reader.seen(self._reader.equal_to(rows[0]) or [rows])
+
+    @permission(Role.VIEWER, Own.RUN, audited=False)
+    def comparison(self, run_id: str) -> Comparison:
+        """A hybrid against its baselines; for a baseline, the newest hybrid of the same fingerprint.
+
+        Raises `NotFound` if no such hybrid exists.
+        """
+        return self._comparison(run_id)
+
+    @permission(Role.SUBMITTER, Own.RUN)
+    def comparison_document(self, run_id: str) -> dict[str, object]:
+        """The document that `unifiednn compare --json` prints."""
+        found = self._comparison(run_id)
+        last = [arm.run_ids[-1] for arm in (found.hybrid, *found.baselines.values())]
+        documents: dict[str, Any] = {name: self._reader.document(name) for name in last}
+        return comparison_document(found, documents)
+
+    @permission(Role.SUBMITTER, Own.RUN)
+    def report(self, run_id: str) -> str:
+        """The comparison of a run as one HTML page that needs no network."""
+        found = self._comparison(run_id)
+        arms = (found.hybrid, *found.baselines.values())
+        views = {arm.mode: self._reader.view(arm.run_ids[-1], None) for arm in arms}
+        return html.render(found, views, plotly_js().read_text(encoding="utf-8"))
+
+    # -- inside
+
+    def _comparison(self, run_id: str) -> Comparison:
+        run, _ = self._store.runs.get(run_id)
+        peers = self._reader.equal_to(run)
+        views = {other.id: run_view(other, parts, self._clock.utc_s()) for other, parts in peers}
+        of = views[run_id] if run.mode == HYBRID else next((v for v in views.values() if v.mode == HYBRID), None)
+        if of is None:
+            raise NotFound(f"Run '{run_id}' is a baseline without a hybrid. Train the same spec as a hybrid.")
+        steered = {other.id for other, _ in peers if self._steered(other)}
+        measured_on = next(other for other, _ in peers if other.id == of.run_id).environment.get("measured_on", {})
+        return verdict.compare(list(views.values())[::-1], of, lambda view: view.run_id in steered, measured_on)
+
+    def _steered(self, run: RunRow) -> bool:
+        """Whether people changed a run after its submission, or made it do more than train."""
+        asked = run.environment.get("asked_sha256")
+        return asked != asked_sha256(RunSpec.model_validate(run.spec)) or self._store.commands.steered(run.id)
+
+
+def _why_no_baseline(run: RunRow) -> str | None:
+    now = fingerprint(RunSpec.model_validate(run.spec), run.device, run.threads or 1)
+    return None if now == run.fingerprint else "This run, the machine or a version changed after the run was submitted."

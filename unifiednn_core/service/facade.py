@@ -1,0 +1,62 @@
+"""The service: the only door for pages, command line and routes."""
+
+from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.paths import Home
+from unifiednn_core.runtime.launchers import LocalLauncher
+from unifiednn_core.runtime.supervisor import Supervisor
+from unifiednn_core.service.comparisons import ComparisonService
+from unifiednn_core.service.importing import FileImporter
+from unifiednn_core.service.library import LibraryService
+from unifiednn_core.service.people import PeopleService
+from unifiednn_core.service.permissions import Guard, permissions_of
+from unifiednn_core.service.reading import RunReader
+from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
+from unifiednn_core.service.runs import RunService
+from unifiednn_core.service.submission import Submissions
+from unifiednn_core.service.tokens import Tokens
+from unifiednn_core.service.uploads import Uploads
+from unifiednn_core.store import Store
+
+PERMISSIONS = permissions_of(RunService, LibraryService, ComparisonService, PeopleService)
+"""Permission of each action, by name."""
+
+
+class Service:
+    """Everything that one person can ask for, in four parts. Safe to share between threads."""
+
+    def __init__(self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR):
+        self.home, self.store, self.clock, self.actor = home, store, clock, actor
+        self._supervisor = supervisor
+        guard = Guard(actor, store.runs, store.people)
+        importer = FileImporter(home, store.library, actor)
+        reader = RunReader(store, clock, actor, importer.references)
+        submissions = Submissions(home, store, clock, actor, importer, reader)
+        self.runs = RunService(guard, home, store, clock, reader, submissions)
+        self.library = LibraryService(guard, home, store.library, importer, Uploads(home.quarantine), submissions)
+        self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
+        self.people = PeopleService(guard, store.people, Tokens(store.people, clock))
+
+    @classmethod
+    def open(cls, home: Home | None = None) -> "Service":
+        """Open a home (by default the one that the environment names) for the local operator."""
+        home, clock = (home or Home.default()).create(), RealClock()
+        store = Store.open(home, clock)
+        return cls(home, store, Supervisor(store, LocalLauncher(home), clock), clock)
+
+    def acting_as(self, actor: Actor) -> "Service":
+        """The same service for another person: what they submit is theirs, and they see what their role allows."""
+        return Service(self.home, self.store, self._supervisor, self.clock, actor)
+
+    def start_supervisor(self) -> None:
+        """Start queued runs and watch for dead workers from now on; idempotent."""
+        self._supervisor.start()
+
+    @property
+    def supervisor_alive(self) -> bool:
+        """Whether queued runs are being started."""
+        return self._supervisor.alive
+
+    def close(self) -> None:
+        """Stop watching and close the store. Training continues."""
+        self._supervisor.stop()
+        self.store.close()

@@ -1,0 +1,156 @@
+"""A run as one person may see it: the work of others is not shown, named or counted. Pure.
+
+Of a hybrid with networks of several people, a submitter sees a run of only their own sub-models: curves, events, turns,
+memory, and their part of the spec. What concerns the whole is withheld: total memory and time, place in the queue,
+prediction, the policy's reasons, other people's commands, the fingerprint. That their sub-models wait stays visible.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from unifiednn_core.service.ownership import RunOwners
+from unifiednn_core.service.roles import Actor
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.store.events import Code
+from unifiednn_core.views.memory import MemoryBreakdown, MemoryLayer
+from unifiednn_core.views.runs import EventView, RunView, Series, SubModelView
+
+TURN = "It is the turn of {name}."
+ROOM = "room on the device"
+STOPPED_WORKER = "The process that trained it ended; its last checkpoint is kept."
+WITHHELD = "withheld"
+ENDED_AS_A_WHOLE = "The run that it belongs to could not go on."
+ASK_AN_OPERATOR = "Ask an operator: others have a part in this run."
+# Without the policy's reasons, which compare sub-models, and without sentences of older versions.
+_SHOWN_CODES = frozenset(Code) - {Code.REFUSED, Code.ILLEGAL_MOVE, Code.UNRECORDED}
+_ENDS = (State.FAILED, State.INTERRUPTED, State.STOPPED)
+_FIGURES = ("peak_memory_bytes", "heartbeat_age_s", "queue_position", "prediction", "cpu_s", "gpu_s", "energy_j")
+_TOTALS: dict[str, Any] = {
+    **dict.fromkeys(("memory_source", *_FIGURES)),
+    **dict.fromkeys(("memory", "utilisation", "power_w"), Series()),
+    **{"fingerprint": "", "memory_notes": (), "attempt": 0, "recoveries": 0, "processes": {}, "actions": frozenset()},
+}
+
+
+def as_seen_by(actor: Actor, view: RunView, owners: RunOwners, own_files: frozenset[str]) -> RunView:
+    """A run as `actor` may see it; `own_files` are the files that this person owns, as `sha256:...`."""
+    if not actor.sees_files:
+        return without_files(view)
+    if not actor.sees_only_own:
+        return view
+    if owners.wholly_of(actor.id):
+        return own_run(view, own_files)
+    return share_of(view, owners.names_of(actor.id), own_files)
+
+
+def share_of(view: RunView, names: frozenset[str], visible_files: frozenset[str]) -> RunView:
+    """The view of a person who owns the sub-models `names`; only files among `visible_files` are named."""
+    own = [part for part in view.submodels if part.name in names]
+    parts = tuple(_own_part(part, place, view.cause) for place, part in enumerate(own))
+    ended = all(part.state in ENDED for part in parts)
+    ended_at_s = max((part.ended_at_s for part in parts if part.ended_at_s is not None), default=None)
+    holder = next((part.name for part in parts if part.holds_device), None)
+    cause, remedy = _cause(view, parts)
+    return replace(
+        view,
+        **_TOTALS,
+        state=_end_of(parts) if ended else view.state,
+        submodels=parts,
+        ended_at_s=ended_at_s if ended else None,
+        elapsed_s=_until(view.started_at_s, ended_at_s) if ended else view.elapsed_s,
+        makespan_s=_until(view.launched_at_s, ended_at_s) if ended else view.makespan_s,
+        cause=cause,
+        remedy=remedy,
+        now_reason=None if holder is None else TURN.format(name=holder),
+        waits_for=None if view.waits_for is None else ROOM,
+        waiting_commands=tuple(command for command in view.waiting_commands if command.submodel in names),
+        breakdown=_of_layers(view.breakdown, [layer for layer in view.breakdown.layers if layer.submodel in names]),
+        # a switch also names the other sub-model
+        marks=tuple(mark for mark in view.marks if mark.submodel in names and mark.kind != "switch"),
+        schedule=tuple(
+            turn._replace(reason=TURN.format(name=turn.submodel)) for turn in view.schedule if turn.submodel in names
+        ),
+        events=_own_events(view, names),
+        spec=_own_spec(view.spec, names, visible_files),
+    )
+
+
+def own_run(view: RunView, visible_files: frozenset[str]) -> RunView:
+    """The view of a person who owns the whole run: only what concerns other runs is withheld."""
+    layers = [layer for layer in view.breakdown.layers if layer.kind != "others"]
+    names = frozenset(part.name for part in view.submodels)
+    whole = len(layers) == len(view.breakdown.layers)
+    return replace(
+        view,
+        queue_position=None,
+        waits_for=None if view.waits_for is None else ROOM,
+        breakdown=view.breakdown if whole else _of_layers(view.breakdown, layers),
+        memory_notes=(),
+        spec=_own_spec(view.spec, names, visible_files),
+    )
+
+
+def without_files(view: RunView) -> RunView:
+    """The view of a person who may neither see files nor give commands."""
+    files: dict[str, Any] = dict.fromkeys(("artifact", "artifact_bytes", "checkpoint_step", "checkpoint_bytes"))
+    parts = tuple(replace(part, **files, actions=frozenset()) for part in view.submodels)
+    names = frozenset(part.name for part in parts)
+    return replace(view, submodels=parts, actions=frozenset(), spec=_own_spec(view.spec, names, frozenset()))
+
+
+def _cause(view: RunView, parts: Sequence[SubModelView]) -> tuple[str | None, str | None]:
+    """Why the run stands still, as far as that concerns these sub-models."""
+    failed = [part.name for part in parts if part.state is State.FAILED]
+    if view.state is State.INTERRUPTED:
+        return STOPPED_WORKER, "An operator resumes it."
+    return (f"{', '.join(failed)} failed.", "Its own cause and remedy are beside it.") if failed else (None, None)
+
+
+def _end_of(parts: Sequence[SubModelView]) -> State:
+    states = {part.state for part in parts}
+    return next((state for state in _ENDS if state in states), State.COMPLETED)
+
+
+def _until(begun_at_s: float | None, ended_at_s: float | None) -> float | None:
+    return None if begun_at_s is None or ended_at_s is None else max(0.0, ended_at_s - begun_at_s)
+
+
+def _of_layers(breakdown: MemoryBreakdown, layers: Sequence[MemoryLayer]) -> MemoryBreakdown:
+    """Breakdown of these layers, with their sum as the total."""
+    if not layers:
+        return MemoryBreakdown()
+    sizes = zip(*(layer.size_bytes for layer in layers), strict=True)
+    totals = tuple(None if None in instant else sum(filter(None, instant)) for instant in sizes)
+    return MemoryBreakdown(at_s=breakdown.at_s, total_bytes=totals, layers=tuple(layers), source=breakdown.source)
+
+
+def _own_part(part: SubModelView, place: int, run_cause: str | None) -> SubModelView:
+    """One of the person's sub-models, counted among their own. Its peak memory is that of the whole process."""
+    shown = replace(part, arrival=place, number=place, peak_memory_bytes=None)
+    if part.cause is not None and part.cause == run_cause:  # it ended with the run, and that cause may name others
+        return replace(shown, cause=ENDED_AS_A_WHOLE, remedy=ASK_AN_OPERATOR)
+    return shown
+
+
+def _own_events(view: RunView, names: frozenset[str]) -> tuple[EventView, ...]:
+    """Events of the person's sub-models whose fields are about these alone."""
+    causes = {view.cause, *(event.fields.get("cause") for event in view.events if event.submodel is None)} - {None}
+    own = [event for event in view.events if event.submodel in names and event.code in _SHOWN_CODES]
+    return tuple(event for event in own if event.fields.get("cause") not in causes)
+
+
+def _own_spec(spec: dict[str, object], names: frozenset[str], visible_files: frozenset[str]) -> dict[str, object]:
+    listed: Any = spec.get("submodels", ())
+    parts = [_with_own_files(part, visible_files) for part in listed if part["name"] in names]
+    return {**spec, "submodels": parts}
+
+
+def _with_own_files(part: dict[str, Any], visible_files: frozenset[str]) -> dict[str, Any]:
+    def shown(reference: str) -> str:
+        return reference if reference in visible_files else WITHHELD
+
+    files: dict[str, Any] = {key: shown(part[key]) for key in ("model", "train_data", "test_data") if part.get(key)}
+    if start := part.get("start_from"):
+        files["start_from"] = {**start, "file": shown(start["file"])}
+    return part | files

@@ -1,0 +1,132 @@
+"""The gate: from the claims, cookie or token of a request to the service for that person."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unifiednn_core.base.errors import Forbidden, Unauthorised
+from unifiednn_core.service.facade import Service
+from unifiednn_core.service.roles import NO_ROLE, SUBJECT, Actor, Role, person_id
+from unifiednn_core.service.tokens import Tokens
+from unifiednn_core.store.people import People
+
+BEARER = "bearer"
+HOUR_S = 3600
+LOCAL_HOSTS = ("127.0.0.1", "localhost")
+HOSTS_VARIABLE = "UNIFIEDNN_HOSTS"
+Claims = Mapping[str, Any]
+ReadCookie = Callable[[Mapping[str, str], Mapping[str, str]], Claims]
+"""From headers and cookies of a request to the claims of the signed-in person; empty if nobody is signed in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the server knows people."""
+
+    login: bool = False
+    """Whether people have to sign in."""
+    reachable: bool = False
+    """Whether other machines can reach the server; then people must sign in."""
+    role_claim: str = "groups"
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    """Role by value of that claim."""
+    admins: frozenset[str] = frozenset()
+    """Ids (see `person_id`) that are admins in any case: the first admin needs this."""
+    sign_in_s: float = 12 * HOUR_S
+    """How long a sign-in is valid."""
+
+
+def _no_cookie(headers: Mapping[str, str], cookies: Mapping[str, str]) -> Claims:
+    return {}
+
+
+class Gate:
+    """Finds out who asks, and gives that person's service. Safe to share between threads."""
+
+    def __init__(self, service: Service, settings: Settings, read_cookie: ReadCookie = _no_cookie):
+        self.settings = settings
+        self._service, self._read_cookie = service, read_cookie
+        self._tokens = Tokens(service.store.people, service.clock)
+
+    def admit(self, request_headers: Mapping[str, str], cookies: Mapping[str, str]) -> Service:
+        """The service for a request; raises `Unauthorised`, and `Forbidden` for a person without a role.
+
+        A token in `Authorization: Bearer` counts before a cookie; an invalid one is rejected even with a valid cookie.
+        """
+        headers = {name.lower(): value for name, value in request_headers.items()}
+        authorization = headers.get("authorization")
+        if authorization is not None:
+            scheme, _, token = authorization.strip().partition(" ")
+            if scheme.lower() != BEARER:
+                raise Unauthorised("Only 'Authorization: Bearer TOKEN' is supported. Send a token.")
+            return self.acting_by_token(token.strip())
+        if not self.settings.login:
+            return self.local()
+        return self._service.acting_as(self.actor_of(self._read_cookie(headers, cookies)))
+
+    def local(self) -> Service:
+        """The service for the local operator; raises `Unauthorised` where other machines can reach the server."""
+        if self.settings.login or self.settings.reachable:
+            raise Unauthorised(
+                "Other machines can reach this server, but sign-in is not configured. Configure [auth] in "
+                ".streamlit/secrets.toml, or serve only 127.0.0.1."
+            )
+        return self._service
+
+    def acting_by_token(self, token: str, *, here: bool = False) -> Service:
+        """The service for the person of a token, `here` at this machine; raises `Unauthorised`."""
+        return self._service.acting_as(replace(self._tokens.actor(token), here=here))
+
+    def acting_as(self, actor: Actor) -> Service:
+        """The service for `actor`."""
+        return self._service.acting_as(actor)
+
+    def actor_of(self, claims: Claims) -> Actor:
+        """The person who signed in with these claims of an ID token.
+
+        Raises `Unauthorised` without a sign-in or with one that is too old, `Forbidden` for a person without a role.
+        """
+        now_s, issued_at_s = self._service.clock.utc_s(), claims.get("iat")
+        if not claims.get("is_logged_in") or not isinstance(issued_at_s, int | float):
+            raise Unauthorised("You are not signed in. Sign in first.")
+        if not issued_at_s <= now_s + HOUR_S or now_s - issued_at_s >= self.settings.sign_in_s:
+            raise Unauthorised("This sign-in has expired. Sign in again.")
+        person = _id_of(claims)
+        role = _role_of(person, claims, self.settings, self._service.store.people)
+        if role is None:
+            raise Forbidden(f"{person} has no role here. Ask an admin for one.")
+        return Actor(id=person, name=str(claims.get("name") or person), role=role)
+
+
+def hosts() -> list[str]:
+    """Host names that this server answers to; `UNIFIEDNN_HOSTS` adds more, separated by commas."""
+    named = os.environ.get(HOSTS_VARIABLE, "").split(",")
+    return [*LOCAL_HOSTS, *(name.strip() for name in named if name.strip())]
+
+
+def _id_of(claims: Claims) -> str:
+    email = claims.get("email")
+    if isinstance(email, str) and _is_address(person_id(email)) and claims.get("email_verified") is not False:
+        return person_id(email)
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not subject:
+        raise Unauthorised("The identity provider sent no id. It has to send an e-mail address or a subject.")
+    return f"{SUBJECT}{subject}"
+
+
+def _is_address(text: str) -> bool:
+    return "@" in text and not text.startswith(SUBJECT)
+
+
+def _role_of(person: str, claims: Claims, settings: Settings, people: People) -> Role | None:
+    """Role of a person: admin by the settings, else the role that was given, else the highest by the claim."""
+    if person in settings.admins:
+        return Role.ADMIN
+    given = people.role_of(person)
+    if given is not None:
+        return None if given == NO_ROLE else Role(given)
+    said = claims.get(settings.role_claim, ())
+    values = [said] if isinstance(said, str) else said if isinstance(said, list | tuple) else []
+    found = [settings.roles[value] for value in values if isinstance(value, str) and value in settings.roles]
+    return max(found, key=lambda role: role.rank, default=None)

@@ -1,0 +1,93 @@
+"""Bringing files into the library of one person: inspected by the intake process, kept durably by content."""
+
+import secrets
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from unifiednn_core.base import files as durable
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.files import plain_name
+from unifiednn_core.base.paths import Home
+from unifiednn_core.preflight import client
+from unifiednn_core.preflight.report import FileReport
+from unifiednn_core.service.roles import Actor
+from unifiednn_core.store.library import Library
+from unifiednn_core.views.run_rows import file_view
+from unifiednn_core.views.runs import FileView
+
+Kind = Literal["model", "weights", "data", "checkpoint"]
+KINDS: tuple[Kind, ...] = ("model", "weights", "data", "checkpoint")
+"""Kinds of files in the library."""
+BLOCK_BYTES = 1024**2
+
+
+class FileImporter:
+    """The library as one person sees it, and the only way for files to enter it."""
+
+    def __init__(self, home: Home, library: Library, actor: Actor):
+        self._home, self._library, self._actor = home, library, actor
+
+    def files(self) -> tuple[FileView, ...]:
+        """Models and data sets that this person may use, the newest first."""
+        owner = self._actor.id
+        rows = self._library.files_of(owner) if self._actor.sees_only_own else self._library.files(owner)
+        return tuple(file_view(row) for row in rows)
+
+    def references(self) -> frozenset[str]:
+        """The same files as `sha256:...`, the way specs name them."""
+        return frozenset(f"sha256:{file.sha256}" for file in self.files())
+
+    def import_chunks(self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS) -> FileView:
+        """Import a file of one of `kinds`; raises `BadInput`, and then nothing is kept."""
+        waiting = self._home.quarantine / secrets.token_hex(8)
+        try:
+            with waiting.open("wb") as file:
+                file.writelines(chunks)
+            return self.import_moved(waiting, plain_name(filename), kinds)
+        except OSError as error:
+            message = f"The file could not be written: {error.strerror}."
+            remedy = f"{shutil.disk_usage(self._home.root).free // 1024**2} MiB are free in the home folder."
+            raise BadInput.of("File not stored", filename, message, remedy) from None
+        finally:
+            waiting.unlink(missing_ok=True)
+
+    def import_path(self, path: Path, kinds: Sequence[str] = KINDS) -> FileView:
+        """Import a copy of a file of this machine; raises `BadInput`."""
+        with path.open("rb") as file:
+            return self.import_chunks(path.name, iter(lambda: file.read(BLOCK_BYTES), b""), kinds)
+
+    def import_moved(self, path: Path, filename: str, kinds: Sequence[str]) -> FileView:
+        """Import a file that lies in the quarantine; it leaves that place. Raises `BadInput`, `IntakeFailed`."""
+        converted = self._home.quarantine / f"{secrets.token_hex(8)}.converted"
+        try:
+            report = client.inspect(path, filename, convert_to=converted)
+            errors = [finding for finding in report.findings if finding.severity == "error"]
+            if errors:
+                raise BadInput(errors)
+            if report.kind not in kinds:
+                message = f"This file holds {report.kind}; this place needs {' or '.join(kinds)}."
+                remedy = "Data sets hold exactly the entries 'inputs' and 'targets'."
+                raise BadInput.of("Another kind of file", filename, message, remedy)
+            durable.move(converted if report.converted else path, self._home.file(report.sha256))
+            self.remember(report, filename)
+        finally:
+            converted.unlink(missing_ok=True)
+        return self.file(report.sha256)
+
+    def remember(self, report: FileReport, filename: str) -> None:
+        """List a stored file in this person's library."""
+        self._library.add_file(
+            sha256=report.sha256,
+            kind=report.kind,
+            filename=filename,
+            format=report.format,
+            size_bytes=report.size_bytes,
+            facts=dict(report.facts),
+            owner=self._actor.id,
+        )
+
+    def file(self, sha256: str) -> FileView:
+        """One file that this person has imported."""
+        return next(view for view in self.files() if view.sha256 == sha256)

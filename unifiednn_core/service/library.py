@@ -1,0 +1,176 @@
+"""Files and drafts of one person."""
+
+import json
+import secrets
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+
+from unifiednn_core.base.errors import BadInput, NotFound
+from unifiednn_core.base.paths import Home
+from unifiednn_core.data.values import split_plan
+from unifiednn_core.formats.architectures import registry as architectures
+from unifiednn_core.preflight import client
+from unifiednn_core.preflight.report import FileReport
+from unifiednn_core.service import samples, server_folders
+from unifiednn_core.service.importing import BLOCK_BYTES, KINDS, FileImporter
+from unifiednn_core.service.permissions import Guard, permission
+from unifiednn_core.service.roles import Role
+from unifiednn_core.service.submission import Submissions
+from unifiednn_core.service.uploads import Uploads
+from unifiednn_core.spec.run import RunSpec
+from unifiednn_core.store.library import Library
+from unifiednn_core.views.library import ServerFile, UploadView
+from unifiednn_core.views.runs import FileView
+
+
+class LibraryService:
+    """Model and data files, uploads and drafts. What a person imports becomes their own."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        home: Home,
+        library: Library,
+        importer: FileImporter,
+        uploads: Uploads,
+        submissions: Submissions,
+    ):
+        self.guard = guard
+        self._home, self._library, self._importer = home, library, importer
+        self._uploads, self._submissions = uploads, submissions
+        actor = guard.actor
+        self._only_of = actor.id if actor.sees_only_own else None
+
+    # -- files
+
+    @permission(Role.VIEWER, audited=False)
+    def architectures(self) -> tuple[str, ...]:
+        """Networks that a weights file can name."""
+        return architectures.names()
+
+    @permission(Role.VIEWER, audited=False)
+    def architecture_defaults(self, name: str) -> dict[str, object]:
+        """Arguments of an architecture with their defaults; raises `BadInput` for an unknown name."""
+        return {parameter.name: parameter.default for parameter in architectures.parameters_of(name)}
+
+    @permission(Role.SUBMITTER, audited=False)
+    def files(self) -> tuple[FileView, ...]:
+        """Models and data sets of this person, or of everyone for an operator; the newest first."""
+        return self._importer.files()
+
+    @permission(Role.SUBMITTER, audited=False, here=True)
+    def inspect(self, path: Path) -> FileReport:
+        """Report what a file of this machine is; the intake process opens it."""
+        return client.inspect(path, path.name)
+
+    @permission(Role.SUBMITTER, about="{filename}")
+    def import_file(self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS) -> FileView:
+        """Import a file of one of `kinds`; raises `BadInput`, and then nothing is kept."""
+        return self._importer.import_chunks(filename, chunks, kinds)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def server_files(self, suffixes: Sequence[str] = ()) -> tuple[ServerFile, ...]:
+        """Files in the folders that the server's operator opened; a submitter sees none."""
+        return () if self._only_of is not None else server_folders.listing(suffixes)
+
+    @permission(Role.OPERATOR, about="{name}")
+    def import_server_file(self, name: str, kinds: Sequence[str] = KINDS) -> FileView:
+        """Copy a file of `server_files` into the library; raises `NotFound` and `BadInput`."""
+        if all(file.name != name for file in server_folders.listing()):
+            raise server_folders.unknown()
+        with server_folders.open_file(name) as file:
+            return self._importer.import_chunks(name, iter(lambda: file.read(BLOCK_BYTES), b""), kinds)
+
+    @permission(Role.SUBMITTER)
+    def prepare_samples(self) -> RunSpec:
+        """Return the demo, ready to submit; writes its files where they are missing. Raises `SamplesFailed`."""
+        demo = samples.demo(self._home)
+        return demo if self.guard.actor.here else self._submissions.imported(demo, Path("/"))
+
+    @permission(Role.SUBMITTER, about="{sha256:.12}")
+    def split_data(
+        self, sha256: str, *, test_share: float = 0.2, seed: int = 0, by_class: bool = True
+    ) -> tuple[FileView, FileView]:
+        """Split a data set of the library; returns the training part and the test part.
+
+        The same data, share and seed always give the same two files. Raises `NotFound` and `BadInput`.
+        """
+        plan = split_plan(test_share=test_share, seed=seed, by_class=by_class)
+        held = {view.sha256: view for view in self._importer.files() if view.kind == "data"}
+        if sha256 not in held:
+            raise NotFound(f"There is no data set '{sha256[:12]}' in the library.")
+        filename = held[sha256].filename
+        report = client.split(self._home.file(sha256), filename, plan, self._home)
+        if report.train is None or report.test is None:
+            raise BadInput(report.findings)
+        self._importer.remember(report.test, plan.filename("test", filename))
+        self._importer.remember(report.train, plan.filename("train", filename))
+        return self._importer.file(report.train.sha256), self._importer.file(report.test.sha256)
+
+    # -- uploads
+
+    @permission(Role.SUBMITTER, about="{filename}")
+    def begin_upload(
+        self, filename: str, size_bytes: int, sha256: str | None = None, kinds: Sequence[str] = KINDS
+    ) -> UploadView:
+        """Announce a file that arrives in pieces; raises `BadInput` if it cannot be accepted."""
+        return self._uploads.begin(filename, size_bytes, sha256, kinds, self.guard.actor.id)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def upload(self, upload_id: str) -> UploadView:
+        """An upload in progress; raises `NotFound`."""
+        return self._uploads.get(upload_id, self._only_of)
+
+    @permission(Role.SUBMITTER, audited=False)
+    async def append_upload(self, upload_id: str, offset_bytes: int, chunks: AsyncIterator[bytes]) -> UploadView:
+        """Write the next piece; raises `NotFound`, `BadInput`, and `UploadConflict` for a wrong offset."""
+        self._uploads.get(upload_id, self._only_of)
+        return await self._uploads.append(upload_id, offset_bytes, chunks)
+
+    @permission(Role.SUBMITTER, about="{upload_id}")
+    def finish_upload(self, upload_id: str) -> FileView:
+        """Import a complete upload.
+
+        Raises `BadInput`, and then nothing is kept; `IntakeFailed`, and then it can be tried again; `UploadConflict`
+        where bytes are missing; `NotFound`.
+        """
+        self._uploads.get(upload_id, self._only_of)
+        with self._uploads.finishing(upload_id) as (upload, path):
+            return self._importer.import_moved(path, upload.filename, upload.kinds)
+
+    @permission(Role.SUBMITTER, about="{upload_id}")
+    def drop_upload(self, upload_id: str) -> None:
+        """Delete an upload; raises `NotFound`."""
+        self._uploads.get(upload_id, self._only_of)
+        self._uploads.drop(upload_id)
+
+    # -- drafts
+
+    @permission(Role.SUBMITTER, audited=False)
+    def save_draft(self, document: dict[str, object], draft_id: str | None = None) -> str:
+        """Keep an unfinished run; returns the draft's id, a new one where the draft belongs to someone else.
+
+        The entry `filenames` keeps the name under which each file came into the draft.
+        """
+        known: object = {}
+        try:
+            known = self._library.draft(draft_id or "", self._only_of).get("filenames", {})
+        except NotFound:
+            draft_id = draft_id if draft_id and self._only_of is None else secrets.token_hex(4)
+        names = {f"sha256:{file.sha256}": file.filename for file in self._importer.files()}
+        kept = names | (known if isinstance(known, dict) else {})
+        written = json.dumps(document.get("submodels", ()))
+        used = {reference: name for reference, name in kept.items() if reference in written}
+        draft_id = draft_id or secrets.token_hex(4)
+        self._library.save_draft(draft_id, {**document, "filenames": used}, self.guard.actor.id)
+        return draft_id
+
+    @permission(Role.SUBMITTER, audited=False)
+    def draft(self, draft_id: str) -> dict[str, object]:
+        """Document of a draft; raises `NotFound`."""
+        return self._library.draft(draft_id, self._only_of)
+
+    @permission(Role.SUBMITTER, about="{draft_id}")
+    def delete_draft(self, draft_id: str) -> None:
+        """Delete a draft."""
+        self._library.delete_draft(draft_id, self._only_of)

@@ -1,0 +1,69 @@
+"""Who owns each sub-model of a run, derived from who owns its model file. People are ids; "" is the local operator."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.spec.run import RunSpec, person_id
+from unifiednn_core.store.library import Library
+
+
+@dataclass(frozen=True, slots=True)
+class RunOwners:
+    """Who submitted a run, and who owns its sub-models."""
+
+    submitter: str
+    submodels: Mapping[str, str]
+    """Owner by name, in order of arrival."""
+
+    def names_of(self, person: str) -> frozenset[str]:
+        """Sub-models of one person."""
+        return frozenset(name for name, owner in self.submodels.items() if owner == person)
+
+    def wholly_of(self, person: str) -> bool:
+        """Whether one person submitted the run and owns all of it."""
+        return {self.submitter, *self.submodels.values()} == {person}
+
+
+def owners_of(run: Any, rows: Sequence[Any]) -> RunOwners:
+    """Owners in a run, from whole or light rows."""
+    return RunOwners(run.submitter, {row.name: row.owner for row in rows})
+
+
+def owners_in(spec: RunSpec, library: Library, submitter: str) -> dict[str, str]:
+    """Owner of each sub-model of a spec whose files are named by content; raises `BadInput` if that is ambiguous.
+
+    A model file that the submitter owns makes the sub-model the submitter's.
+    """
+    owners: dict[str, str] = {}
+    for part in spec.submodels:
+        known = library.names_by_owner(part.model.removeprefix("sha256:"))
+        if part.owner is not None:
+            owners[part.name] = person_id(part.owner)
+        elif submitter in known or not known:
+            owners[part.name] = submitter
+        elif len(known) == 1:
+            owners[part.name] = next(iter(known))
+        else:
+            message = f"This model file belongs to several people: {', '.join(sorted(known))}."
+            raise BadInput.of("Owner", f"submodels.{part.name}.owner", message, "Name the owner of this sub-model.")
+    return owners
+
+
+def without_owners(spec: RunSpec) -> RunSpec:
+    """The spec as it is stored: what is trained does not depend on the owners."""
+    parts = tuple(part.model_copy(update={"owner": None}) for part in spec.submodels)
+    return spec.model_copy(update={"submodels": parts})
+
+
+def filename_for(names_by_owner: Mapping[str, str], owner: str, submitter: str, sha256: str) -> str:
+    """Name of a file beside a trained model of `owner`: the owner's name for it, else the submitter's.
+
+    A file that belongs only to others gets a neutral name.
+    """
+    name = names_by_owner.get(owner, names_by_owner.get(submitter))
+    if name is not None:
+        return name
+    suffixes = {name.rpartition(".")[2] for name in names_by_owner.values()}
+    return f"{sha256[:12]}.{next(iter(suffixes))}" if len(suffixes) == 1 else sha256[:12]

@@ -1,0 +1,71 @@
+"""Runs as one person sees them: rows from the store, turned into views, with the work of others left out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.service.filtering import as_seen_by
+from unifiednn_core.service.ownership import owners_of
+from unifiednn_core.service.roles import Actor
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.store import Store
+from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.views import run_rows as present
+from unifiednn_core.views.runs import SHOWN_TURNS, RunView
+
+Rows = tuple[RunRow, list[SubModelRow]]
+
+
+class RunReader:
+    """Reads runs for one person. Methods raise `NotFound` for an unknown run."""
+
+    def __init__(self, store: Store, clock: Clock, actor: Actor, own_files: Callable[[], frozenset[str]]):
+        self._store, self._clock, self._actor, self._own_files = store, clock, actor, own_files
+
+    def all(self) -> tuple[RunView, ...]:
+        """Runs that this person has a part in, the newest first, without curves."""
+        listed = self._store.runs.listed()
+        if self._actor.sees_only_own:
+            listed = [(run, parts) for run, parts in listed if any(part.owner == self._actor.id for part in parts)]
+        return self._seen(listed, present.listed_views(listed, self._clock.utc_s()))
+
+    def view(self, run_id: str, last_slices: int | None = SHOWN_TURNS) -> RunView:
+        """One run with its curves, its newest slices (all of them for None), memory and events."""
+        run, parts = self._store.runs.get(run_id)
+        history = self._store.telemetry.history(run_id, run.memory_source, last_slices=last_slices)
+        commands = self._store.commands.open(run_id)
+        view = present.run_view(run, parts, self._clock.utc_s(), history=history, commands=commands)
+        if run.state == State.QUEUED.value and run.heartbeat_at_s is None:
+            view = replace(view, queue_position=self._store.runs.queued_before(run) + 1)
+        return self._seen([(run, parts)], [view])[0]
+
+    def document(self, run_id: str) -> dict[str, Any]:
+        """The document that `unifiednn train --json` prints; paths of the server only for people who work at it."""
+        paths = {part.name: part.model_path for part in self._store.runs.get(run_id)[1]} if self._actor.here else {}
+        return present.document(self.view(run_id, last_slices=None), paths)
+
+    def seen(self, rows: Sequence[Rows]) -> tuple[RunView, ...]:
+        """Runs without curves and places in the queue."""
+        now_s = self._clock.utc_s()
+        return self._seen(rows, [present.run_view(run, parts, now_s) for run, parts in rows])
+
+    def equal_to(self, run: RunRow) -> list[Rows]:
+        """Runs of the same fingerprint, the newest first; without a fingerprint a run equals only itself.
+
+        A submitter gets only runs that are wholly their own.
+        """
+        runs = self._store.runs
+        equal = runs.with_fingerprint(run.fingerprint) if run.fingerprint else [runs.get(run.id)]
+        if not self._actor.sees_only_own:
+            return equal
+        return [rows for rows in equal if owners_of(*rows).wholly_of(self._actor.id)]
+
+    def _seen(self, rows: Sequence[tuple[Any, Sequence[Any]]], views: Sequence[RunView]) -> tuple[RunView, ...]:
+        """The views of these rows, reduced to what the person may see."""
+        if self._actor.sees_files and not self._actor.sees_only_own:
+            return tuple(views)
+        own_files = self._own_files() if self._actor.sees_only_own else frozenset()
+        return tuple(
+            as_seen_by(self._actor, view, owners_of(*row), own_files) for row, view in zip(rows, views, strict=True)
+        )

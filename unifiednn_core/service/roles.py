@@ -1,0 +1,71 @@
+"""Roles, and the people who act in them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.spec.run import SUBJECT, person_id
+
+__all__ = ["LOCAL_OPERATOR", "NO_ROLE", "SUBJECT", "Actor", "Role", "person_id"]
+
+
+class Role(StrEnum):
+    """What a person may do, from the least to the most.
+
+    A viewer sees all runs and figures, but no files. A submitter sees and steers only their own work, also inside a
+    hybrid that an operator arranged from several people's networks. An operator sees and does everything except
+    managing people, which is for admins.
+    """
+
+    VIEWER = "viewer"
+    SUBMITTER = "submitter"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+    @property
+    def rank(self) -> int:
+        """Place among the roles, from 0."""
+        return list(Role).index(self)
+
+    @classmethod
+    def of(cls, name: str, field: str = "role") -> "Role":
+        """The role of this name; raises `BadInput` that lists the valid names."""
+        try:
+            return cls(name)
+        except ValueError:
+            remedy = f"Choose one of {', '.join(cls)}."
+            raise BadInput.of("Role", field, f"'{name}' is not a role.", remedy) from None
+
+
+NO_ROLE = "none"
+"""In place of a role: the person may do nothing, whatever the identity provider says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """The person a service acts for. `id` is the lower-case e-mail address or another id; "" is the local operator."""
+
+    id: str
+    name: str
+    role: Role
+    here: bool = False
+    """Whether the person works at the machine itself and may name paths on it."""
+
+    @property
+    def sees_only_own(self) -> bool:
+        """Whether other people's work is hidden from this person."""
+        return self.role is Role.SUBMITTER
+
+    @property
+    def sees_files(self) -> bool:
+        """Whether this person may see and download files of runs."""
+        return self.role is not Role.VIEWER
+
+    @property
+    def label(self) -> str:
+        """How the audit log names this person."""
+        return self.id or self.name
+
+
+LOCAL_OPERATOR = Actor(id="", name="local operator", role=Role.ADMIN, here=True)
+"""The person at the machine itself, where nobody has to sign in."""

@@ -1,0 +1,308 @@
+"""Runs for one person: submit, steer, observe, download."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import BadInput, NotFound
+from unifiednn_core.base.files import copy_into
+from unifiednn_core.base.paths import Home
+from unifiednn_core.preflight.forecast import parts_of
+from unifiednn_core.preflight.report import CheckReport
+from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
+from unifiednn_core.service.ownership import owners_of
+from unifiednn_core.service.permissions import Guard, Own, permission
+from unifiednn_core.service.reading import RunReader
+from unifiednn_core.service.roles import Role
+from unifiednn_core.service.submission import OnWarnings, Submissions, require_baseline, submodel_row
+from unifiednn_core.spec.hyperparameters import at_learning_rate
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run import (
+    Hyperparameters,
+    Mode,
+    PolicySpec,
+    RunSpec,
+    SubModelSpec,
+    parse_hyperparameters,
+    parse_run,
+)
+from unifiednn_core.store import Store
+from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.schema import SubModelRow
+from unifiednn_core.views.graph import graph_dot
+from unifiednn_core.views.run_rows import metrics_frame, trained_view
+from unifiednn_core.views.runs import RunView, TrainedView
+
+QUEUE_STEP_S = 0.001
+"""Runs of one submission are queued so far apart: the queue goes by time."""
+
+
+class RunService:
+    """Runs, steered and observed. A command is durable once its call returns.
+
+    All methods raise `NotFound` for an unknown run or sub-model; commands raise `IllegalTransition` if the state
+    does not allow them.
+    """
+
+    def __init__(
+        self, guard: Guard, home: Home, store: Store, clock: Clock, reader: RunReader, submissions: Submissions
+    ):
+        self.guard = guard
+        self._home, self._store, self._clock = home, store, clock
+        self._reader, self._submissions = reader, submissions
+
+    # -- submit
+
+    @permission(Role.VIEWER, audited=False)
+    def policies(self) -> tuple[PolicyCard, ...]:
+        """All policies with their parameters."""
+        return describe()
+
+    @permission(Role.SUBMITTER, audited=False)
+    def check(self, spec: RunSpec, base: Path | None = None) -> CheckReport:
+        """Check everything that a spec names, in the intake process; paths are relative to `base`."""
+        return self._submissions.check(spec, base or Path.cwd())
+
+    @permission(Role.SUBMITTER, about="{spec.name}")
+    def submit(
+        self,
+        spec: RunSpec,
+        base: Path | None = None,
+        *,
+        baselines: Sequence[Mode] = (),
+        baselines_first: bool = False,
+        on_warnings: OnWarnings | None = None,
+    ) -> str:
+        """Check a spec, keep its files, and queue it; returns the run's id. Raises `BadInput` with all findings.
+
+        `baselines` are queued with it, before or after it; an equal one that exists is kept instead.
+        """
+        for mode in baselines:
+            require_baseline(mode)
+        run, rows = self._submissions.rows(spec, base or Path.cwd(), on_warnings=on_warnings)
+        missing = [mode for mode in baselines if self._submissions.usable_baseline(run, mode) is None]
+        arms = [self._submissions.baseline(run, rows, mode) for mode in missing]
+        queued = [*arms, (run, rows)] if baselines_first else [(run, rows), *arms]
+        for place, (one, _) in enumerate(queued):
+            one.created_at_s = self._clock.utc_s() + place * QUEUE_STEP_S
+        self._store.runs.add_all(queued)
+        return run.id
+
+    @permission(Role.SUBMITTER, Own.RUN, about="{submodel.name}")
+    def add_submodel(
+        self, run_id: str, submodel: SubModelSpec, base: Path | None = None, *, on_warnings: OnWarnings | None = None
+    ) -> State:
+        """Add one more network to a run, where the policy admits it; raises `BadInput` with all findings."""
+        run, rows = self._store.runs.get(run_id)
+        if submodel.name.lower() in {row.name.lower() for row in rows}:
+            message = f"Two sub-models would be called '{submodel.name}'."
+            raise BadInput.of("Name", f"submodels.{submodel.name}.name", message, "Give each its own name.")
+        alone = RunSpec.model_validate(
+            {**run.spec, "device": run.device, "submodels": [submodel.model_dump(mode="json")]}
+        )
+        training = {row.name for row in rows if State(row.state) not in ENDED}
+        others = [part for part in parts_of(run.prediction) if part.name in training]
+        admitted = self._submissions.admit(alone, base or Path.cwd(), on_warnings=on_warnings, others=others)
+        [part] = admitted.spec.submodels
+        arguments = {"submodel": part.model_dump(mode="json", exclude_none=True), "files": admitted.filenames}
+        row = submodel_row(run_id, 0, alone, admitted)
+        state = self._store.commands.issue(run_id, None, Verb.ADD, arguments, row=row)
+        if admitted.forecast is not None:
+            self._store.runs.update(run_id, prediction=admitted.forecast.document)
+        return state
+
+    # -- steer
+
+    @permission(Role.SUBMITTER, Own.PART)
+    def pause(self, run_id: str, submodel: str | None = None) -> State:
+        """Pause a run or one sub-model at its next step boundary; its device memory is freed."""
+        return self._store.commands.issue(run_id, submodel, Verb.PAUSE)
+
+    @permission(Role.SUBMITTER, Own.PART)
+    def resume(self, run_id: str, submodel: str | None = None) -> State:
+        """Resume a paused run or sub-model, or an interrupted run, from where it was."""
+        return self._store.commands.issue(run_id, submodel, Verb.RESUME)
+
+    @permission(Role.SUBMITTER, Own.PART)
+    def save(self, run_id: str, submodel: str | None = None) -> State:
+        """Write a checkpoint of a run's sub-models, or of one, now."""
+        return self._store.commands.issue(run_id, submodel, Verb.SAVE)
+
+    @permission(Role.SUBMITTER, Own.PART)
+    def stop(self, run_id: str, submodel: str | None = None) -> State:
+        """End a run or one sub-model and keep its progress."""
+        return self._store.commands.issue(run_id, submodel, Verb.STOP)
+
+    @permission(Role.SUBMITTER, Own.PART)
+    def discard(self, run_id: str, submodel: str | None = None) -> State:
+        """End a run or one sub-model and keep nothing: no model, no checkpoint."""
+        return self._store.commands.issue(run_id, submodel, Verb.DISCARD)
+
+    @permission(Role.SUBMITTER, Own.PART)
+    def retry(
+        self,
+        run_id: str,
+        submodel: str,
+        *,
+        learning_rate: float | None = None,
+        batch_split: int | None = None,
+        from_start: bool = False,
+    ) -> State:
+        """Retry a failed sub-model from its last checkpoint or its start, with the given changes.
+
+        A new learning rate also scales the learning rates in the LR scheduler's arguments. Raises `BadInput`.
+        """
+        now = self._spec_of(run_id, submodel).hyperparameters
+        changed: dict[str, Any] = {} if batch_split is None else {"batch_split": batch_split}
+        if learning_rate is not None:
+            changed |= at_learning_rate(now, learning_rate)
+        parse_hyperparameters(now.model_dump(mode="json") | changed)
+        arguments = {"hyperparameters": changed, "from_start": from_start}
+        return self._store.commands.issue(run_id, submodel, Verb.RETRY, arguments)
+
+    @permission(Role.SUBMITTER, Own.RUN, about="to {priority}")
+    def set_priority(self, run_id: str, submodel: str, priority: int) -> State:
+        """Change the priority of a sub-model, which affects everyone in the run; raises `BadInput`."""
+        part = self._spec_of(run_id, submodel).model_dump(mode="json", exclude_none=True)
+        parse_run({"submodels": [part | {"priority": priority}]})
+        return self._store.commands.issue(run_id, submodel, Verb.PRIORITY, {"priority": priority})
+
+    @permission(Role.SUBMITTER, Own.PART, about="to {epochs}")
+    def set_epochs(self, run_id: str, submodel: str, epochs: int) -> State:
+        """Change the number of epochs of a sub-model; raises `BadInput`, also below the epoch that it has reached."""
+        hyperparameters = self._spec_of(run_id, submodel).hyperparameters
+        parse_hyperparameters(hyperparameters.model_dump(mode="json") | {"epochs": epochs})
+        self._require_possible_epochs(self._row(run_id, submodel), hyperparameters, epochs)
+        return self._store.commands.issue(run_id, submodel, Verb.EPOCHS, {"epochs": epochs})
+
+    @permission(Role.SUBMITTER, Own.RUN, about="{names}")
+    def reorder(self, run_id: str, names: Sequence[str]) -> State:
+        """Reorder the sub-models of a run; raises `BadInput` if one is missing or unknown."""
+        known = [row.name for row in self._store.runs.get(run_id)[1]]
+        if sorted(names) != sorted(known):
+            message = f"The order has to name each of {', '.join(known)} once."
+            raise BadInput.of("Order", "names", message, "Name them all.")
+        return self._store.commands.issue(run_id, None, Verb.ORDER, {"names": list(names)})
+
+    @permission(Role.SUBMITTER, Own.RUN, about="{policy.name}")
+    def set_policy(self, run_id: str, policy: PolicySpec) -> State:
+        """Let another policy decide from the next step on; raises `BadInput` for an unknown one."""
+        policy_named(policy.name, policy.parameters)
+        return self._store.commands.issue(run_id, None, Verb.POLICY, {"policy": policy.model_dump(mode="json")})
+
+    # -- observe
+
+    @permission(Role.VIEWER, Own.SHARE, audited=False)
+    def runs(self) -> tuple[RunView, ...]:
+        """Runs that this person has a part in, the newest first, without curves."""
+        return self._reader.all()
+
+    @permission(Role.VIEWER, Own.SHARE, audited=False)
+    def observe(self, run_id: str) -> RunView:
+        """One run with its curves, newest slices, memory and events."""
+        return self._reader.view(run_id)
+
+    @permission(Role.VIEWER, Own.SHARE, audited=False)
+    def graph_dot(self, run_id: str) -> str:
+        """The hybrid graph as DOT text; empty until the worker has merged the networks."""
+        run, parts = self._store.runs.get(run_id)
+        actor = self.guard.actor
+        return graph_dot(run.graph, owners_of(run, parts).names_of(actor.id) if actor.sees_only_own else None)
+
+    @permission(Role.SUBMITTER, Own.SHARE)
+    def document(self, run_id: str) -> dict[str, object]:
+        """The document that `unifiednn train --json` prints."""
+        return self._reader.document(run_id)
+
+    @permission(Role.SUBMITTER, Own.SHARE)
+    def metrics_csv(self, run_id: str) -> str:
+        """Every point of every curve of a run, as CSV text."""
+        return metrics_frame(self._reader.view(run_id)).to_csv(index=False)
+
+    @permission(Role.SUBMITTER, Own.SHARE)
+    def spec_document(self, run_id: str) -> dict[str, object]:
+        """The spec of a run, with files named by content."""
+        return self._reader.view(run_id).spec
+
+    # -- download
+
+    @permission(Role.SUBMITTER, audited=False)
+    def trained(self) -> tuple[TrainedView, ...]:
+        """Trained models that this person can download, the newest first."""
+        actor = self.guard.actor
+        views = [
+            trained_view(run, part)
+            for run, parts in self._store.runs.listed()
+            for part in parts
+            if part.artifact is not None and (not actor.sees_only_own or part.owner == actor.id)
+        ]
+        return tuple(sorted(views, key=lambda view: view.created_at_s, reverse=True))
+
+    @permission(Role.SUBMITTER, Own.PART)
+    def artifact(self, run_id: str, submodel: str) -> Path:
+        """The zip of a trained model; raises `NotFound` before it is written."""
+        return self._artifact(run_id, submodel)
+
+    @permission(Role.SUBMITTER, Own.PART, here=True)
+    def download(self, run_id: str, submodel: str, folder: Path) -> Path:
+        """Copy the zip of a trained model into a folder, whole or not at all; raises `OSError`."""
+        return copy_into(self._artifact(run_id, submodel), folder)
+
+    @permission(Role.SUBMITTER, Own.PART)
+    def checkpoint(self, run_id: str, submodel: str) -> Path:
+        """The newest checkpoint of a sub-model, one file; raises `NotFound` before the first one."""
+        return self._checkpoint(run_id, submodel)
+
+    @permission(Role.SUBMITTER, Own.PART, here=True)
+    def download_checkpoint(self, run_id: str, submodel: str, folder: Path) -> Path:
+        """Copy a sub-model's newest checkpoint into a folder, whole or not at all; raises `OSError`."""
+        while True:
+            newest = self._checkpoint(run_id, submodel)
+            try:
+                return copy_into(newest, folder, f"{run_id}-{submodel}-{newest.name}")
+            except FileNotFoundError:
+                if newest.exists():  # the folder is missing
+                    raise  # else a newer checkpoint replaced it during the copy
+
+    # -- inside
+
+    def _artifact(self, run_id: str, submodel: str) -> Path:
+        artifact = self._row(run_id, submodel).artifact
+        if artifact is None:
+            raise NotFound(
+                f"Run '{run_id}' has no trained model of '{submodel}' yet. It appears when training is done."
+            )
+        return self._home.run(run_id) / "models" / artifact
+
+    def _checkpoint(self, run_id: str, submodel: str) -> Path:
+        self._row(run_id, submodel)
+        kept = sorted(self._home.checkpoints(run_id, submodel).glob("step-*.safetensors"))
+        if not kept:
+            raise NotFound(f"Sub-model '{submodel}' of run '{run_id}' has no checkpoint yet.")
+        return kept[-1]
+
+    def _row(self, run_id: str, submodel: str) -> SubModelRow:
+        rows = {row.name: row for row in self._store.runs.get(run_id)[1]}
+        if submodel not in rows:
+            raise NotFound(f"Run '{run_id}' has no sub-model '{submodel}'. It has: {', '.join(rows)}.")
+        return rows[submodel]
+
+    def _spec_of(self, run_id: str, submodel: str) -> SubModelSpec:
+        self._row(run_id, submodel)
+        spec = RunSpec.model_validate(self._store.runs.get(run_id)[0].spec)
+        return next(part for part in spec.submodels if part.name == submodel)
+
+    @staticmethod
+    def _require_possible_epochs(row: SubModelRow, hyperparameters: Hyperparameters, epochs: int) -> None:
+        steps_per_epoch = row.steps_total // row.epochs
+        begun = -(-row.steps_done // steps_per_epoch)
+        if epochs < begun:
+            raise BadInput.of("Epochs", "epochs", f"{row.name} is already in epoch {begun}.", f"Give {begun} or more.")
+        failing = hyperparameters.failing_after
+        per_step = hyperparameters.lr_scheduler is not None and hyperparameters.lr_scheduler.per == "step"
+        needed = epochs * (steps_per_epoch if per_step else 1)
+        if failing is not None and needed > failing[2]:
+            torch_class, argument, longest = failing
+            message = f"{torch_class} ends with an error after {argument} = {longest}; {epochs} epochs take {needed}."
+            raise BadInput.of("Epochs", "epochs", message, "Give fewer epochs, or start a new run from its checkpoint.")

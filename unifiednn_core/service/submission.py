@@ -1,0 +1,258 @@
+"""From a spec to queued rows: files checked and imported, memory forecast, owners found, rows filled."""
+
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.base.paths import Home
+from unifiednn_core.compare.arms import as_baseline, is_whole
+from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint, machine
+from unifiednn_core.machine.budget import slot
+from unifiednn_core.machine.gpu import gpu_count
+from unifiednn_core.preflight import client
+from unifiednn_core.preflight.estimate import Part
+from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key
+from unifiednn_core.preflight.report import CheckReport
+from unifiednn_core.runtime.supervisor import default_threads
+from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.service.importing import FileImporter
+from unifiednn_core.service.ownership import filename_for, owners_in, without_owners
+from unifiednn_core.service.reading import RunReader
+from unifiednn_core.service.roles import Actor
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import ALL_BASELINES, Mode, RunSpec, SubModelSpec
+from unifiednn_core.store import Store
+from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
+from unifiednn_core.views.run_rows import stamp
+
+OnWarnings = Callable[[Sequence[Finding]], object]
+"""Called with the warnings before submission; raise to cancel."""
+_BY_CONTENT = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A spec that passed its check, with its files in the library."""
+
+    spec: RunSpec
+    """Files named by content, owners left out."""
+    report: CheckReport
+    owners: Mapping[str, str]
+    """Owner by sub-model."""
+    filenames: dict[str, dict[str, str]]
+    """By sub-model: name of each file by its reference, as the owner knows it."""
+    forecast: Forecast | None
+
+
+class Submissions:
+    """Prepares what one person submits. Nothing is queued here."""
+
+    def __init__(self, home: Home, store: Store, clock: Clock, actor: Actor, importer: FileImporter, reader: RunReader):
+        self._home, self._store, self._clock, self._actor = home, store, clock, actor
+        self._importer, self._reader = importer, reader
+        # Memory that other people's runs took would tell a submitter that they trained the same network.
+        self._measured = None if actor.sees_only_own else store.measured
+
+    def check(self, spec: RunSpec, base: Path) -> CheckReport:
+        """Check everything that a spec names; paths are relative to `base`. Raises `BadInput` for files of others."""
+        spec = self._with_allowed_files(spec, base)
+        report = client.check(spec, base, self._home)
+        findings = (*own_findings(spec), *report.findings)
+        if (found := forecast(spec, report, self._measured)) is None:
+            return report.model_copy(update={"findings": findings, "prediction": None})
+        return report.model_copy(update={"findings": (*findings, *found.findings), "prediction": found.prediction})
+
+    def admit(
+        self,
+        spec: RunSpec,
+        base: Path,
+        mode: Mode = HYBRID,
+        on_warnings: OnWarnings | None = None,
+        *,
+        others: Sequence[Part] = (),
+    ) -> Admitted:
+        """Check a spec and import its files; raises `BadInput` with all findings.
+
+        `others` are already in the hybrid that it joins.
+        """
+        spec = self._with_allowed_files(spec, base)
+        findings = own_findings(spec)
+        report = client.check(spec, base, self._home, admit=not findings)  # nothing of a refused spec is kept
+        errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
+        if errors:
+            raise BadInput(errors)
+        found = forecast(spec, report, self._measured, mode=mode, others=others)
+        if found is not None and found.findings:
+            raise BadInput(found.findings)
+        if on_warnings is not None:
+            on_warnings(report.findings)  # only warnings are left
+        for written, file in report.files.items():
+            if file.report is not None and not written.startswith("sha256:"):
+                self._importer.remember(file.report, file.filename)
+        resolved = with_files(spec, {written: f"sha256:{file.sha256}" for written, file in report.files.items()})
+        owners = owners_in(resolved, self._store.library, self._actor.id)
+        return Admitted(without_owners(resolved), report, owners, self._filenames(resolved, owners), found)
+
+    def rows(
+        self, spec: RunSpec, base: Path, mode: Mode = HYBRID, on_warnings: OnWarnings | None = None
+    ) -> tuple[RunRow, list[SubModelRow]]:
+        """Rows of a new run; raises `BadInput` with all findings."""
+        admitted = self.admit(spec, base, mode, on_warnings)
+        resolved, found = admitted.spec, admitted.forecast
+        threads, device = spec.threads or default_threads(), slot(spec.device)
+        run = RunRow(
+            id=self._new_id(),
+            name=spec.name,
+            submitter=self._actor.id,
+            state=State.QUEUED.value,
+            device=device,
+            mode=mode,
+            fingerprint=fingerprint(resolved, device, threads),
+            spec=resolved.model_dump(mode="json", exclude_none=True),
+            threads=threads,
+            prediction={} if found is None else found.document,
+            created_at_s=self._clock.utc_s(),
+            environment={
+                "files": admitted.filenames,
+                "asked_sha256": asked_sha256(resolved),
+                "measured_on": machine(device),
+            },
+        )
+        return run, [submodel_row(run.id, place, spec, admitted) for place in range(len(spec.submodels))]
+
+    def baseline(self, run: RunRow, rows: Sequence[SubModelRow], mode: Mode) -> tuple[RunRow, list[SubModelRow]]:
+        """Rows of a new baseline of a run."""
+        baseline, parts = as_baseline(run, rows, mode, run_id=self._new_id(), now_s=self._clock.utc_s())
+        baseline.submitter = self._actor.id
+        for part, row in zip(parts, rows, strict=True):
+            part.owner = row.owner
+        return baseline, parts
+
+    def usable_baseline(self, run: RunRow, mode: Mode) -> str | None:
+        """Id of the newest equal baseline that completed, trains or waits."""
+        equal = self._reader.equal_to(run)
+        return next((other.id for other, parts in equal if other.mode == mode and is_whole(other, parts)), None)
+
+    # -- files
+
+    def _with_allowed_files(self, spec: RunSpec, base: Path) -> RunSpec:
+        """The spec with files that this person may name; raises `BadInput`.
+
+        A hash of someone else's file gets the same answer as an unknown one. Only people at the machine may name
+        paths; the files there are imported first.
+        """
+        if self._actor.here and not self._actor.id:
+            return spec
+        own = self._importer.references()
+        findings: list[Finding] = []
+        for part in spec.submodels:
+            for entry, reference in _references(part):
+                field = f"submodels.{part.name}.{entry}"
+                by_content = _BY_CONTENT.fullmatch(reference) is not None
+                if by_content and self._actor.sees_only_own and reference not in own:
+                    message = f"Your library has no file '{reference}'."
+                    findings.append(_not_found(field, message, "Upload it, or choose another one."))
+                elif not by_content and not self._actor.here:
+                    message = "People who sign in cannot name paths on the server."
+                    findings.append(_not_found(field, message, "Upload the file, and name it by its content: sha256:…"))
+            if part.owner not in (None, self._actor.id) and self._actor.sees_only_own:
+                field, message = f"submodels.{part.name}.owner", "Only an operator can name another owner."
+                remedy = "Leave the owner out; what you submit is yours."
+                findings.append(Finding(title="Owner", field=field, message=message, remedy=remedy))
+        if findings:
+            raise BadInput(findings)
+        return self.imported(spec, base)
+
+    def imported(self, spec: RunSpec, base: Path) -> RunSpec:
+        """The spec with all files named by content; those named by path are imported. Raises `BadInput`."""
+        found: dict[str, str] = {}
+        for reference in sorted({reference for part in spec.submodels for _, reference in _references(part)}):
+            path = base / Path(reference).expanduser()
+            if _BY_CONTENT.fullmatch(reference):
+                found[reference] = reference
+            elif path.is_file():
+                found[reference] = f"sha256:{self._importer.import_path(path).sha256}"
+            else:
+                raise BadInput([_not_found(reference, f"There is no {path}.", f"Paths are relative to {base}.")])
+        return with_files(spec, found)
+
+    def _filenames(self, resolved: RunSpec, owners: Mapping[str, str]) -> dict[str, dict[str, str]]:
+        """By sub-model: name of each file by its reference, as the owner knows it."""
+
+        def name(reference: str, owner: str) -> str:
+            sha256 = reference.removeprefix("sha256:")
+            return filename_for(self._store.library.names_by_owner(sha256), owner, self._actor.id, sha256)
+
+        parts = resolved.submodels
+        return {part.name: {file: name(file, owners[part.name]) for _, file in _references(part)} for part in parts}
+
+    def _new_id(self) -> str:
+        return f"{stamp(self._clock.utc_s())}-{secrets.token_hex(2)}"
+
+
+def own_findings(spec: RunSpec) -> tuple[Finding, ...]:
+    """Findings that need no file: an unknown policy or device."""
+    findings: list[Finding] = []
+    try:
+        policy_named(spec.policy.name, spec.policy.parameters)
+    except BadInput as error:
+        findings += error.findings
+    device, gpus = slot(spec.device), gpu_count()
+    if device.startswith("cuda:") and int(device.removeprefix("cuda:")) >= gpus:
+        message, remedy = f"This machine has {gpus} NVIDIA GPUs, so {device} does not exist.", 'Choose "auto" or "cpu".'
+        findings.append(Finding(title="No such device", field="device", message=message, remedy=remedy))
+    return tuple(findings)
+
+
+def require_baseline(mode: str) -> None:
+    """Raise `BadInput` for a mode that is not a kind of baseline."""
+    if mode not in ALL_BASELINES:
+        message, remedy = f"'{mode}' is not a kind of baseline.", f"Choose {', '.join(ALL_BASELINES)}."
+        raise BadInput.of("Baseline", "mode", message, remedy)
+
+
+def with_files(spec: RunSpec, references: Mapping[str, str]) -> RunSpec:
+    """Spec with its files named by `references`."""
+
+    def renamed(part: SubModelSpec) -> SubModelSpec:
+        files: dict[str, object] = {entry: references[name] for entry, name in _references(part)}
+        if start := files.pop("start_from.file", None):
+            files["start_from"] = part.start_from and part.start_from.model_copy(update={"file": start})
+        return part.model_copy(update=files)
+
+    return spec.model_copy(update={"submodels": tuple(map(renamed, spec.submodels))})
+
+
+def submodel_row(run_id: str, place: int, spec: RunSpec, admitted: Admitted) -> SubModelRow:
+    """Row of the sub-model at `place` in the order of arrival."""
+    submodel = spec.submodels[place]
+    facts = admitted.report.submodels[submodel.name]
+    epochs = submodel.hyperparameters.epochs
+    return SubModelRow(
+        run_id=run_id,
+        name=submodel.name,
+        owner=admitted.owners[submodel.name],
+        arrival=place,
+        state=State.QUEUED.value,
+        priority=submodel.priority,
+        model_format=facts.format,
+        parameters=facts.parameters,
+        epochs=epochs,
+        steps_total=facts.steps_per_epoch * epochs,
+        memory_key=memory_key(spec, submodel, admitted.report),
+    )
+
+
+def _references(part: SubModelSpec) -> list[tuple[str, str]]:
+    """Files that a sub-model names, by the entry that names them."""
+    start = None if part.start_from is None else part.start_from.file
+    named = (("model", part.model), ("train_data", part.train_data), ("test_data", part.test_data))
+    return [(entry, name) for entry, name in (*named, ("start_from.file", start)) if name is not None]
+
+
+def _not_found(field: str, message: str, remedy: str) -> Finding:
+    return Finding(title="File not found", field=field, message=message, remedy=remedy)

@@ -1,0 +1,223 @@
+"""The run spec: a run, its sub-models and their hyper-parameters, to and from JSON.
+
+`parse_run` turns every mistake into a finding that names the field and the remedy.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.spec.findings import finding_of
+from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
+from unifiednn_core.spec.hyperparameters import GradientClipping as GradientClipping
+from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
+from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
+from unifiednn_core.spec.hyperparameters import WarmUp as WarmUp
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+DEFAULT_CHECKPOINT_PERIOD_S = 30.0
+MAX_SPEC_BYTES = 4 * 1024**2
+
+Mode = Literal["hybrid", "concurrent", "sequential", "concurrent-resident", "sequential-resident"]
+"""How the sub-models of a run train: as one hybrid, or as a baseline of plain PyTorch processes.
+
+The resident baselines index tensors on the device instead of using a `DataLoader`.
+"""
+BASELINES: tuple[Mode, ...] = ("concurrent", "sequential")
+RESIDENT_BASELINES: tuple[Mode, ...] = ("concurrent-resident", "sequential-resident")
+ALL_BASELINES: tuple[Mode, ...] = (*BASELINES, *RESIDENT_BASELINES)
+
+
+def is_concurrent(mode: str) -> bool:
+    """Whether all processes of a run train at once."""
+    return mode.startswith("concurrent")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+_AnyPart = TypeVar("_AnyPart", bound=BaseModel)
+
+
+class PolicySpec(BaseModel):
+    """Name of a policy and its own parameters: `{"name": "sjf", "by": "epochs"}`."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = "fcfs"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Everything except the name; the policy itself checks it."""
+        return dict(self.model_extra or {})
+
+
+class ArchitectureSpec(_Part):
+    """A network of the architecture registry, for model files that hold only weights."""
+
+    name: str
+    args: dict[str, Any] = {}
+
+
+class StartSpec(_Part):
+    """Where training starts, instead of at the weights of the model file."""
+
+    file: Annotated[str, Field(min_length=1)]
+    """A checkpoint; with `take` = "weights" also any file of weights."""
+    take: Literal["everything", "weights"] = "everything"
+    """Resume exactly, with optimizer, LR scheduler, RNG and data order; or start afresh with only the weights."""
+
+
+SUBJECT = "sub:"
+"""Prefix of the subject by which an identity provider names a person without an e-mail address."""
+
+
+def person_id(name: str) -> str:
+    """Id of a person: the e-mail address in lower case, or `sub:` and the unchanged subject."""
+    plain = name.strip()
+    return plain if plain.startswith(SUBJECT) else plain.lower()
+
+
+class SubModelSpec(_Part):
+    """One submitted network, its data and how it is trained. Paths are relative to the spec file."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    model: Annotated[str, Field(min_length=1)]
+    architecture: ArchitectureSpec | None = None
+    train_data: Annotated[str, Field(min_length=1)]
+    test_data: str | None = None
+    scale: float | None = None
+    """Factor for integer inputs, so that the resident copy can stay uint8 (1/255 for images)."""
+    mean: float | None = None
+    std: Annotated[float, Field(gt=0)] | None = None
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
+    """Lower goes first."""
+    start_from: StartSpec | None = None
+    owner: Annotated[str, Field(min_length=1, max_length=320)] | None = None
+    """Owner of the sub-model, set by an operator; by default the owner of the model file."""
+    hyperparameters: Hyperparameters = Hyperparameters()
+
+
+class CheckpointSpec(_Part):
+    """How often to write checkpoints: every so many seconds or steps of the run, whichever comes first."""
+
+    every_s: Annotated[float, Field(gt=0)] | None = None
+    every_steps: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default(cls, data: Any) -> Any:
+        """An empty object means every 30 s."""
+        return {"every_s": DEFAULT_CHECKPOINT_PERIOD_S} if data == {} else data
+
+    @model_validator(mode="after")
+    def _some_period(self) -> Self:
+        if self.every_s is None and self.every_steps is None:  # both are null
+            raise PydanticCustomError(
+                "unknown_name", "Without a period no checkpoint is written. Give every_s, every_steps, or both.", {}
+            )
+        return self
+
+
+class RunSpec(_Part):
+    """One hybrid model to train on one device."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)] = "run"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    profile: Literal["exact"] = "exact"
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """CPU threads per step; equal bits need equal threads. Default: all cores but one."""
+    policy: PolicySpec = PolicySpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    recovery: Literal["auto", "ask"] = "auto"
+    """Whether a run whose worker died resumes by itself or waits for a person."""
+    memory_limit_bytes: Annotated[int, Field(ge=1)] | None = None
+    """Upper limit of memory on the device; by default all of the device."""
+    step_limit_s: Annotated[float, Field(gt=0)] = 600.0
+    """A longer step counts as endless: its sub-model fails, the others continue."""
+    submodels: tuple[SubModelSpec, ...]
+
+    @model_validator(mode="after")
+    def _some_with_distinct_names(self) -> Self:
+        if not self.submodels:
+            message = "A run needs a sub-model. Add at least one."
+            raise PydanticCustomError("duplicate_name", message, {"field": "submodels"})
+        seen: set[str] = set()
+        for submodel in self.submodels:
+            if submodel.name.lower() in seen:
+                context = {"name": submodel.name, "field": f"submodels.{submodel.name}.name"}
+                message = "Two sub-models are called '{name}'. Give each its own name."
+                raise PydanticCustomError("duplicate_name", message, context)
+            seen.add(submodel.name.lower())
+        return self
+
+    def seed_of(self, submodel: SubModelSpec) -> int:
+        """Seed of the sub-model's RNG and data order."""
+        own = submodel.hyperparameters.seed
+        return self.seed if own is None else own
+
+    def to_json(self) -> str:
+        """Serialise to JSON; `parse_run` reads it back to an equal spec."""
+        return self.model_dump_json(indent=2, exclude_none=True)
+
+
+def parse_run(data: object) -> RunSpec:
+    """Read a run from parsed JSON. Raises `BadInput` with one finding per mistake."""
+    return _parsed(RunSpec, data)
+
+
+def parse_hyperparameters(data: object) -> Hyperparameters:
+    """Read a hyper-parameter file. Raises `BadInput` with one finding per mistake."""
+    return _parsed(Hyperparameters, data)
+
+
+def load_run(path: Path) -> RunSpec:
+    """Read a spec file. Raises `BadInput` if it is missing, not JSON, or invalid."""
+    try:
+        size_bytes = path.stat().st_size
+        text = path.read_text(encoding="utf-8") if size_bytes <= MAX_SPEC_BYTES else ""
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
+        remedy = "Give the path of a JSON file such as sample_models/demo.json."
+        message = f"The spec cannot be read: {reason}."
+        raise BadInput.of("Spec not readable", field=str(path), message=message, remedy=remedy) from None
+    if size_bytes > MAX_SPEC_BYTES:
+        remedy = f"A spec is a small JSON file; at most {MAX_SPEC_BYTES} bytes are read."
+        message = f"The spec has {size_bytes} bytes."
+        raise BadInput.of("Spec too large", field=str(path), message=message, remedy=remedy)
+    return parse_run(parse_json(text, field=str(path)))
+
+
+def parse_json(text: str, *, field: str) -> object:
+    """Parse JSON. Raises `BadInput` with line and column of the first mistake."""
+    try:
+        return json.loads(text, object_pairs_hook=lambda pairs: _each_once(pairs, field))
+    except (json.JSONDecodeError, RecursionError) as error:
+        where = f"line {error.lineno}, column {error.colno}: {error.msg}" if isinstance(error, ValueError) else "depth"
+        raise BadInput.of(
+            "Not JSON", field=field, message=f"This is not JSON ({where}).", remedy="Correct the JSON there."
+        ) from None
+
+
+def _each_once(pairs: list[tuple[str, object]], field: str) -> dict[str, object]:
+    """Build a JSON object. Raises `BadInput` for a repeated entry, which would silently replace the first."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        message = f"The entry '{twice[:60]}' occurs twice in one object."
+        raise BadInput.of("Given twice", field=field, message=message, remedy="Keep one of them.")
+    return found
+
+
+def _parsed(part: type[_AnyPart], data: object) -> _AnyPart:
+    try:
+        return part.model_validate(data)
+    except ValidationError as error:
+        raise BadInput([finding_of(detail, data) for detail in error.errors()]) from None

@@ -1,0 +1,53 @@
+"""What happens to a run, as structured events: a code, the state entered, and fields. `views` makes the sentence."""
+
+from enum import StrEnum
+from typing import Any, Final
+
+LEGACY: Final = "legacy"
+"""Code of an event that an older version stored as a sentence; `text` in its fields holds it."""
+
+
+class Code(StrEnum):
+    """What happened. The comment names the fields that come with it."""
+
+    ENTERED = "entered"  # name of the run or sub-model, cause; the state entered is a column
+    ASKED = "asked"  # verb, and what came with it: `Command.brief`
+    APPLIED = "applied"  # the same, and step
+    DECLINED = "declined"  # verb, reason
+    UNDONE = "undone"  # verb, by: the later command
+    OBSOLETE = "obsolete"  # verb, name, found: the state that it met
+    DONE = "done"  # verb; the end of its target fulfilled it
+    CONTINUED = "continued"  # step, lost_steps
+    RESTARTED = "restarted"  # a baseline begins again from nothing
+    WORKER_LOST = "worker_lost"  # cause, wait_s
+    WARNED = "warned"  # text
+    REFUSED = "refused"  # text: the policy's decision that the engine did not enact
+    FAILED = "failed"  # cause, remedy
+    ILLEGAL_MOVE = "illegal_move"  # text
+    UNRECORDED = "unrecorded"  # error: type of the exception
+    CHECKPOINT = "checkpoint"  # step
+    SEPARATED = "separated"  # archive
+
+
+KINDS: Final[dict[Code, str]] = {
+    Code.ENTERED: "state",
+    Code.ASKED: "command",
+    **dict.fromkeys((Code.APPLIED, Code.DECLINED, Code.UNDONE, Code.OBSOLETE, Code.DONE), "applied"),
+    **dict.fromkeys((Code.CONTINUED, Code.RESTARTED, Code.WORKER_LOST), "recovery"),
+    Code.WARNED: "warning",
+    Code.REFUSED: "refused",
+    Code.FAILED: "error",
+    **dict.fromkeys((Code.ILLEGAL_MOVE, Code.UNRECORDED), "defect"),
+    Code.CHECKPOINT: "checkpoint",
+    Code.SEPARATED: "separated",
+}
+"""Kind under which pages and documents group the events of each code."""
+
+
+def event_columns(
+    at_s: float, submodel: str | None, code: Code, *, state: str | None = None, **fields: Any
+) -> dict[str, Any]:
+    """Columns of an `EventRow`, but for the run. Fields that are None are left out."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    return {"submodel": submodel, "at_s": at_s, "kind": KINDS[code], "code": code.value, "state": state,
+            "fields": given}  # fmt: skip

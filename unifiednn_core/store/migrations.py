@@ -1,0 +1,50 @@
+"""Steps that bring an older database to the tables of this version, in one transaction when it is opened."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sqlalchemy import Connection
+
+from unifiednn_core.spec.lifecycle import State
+
+Step = Callable[[Connection], None]
+
+
+def migrate(connection: Connection, version: int, target: int) -> None:
+    """Run the steps from `version` to `target` in order. Raises `KeyError` if a step is missing."""
+    for at in range(version, target):
+        STEPS[at](connection)
+
+
+def _from_4(connection: Connection) -> None:
+    """Events get a code, a state and fields; runs get a back-off; slices know the step at which they begin."""
+    _run(
+        connection,
+        "ALTER TABLE events ADD COLUMN code VARCHAR NOT NULL DEFAULT 'legacy'",
+        "ALTER TABLE events ADD COLUMN state VARCHAR",
+        "ALTER TABLE events ADD COLUMN fields JSON NOT NULL DEFAULT '{}'",
+        "UPDATE events SET fields = json_object('text', message)",
+        *(f"UPDATE events SET state = '{state}' WHERE kind = 'state' AND message LIKE '% is {state}.%'"
+          for state in State),
+        "ALTER TABLE events DROP COLUMN message",
+        "UPDATE commands SET outcome = CASE WHEN outcome LIKE verb || '%' AND outcome NOT LIKE '%: %' THEN 'applied' "
+        "WHEN outcome = 'done' THEN 'done' ELSE 'declined' END WHERE outcome IS NOT NULL",
+        "CREATE INDEX ix_runs_fingerprint ON runs (fingerprint)",
+        "ALTER TABLE runs ADD COLUMN deaths INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE runs ADD COLUMN resume_at_s FLOAT",
+        "ALTER TABLE submodels ADD COLUMN joined_at_s FLOAT",
+        "ALTER TABLE slices ADD COLUMN from_step INTEGER NOT NULL DEFAULT 0",
+        """UPDATE slices SET from_step = found.before + coalesce((SELECT a.from_step FROM attempts a
+           WHERE a.run_id = slices.run_id AND a.submodel = slices.submodel AND a.attempt = slices.attempt), 0)
+           FROM (SELECT id, sum(steps) OVER (PARTITION BY run_id, submodel, attempt ORDER BY id) - steps AS before
+                 FROM slices) AS found WHERE found.id = slices.id""",
+    )  # fmt: skip
+
+
+STEPS: Final[Mapping[int, Step]] = {4: _from_4}
+"""The step from each version to the next one."""
+
+
+def _run(connection: Connection, *statements: str) -> None:
+    for statement in statements:
+        connection.exec_driver_sql(statement)

@@ -1,0 +1,47 @@
+"""Numbers for a chart: thinned to what a screen can show, in single precision."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+MAX_POINTS = 800
+
+Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
+
+
+def single(values: Sequence[float] | Floats) -> npt.NDArray[np.float32] | list[float]:
+    """Values as float32, which plotly sends as binary: half the size of JSON. NaN and infinity are drawn as gaps.
+
+    No values are a list, since plotly leaves an empty array unpacked and JSON cannot hold it.
+    """
+    with np.errstate(over="ignore"):  # a loss beyond float32 becomes infinity
+        return np.asarray(values, dtype="<f4") if len(values) else []
+
+
+def floats(values: Sequence[float | None]) -> Floats:
+    """Values as an array; None becomes NaN, which is drawn as a gap."""
+    return np.array(values, dtype=float)  # NumPy reads None as NaN
+
+
+def thin(x: Sequence[float], y: Sequence[float], limit: int = MAX_POINTS) -> tuple[Floats, Floats]:
+    """At most `limit` points, as `places` chooses them."""
+    xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    kept = places(ys, limit)
+    return xs[kept], ys[kept]
+
+
+def places(ys: Floats, limit: int = MAX_POINTS) -> Places:
+    """Indices of at most `limit` values: the first, the last, and the lowest and highest of each stretch between.
+
+    Unlike plain sampling this keeps every peak. A NaN is kept only where a stretch holds nothing else.
+    """
+    if len(ys) <= limit:
+        return np.arange(len(ys))
+    inner = np.arange(1, len(ys) - 1)
+    kept = [0, len(ys) - 1]
+    for stretch in np.array_split(inner, max(1, (limit - 2) // 2)):
+        finite = stretch[~np.isnan(ys[stretch])]
+        kept += [finite[ys[finite].argmin()], finite[ys[finite].argmax()]] if len(finite) else [stretch[0]]
+    return np.unique(kept)

@@ -1,0 +1,258 @@
+"""Memory over time by use, as stacked bands with marks of what happened; and how busy a GPU was."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unifiednn_core.base.units import MIB, NOT_AVAILABLE
+from unifiednn_core.views.figures import marks
+from unifiednn_core.views.figures.arrays import Floats, Places, floats, places, single
+from unifiednn_core.views.figures.curves import BASELINE_DASHES
+from unifiednn_core.views.figures.layout import (
+    ACCENT,
+    FAINT,
+    TEXT,
+    Trace,
+    axis_title,
+    figure,
+    grey,
+    identity,
+    layout,
+    scatter,
+    tint,
+    unavailable,
+)
+from unifiednn_core.views.figures.palette import sign
+from unifiednn_core.views.memory import MemoryBreakdown, MemoryLayer
+from unifiednn_core.views.runs import RunView, SubModelView
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+HEIGHT_PX = 320
+MAX_INSTANTS, MAX_VALUES = 600, 12_000
+"""Most instants of a chart, and most values over all of its bands."""
+MAX_GAPS = 100
+MAX_STRETCHES = 12
+"""With more gaps only the longest are shown: each costs one more set of bands."""
+SHADES_TEXT = "<br>of each sub-model, strong to faint: weights, gradients, optimizer, transient"
+NO_MEMORY = "Memory is not available."
+SHADES = {"weights": 0.95, "gradients": 0.7, "optimizer": 0.48, "transient": 0.28}
+"""Opacity of the memory of a sub-model, from dark to light in the order of the stack."""
+GREYS = {"context": (0.3, ""), "slack": (0.16, "/"), "data": (0.5, "."), "others": (0.4, "x"),
+         "unexplained": (0.07, "\\")}  # fmt: skip
+"""Opacity and pattern of memory that belongs to no sub-model."""
+MAX_SUBMODELS = 8
+"""With more sub-models the largest keep their own bands; the others share one of each kind."""
+GPU_HEIGHT_PX = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """One band of the stack. NaN if it was not measured, or is nothing."""
+
+    kind: str
+    name: str
+    group: str
+    """Bands of a group are shown and hidden together."""
+    size_bytes: Floats
+    fill: str
+    line: str
+    pattern: str = ""
+
+
+def memory(view: RunView, arms: Sequence[RunView] = ()) -> "Figure":
+    """Memory of a run by use, as far as it is known, and the totals of `arms` dashed over it.
+
+    With `arms`, seconds count from the launch of each arm.
+    """
+    offset_s = view.launch_offset_s if arms else 0.0
+    source = view.breakdown.source or view.memory_source or f"source {NOT_AVAILABLE}"
+    figure_layout = layout("Memory", source, HEIGHT_PX, view.run_id)
+    x_title = f"seconds since the {'launch' if arms else 'start'}{SHADES_TEXT if view.breakdown.at_s else ''}"
+    figure_layout["yaxis"] |= {"ticksuffix": " MiB", "rangemode": "tozero", "domain": [0, marks.STRIP[0]]}
+    figure_layout["xaxis"] |= {"title": axis_title(x_title), "rangemode": "tozero"}
+    others = [trace for arm in arms for trace in _arm_total(arm)]
+    if view.breakdown.at_s:
+        own = _breakdown(view, offset_s)
+    elif view.memory.x:
+        own = [_total(floats(view.memory.x) + offset_s, floats(view.memory.y), filled=True)]
+    else:
+        own = []
+    if not own and not others:
+        return unavailable(figure_layout, NO_MEMORY)
+    signs, lines = marks.draw(view.marks, offset_s)
+    figure_layout["shapes"] = lines
+    figure_layout["yaxis2"] = {"domain": list(marks.STRIP), "range": [-1, 1], "visible": False, "fixedrange": True}
+    figure_layout["showlegend"] = bool(view.breakdown.at_s or others)
+    figure_layout["legend"] |= {"x": 0, "xanchor": "left", "y": -0.3, "yanchor": "top", "traceorder": "normal"}
+    figure_layout["hoverlabel"] |= {"font": {"size": 11, "color": TEXT}}
+    return figure(own + others + signs, figure_layout)
+
+
+def device(view: RunView) -> "Figure":
+    """Utilisation and power of the GPU over time."""
+    figure_layout = layout("GPU", "utilisation, and power in grey", GPU_HEIGHT_PX, view.run_id)
+    if not view.utilisation.x and not view.power_w.x:
+        return unavailable(figure_layout, "Utilisation and power are not available.")
+    traces = []
+    for series, axis, name, unit, colour in (
+        (view.utilisation, "y", "utilisation", ".0%", ACCENT),
+        (view.power_w, "y2", "power", ",.0f", FAINT),
+    ):
+        kept = places(floats(series.y), MAX_INSTANTS)
+        line = {"color": colour, "width": 1.4, "dash": "solid" if axis == "y" else "2px,2px"}
+        label = f"%{{y:{unit}}}{' W' if axis == 'y2' else ''}"
+        x, y = floats(series.x)[kept], floats(series.y)[kept]
+        traces.append(scatter(x, y, yaxis=axis, name=name, line=line, hovertemplate=label))
+    figure_layout["yaxis"] |= {"tickformat": ".0%", "range": [0, 1.02], "nticks": 4}
+    figure_layout["yaxis2"] = figure_layout["yaxis"] | {
+        "overlaying": "y", "side": "right", "tickformat": ",.0f", "ticksuffix": " W", "range": None,
+        "rangemode": "tozero", "showgrid": False,
+    }  # fmt: skip
+    figure_layout["xaxis"] |= {"title": axis_title("seconds since the start"), "rangemode": "tozero"}
+    return figure(traces, figure_layout)
+
+
+def bands(breakdown: MemoryBreakdown, submodels: Sequence[SubModelView]) -> list[Band]:
+    """Bands from the bottom of the chart to its top."""
+    signs = {submodel.name: sign(submodel.number) for submodel in submodels}
+    own = _largest(breakdown.layers)
+    drawn: list[Band] = []
+    for kind, layers in itertools.groupby(breakdown.layers, key=attrgetter("kind")):
+        others: list[Floats] = []
+        for layer in layers:
+            values = floats(layer.size_bytes)
+            if layer.submodel is None:
+                alpha, pattern = GREYS[kind]
+                name = "data sets" if kind == "data" else kind
+                drawn.append(Band(kind, name, name, values, grey(alpha), grey(0.7), pattern))
+            elif layer.submodel in own:
+                mark = signs.get(layer.submodel, sign(0))
+                fill, line = tint(mark.colour, SHADES[kind]), tint(mark.colour, 0.9)
+                drawn.append(Band(kind, f"{mark.letter} {kind}", layer.submodel, values, fill, line))
+            else:
+                others.append(values)
+        if others:
+            values = np.where(np.isnan(others).all(axis=0), np.nan, np.nansum(others, axis=0))
+            fill = grey(SHADES[kind])
+            drawn.append(Band(kind, f"others' {kind}", "other sub-models", values, fill, grey(0.9), "-"))
+    return drawn
+
+
+def stretches(known: Sequence[bool]) -> list[slice]:
+    """Stretches without a gap."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], np.asarray(known, dtype=bool), [False]]).astype(int)))
+    return [slice(int(start), int(end)) for start, end in edges.reshape(-1, 2)]
+
+
+def _breakdown(view: RunView, offset_s: float) -> list[Trace]:
+    breakdown, drawn = view.breakdown, bands(view.breakdown, view.submodels)
+    total = floats(breakdown.total_bytes)
+    kept = _instants(total, len(drawn))
+    at_s = floats(breakdown.at_s)[kept] + offset_s
+    known = ~np.isnan(total[kept])
+    for band in drawn:
+        known |= ~np.isnan(band.size_bytes[kept])
+    letters = {s.name: f"{sign(s.number).letter}  {escape(s.name)}" for s in view.submodels}
+    held: dict[str, Floats] = {}  # by each sub-model, all kinds together
+    for band in drawn:
+        if band.group != band.name:
+            held[band.group] = held.get(band.group, 0.0) + np.nan_to_num(band.size_bytes)
+    traces: list[Trace] = []
+    named: set[str] = set()
+    for number, stretch in enumerate(_longest(stretches(known.tolist()), at_s)):
+        for band in drawn:
+            sizes = band.size_bytes[kept][stretch]
+            if not np.nansum(sizes) > 0:
+                continue
+            trace = _band(band, at_s[stretch], sizes, f"stretch {number}")
+            if band.group in held and band.kind == "weights":
+                template = f"{letters.get(band.group, escape(band.group))} : %{{customdata:,.1f}} MiB<extra></extra>"
+                of_all_kinds = single(held[band.group][kept][stretch] / MIB)
+                trace |= {"customdata": of_all_kinds, "hovertemplate": template, "hoverinfo": "all"}
+            if band.group == band.name:  # its own pattern is its entry in the legend
+                trace["showlegend"] = band.group not in named
+            elif band.group not in named:
+                traces.append(_legend_entry(band, letters.get(band.group, escape(band.group))))
+            named.add(band.group)
+            traces.append(trace)
+    if not np.isnan(total).all():
+        traces.append(_total(at_s, total[kept], filled=False))
+    return traces
+
+
+def _instants(total: Floats, layers: int) -> Places:
+    """Indices of the instants to show: few enough for a browser, with every peak of the total and every gap."""
+    kept = places(total, max(60, min(MAX_INSTANTS, MAX_VALUES // max(1, layers))))
+    missing = np.isnan(total)
+    gaps = np.flatnonzero(missing & ~np.concatenate([[False], missing[:-1]]))
+    return np.union1d(kept, gaps[:MAX_GAPS])
+
+
+def _longest(parts: list[slice], at_s: Floats) -> list[slice]:
+    """Stretches, joined over the shortest gaps until they are few enough."""
+    while len(parts) > MAX_STRETCHES:
+        gaps = [at_s[after.start] - at_s[before.stop - 1] for before, after in itertools.pairwise(parts)]
+        shortest = int(np.argmin(gaps))
+        parts = [*parts[:shortest], slice(parts[shortest].start, parts[shortest + 1].stop), *parts[shortest + 2 :]]
+    return parts
+
+
+def _band(band: Band, at_s: Floats, sizes: Floats, stack: str) -> Trace:
+    trace = scatter(at_s, np.nan_to_num(sizes) / MIB) | {
+        "name": escape(band.name), "uid": identity(band.name, stack), "legendgroup": band.group, "showlegend": False,
+        "stackgroup": stack, "line": {"width": 0.4, "color": band.line, "shape": "linear"}, "fillcolor": band.fill,
+        "hoveron": "points",
+    }  # fmt: skip
+    # One line of the hover label for each group: more would cover the chart.
+    trace |= {"hovertemplate": "%{y:,.1f} MiB"} if band.group == band.name else {"hoverinfo": "skip"}
+    if band.pattern:
+        trace["fillpattern"] = {"shape": band.pattern, "fgcolor": grey(0.8), "bgcolor": band.fill, "size": 7,
+                                "solidity": 0.18}  # fmt: skip
+    return trace
+
+
+def _legend_entry(band: Band, name: str) -> Trace:
+    """Legend entry that shows and hides a group, in its darkest shade."""
+    return {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "name": name, "uid": identity(band.group),
+            "legendgroup": band.group, "showlegend": True, "hoverinfo": "skip",
+            "marker": {"symbol": "square", "size": 11, "color": band.fill,
+                       "line": {"width": 1, "color": band.line}}}  # fmt: skip
+
+
+def _total(at_s: Floats, size_bytes: Floats, *, filled: bool) -> Trace:
+    kept = _instants(size_bytes, 1)
+    trace = scatter(at_s[kept], size_bytes[kept] / MIB) | {
+        "line": {"color": TEXT, "width": 1.3}, "connectgaps": False, "hovertemplate": "%{y:,.0f} MiB",
+        "name": "total", "uid": identity("total"), "showlegend": True,
+    }  # fmt: skip
+    return trace | {"fill": "tozeroy", "fillcolor": grey(0.18)} if filled else trace
+
+
+def _arm_total(arm: RunView) -> list[Trace]:
+    """Total of another arm as a dashed grey line; nothing if it has none."""
+    breakdown = arm.breakdown
+    at_s = floats(breakdown.at_s) if breakdown.at_s else floats(arm.memory.x)
+    size_bytes = floats(breakdown.total_bytes) if breakdown.at_s else floats(arm.memory.y)
+    if not len(at_s) or np.isnan(size_bytes).all():
+        return []
+    line = {"color": FAINT, "width": 1.6, "dash": BASELINE_DASHES.get(arm.mode, "dash")}
+    total = _total(at_s + arm.launch_offset_s, size_bytes, filled=False)
+    return [total | {"name": arm.mode, "uid": identity(arm.mode), "line": line}]
+
+
+def _largest(layers: Sequence[MemoryLayer]) -> set[str]:
+    peaks: dict[str, float] = {}
+    for layer in layers:
+        if layer.submodel is not None:
+            peak = max((value for value in layer.size_bytes if value is not None), default=0.0)
+            peaks[layer.submodel] = peaks.get(layer.submodel, 0.0) + peak
+    if len(peaks) <= MAX_SUBMODELS:
+        return set(peaks)
+    return set(sorted(peaks, key=peaks.__getitem__, reverse=True)[: MAX_SUBMODELS - 1])

@@ -1,0 +1,171 @@
+"""Who held the device and when: one lane for each sub-model, one bar for each turn."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unifiednn_core.base.units import duration_text
+from unifiednn_core.views.figures.arrays import Floats, single
+from unifiednn_core.views.figures.layout import FAINT, Trace, axis_title, figure, grey, layout
+from unifiednn_core.views.figures.palette import sign
+from unifiednn_core.views.runs import SHOWN_TURNS, RunView, Slice, SubModelView
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+MAX_BARS = 600
+PALE, FAINTEST = 0.3, 0.1
+"""Opacity of a process that starts, and of the smallest share of a bin."""
+MIN_LANES = 3
+LANE_PX, FRAME_PX, MIN_HEIGHT_PX = 22, 92, 182
+GAP_LANES = 0.7
+"""Room between two arms."""
+SUBTITLES = {
+    "hybrid": "who held the device",
+    "concurrent": "each in its own process",
+    "sequential": "one by one",
+    "concurrent-resident": "each in its own process, resident data",
+    "sequential-resident": "one by one, resident data",
+}
+_BACK_TO_BACK_S = 1e-3
+_HATCHED = {"color": grey(0.35), "line": {"width": 1, "color": grey(0.8)},
+            "pattern": {"shape": "/", "fgcolor": grey(0.9), "size": 6, "solidity": 0.25}}  # fmt: skip
+
+
+def schedule(view: RunView, height_px: int = MIN_HEIGHT_PX) -> "Figure":
+    """The turns of one run."""
+    turns = gather(view.schedule)
+    lanes = [f"{sign(submodel.number).letter}  {escape(submodel.name)}" for submodel in view.submodels]
+    traces = [_lane(submodel, turns, lane, 0.0) for submodel, lane in zip(view.submodels, lanes, strict=True)]
+    height_px = max(height_px, FRAME_PX + LANE_PX * len(lanes))
+    figure_layout = _frame(_subtitle(view.mode, turns), height_px, view.run_id, "seconds since the start")
+    if len(view.schedule) >= SHOWN_TURNS:
+        figure_layout["xaxis"]["range"] = [min(t.start_s for t in turns), max(t.end_s for t in turns)]
+    spare = max(0, MIN_LANES - len(lanes)) / 2  # so that a single lane does not fill the chart
+    lanes_range = [-0.5 - spare, len(lanes) - 0.5 + spare]
+    figure_layout["yaxis"] |= {"categoryorder": "array", "categoryarray": lanes[::-1], "range": lanes_range}
+    return figure(traces, figure_layout)
+
+
+def arms_schedule(views: Sequence[RunView]) -> "Figure":
+    """The turns of several arms below each other, counted from the launch of each arm; baselines are hatched."""
+    traces: list[Trace] = []
+    ticks: dict[float, str] = {}
+    notes: list[Trace] = []
+    at = 0.0
+    for view in views:
+        turns = gather(view.schedule)
+        notes.append(_arm_name(view, turns, at))
+        at += 1
+        for submodel in view.submodels:
+            ticks[at] = f"{sign(submodel.number).letter}  {escape(submodel.name)}"
+            lane = _lane(submodel, turns, at, view.launch_offset_s) | {"width": 0.68}
+            traces.append(lane if view.mode == "hybrid" else lane | {"marker": lane["marker"] | _HATCHED})
+            at += 1
+        at += GAP_LANES
+    revision = views[0].run_id if views else ""
+    figure_layout = _frame("of each arm", int(FRAME_PX + LANE_PX * at), revision, "seconds since the launch")
+    lanes_range = [at - GAP_LANES - 0.4, -0.6]
+    figure_layout["yaxis"] |= {"tickvals": list(ticks), "ticktext": list(ticks.values()), "range": lanes_range}
+    figure_layout["annotations"] = notes
+    return figure(traces, figure_layout)
+
+
+def gather(slices: Sequence[Slice], limit: int = MAX_BARS) -> list[Slice]:
+    """Turns as at most `limit` bars: one each, or one for each bin of time where there are more turns.
+
+    A bar of a bin knows for which share of it the sub-model held the device, so no lane looks fuller than it was.
+    """
+    lanes: dict[str, list[Slice]] = {}
+    for turn in slices:
+        lanes.setdefault(turn.submodel, []).append(turn)
+    joined = [turn for lane in lanes.values() for turn in _joined(lane)]
+    if len(joined) <= max(limit, len(lanes)):
+        return joined
+    from_s, until_s = min(turn.start_s for turn in joined), max(turn.end_s for turn in joined)
+    edges_s = np.linspace(from_s, until_s, max(1, limit // len(lanes)) + 1)
+    return [turn for lane in lanes.values() for turn in _binned(lane, edges_s)]
+
+
+def _joined(lane: Sequence[Slice]) -> list[Slice]:
+    """Turns with those joined that follow each other at once; the start of a process stays apart from its steps."""
+    joined: list[Slice] = []
+    for turn in lane:
+        last = joined[-1] if joined else None
+        if last and turn.start_s - last.end_s <= _BACK_TO_BACK_S and bool(last.steps) is bool(turn.steps):
+            turn = turn._replace(start_s=last.start_s, steps=last.steps + turn.steps, turns=last.turns + turn.turns)
+            joined.pop()
+        joined.append(turn)
+    return joined
+
+
+def _binned(lane: Sequence[Slice], edges_s: Floats) -> list[Slice]:
+    """One bar for each bin in which the sub-model held the device; steps of a turn are spread evenly over it."""
+    starts_s, ends_s = np.array([turn.start_s for turn in lane]), np.array([turn.end_s for turn in lane])
+    moments_s = np.stack([starts_s, ends_s], axis=1).ravel()
+
+    def until_each_edge(values: Sequence[float] | Floats) -> Floats:
+        total = np.concatenate([[0.0], np.cumsum(values)])
+        reached: Floats = np.interp(edges_s, moments_s, np.stack([total[:-1], total[1:]], axis=1).ravel())
+        return reached
+
+    held_s = np.diff(until_each_edge(ends_s - starts_s))
+    steps = np.diff(np.round(until_each_edge([turn.steps for turn in lane])))
+    first = np.searchsorted(ends_s, edges_s[:-1], side="right")
+    last = np.searchsorted(starts_s, edges_s[1:], side="left")
+    width_s = edges_s[1] - edges_s[0]
+    return [
+        Slice(
+            submodel=lane[0].submodel,
+            start_s=float(edges_s[at]),
+            end_s=float(edges_s[at + 1]),
+            steps=int(steps[at]),
+            reason=lane[last[at] - 1].reason,
+            turns=int(max(1, last[at] - first[at])),
+            share=float(min(1.0, held_s[at] / width_s)),
+            running=lane[last[at] - 1].running,
+        )
+        for at in np.flatnonzero(held_s > 0)
+    ]
+
+
+def _subtitle(mode: str, turns: Sequence[Slice]) -> str:
+    return SUBTITLES[mode] + (", opacity is the share of time" if any(turn.share < 1 for turn in turns) else "")
+
+
+def _arm_name(view: RunView, turns: Sequence[Slice], at: float) -> Trace:
+    text = f"<b>{view.mode}</b>  {_subtitle(view.mode, turns)}"
+    return {"text": text, "x": 0, "xref": "paper", "xanchor": "left", "y": at, "yref": "y", "yanchor": "middle",
+            "showarrow": False, "font": {"size": 11, "color": FAINT}}  # fmt: skip
+
+
+def _lane(submodel: SubModelView, turns: Sequence[Slice], lane: str | float, offset_s: float) -> Trace:
+    own = [turn for turn in turns if turn.submodel == submodel.name]
+    opacity = [max(FAINTEST, turn.share) if turn.steps or turn.share < 1 else PALE for turn in own]
+    return {
+        "type": "bar", "orientation": "h", "name": escape(submodel.name),
+        "y": [lane] * len(own), "base": single([turn.start_s + offset_s for turn in own]),
+        "x": single([turn.end_s - turn.start_s for turn in own]),
+        "marker": {"color": sign(submodel.number).colour, "line": {"width": 0}, "opacity": single(opacity)},
+        "customdata": [_turn_text(turn, offset_s) for turn in own], "hovertemplate": "%{customdata}<extra></extra>",
+    }  # fmt: skip
+
+
+def _turn_text(turn: Slice, offset_s: float) -> str:
+    steps = f"{turn.steps:,} steps" if turn.turns == 1 else f"{turn.steps:,} steps in {turn.turns:,} turns"
+    if turn.share < 1:
+        turns = f"{turn.turns:,} turn{'s' if turn.turns > 1 else ''}"
+        steps = f"{turns}, {turn.share:.0%} of {duration_text(turn.end_s - turn.start_s)}, {turn.steps:,} steps"
+    until = "now" if turn.running else duration_text(turn.end_s + offset_s)
+    stretch = f"{duration_text(turn.start_s + offset_s)} to {until}"
+    return f"<b>{escape(turn.submodel)}</b>: {steps}<br>{stretch}<br>{escape(turn.reason)}"
+
+
+def _frame(subtitle: str, height_px: int, revision: str, x_title: str) -> Trace:
+    figure_layout = layout("Schedule", subtitle, height_px, revision)
+    figure_layout |= {"barmode": "overlay", "bargap": 0.35, "hovermode": "closest"}
+    figure_layout["xaxis"] |= {"title": axis_title(x_title), "rangemode": "tozero", "showgrid": True}
+    figure_layout["yaxis"] |= {"showgrid": False, "fixedrange": True}
+    return figure_layout

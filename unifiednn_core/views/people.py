@@ -1,0 +1,46 @@
+"""People, tokens and the audit log as the values that are shown."""
+
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+View = TypeVar("View", "PersonView", "TokenView", "AuditView")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonView:
+    """A person with the role that an admin gave, or "none"."""
+
+    person: str
+    role: str
+    changed_at_s: float
+    changed_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenView:
+    """A token without its secret."""
+
+    token_id: str
+    person: str
+    role: str
+    created_at_s: float
+    created_by: str
+    expires_at_s: float
+    revoked_at_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditView:
+    """One line of the audit log."""
+
+    at_s: float
+    person: str
+    role: str
+    action: str
+    subject: str
+    outcome: str
+
+
+def view_of(kind: type[View], row: Any, **named: Any) -> View:
+    """The view of a database row: fields of the same name, and `named` for the others."""
+    return kind(**{one.name: getattr(row, one.name) for one in fields(kind) if one.name not in named}, **named)

@@ -1,0 +1,128 @@
+"""A comparison as one HTML file that needs no network and no other file, and runs no script but its own."""
+
+import base64
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+
+from unifiednn_core.spec.run import Mode
+from unifiednn_core.views.comparison import Comparison, arms_of
+from unifiednn_core.views.report import cards, tables
+from unifiednn_core.views.report.charts import Chart, charts
+from unifiednn_core.views.report.markup import bold, faint, small
+from unifiednn_core.views.runs import RunView
+
+HERE = Path(__file__).parent
+
+
+def render(comparison: Comparison, views: Mapping[Mode, RunView], plotly_js: str) -> str:
+    """The page: verdict, arms, curves, memory, schedule, environment, command.
+
+    `views` holds one run of each arm, with its curves; `plotly_js` is the text of plotly.min.js, which the page embeds.
+    """
+    drawn = charts(views, ("loss", "accuracy"))
+    scripts = [script(plotly_js), script(_own("theme.js") + _own("report.js"))] if drawn else []
+    hybrid = views.get("hybrid")
+    command = f"<pre>unifiednn compare spec.json</pre>{small('spec.json:')}<pre>{{}}</pre>"
+    parts = (
+        _head(comparison, [content for content, _ in scripts]),
+        "<body>",
+        _header(comparison, hybrid),
+        "<main>",
+        cards.cards(comparison),
+        f'<section class="part">{tables.arms(comparison)}</section>',
+        _charts(drawn),
+        f'<section class="part">{tables.submodels(comparison)}</section>',
+        _folded("Weights", tables.weights(comparison)),
+        _folded("Environment", tables.environment(comparison)),
+        _folded("Command and spec", command.format(escape(json.dumps(hybrid.spec, indent=2)))) if hybrid else "",
+        "</main>",
+        _footer(comparison),
+        _data(drawn),
+        *(element for _, element in scripts),
+        "</body></html>\n",
+    )
+    return "\n".join(part for part in parts if part)
+
+
+def script(text: str) -> tuple[str, str]:
+    """A script as its content and its element; the content cannot end the element early."""
+    content = re.sub("</(?=script)", r"<\\/", text, flags=re.IGNORECASE).replace("<!--", "<\\!--").replace("\r\n", "\n")
+    return content, f"<script>{content}</script>"
+
+
+def data_block(value: object) -> str:
+    """Value as JSON that is safe inside of an element: it holds no `<`, no `>` and no `&`."""
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _head(comparison: Comparison, scripts: list[str]) -> str:
+    digests = (base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in scripts)
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(comparison.name)}: hybrid against plain PyTorch</title>"
+        f"<style>{_own('parts.css')}{_own('report.css')}</style></head>"
+    )
+
+
+def _own(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def _header(comparison: Comparison, hybrid: RunView | None) -> str:
+    facts = [comparison.run_id]
+    if hybrid is not None:
+        threads = "" if hybrid.threads is None else f"{hybrid.threads} thread{'' if hybrid.threads == 1 else 's'}"
+        facts = [hybrid.state.value, hybrid.policy_text, hybrid.device, threads, _day(hybrid.created_at_s), *facts]
+    line = escape(" · ".join(fact for fact in facts if fact))
+    return (
+        f"<header><h1>{escape(comparison.name)}</h1><div class='u-faint'>{line}</div>"
+        f"{small('One hybrid process against the same training by plain PyTorch. Every ratio is hybrid / baseline.')}"
+        "</header>"
+    )
+
+
+def _charts(drawn: list[Chart]) -> str:
+    if not drawn:
+        return ""
+    boxes = "".join(
+        f'<div class="{"wide" if chart.wide else ""}" data-figure="{chart.name}" role="img" '
+        f'aria-label="{escape(chart.label)}" style="height:{chart.figure.layout.height}px"></div>'
+        for chart in drawn
+    )
+    return (
+        f'<div class="charts">{boxes}</div><noscript>The charts need JavaScript; the figures above do not.</noscript>'
+    )
+
+
+def _data(drawn: list[Chart]) -> str:
+    figures = {chart.name: chart.figure.to_plotly_json() for chart in drawn}
+    return f'<script type="application/json" id="figures">{data_block(figures)}</script>' if drawn else ""
+
+
+def _folded(title: str, content: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+
+
+def _footer(comparison: Comparison) -> str:
+    notes = [
+        f"<p>{bold(arm.mode.capitalize())}: {escape(arm.problem)}</p>" for arm in arms_of(comparison) if arm.problem
+    ]
+    made = faint(f"UnifiedNN, {_day(time.time())}. This file loads nothing.")
+    return f"<footer class='u-small'>{''.join(notes)}{made}</footer>"
+
+
+def _day(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at_s))

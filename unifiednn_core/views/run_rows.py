@@ -1,0 +1,404 @@
+"""Rows of the store as the values of `views.runs`, and a run as the document of `train --json`. Pure."""
+
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.preflight.estimate import Part, predict
+from unifiednn_core.preflight.prediction import Prediction, SubModelPrediction
+from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
+from unifiednn_core.spec.run import CheckpointSpec, EarlyStopping, PolicySpec
+from unifiednn_core.store.commands import OF_A_BASELINE, Command
+from unifiednn_core.store.schema import HYBRID, EpochRow, EventRow, FileRow, RunRow, SubModelRow
+from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
+from unifiednn_core.views import times
+from unifiednn_core.views.event_text import command_text, event_text
+from unifiednn_core.views.memory import breakdown_of, gaps, marks_of
+from unifiednn_core.views.runs import (
+    CommandView,
+    EventView,
+    FileView,
+    RunView,
+    Series,
+    Slice,
+    SubModelView,
+    TrainedView,
+)
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_MADE_OF = ("parts", "context_bytes")
+_SHOWN_HYPERPARAMETERS = ("learning_rate", "batch_size", "batch_split")
+_PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s", "train_loss", "train_accuracy", "test_loss",
+                 "test_accuracy", "peak_memory_bytes")  # fmt: skip
+_OF_A_BASELINE = frozenset(Event(verb) for verb in OF_A_BASELINE)
+_MADE = {"state", "spec", "prediction", "memory_notes", "steps_total", "cause", "paused_s"}
+"""Fields that differ from the column of their name."""
+
+
+def _same(view: type, row: type) -> tuple[str, ...]:
+    """Fields of a view that are columns of a row."""
+    columns = set(row.__table__.columns.keys())  # type: ignore[attr-defined]
+    return tuple(one.name for one in fields(view) if one.name in columns - _MADE)
+
+
+_RUN, _PART, _FILE = _same(RunView, RunRow), _same(SubModelView, SubModelRow), _same(FileView, FileRow)
+_EVENT = ("at_s", "submodel", "kind", "code", "fields")
+_PREDICTION, _PART_PREDICTION = ({one.name for one in fields(view)} for view in (Prediction, SubModelPrediction))
+
+
+def _columns(row: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return dict(zip(names, attrgetter(*names)(row), strict=True))
+
+
+def run_view(
+    run: RunRow,
+    submodels: Sequence[SubModelRow],
+    now_s: float,
+    *,
+    history: History | None = None,
+    commands: Sequence[Command] = (),
+) -> RunView:
+    """One run; curves and events only with a `history`."""
+    asked = {part["name"]: part.get("hyperparameters", {}) for part in run.spec.get("submodels", ())}
+    values = _run_values(run, submodels, run.spec.get("policy", {}), now_s) | {
+        "submodels": tuple(_submodel_view(run, row, now_s, asked.get(row.name, {}), history) for row in submodels),
+        "cause": run.cause,
+        "checkpoint_text": _period_text(json.dumps(run.spec.get("checkpoint", {}))),
+        "recovery": run.spec.get("recovery", "auto"),
+        "waiting_commands": tuple(
+            CommandView(submodel=one.submodel, text=command_text(one.submodel, one.brief), issued_at_s=one.issued_at_s)
+            for one in commands
+        ),
+        "memory_notes": tuple(run.memory_notes),
+        "processes": run.environment.get("processes", {}),
+        "prediction": prediction_of(run.prediction, run.spec, run.device),
+        "spec": run.spec,
+    }
+    if history is not None:
+        values |= _memory(run, history) | {
+            "schedule": _schedule(run, submodels, history.slices, now_s),
+            "events": tuple(map(_event_view, history.events)),
+        }
+    return RunView(**values)
+
+
+def listed_views(listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float) -> tuple[RunView, ...]:
+    """Runs for a list, from the light rows of `store.runs.listed`: without spec, curves and what a spec says."""
+    rows = [_ListedRun(run, parts, (tuple(run), *map(tuple, parts))) for run, parts in listed]
+    places = _places_in_line([row.run for row in rows])
+    return tuple(_final_view(row) if row.is_final else _listed_view(row, now_s, places.get(row.run.id)) for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _ListedRun:
+    """The light rows of one run; equal if all their values are."""
+
+    run: Any = field(compare=False)
+    parts: Sequence[Any] = field(compare=False)
+    values: tuple[tuple[Any, ...], ...]
+
+    def __hash__(self) -> int:
+        return hash(self.run.id)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the view no longer depends on the time."""
+        ended = self.run.ended_at_s is not None and self.run.heartbeat_at_s is None
+        return ended and all(part.ended_at_s is not None for part in self.parts)
+
+
+@lru_cache(maxsize=2048)
+def _final_view(listed: _ListedRun) -> RunView:
+    """View of an ended run; a list of hundreds is read every second, so each is made once."""
+    return _listed_view(listed, 0.0, None)
+
+
+def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> RunView:
+    run, parts = listed.run, listed.parts
+    return RunView(
+        **_run_values(run, parts, run.policy or {}, now_s),
+        submodels=tuple(_part_view(run, part, now_s, part.cause) for part in parts),
+        cause=run.cause,
+        queue_position=place,
+    )
+
+
+def _event_view(row: EventRow) -> EventView:
+    state = None if row.state is None else State(row.state)
+    return EventView(**_columns(row, _EVENT), state=state, message=event_text(row))
+
+
+def file_view(row: FileRow) -> FileView:
+    """One file of the library."""
+    return FileView(**_columns(row, _FILE))
+
+
+def trained_view(run: Any, row: Any) -> TrainedView:
+    """One separated model, from whole or light rows."""
+    return TrainedView(
+        run_id=run.id,
+        run_name=run.name,
+        submodel=row.name,
+        filename=row.artifact or "",
+        size_bytes=row.artifact_bytes or 0,
+        state_sha256=row.state_sha256 or "",
+        test_accuracy=row.test_accuracy,
+        created_at_s=row.artifact_at_s or run.created_at_s,
+    )
+
+
+def prediction_of(
+    document: Mapping[str, Any], spec: Mapping[str, Any] | None = None, device: str = "cpu"
+) -> Prediction | None:
+    """`RunRow.prediction` as a value; None if nothing was predicted, or another version wrote other fields.
+
+    With the `spec` of the run as people have changed it since, the prediction holds for that.
+    """
+    try:
+        if spec is not None and document.get("parts"):
+            document = {**document, **_renewed(json.dumps([document[key] for key in _MADE_OF]), _edits(spec), device)}
+        parts = [{key: part[key] for key in part.keys() & _PART_PREDICTION} for part in document["submodels"]]
+        known = {key: document[key] for key in document.keys() & _PREDICTION}
+        return Prediction(**known | {"submodels": tuple(SubModelPrediction(**part) for part in parts)})
+    except (KeyError, TypeError, ValueError, BadInput):
+        return None
+
+
+@lru_cache(maxsize=64)
+def _renewed(made_of: str, edits: str, device: str) -> dict[str, Any]:
+    """Fields of a prediction that change with the policy, the order, priorities and epochs of a run."""
+    parts, context_bytes = json.loads(made_of)
+    edited = json.loads(edits)
+    policy = policy_named(edited["policy"].pop("name", "fcfs"), edited["policy"])
+    known = {part["name"]: part for part in parts}
+    asked = [Part.model_validate(known[name] | values) for name, values in edited["parts"].items() if name in known]
+    found = predict(asked, policy, device_type=device.partition(":")[0], context_bytes=context_bytes)
+    return {"peak_bytes": found.peak_bytes, "by_policy": found.by_policy}
+
+
+def _edits(spec: Mapping[str, Any]) -> str:
+    """What people can change of a run that its memory depends on, as a key."""
+    parts = {
+        part["name"]: {"priority": part.get("priority", 0), "epochs": part["hyperparameters"]["epochs"]}
+        for part in spec["submodels"]
+    }
+    return json.dumps({"policy": spec.get("policy", {}), "parts": parts})
+
+
+def early_stop(row: SubModelRow, hyperparameters: Mapping[str, Any]) -> str | None:
+    """Sentence about a sub-model that stopped early; None for all others."""
+    asked = hyperparameters.get("early_stopping")
+    return EarlyStopping.model_validate(asked).sentence(row.epochs_done, row.epochs) if asked and _early(row) else None
+
+
+def document(view: RunView, model_paths: Mapping[str, str | None]) -> dict[str, object]:
+    """The document of `unifiednn train --json`."""
+    return {
+        "run_id": view.run_id,
+        "status": view.state.value,
+        "policy": view.policy,
+        "device": view.device,
+        "profile": view.spec.get("profile", "exact"),
+        **_columns(view, ("threads", "mode", "makespan_s", "cpu_s", "gpu_s", "energy_j")),
+        "memory": {"peak_bytes": view.peak_memory_bytes, "source": view.memory_source},
+        "submodels": {
+            part.name: {
+                "status": part.state.value,
+                "epochs": part.epochs_done,
+                "steps": part.steps_done,
+                **{name: _finite(getattr(part, name)) for name in _PART_FIGURES},
+                "model_path": model_paths.get(part.name),
+                **_columns(part, ("state_sha256", "cause", "remedy")),
+            }
+            for part in view.submodels
+        },
+        "schedule": [
+            _columns(s, ("submodel", "start_s", "end_s", "steps", "reason"))
+            for s in view.schedule
+            # The start of a baseline's process is no turn, and a turn that goes on is not recorded yet.
+            if not s.running and (s.steps or view.mode == HYBRID)
+        ],
+    }
+
+
+def metrics_frame(view: RunView) -> "DataFrame":
+    """Every point of every curve of a run, one row each: sub-model, data, epochs trained, loss and accuracy."""
+    import pandas as pd
+
+    curves = [
+        pd.DataFrame({"submodel": part.name, "data": data, "epoch": series.x, figure: series.y})
+        for part in view.submodels
+        for data, figure, series in (
+            ("train", "loss", part.loss),
+            ("train", "accuracy", part.accuracy),
+            ("test", "loss", part.test_loss_curve),
+            ("test", "accuracy", part.test_accuracy_curve),
+        )
+    ]
+    keys = ["submodel", "data", "epoch"]
+    whole = pd.concat([pd.DataFrame(columns=[*keys, "loss", "accuracy"]), *(c for c in curves if len(c))])
+    return whole.groupby(keys, sort=False, as_index=False).first()
+
+
+def stamp(utc_s: float) -> str:
+    """UTC time as `20261121-143207`."""
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(utc_s))
+
+
+def _finite(value: float | None) -> float | None:
+    """Value for JSON, which has no NaN and no infinity: they become null."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+# -- inside
+
+
+def _run_values(run: Any, submodels: Sequence[Any], policy: Mapping[str, Any], now_s: float) -> dict[str, Any]:
+    """Fields that a light row gives."""
+    name, text = _policy_texts(json.dumps(policy, sort_keys=True))
+    return _columns(run, _RUN) | {
+        "run_id": run.id,
+        "state": State(run.state),
+        "policy": name,
+        "policy_text": text,
+        "actions": _actions(run),
+        "heartbeat_age_s": None if run.heartbeat_at_s is None else max(0.0, now_s - run.heartbeat_at_s),
+        "elapsed_s": times.elapsed_s(run, submodels, now_s),
+        "makespan_s": times.makespan_s(run, submodels),
+    }
+
+
+@lru_cache(maxsize=256)
+def _policy_texts(policy: str) -> tuple[str, str]:
+    """Name of a policy and its text for people."""
+    spec = PolicySpec.model_validate_json(policy)
+    try:
+        return spec.name, str(policy_named(spec.name, spec.parameters))
+    except BadInput:  # a run of an older version may name a policy that is gone
+        return spec.name, spec.name
+
+
+def _places_in_line(runs: Iterable[Any]) -> dict[str, int]:
+    """Place of each queued run in the line for its device, from 1."""
+    waiting = [run for run in runs if run.state == State.QUEUED.value and run.heartbeat_at_s is None]
+    lines: dict[str, list[str]] = {}
+    for run in sorted(waiting, key=attrgetter("created_at_s", "id")):
+        lines.setdefault(run.device, []).append(run.id)
+    return {run_id: place for line in lines.values() for place, run_id in enumerate(line, start=1)}
+
+
+def _early(row: Any) -> bool:
+    return bool(row.state == State.COMPLETED.value and row.epochs_done < row.epochs)
+
+
+def _part_view(run: Any, row: Any, now_s: float, cause: str | None, **curves: Any) -> SubModelView:
+    state = State(row.state)
+    return SubModelView(
+        **_columns(row, _PART),
+        state=state,
+        steps_total=row.steps_done if _early(row) else row.steps_total,
+        holds_device=run.now_submodel == row.name and state not in ENDED,
+        **times.part_times(run, row, now_s)._asdict(),
+        cause=cause,
+        actions=submodel_actions(State(run.state), state) if run.mode == HYBRID else frozenset(),
+        **curves,
+    )
+
+
+def _submodel_view(
+    run: RunRow, row: SubModelRow, now_s: float, asked: Mapping[str, Any], history: History | None
+) -> SubModelView:
+    """A sub-model with its hyper-parameters and, where there is a history, its curves."""
+    values: dict[str, Any] = {name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked}
+    if history is not None:
+        steps, epochs = history.steps.get(row.name, ()), history.epochs.get(row.name, ())
+        lost = [list(tail) for _, tail in groupby(history.lost_steps.get(row.name, ()), attrgetter("attempt"))]
+        values |= {
+            "redone_steps": sum(step.steps for tail in lost for step in tail),
+            "loss": _curve(steps, "loss"),
+            "accuracy": _curve(steps, "accuracy"),
+            "test_loss_curve": _curve(epochs, "test_loss"),
+            "test_accuracy_curve": _curve(epochs, "test_accuracy"),
+            "lost_loss": tuple(_curve(tail, "loss") for tail in lost),
+            "lost_accuracy": tuple(_curve(tail, "accuracy") for tail in lost),
+        }
+    return _part_view(run, row, now_s, row.cause or early_stop(row, asked), **values)
+
+
+def _actions(run: Any) -> frozenset[Event]:
+    """What a person can ask of a run; a retry is asked of the sub-model that failed."""
+    able = actions(State(run.state)) - {Event.RETRY}
+    return able if run.mode == HYBRID else able & _OF_A_BASELINE
+
+
+def _memory(run: RunRow, history: History) -> dict[str, Any]:
+    """Fields about memory; a gap in sampling is a NaN."""
+    points: list[tuple[float, float]] = list(history.memory)
+    for place in reversed(gaps([at_s for at_s, _ in points])):
+        points.insert(place, ((points[place - 1][0] + points[place][0]) / 2, math.nan))
+    return {
+        "memory": _series(points),
+        "breakdown": breakdown_of(history.strata),
+        "marks": marks_of(history.slices, history.marks, run.started_at_s),
+        "utilisation": _gpu_series(history, "utilisation"),
+        "power_w": _gpu_series(history, "power_w"),
+    }
+
+
+def _gpu_series(history: History, figure: str) -> Series:
+    """A figure of the GPU over seconds; empty without a GPU."""
+    return _series([(row.at_s, float(row.strata[figure])) for row in history.strata if figure in row.strata])
+
+
+@lru_cache(maxsize=256)
+def _period_text(checkpoint: str) -> str:
+    period = CheckpointSpec.model_validate_json(checkpoint)
+    steps = None if period.every_steps is None else f"every {period.every_steps} steps"
+    seconds = None if period.every_s is None else f"every {period.every_s:g} s"
+    return " or ".join(text for text in (seconds, steps) if text)
+
+
+def _curve(points: Sequence[StepPoint | EpochRow], figure: str) -> Series:
+    """A figure over epochs, without the points that lack it."""
+    return _series([pair for pair in map(attrgetter("epoch", figure), points) if pair[1] is not None])
+
+
+def _series(points: Sequence[tuple[float, float]]) -> Series:
+    return Series(tuple([x for x, _ in points]), tuple([y for _, y in points]))
+
+
+def _schedule(
+    run: RunRow, submodels: Sequence[SubModelRow], slices: Sequence[SlicePoint], now_s: float
+) -> tuple[Slice, ...]:
+    """Turns that ended, and those that go on now."""
+    ended = [Slice(s.submodel, s.start_s, s.end_s, s.steps, s.reason) for s in slices]
+    if run.started_at_s is None or run.heartbeat_at_s is None:
+        return tuple(ended)
+    reached = {s.submodel: s.from_step + s.steps for s in slices}
+    until_s = now_s - run.started_at_s
+    for row in submodels:
+        since_s = _since_s(run, row, slices)
+        if since_s is not None:
+            steps = max(0, row.steps_done - reached.get(row.name, 0))
+            ended.append(Slice(row.name, since_s, max(since_s, until_s), steps, run.now_reason or "", running=True))
+    return tuple(ended)
+
+
+def _since_s(run: RunRow, row: SubModelRow, slices: Sequence[SlicePoint]) -> float | None:
+    """When the turn of a sub-model began that goes on now, in seconds since the start of the run; else None."""
+    if run.mode == HYBRID:
+        return run.now_since_s if row.name == run.now_submodel else None
+    if State(row.state) is not State.RUNNING:
+        return None
+    last_s = [s.end_s for s in slices if s.submodel == row.name]  # of a process: its start
+    return max([run.now_since_s or 0.0, *last_s])
