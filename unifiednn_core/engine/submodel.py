@@ -100,11 +100,6 @@ class SubModel:
         return self._progress.steps_done
 
     @property
-    def steps_total(self) -> int:
-        """Steps of the whole training, without early stopping."""
-        return self.steps_per_epoch * self.epochs
-
-    @property
     def finished(self) -> bool:
         """Whether all epochs are done, or early stopping has ended the training."""
         return self._stopped or self.epochs_done >= self.epochs
