@@ -196,7 +196,7 @@ class Reporter:
         if command is None:  # its target has ended meanwhile, which answered it
             return
         carry_out = partial(self._store.commands.carry_out, answer.id, answer.step)
-        if command.verb is Verb.PAUSE and command.submodel is None:
+        if command.verb == Verb.PAUSE and command.submodel is None:
             self.pause = answer
         elif command.verb in (Verb.PAUSE, Verb.SAVE):
             self.writer.after(carry_out)
