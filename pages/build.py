@@ -202,14 +202,15 @@ def _check(spec: RunSpec | None) -> None:
         st.html(markup.faint("The draft has changed since the last check."))
     with st.expander("Preview the command and the spec", icon=":material/terminal:"):
         st.code("unifiednn train spec.json", language="bash")
+        name, icon = "spec.json", ":material/download:"
         st.download_button(
             "Download spec.json",
             spec.to_json(),
-            file_name="spec.json",
-            mime="application/json",
+            name,
+            "application/json",
+            "download-spec",
             on_click="ignore",
-            key="download-spec",
-            icon=":material/download:",
+            icon=icon,
         )
         st.code(json.dumps(json.loads(spec.to_json()), indent=2), language="json", height=320)
 
@@ -220,27 +221,17 @@ def _prediction(report: "CheckReport", spec: RunSpec) -> None:
     numbers = {submodel.name: place for place, submodel in enumerate(spec.submodels)}
     st.html(markup.section("Memory", "predicted, beside the paper's equations"))
     st.html(markup.strip(predictions.facts(report.prediction, spec.policy.name)))
-    st.html(predictions.submodels_table(report.prediction, numbers))
-    st.html(predictions.policies_table(report.prediction, spec.policy.name))
+    st.html(predictions.tables(report.prediction, spec.policy.name, numbers))
 
 
 def _facts(report: "CheckReport") -> str:
-    heads = ("Sub-model", "Format", "Weights", "Size", "Input", "Training", "Test", "Classes", "Steps per epoch")
-    rows = [
-        (
-            markup.bold(s.name),
-            markup.text(s.format),
-            f"{s.parameters:,}",
-            memory_text(s.weights_bytes),
-            markup.shape(s.input_shape or ()),
-            f"{s.samples:,}",
-            "-" if s.test_samples is None else f"{s.test_samples:,}",
-            "-" if s.classes is None else str(s.classes),
-            f"{s.steps_per_epoch:,}",
-        )
+    table = markup.frame(
+        {"Sub-model": s.name, "Format": s.format, "Weights": s.parameters, "Size": memory_text(s.weights_bytes)}
+        | {"Input": markup.shape(s.input_shape or ()), "Training": s.samples, "Test": s.test_samples}
+        | {"Classes": s.classes, "Steps per epoch": s.steps_per_epoch}
         for s in report.submodels.values()
-    ]
-    return markup.table(wording.count_text(len(rows), "sub-model"), heads, rows, numeric=frozenset({2, 3, 5, 6, 7, 8}))
+    )
+    return markup.table(wording.count_text(len(table), "sub-model"), table, {"Sub-model": markup.bold}, right={"Size"})
 
 
 if __name__ == "__main__":

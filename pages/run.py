@@ -5,21 +5,7 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import (
-    actions,
-    adjust_dialog,
-    arm_words,
-    arms,
-    banners,
-    charts,
-    dialogs,
-    frame,
-    markup,
-    run_details,
-    run_lists,
-    submodels,
-    wording,
-)
+from pages._ui import actions, arms, banners, charts, dialogs, frame, markup, run_details, run_lists, submodels, wording
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
@@ -41,7 +27,7 @@ def main() -> None:
         frame.live(_choose, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
         return
     st.query_params["run"] = run_id  # a link from this page to itself leaves the address as it was
-    for draw_dialog in (dialogs.draw_stop, adjust_dialog.draw, dialogs.draw_add):
+    for draw_dialog in (dialogs.draw_stop, dialogs.draw_adjust, dialogs.draw_add):
         draw_dialog()
     frame.live(partial(draw, run_id), _lives(view))
 
@@ -93,7 +79,7 @@ def _head(view: RunView, live: bool) -> None:
         if arms.is_baseline(view):
             if st.button("Compare", key="open-compare", icon=":material/balance:"):
                 st.switch_page(actions.COMPARE_PAGE, query_params={"run": view.run_id})
-        elif adjust_dialog.is_open(view) and st.button("Adjust", key="adjust", icon=":material/tune:"):
+        elif dialogs.is_open(view) and st.button("Adjust", key="adjust", icon=":material/tune:"):
             actions.open_dialog("adjust", view.run_id)
             st.rerun()
         if st.button("All runs", key="all-runs", icon=":material/list:", type="tertiary"):
@@ -107,7 +93,7 @@ def _section(view: RunView) -> None:
             st.html(markup.section("Sub-models", "one process each"))
             return
         st.html(markup.section("Sub-models", wording.kept_text(view.checkpoint_text, view.recovery)))
-        if adjust_dialog.is_open(view) and st.button(
+        if dialogs.is_open(view) and st.button(
             "Add a sub-model", key="add-submodel", icon=":material/add:", type="tertiary", help=wording.ADD_HELP
         ):
             actions.open_dialog("add", view.run_id)
@@ -154,7 +140,7 @@ def _peak_text(view: RunView) -> str:
 
 
 def _against(comparison: Comparison | None, quantity: str) -> str:
-    text = arm_words.difference_text(comparison, f"{quantity}_ratio")
+    text = arms.difference_text(comparison, f"{quantity}_ratio")
     return f"<br>{markup.text(text)}" if text else ""
 
 

@@ -77,22 +77,6 @@ EMPTY_LIBRARY = {
     "checkpoint": "Download a checkpoint from the page of a run and add it above to continue its training here.",
 }
 DEMO_HELP = "Trains three small networks on handwritten digits as one hybrid; about a minute on a CPU."
-STOP_RUN = (
-    "Training ends after the current step. The progress of each sub-model is saved and can be downloaded, and the "
-    "history stays. A stopped run cannot be resumed."
-)
-STOP_SUBMODEL = (
-    "It ends after its current step; the other sub-models go on. Its progress is saved and can be downloaded. "
-    "A stopped sub-model cannot be resumed."
-)
-DISCARD_RUN = (
-    "Training ends after the current step. Unfinished sub-models keep nothing: no model file and no checkpoint. "
-    "Finished sub-models and the history stay. This cannot be undone."
-)
-DISCARD_SUBMODEL = (
-    "It ends after its current step and keeps nothing: no model file and no checkpoint. The other sub-models go on. "
-    "This cannot be undone."
-)
 DRAFT_CONFLICT = (
     "Another tab saved this draft after this tab read it. What you change here is not saved until you overwrite it."
 )
@@ -101,21 +85,10 @@ RESUME_RUN = (
     "Resume continues each sub-model from its last checkpoint, in the middle of its epoch, with the same bits as "
     "without the interruption. Later steps are trained again and count once."
 )
-RECOVERY = {"auto": "Restart by itself", "ask": "Wait for me"}
-EDITS_HELP = "Each change takes effect at the next step. No progress is lost."
-NOTHING_TO_ADJUST = "This run has ended; nothing is left to adjust."
-ORDER_HELP = "Earlier means arrived first. First come follows this order; the other policies break ties by it."
 ADD_HELP = "It joins the hybrid while the others train; the policy decides when it gets a turn."
 START_EVERYTHING = (
     "Continues exactly there, with optimizer, LR scheduler, random numbers and data order. Trained epochs count."
 )
-BATCH_SPLIT_HELP = (
-    "Number of parts in which each batch passes through the network. More parts need less memory. The gradient is "
-    "that of the whole batch up to rounding; batch normalisation sees the parts."
-)
-CHECKPOINT_HELP = "How often a checkpoint is written. A crash costs at most this much training, which is then repeated."
-STEPS_HELP = "Steps of the run, all sub-models together. With both periods, the first to pass counts."
-STEP_LIMIT_HELP = "A longer step counts as endless: its sub-model fails and the others go on."
 STALE_AFTER_S = 10.0
 
 
