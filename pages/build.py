@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 _DRAFT, _EDITOR, _REPORT, _WARNED, _CONFLICT = "draft", "editor", "report", "warned", "conflict"
 
+CONFLICT = (
+    "Another tab saved this draft after this tab read it. Your changes here are not saved until you overwrite it."
+)
+
 
 def main() -> None:
     """Draw the page, and save the draft after each change."""
@@ -75,7 +79,7 @@ def _is_saved(draft_id: str | None, document: drafts.Document) -> bool:
 
 
 def _conflict(draft: drafts.Document) -> None:
-    st.html(markup.notice("orange", "tab", "Changed in another tab", wording.DRAFT_CONFLICT))
+    st.html(markup.notice("orange", "tab", "Changed in another tab", CONFLICT))
     with st.container(horizontal=True):
         if st.button("Overwrite", key="conflict-overwrite", icon=":material/save:"):
             del st.session_state[_CONFLICT]

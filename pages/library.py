@@ -8,6 +8,12 @@ from pages._ui import actions, drafts, file_pick, frame, markup, preview, submod
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.views.runs import FileView, TrainedView
 
+EMPTY = {
+    "model": "Add a model above, or try the demo, which brings its own.",
+    "data set": "Add a data set above, or try the demo, which brings its own.",
+    "checkpoint": "Download a checkpoint from the page of a run and add it above to continue its training here.",
+}
+
 
 def main() -> None:
     """Draw the three tabs."""
@@ -37,7 +43,7 @@ def _files(files: Sequence[FileView], thing: str, suffixes: tuple[str, ...]) -> 
         st.rerun()
     if not files:
         demo = "" if thing == "checkpoint" else f"demo-{key}"
-        actions.empty_page(f"No {thing} yet", wording.EMPTY_LIBRARY[thing], demo, primary=False)
+        actions.empty_page(f"No {thing}s yet", EMPTY[thing], demo, primary=False)
         return
     table = markup.frame(
         {"File": file.filename, "Kind": file.kind, "Format": file.format}
@@ -68,7 +74,7 @@ def _look(files: Sequence[FileView]) -> None:
 def _trained(trained: Sequence[TrainedView]) -> None:
     if not trained:
         text = "Each sub-model can be downloaded as soon as it completes, while the others still train."
-        st.html(markup.empty("No trained model yet", text))
+        st.html(markup.empty("No trained models yet", text))
         return
     with st.container(key="rows-trained"):
         for model in trained:

@@ -26,6 +26,7 @@ SCREENS = {
     "People": "group",
 }  # fmt: skip
 """Titles of the pages with their Material symbols."""
+NO_SUPERVISOR = "The supervisor is not running, so no queued run can start. Restart the dashboard."
 Option = TypeVar("Option")
 
 
@@ -45,7 +46,7 @@ def page(title: str) -> None:
     if not service().supervisor_alive:
         service().start_supervisor()
     if not service().supervisor_alive:
-        st.html(markup.notice("red", "error", "No run can start", wording.NO_SUPERVISOR))
+        st.html(markup.notice("red", "error", "No run can start", NO_SUPERVISOR))
 
 
 def _configure(title: str) -> None:

@@ -40,7 +40,7 @@ def _graph(view: RunView) -> None:
     if dot:
         st.graphviz_chart(dot, width="content", alt="The hybrid model as a graph, one box for each stretch of layers")
     else:
-        st.html(markup.small(wording.NO_GRAPH))
+        st.html(markup.small("The graph appears once the worker has merged the networks."))
 
 
 def _events(view: RunView) -> None:
