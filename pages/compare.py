@@ -36,7 +36,7 @@ def main() -> None:
         run_lists.draw_hybrids(frame.service().runs.runs())
         return
     st.query_params["run"] = run_id
-    dialogs.draw_stop()
+    dialogs.draw_all()
     frame.live(partial(draw, run_id), arms.any_lives(arms.comparable(comparison.run_id)))
 
 
@@ -44,7 +44,7 @@ def draw(run_id: str, live: bool) -> None:
     """Draw everything that moves; `live` says whether an arm was active when the page was drawn."""
     comparison = frame.service().comparisons.comparison(run_id)
     if arms.any_lives(arms.comparable(comparison.run_id)) != live:
-        st.rerun()  # and stop, or begin, to look every second
+        st.rerun()  # with the other period
     actions.show_refusals()
     views = _views(comparison)
     found: Mapping[Mode, RunView] = {mode: view for mode, view in views.items() if mode != "hybrid"}

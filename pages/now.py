@@ -18,7 +18,7 @@ PROMISE = "They share one process and one device; each keeps its own optimizer, 
 def main() -> None:
     """Draw the page; every second while a run is active, every five seconds otherwise."""
     frame.page("Now")
-    dialogs.draw_stop()
+    dialogs.draw_all()
     frame.live(draw, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
 
 

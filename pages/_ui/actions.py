@@ -168,10 +168,10 @@ def open_dialog(kind: DialogKind, run_id: str, submodel: str | None = None) -> N
     st.session_state[_DIALOG] = Dialog(kind, run_id, submodel, number)
 
 
-def opened_dialog(*kinds: DialogKind) -> Dialog | None:
-    """The open dialog, if it is of one of these kinds."""
+def opened_dialog() -> Dialog | None:
+    """The open dialog."""
     known: Dialog | None = st.session_state.get(_DIALOG)
-    return known if known is not None and known.kind in kinds else None
+    return known
 
 
 def close_dialog() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Literal
 
 import streamlit as st
 
@@ -35,19 +36,25 @@ EDITS_HELP = "Each change takes effect at the next step. No progress is lost."
 ORDER_HELP = "Earlier means arrived first. First come follows this order; the other policies break ties by it."
 
 
-def draw_stop() -> None:
-    """Draw the stop or discard dialog if it is open. Call it once, in the body of a page."""
-    asked = actions.opened_dialog("stop", "discard")
+def draw_all() -> None:
+    """Draw the dialog that is open, if any. Call it once, in the body of a page."""
+    asked = actions.opened_dialog()
     if asked is None:
         return
     view = frame.service().runs.observe(asked.run_id)
-    baseline = arms.is_baseline(view)
-    title = "Stop the baseline?" if baseline else "Stop training?" if asked.kind == "stop" else "Discard training?"
-    draw = _discard if asked.kind == "discard" else _stop
-    st.dialog(title, on_dismiss=actions.close_dialog)(draw)(asked, asked.submodel or view.name, baseline)
+    what = "baseline" if arms.is_baseline(view) else "training"
+    titles: dict[str, tuple[str, Literal["small", "medium", "large"], Callable[[actions.Dialog], None]]] = {
+        "stop": (f"Stop {what}?", "small", partial(_stop, view=view)),
+        "discard": ("Discard training?", "small", partial(_discard, view=view)),
+        "add": (f"Add a sub-model to {wording.plain(view.name)}", "large", _add),
+        "adjust": (f"Adjust {wording.plain(view.name)}", "medium", _adjust),
+    }
+    title, width, draw = titles[asked.kind]
+    st.dialog(title, width=width, on_dismiss=actions.close_dialog)(draw)(asked)
 
 
-def _stop(asked: actions.Dialog, what: str, baseline: bool) -> None:
+def _stop(asked: actions.Dialog, view: RunView) -> None:
+    what, baseline = asked.submodel or view.name, arms.is_baseline(view)
     if baseline:
         survives, no, yes = STOP_BASELINE, "Keep it running", "Stop the baseline"
     else:
@@ -64,8 +71,8 @@ def _stop(asked: actions.Dialog, what: str, baseline: bool) -> None:
             _end(Event.STOP, asked)
 
 
-def _discard(asked: actions.Dialog, what: str, baseline: bool) -> None:
-    lost = DISCARD_SUBMODEL if asked.submodel else DISCARD_RUN
+def _discard(asked: actions.Dialog, view: RunView) -> None:
+    what, lost = asked.submodel or view.name, DISCARD_SUBMODEL if asked.submodel else DISCARD_RUN
     st.html(f"<p>{markup.bold(what)}: {markup.text(lost)}</p>")
     typed = st.text_input(f"Type its name to confirm: {wording.plain(what)}", key=f"discard-name-{asked.number}")
     icon, wrong = ":material/delete_forever:", typed != what
@@ -86,17 +93,9 @@ def _close() -> None:
     st.rerun()
 
 
-def draw_add() -> None:
-    """Draw the dialog that adds a sub-model, if it is open. Call it once, in the body of a page."""
-    asked = actions.opened_dialog("add")
-    if asked is not None:
-        name = wording.plain(frame.service().runs.observe(asked.run_id).name)
-        st.dialog(f"Add a sub-model to {name}", width="large", on_dismiss=actions.close_dialog)(_add)(asked)
-
-
 def _add(asked: actions.Dialog) -> None:
-    key = f"add{asked.number}"
-    taken = [submodel.name for submodel in frame.service().runs.observe(asked.run_id).submodels]
+    view = frame.service().runs.observe(asked.run_id)
+    key, taken = f"add{asked.number}", [submodel.name for submodel in view.submodels]
     st.html(markup.small(wording.ADD_HELP))
     entered = submodel_form.submodel_form({}, taken, key=key)
     with st.container(horizontal=True, horizontal_alignment="right"):
@@ -125,19 +124,11 @@ def _submit(run_id: str, entered: drafts.Document, taken: list[str], *, key: str
                 frame.service().runs.add_submodel(run_id, spec.submodels[0], on_warnings=on_warnings)
     except BadInput as error:
         submodel_form.tell(error.findings, key=key)
-        st.rerun()  # the form stands above and has been drawn without them
+        st.rerun()  # the form above was drawn without them
     except UnifiedNNError as error:
         actions.show_error(error)
         return
     _close()
-
-
-def draw_adjust() -> None:
-    """Draw the dialog that changes a run, if it is open. Call it once, in the body of a page."""
-    asked = actions.opened_dialog("adjust")
-    if asked is not None:
-        name = wording.plain(frame.service().runs.observe(asked.run_id).name)
-        st.dialog(f"Adjust {name}", width="medium", on_dismiss=actions.close_dialog)(_adjust)(asked)
 
 
 def _adjust(asked: actions.Dialog) -> None:
@@ -151,7 +142,7 @@ def _adjust(asked: actions.Dialog) -> None:
         _adjust_submodels(view, key=f"adjust{asked.number}")
     with policy:
         _adjust_policy(view, key=f"adjust{asked.number}-policy")
-    # Observed again, because a button above may just have added a command.
+    # Observed again: a button above may have added a command.
     if waiting := banners.waiting(frame.service().runs.observe(asked.run_id)):
         st.html(waiting)
 
@@ -160,31 +151,28 @@ def _adjust_policy(view: RunView, *, key: str) -> None:
     known = PolicySpec.model_validate(view.spec.get("policy", {}))
     wanted = PolicySpec.model_validate(run_form.policy(known.model_dump(), key=key))
     if _apply_button("Apply policy", f"{key}-apply", off=wanted == known):
-        _carry_out([lambda: frame.service().runs.set_policy(view.run_id, wanted)])
+        _carry_out([partial(frame.service().runs.set_policy, view.run_id, wanted)])
 
 
 def _adjust_submodels(view: RunView, *, key: str) -> None:
-    run_id, service = view.run_id, frame.service()
+    runs = frame.service().runs
     listed = {submodel.name: submodel for submodel in view.submodels if is_open(submodel)}
     known = list(listed)
     held: list[str] = st.session_state.setdefault(f"{key}-order", known)
     order = [*(name for name in held if name in listed), *(name for name in known if name not in held)]
-    priorities: dict[str, int] = {}
-    epochs: dict[str, int] = {}
     with st.container(key="rows-adjust"):
         _head()
-        for name in order:
-            priorities[name], epochs[name] = _row(listed[name], order, key)
-    new_priorities = changed({name: s.priority for name, s in listed.items()}, priorities)
-    new_epochs = changed({name: s.epochs for name, s in listed.items()}, epochs)
+        typed = {name: _row(listed[name], order, key) for name in order}
+    new_priorities = changed({name: listed[name].priority for name in order}, {n: typed[n][0] for n in order})
+    new_epochs = changed({name: listed[name].epochs for name in order}, {n: typed[n][1] for n in order})
     with st.container(horizontal=True, horizontal_alignment="right"):
         if _apply_button("Apply order", f"{key}-apply-order", off=order == known, help=ORDER_HELP):
             names = whole_order([submodel.name for submodel in view.submodels], order)
-            _carry_out([lambda: service.runs.reorder(run_id, names)])
+            _carry_out([partial(runs.reorder, view.run_id, names)])
         if _apply_button("Apply priorities", f"{key}-apply-priorities", off=not new_priorities):
-            _carry_out(_each(lambda name, value: service.runs.set_priority(run_id, name, value), new_priorities))
+            _carry_out([partial(runs.set_priority, view.run_id, *new) for new in new_priorities.items()])
         if _apply_button("Apply epochs", f"{key}-apply-epochs", off=not new_epochs):
-            _carry_out(_each(lambda name, value: service.runs.set_epochs(run_id, name, value), new_epochs))
+            _carry_out([partial(runs.set_epochs, view.run_id, *new) for new in new_epochs.items()])
 
 
 def _head() -> None:
@@ -219,10 +207,6 @@ def _move(order_key: str, order: list[str]) -> None:
 
 def _apply_button(label: str, key: str, *, off: bool, help: str | None = None) -> bool:
     return st.button(label, key=key, type="primary", icon=":material/check:", disabled=off, help=help)
-
-
-def _each(call: Callable[[str, int], object], values: Mapping[str, int]) -> list[Callable[[], object]]:
-    return [lambda name=name, value=value: call(name, value) for name, value in values.items()]  # type: ignore[misc]
 
 
 def _carry_out(calls: Sequence[Callable[[], object]]) -> None:
