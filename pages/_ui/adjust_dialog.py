@@ -13,7 +13,7 @@ from unifiednn_core.views.runs import RunView, SubModelView
 
 FIELD_WIDTH_PX, ICONS_WIDTH_PX = 112, 70
 # An interrupted run waits to be resumed; what is changed meanwhile holds from then on.
-OPEN = (frozenset(State) - ENDED - {State.DRAFT, State.STOPPING}) | {State.INTERRUPTED}
+OPEN = (frozenset(State) - ENDED - {State.STOPPING}) | {State.INTERRUPTED}
 
 
 def draw() -> None:
