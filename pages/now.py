@@ -29,7 +29,7 @@ def draw(live: bool) -> None:
         st.rerun()  # with the other period
     actions.show_refusals()
     queued = sorted((r for r in runs if r.state is State.QUEUED), key=lambda r: r.queue_position or 0)
-    active = [run for run in runs if run.state not in ENDED and run.state not in (State.QUEUED, State.DRAFT)]
+    active = [run for run in runs if run.state not in ENDED and run.state is not State.QUEUED]
     ended = [run for run in runs if run.state in ENDED]
     if not runs:
         _empty()

@@ -13,7 +13,7 @@ from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.views.runs import RunView, SubModelView
 
 FIELD_WIDTH_PX, ICONS_WIDTH_PX = 112, 70
-OPEN = (frozenset(State) - ENDED - {State.DRAFT, State.STOPPING}) | {State.INTERRUPTED}
+OPEN = (frozenset(State) - ENDED - {State.STOPPING}) | {State.INTERRUPTED}
 """States in which a run or sub-model can be changed; the changes of an interrupted one hold when it is resumed."""
 STOP_RUN = (
     "Training ends after the current step. The progress of each sub-model is saved and can be downloaded, and the "

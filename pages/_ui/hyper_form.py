@@ -8,7 +8,8 @@ import streamlit as st
 
 from pages._ui import actions, drafts, frame, markup
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Argument, Choice, LRSchedulerChoice, shown
+from unifiednn_core.spec.choice import Argument, Choice, LRSchedulerChoice, shown
+from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS
 from unifiednn_core.spec.run import EarlyStopping, Hyperparameters, parse_hyperparameters, parse_json
 
 NONE = "none"

@@ -22,7 +22,6 @@ class StateWords(NamedTuple):
 
 
 STATES: dict[State, StateWords] = {
-    State.DRAFT: StateWords("Draft", "edit", "gray", "Not submitted yet."),
     State.QUEUED: StateWords("Queued", "schedule", "violet", "It starts when the device is free."),
     State.STARTING: StateWords("Starting", "hourglass_top", "blue", "The worker is loading models and data."),
     State.RUNNING: StateWords("Running", "play_arrow", "blue", "Training."),

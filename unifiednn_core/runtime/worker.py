@@ -26,8 +26,8 @@ from unifiednn_core.engine.device import environment, resolve
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
+from unifiednn_core.engine.job import Job, reasons
 from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
-from unifiednn_core.engine.roster import Job, reasons
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.preflight.estimate import context_key
@@ -41,8 +41,8 @@ from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import PolicySpec, RunSpec
 from unifiednn_core.store import Store
-from unifiednn_core.store.commands import Command, Verb
-from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.schema import CommandRow, RunRow, SubModelRow
 
 TICK_S = 0.2
 FAREWELL_S = 20.0  # a machine that shuts down gives us at most this long to write the last checkpoints
@@ -90,7 +90,7 @@ class Worker:
             WorkMark(home.at_work(run_id)),
         )
         for command in store.commands.open(run_id):
-            if command.verb is Verb.RETRY and command.arguments.get("from_start"):
+            if command.verb == Verb.RETRY and command.arguments.get("from_start"):
                 bench.checkpoints(command.submodel or "").clear()
         last_turns = store.telemetry.last_turns(run_id)
         engine = Engine(
@@ -193,7 +193,7 @@ class Worker:
             return self._paused(self._reporter.pause)
         if leaving:
             return TERMINATED
-        if self._engine.has_orders:  # a sub-model joined when all others had just ended
+        if self._engine.orders:  # a sub-model joined when all others had just ended
             self._trainer.start()
         elif self._reporter.open - self._reporter.exporter.paused:
             raise RuntimeError("The engine ended before its sub-models did; the worker's log says why.")
@@ -204,7 +204,6 @@ class Worker:
         if self._store.commands.carry_out(pause.id, pause.step):
             return DONE
         self._reporter.pause = None
-        self._engine.cancel_leave()
         self._trainer.start()
         return None
 
@@ -215,7 +214,7 @@ class Worker:
         for command in self._store.commands.open(self._run_id):
             if command.id in self._posted:
                 continue
-            if command.verb is Verb.RESUME and command.submodel is None:  # it asked for this very worker
+            if command.verb == Verb.RESUME and command.submodel is None:  # it asked for this very worker
                 self._store.commands.carry_out(command.id)
             elif (name := _joining(command)) is not None:
                 if not self._bring(command, name):
@@ -224,19 +223,19 @@ class Worker:
                 self._engine.post(order_of(command))
             self._posted.add(command.id)
 
-    def _carry_to_exporter(self, command: Command) -> bool:
+    def _carry_to_exporter(self, command: CommandRow) -> bool:
         """Resume, stop or discard sub-models whose export is paused; False if the engine has to act as well."""
         names = self._reporter.exporter.paused & ({command.submodel} if command.submodel else self._reporter.open)
         for name in names:
             if command.verb in (Verb.RESUME, Verb.STOP):
                 self._reporter.exporter.retry(name)
-            elif command.verb is Verb.DISCARD:
+            elif command.verb == Verb.DISCARD:
                 self._reporter.discard_export(name)
-        if command.verb is Verb.RESUME and names:
+        if command.verb == Verb.RESUME and names:
             self._store.commands.carry_out(command.id)
         return bool(names) and command.submodel is not None
 
-    def _bring(self, command: Command, name: str) -> bool:
+    def _bring(self, command: CommandRow, name: str) -> bool:
         """Read a sub-model in this thread, so the engine only merges it; False if that has to wait a little."""
         run, rows = self._store.runs.get(self._run_id)
         row = next(row for row in rows if row.name == name)
@@ -269,7 +268,7 @@ class Worker:
         _leave(STUCK)
 
 
-def order_of(command: Command, prepare: Callable[[], SubModel] | None = None) -> AnyOrder:
+def order_of(command: CommandRow, prepare: Callable[[], SubModel] | None = None) -> AnyOrder:
     """The engine's order for a command; `prepare` merges the sub-model that an add or a retry brings."""
     name, arguments = command.submodel or "", command.arguments
     match command.verb:
@@ -364,12 +363,12 @@ class _Reader:
         self.store.runs.fail_submodel(row.run_id, row.name, *reasons(error))
 
 
-def _joining(command: Command) -> str | None:
+def _joining(command: CommandRow) -> str | None:
     """Name of the sub-model that an add or a retry brings into the hybrid."""
-    if command.verb is Verb.ADD:
+    if command.verb == Verb.ADD:
         name: str = command.arguments["submodel"]["name"]
         return name
-    return command.submodel if command.verb is Verb.RETRY else None
+    return command.submodel if command.verb == Verb.RETRY else None
 
 
 def _elapsed_s(clock: Clock, started_at_s: float | None, last_turn_end_s: float) -> float:

@@ -33,7 +33,7 @@ class ComparisonService:
     def submit_arm(self, spec: RunSpec, base: Path, mode: Mode) -> str:
         """Queue a new arm of a comparison; returns its id. Raises `BadInput` with all findings."""
         run, rows = self._submissions.rows(spec, base, mode)
-        self._store.runs.add(run, rows)
+        self._store.runs.add((run, rows))
         return run.id
 
     @permission(Role.SUBMITTER, Own.RUN, about="{mode}")
@@ -51,7 +51,7 @@ class ComparisonService:
         if found is None:
             baseline, parts = self._submissions.baseline(run, rows, mode)
             found = baseline.id
-            self._store.runs.add(baseline, parts)
+            self._store.runs.add((baseline, parts))
         return found
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)

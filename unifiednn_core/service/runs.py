@@ -86,7 +86,7 @@ class RunService:
         queued = [*arms, (run, rows)] if baselines_first else [(run, rows), *arms]
         for place, (one, _) in enumerate(queued):
             one.created_at_s = self._clock.utc_s() + place * QUEUE_STEP_S
-        self._store.runs.add_all(queued)
+        self._store.runs.add(*queued)
         return run.id
 
     @permission(Role.SUBMITTER, Own.RUN, about="{submodel.name}")

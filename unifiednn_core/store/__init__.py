@@ -33,6 +33,3 @@ class Store:
     def close(self) -> None:
         """Give the connections back."""
         self._database.close()
-
-
-__all__ = ["Store"]

@@ -11,7 +11,7 @@ class Code(StrEnum):
     """What happened. The comment names the fields that come with it."""
 
     ENTERED = "entered"  # name of the run or sub-model, cause; the state entered is a column
-    ASKED = "asked"  # verb, and what came with it: `Command.brief`
+    ASKED = "asked"  # verb, and what came with it: `commands.brief_of`
     APPLIED = "applied"  # the same, and step
     DECLINED = "declined"  # verb, reason
     UNDONE = "undone"  # verb, by: the later command

@@ -17,40 +17,24 @@ class Library:
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
 
-    def add_file(
-        self,
-        *,
-        sha256: str,
-        kind: str,
-        filename: str,
-        format: str,
-        size_bytes: int,
-        facts: dict[str, Any],
-        owner: str = "",
-    ) -> None:
+    def add_file(self, *, sha256: str, filename: str, owner: str = "", **columns: Any) -> None:
         """Add a file that belongs to `owner`, or give one of the same bytes this owner's newest name.
 
-        Names of other owners, and the time at which each owner first had it, stay as they are.
+        `columns` are the others of `FileRow`. Names of other owners, and the time at which each owner first had it,
+        stay as they are.
         """
         with self._database.write() as session:
-            now_s = self._clock.utc_s()
+            first = {"filename": filename, "created_at_s": self._clock.utc_s()}
             own = session.get(FileOwnerRow, (sha256, owner))
             if own is None:
-                session.add(FileOwnerRow(sha256=sha256, owner=owner, filename=filename, created_at_s=now_s))
+                session.add(FileOwnerRow(sha256=sha256, owner=owner, **first))
             else:
                 own.filename = filename
             known = session.get(FileRow, sha256)
-            session.merge(
-                FileRow(
-                    sha256=sha256,
-                    kind=kind,
-                    filename=filename if known is None else known.filename,
-                    format=format,
-                    size_bytes=size_bytes,
-                    facts=facts,
-                    created_at_s=now_s if known is None else known.created_at_s,
-                )
-            )
+            if known is None:
+                session.add(FileRow(sha256=sha256, **first, **columns))
+            else:
+                known.assign(columns)
 
     def files(self, reader: str = "") -> list[FileRow]:
         """All files, the newest first, under the names that `reader` gave them, else their first names."""

@@ -28,12 +28,8 @@ class Runs:
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
 
-    def add(self, run: RunRow, submodels: Sequence[SubModelRow]) -> None:
-        """Queue a run."""
-        self.add_all([(run, submodels)])
-
-    def add_all(self, runs: Sequence[tuple[RunRow, Sequence[SubModelRow]]]) -> None:
-        """Queue several runs, all or none."""
+    def add(self, *runs: tuple[RunRow, Sequence[SubModelRow]]) -> None:
+        """Queue runs with their sub-models, all or none."""
         with self._database.write() as session:
             for run, submodels in runs:
                 session.add(run)
@@ -144,7 +140,7 @@ class Runs:
     def update(self, run_id: str, **values: Any) -> None:
         """Set columns of a run that are no state."""
         with self._database.write() as session:
-            _set(run_of(session, run_id), values)
+            run_of(session, run_id).assign(values)
 
     def record_environment(self, run_id: str, facts: Mapping[str, Any]) -> None:
         """Add facts that the result depends on."""
@@ -154,7 +150,8 @@ class Runs:
 
     def record_artifact(self, run_id: str, submodel: str, **columns: Any) -> None:
         """Record the exported model of a sub-model."""
-        self._record(run_id, submodel, {**columns, "artifact_at_s": self._clock.utc_s()})
+        with self._database.write() as session:
+            submodel_of(session, run_id, submodel).assign({**columns, "artifact_at_s": self._clock.utc_s()})
 
     def record_checkpoint(self, run_id: str, submodel: str, *, name: str, step: int, size_bytes: int) -> None:
         """Record the newest checkpoint of a sub-model."""
@@ -163,12 +160,13 @@ class Runs:
             row = submodel_of(session, run_id, submodel)
             if step > (row.checkpoint_step or 0):
                 forget_deaths(run_of(session, run_id))
-            _set(row, {**columns, "checkpoint_at_s": self._clock.utc_s()})
+            row.assign({**columns, "checkpoint_at_s": self._clock.utc_s()})
 
     def forget_checkpoint(self, run_id: str, submodel: str) -> None:
         """Record that a sub-model has no checkpoints."""
         names = ("checkpoint", "checkpoint_step", "checkpoint_bytes", "checkpoint_at_s")
-        self._record(run_id, submodel, dict.fromkeys(names))
+        with self._database.write() as session:
+            submodel_of(session, run_id, submodel).assign(dict.fromkeys(names))
 
     def conclude(self, run_id: str) -> bool:
         """End a run once all its sub-models have ended: failed if one failed, stopped if a person stopped it.
@@ -264,10 +262,6 @@ class Runs:
         elif not paused and row.paused_since_s is not None:
             row.paused_s, row.paused_since_s = row.paused_s + max(0.0, now_s - row.paused_since_s), None
 
-    def _record(self, run_id: str, submodel: str, columns: dict[str, Any]) -> None:
-        with self._database.write() as session:
-            _set(submodel_of(session, run_id, submodel), columns)
-
 
 def run_of(session: Session, run_id: str) -> RunRow:
     """Row of a run; raises `NotFound`."""
@@ -296,11 +290,6 @@ def _past_states(session: Session, run_id: str, submodel: str | None) -> list[st
     of_this = EventRow.submodel.is_(None) if submodel is None else EventRow.submodel == submodel
     states = select(EventRow.state).where(EventRow.run_id == run_id, of_this, EventRow.state.is_not(None))
     return [state or "" for state in reversed(list(session.scalars(states.order_by(EventRow.id.desc()).limit(5))))]
-
-
-def _set(row: RunRow | SubModelRow, columns: Mapping[str, Any]) -> None:
-    for name, value in columns.items():
-        setattr(row, name, value)
 
 
 def submodels_of(run_id: str) -> Any:

@@ -1,5 +1,6 @@
 """The tables. Times are UTC seconds (`_at_s`), durations seconds, sizes bytes; JSON columns hold plain values."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
@@ -13,6 +14,11 @@ class Base(DeclarativeBase):
     """Base of all tables."""
 
     type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON}  # noqa: RUF012  (SQLAlchemy's own idiom)
+
+    def assign(self, columns: Mapping[str, Any]) -> None:
+        """Set some columns."""
+        for name, value in columns.items():
+            setattr(self, name, value)
 
 
 class SchemaRow(Base):
@@ -267,6 +273,10 @@ class SliceRow(Base):
     from_step: Mapped[int] = mapped_column(default=0)
     """Steps that its attempt had done before it, those of earlier attempts that count included."""
     reason: Mapped[str]
+
+
+RECORDED = (StepRow, EpochRow, SliceRow, MemoryRow, StrataRow, AttemptRow)
+"""Tables of what a run recorded while it trained."""
 
 
 class FileRow(Base):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import Row, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base.clock import Clock
@@ -23,10 +23,15 @@ from unifiednn_core.store.schema import (
     SubModelRow,
 )
 
-Row = dict[str, Any]
+Point = Row[Any]
+"""Some columns of one row, by name."""
+Columns = dict[str, Any]
+"""Values of one row, by column."""
 
 _MARKING = ("state", KINDS[Code.CHECKPOINT], KINDS[Code.SEPARATED])
-MOST_MARKS = 300
+LAST_EVENTS, MOST_MARKS = 200, 300
+MOST_ROWS = 2000
+_CHUNK = 500  # SQLite takes only so many values in one statement
 # A page reads all curves of a run every second; longer trainings store means over several steps.
 STEP_ROWS_OF_RUN = 6000
 FEWEST_STEP_ROWS = 200
@@ -39,36 +44,20 @@ def curve_stride(steps_total: int, peers: int) -> int:
     return max(1, math.ceil(steps_total / max(FEWEST_STEP_ROWS, STEP_ROWS_OF_RUN // peers)))
 
 
-MOST_ROWS = 2000
-_CHUNK = 500  # SQLite takes only so many values in one statement
-
-
 @dataclass(slots=True)
 class Batch:
     """Everything since the last write, as columns by name: plain values can be written again after a failure."""
 
-    steps: list[Row] = field(default_factory=list)
-    epochs: list[Row] = field(default_factory=list)
-    slices: list[Row] = field(default_factory=list)
-    memory: list[Row] = field(default_factory=list)
-    strata: list[Row] = field(default_factory=list)
-    events: list[Row] = field(default_factory=list)
-    submodels: dict[str, Row] = field(default_factory=dict)
+    steps: list[Columns] = field(default_factory=list)
+    epochs: list[Columns] = field(default_factory=list)
+    slices: list[Columns] = field(default_factory=list)
+    memory: list[Columns] = field(default_factory=list)
+    strata: list[Columns] = field(default_factory=list)
+    events: list[Columns] = field(default_factory=list)
+    submodels: dict[str, Columns] = field(default_factory=dict)
     """Columns of sub-models that changed, by name."""
-    run: Row = field(default_factory=dict)
+    run: Columns = field(default_factory=dict)
     """Columns of the run that changed."""
-
-
-class StepPoint(NamedTuple):
-    """One point of a curve over steps; `StepRow` says what the values are."""
-
-    submodel: str
-    attempt: int
-    step: int
-    steps: int
-    epoch: float
-    loss: float | None
-    accuracy: float | None
 
 
 class SlicePoint(NamedTuple):
@@ -84,28 +73,21 @@ class SlicePoint(NamedTuple):
     reason: str
 
 
-class StrataPoint(NamedTuple):
-    """Memory by use at one instant; `StrataRow` says what the values are."""
-
-    at_s: float
-    source: str
-    total_bytes: int
-    strata: Mapping[str, Any]
-
-
 @dataclass(frozen=True, slots=True)
 class History:
     """All recorded rows of one run. What a later attempt did once more is void: it counts nowhere."""
 
-    steps: Mapping[str, Sequence[StepPoint]]
-    lost_steps: Mapping[str, Sequence[StepPoint]]
+    steps: Mapping[str, Sequence[Point]]
+    """Columns of `StepRow` by sub-model."""
+    lost_steps: Mapping[str, Sequence[Point]]
     """Void steps, attempt by attempt."""
     epochs: Mapping[str, Sequence[EpochRow]]
     slices: Sequence[SlicePoint]
     """Their `steps` are those that no later attempt did once more."""
     memory: Sequence[tuple[float, int]]
     """`at_s` and `size_bytes` of `MemoryRow`."""
-    strata: Sequence[StrataPoint]
+    strata: Sequence[Point]
+    """`at_s`, `source`, `total_bytes` and `strata` of `StrataRow`."""
     events: Sequence[EventRow]
     marks: Sequence[EventRow]
     """Lines that explain changes of memory: states of sub-models, checkpoints, separations."""
@@ -135,27 +117,21 @@ class Telemetry:
             run = session.get_one(RunRow, run_id)
             if run.worker_pid is not None:  # a run that was just paused has none any more
                 run.heartbeat_at_s = self._clock.utc_s()
-            for name, value in batch.run.items():
-                setattr(run, name, value)
+            run.assign(batch.run)
             for submodel, columns in batch.submodels.items():
-                row = session.get_one(SubModelRow, (run_id, submodel))
-                for name, value in columns.items():
-                    setattr(row, name, value)
+                session.get_one(SubModelRow, (run_id, submodel)).assign(columns)
 
-    def history(
-        self, run_id: str, memory_source: str | None, *, last_events: int = 200, last_slices: int | None = None
-    ) -> History:
+    def history(self, run_id: str, memory_source: str | None, *, last_slices: int | None = None) -> History:
         """Everything recorded of a run, oldest first; of events, and of slices where asked, only the last ones."""
         with self._database.read() as session:
             void_after = _void_after(session, run_id)
-            steps: dict[str, list[StepPoint]] = {}
-            lost: dict[str, list[StepPoint]] = {}
             void = {key for key, last in void_after.items() if last < math.inf}
-            columns = select(*(getattr(StepRow, name) for name in StepPoint._fields))
-            of_run = columns.where(StepRow.run_id == run_id).order_by(StepRow.attempt, StepRow.step)
-            for point in map(StepPoint._make, session.execute(of_run)):
-                key = point[:2]
-                kept = key not in void or point.step <= void_after[key]
+            steps: dict[str, list[Point]] = {}
+            lost: dict[str, list[Point]] = {}
+            columns = (StepRow.submodel, StepRow.attempt, StepRow.step, StepRow.epoch, StepRow.loss, StepRow.accuracy)
+            points: Any = select(*columns).where(StepRow.run_id == run_id).order_by(StepRow.attempt, StepRow.step)
+            for point in session.execute(points):
+                kept = point[:2] not in void or point.step <= void_after[point[:2]]
                 (steps if kept else lost).setdefault(point.submodel, []).append(point)
             epochs: dict[str, list[EpochRow]] = {}
             for epoch in session.scalars(select(EpochRow).where(EpochRow.run_id == run_id).order_by(EpochRow.epoch)):
@@ -163,9 +139,9 @@ class Telemetry:
                     epochs.setdefault(epoch.submodel, []).append(epoch)
             of_source = (MemoryRow.run_id == run_id) & (MemoryRow.source == (memory_source or ""))
             memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
-            used = select(*(getattr(StrataRow, name) for name in StrataPoint._fields)).where(StrataRow.run_id == run_id)
+            used = select(StrataRow.at_s, StrataRow.source, StrataRow.total_bytes, StrataRow.strata)
             latest = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc())
-            events = latest.where(EventRow.kind != KINDS[Code.CHECKPOINT]).limit(last_events)
+            events = latest.where(EventRow.kind != KINDS[Code.CHECKPOINT]).limit(LAST_EVENTS)
             marks = latest.where(EventRow.kind.in_(_MARKING), EventRow.submodel.is_not(None)).limit(MOST_MARKS)
             turns = select(*(getattr(SliceRow, name) for name in SlicePoint._fields)).where(SliceRow.run_id == run_id)
             latest_turns = session.execute(turns.order_by(SliceRow.id.desc()).limit(last_slices)).all()
@@ -178,9 +154,9 @@ class Telemetry:
                 epochs=epochs,
                 slices=shown,
                 memory=[(row.at_s, row.size_bytes) for row in session.execute(memory)],
-                strata=[StrataPoint._make(row) for row in session.execute(used.order_by(StrataRow.at_s))],
-                events=list(reversed(list(session.scalars(events)))),
-                marks=list(reversed(list(session.scalars(marks)))),
+                strata=session.execute(used.where(StrataRow.run_id == run_id).order_by(StrataRow.at_s)).all(),
+                events=session.scalars(events).all()[::-1],
+                marks=session.scalars(marks).all()[::-1],
             )
 
     def last_turns(self, run_id: str) -> dict[str, float]:
@@ -207,14 +183,6 @@ def _void_after(session: Session, run_id: str) -> dict[tuple[str, int], float]:
     return void_after
 
 
-class Sample(NamedTuple):
-    """A memory row, as thinning sees it."""
-
-    id: int
-    at_s: float
-    size_bytes: int
-
-
 def thin(session: Session, run_id: str, *, most_rows: int = MOST_ROWS) -> None:
     """Drop rows of a run's memory where there are more than `most_rows` of a source, inside the caller's transaction.
 
@@ -226,17 +194,22 @@ def thin(session: Session, run_id: str, *, most_rows: int = MOST_ROWS) -> None:
             if count <= most_rows:
                 continue
             of_source = (table.run_id == run_id) & (table.source == source)
-            rows = session.execute(select(table.id, table.at_s, size).where(of_source).order_by(table.at_s))
-            surplus = rows_to_drop([Sample(*row) for row in rows], most_rows // 2)
+            rows = session.execute(
+                select(table.id, table.at_s, size.label("size_bytes")).where(of_source).order_by(table.at_s)
+            )
+            surplus = rows_to_drop(rows.all(), most_rows // 2)
             for start in range(0, len(surplus), _CHUNK):
                 session.execute(delete(table).where(table.id.in_(surplus[start : start + _CHUNK])))
 
 
-def rows_to_drop(samples: Sequence[Sample], slots: int) -> list[int]:
-    """Ids to drop so that the largest sample of each of `slots` equal stretches of time stays, and both ends."""
+def rows_to_drop(samples: Sequence[Any], slots: int) -> list[int]:
+    """Ids to drop so that the largest sample of each of `slots` equal stretches of time stays, and both ends.
+
+    Each sample has `id`, `at_s` and `size_bytes`.
+    """
     first_s, last_s = samples[0].at_s, samples[-1].at_s
     width_s = (last_s - first_s) / slots or 1.0
-    greatest: dict[int, Sample] = {}
+    greatest: dict[int, Any] = {}
     for sample in samples:
         slot = min(slots - 1, int((sample.at_s - first_s) / width_s))
         if slot not in greatest or sample.size_bytes > greatest[slot].size_bytes:

@@ -12,24 +12,14 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.runs import Runs, forget_deaths, release_worker, run_of, submodel_of, submodels_of
-from unifiednn_core.store.schema import (
-    AttemptRow,
-    EpochRow,
-    MemoryRow,
-    RunRow,
-    SliceRow,
-    StepRow,
-    StrataRow,
-    SubModelRow,
-)
+from unifiednn_core.store.schema import RECORDED, AttemptRow, RunRow, SliceRow, SubModelRow
 
 # A claim sets the first heartbeat; until then no worker knows of a run.
 _CLAIMED = (RunRow.heartbeat_at_s.is_not(None), RunRow.state.not_in([state.value for state in ENDED]))
 _TO_BE_STOPPED = (RunRow.state == State.STOPPING.value) & RunRow.started_at_s.is_not(None)
 _WAITING = (RunRow.heartbeat_at_s.is_(None), or_(RunRow.state == State.QUEUED.value, _TO_BE_STOPPED))
 
-# What an attempt on a baseline leaves behind.
-_RECORDED = (StepRow, EpochRow, SliceRow, MemoryRow, StrataRow, AttemptRow)
+# Columns that an attempt on a baseline fills, besides the rows of `RECORDED`.
 _OF_RUN = ("launched_at_s", "started_at_s", "cpu_s", "gpu_s", "energy_j", "memory_source", "peak_memory_bytes",
            "now_submodel", "now_reason", "now_since_s")  # fmt: skip
 _OF_SUBMODEL = ("ended_at_s", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "peak_memory_bytes",
@@ -142,14 +132,10 @@ class Workers:
                     forget_deaths(run_of(session, run_id))
                 if row.attempt > 1:
                     self._runs.note(session, run_id, name, Code.CONTINUED, step=step, lost_steps=lost_steps)
-                for column, value in columns.items():
-                    setattr(row, column, value)
+                row.assign(columns)
                 attempts[name] = row.attempt
-                session.add(
-                    AttemptRow(
-                        run_id=run_id, submodel=name, attempt=row.attempt, from_step=step, at_s=self._clock.utc_s()
-                    )
-                )
+                now_s = self._clock.utc_s()
+                session.add(AttemptRow(run_id=run_id, submodel=name, attempt=row.attempt, from_step=step, at_s=now_s))
             return attempts
 
     def begin_anew(self, run_id: str) -> None:
@@ -159,11 +145,9 @@ class Workers:
         """
         with self._database.write() as session:
             run = run_of(session, run_id)
-            for table in _RECORDED:
+            for table in RECORDED:
                 session.execute(delete(table).where(table.run_id == run_id))
-            for name in _OF_RUN:
-                setattr(run, name, None)
-            run.memory_notes = []
+            run.assign({**dict.fromkeys(_OF_RUN), "memory_notes": []})
             for row in session.scalars(submodels_of(run_id)):
                 if State(row.state) is State.STOPPED:
                     continue
@@ -172,8 +156,7 @@ class Workers:
                     self._runs.note(session, run_id, row.name, Code.ENTERED, state=State.QUEUED, name=row.name)
                 row.attempt = row.epochs_done = row.steps_done = 0
                 row.service_s = 0.0
-                for name in _OF_SUBMODEL:
-                    setattr(row, name, None)
+                row.assign(dict.fromkeys(_OF_SUBMODEL))
             self._runs.note(session, run_id, None, Code.RESTARTED)
 
     def held(self) -> list[RunRow]:
@@ -182,15 +165,9 @@ class Workers:
             return list(session.scalars(select(RunRow).where(*_CLAIMED)))
 
     def lose(
-        self,
-        run_id: str,
-        cause: str,
-        remedy: str,
-        *,
-        died_at: str | None = None,
-        counts: bool = True,
-        limits: RestartLimits = RESTARTS,
-    ) -> None:
+        self, run_id: str, cause: str, remedy: str,
+        *, died_at: str | None = None, counts: bool = True, limits: RestartLimits = RESTARTS,
+    ) -> None:  # fmt: skip
         """Record that the worker of a run died; queue the run again where it recovers by itself and `limits` allow it.
 
         `died_at` is what the worker was doing, as `NAME:DOING`. A death that does not count says nothing about the run:
@@ -259,18 +236,8 @@ def _close_turn(session: Session, run: RunRow) -> None:
     attempt = session.get(AttemptRow, (run.id, row.name, row.attempt))
     begun_at = 0 if attempt is None else attempt.from_step
     from_step = begun_at if last is None else last.from_step + last.steps
-    steps = row.steps_done - from_step
-    end_s = max(run.now_since_s, (run.heartbeat_at_s or 0.0) - run.started_at_s)
+    steps, start_s, reason = row.steps_done - from_step, run.now_since_s, run.now_reason or ""
+    end_s = max(start_s, (run.heartbeat_at_s or 0.0) - run.started_at_s)
     if steps > 0:
-        session.add(
-            SliceRow(
-                run_id=run.id,
-                submodel=row.name,
-                attempt=row.attempt,
-                start_s=run.now_since_s,
-                end_s=end_s,
-                steps=steps,
-                from_step=from_step,
-                reason=run.now_reason or "",
-            )
-        )
+        session.add(SliceRow(run_id=run.id, submodel=row.name, attempt=row.attempt, start_s=start_s, end_s=end_s,
+                             steps=steps, from_step=from_step, reason=reason))  # fmt: skip

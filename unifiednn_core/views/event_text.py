@@ -48,7 +48,7 @@ def event_text(event: EventRow) -> str:
 
 
 def command_text(submodel: str | None, brief: Mapping[str, Any]) -> str:
-    """Text for a command, from `Command.brief`: "priority 3 for lenet"."""
+    """Text for a command, from `commands.brief_of`: "priority 3 for lenet"."""
     whom = f" for {submodel}" if submodel else ""
     match brief["verb"]:
         case Verb.PRIORITY | Verb.EPOCHS as verb:

@@ -10,7 +10,7 @@ import numpy as np
 
 from unifiednn_core.machine import breakdown as parts
 from unifiednn_core.store.schema import EventRow
-from unifiednn_core.store.telemetry import SlicePoint, StrataPoint
+from unifiednn_core.store.telemetry import Point, SlicePoint
 from unifiednn_core.views.event_text import event_text
 
 Kind = Literal["context", "slack", "data", "weights", "gradients", "optimizer", "transient", "others", "unexplained"]
@@ -63,11 +63,11 @@ _OF_KIND: dict[str, MarkKind] = {"checkpoint": "checkpoint", "separated": "separ
 _OF_STATE: dict[str, MarkKind] = {
     "running": "load", "paused": "pause", "completed": "end", "stopped": "end", "failed": "end",
 }  # fmt: skip
-_Instant = tuple[float, StrataPoint | None]
+_Instant = tuple[float, Point | None]
 """Seconds and the row; None in the middle of a gap."""
 
 
-def breakdown_of(rows: Sequence[StrataPoint]) -> MemoryBreakdown:
+def breakdown_of(rows: Sequence[Point]) -> MemoryBreakdown:
     """Memory by use over time, in the order of `KINDS`, with the unexplained rest on top.
 
     The parts of a row are together at most its total: the sampler fitted them.
@@ -114,7 +114,7 @@ def gaps(at_s: Sequence[float]) -> list[int]:
 # -- inside
 
 
-def _with_gaps(rows: Sequence[StrataPoint]) -> list[_Instant]:
+def _with_gaps(rows: Sequence[Point]) -> list[_Instant]:
     """Rows by moment, with an instant without a row in the middle of each gap."""
     breaks = set(gaps([row.at_s for row in rows]))
     instants: list[_Instant] = []

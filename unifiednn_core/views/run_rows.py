@@ -18,9 +18,9 @@ from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.spec.run import CheckpointSpec, EarlyStopping, PolicySpec
-from unifiednn_core.store.commands import OF_A_BASELINE, Command
-from unifiednn_core.store.schema import HYBRID, EpochRow, EventRow, FileRow, RunRow, SubModelRow
-from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
+from unifiednn_core.store.commands import OF_A_BASELINE, brief_of
+from unifiednn_core.store.schema import HYBRID, CommandRow, EpochRow, EventRow, FileRow, RunRow, SubModelRow
+from unifiednn_core.store.telemetry import History, Point, SlicePoint
 from unifiednn_core.views import times
 from unifiednn_core.views.event_text import command_text, event_text
 from unifiednn_core.views.memory import breakdown_of, gaps, marks_of
@@ -68,7 +68,7 @@ def run_view(
     now_s: float,
     *,
     history: History | None = None,
-    commands: Sequence[Command] = (),
+    commands: Sequence[CommandRow] = (),
 ) -> RunView:
     """One run; curves and events only with a `history`."""
     asked = {part["name"]: part.get("hyperparameters", {}) for part in run.spec.get("submodels", ())}
@@ -78,7 +78,9 @@ def run_view(
         "checkpoint_text": _period_text(json.dumps(run.spec.get("checkpoint", {}))),
         "recovery": run.spec.get("recovery", "auto"),
         "waiting_commands": tuple(
-            CommandView(submodel=one.submodel, text=command_text(one.submodel, one.brief), issued_at_s=one.issued_at_s)
+            CommandView(
+                submodel=one.submodel, text=command_text(one.submodel, brief_of(one)), issued_at_s=one.issued_at_s
+            )
             for one in commands
         ),
         "memory_notes": tuple(run.memory_notes),
@@ -358,7 +360,7 @@ def _period_text(checkpoint: str) -> str:
     return " or ".join(text for text in (seconds, steps) if text)
 
 
-def _curve(points: Sequence[StepPoint | EpochRow], figure: str) -> Series:
+def _curve(points: Sequence[Point | EpochRow], figure: str) -> Series:
     """A figure over epochs, without the points that lack it."""
     return _series([pair for pair in map(attrgetter("epoch", figure), points) if pair[1] is not None])
 

@@ -87,7 +87,7 @@ def add_run(store: Store, home: Home, run_id: str, submitter: str, owners: dict[
         )
         for place, (name, owner) in enumerate(owners.items())
     ]  # fmt: skip
-    store.runs.add(run, rows)
+    store.runs.add((run, rows))
     for name in owners:
         write(home.run(run_id) / "models" / f"{name}.zip", f"zip of {name}")
         write(home.checkpoints(run_id, name) / "step-5.safetensors", f"checkpoint of {name}")

@@ -37,7 +37,7 @@ def add_run(store: Store, run_id: str, created_at_s: float = 0.0, device: str = 
         )
         for place, name in enumerate(("a", "b"))
     ]
-    store.runs.add(run, submodels)
+    store.runs.add((run, submodels))
 
 
 def test_states_follow_the_table_and_leave_a_history(store: Store, clock: SimulatedClock) -> None:
