@@ -15,8 +15,8 @@ from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_store import CheckpointStore
 from unifiednn_core.engine.device import preserved
 from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.job import Job
 from unifiednn_core.engine.resident_data import ResidentData
-from unifiednn_core.engine.roster import Job
 from unifiednn_core.engine.start import initial_state
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition

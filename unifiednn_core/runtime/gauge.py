@@ -81,7 +81,7 @@ class WorkerGauge:
         """Columns of the run's row as of now: CPU and GPU seconds and energy of all attempts."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         found: dict[str, Any] = {"cpu_s": self._earlier.get("cpu_s", 0.0) + used.ru_utime + used.ru_stime}
-        found |= self._use.columns(self._earlier)
+        found |= {name: self._earlier.get(name, 0.0) + value for name, value in self._use.columns().items()}
         if self._notes:
             found["memory_notes"] = list(self._notes)
         return found
@@ -117,17 +117,10 @@ class WorkerGauge:
         self._notes |= dict.fromkeys(seen.notes)
         self._use.add(at_s, seen)
         reserved, allocated = torch.cuda.memory_reserved(self._device), torch.cuda.memory_allocated(self._device)
-        figures = breakdown.GpuFigures(
-            process_bytes=seen.process_bytes,
-            device_bytes=seen.device_bytes,
-            others_bytes=seen.others_bytes,
-            device_before_bytes=self._before.device_bytes,
-            reserved_bytes=reserved,
-            allocated_bytes=allocated,
-        )
         total, found = breakdown.on_gpu(
-            figures, data_bytes=data_bytes, footprints=trainer.footprints(), holder=trainer.holder
-        )
+            seen, before_bytes=self._before.device_bytes, reserved_bytes=reserved, allocated_bytes=allocated,
+            data_bytes=data_bytes, footprints=trainer.footprints(), holder=trainer.holder,
+        )  # fmt: skip
         self.context_bytes, self.context_source = found.get("context", self.context_bytes), NVML_PROCESS
         of_card = {"utilisation": seen.utilisation, "power_w": seen.power_w}
         found |= {name: value for name, value in of_card.items() if value is not None}

@@ -26,8 +26,8 @@ from unifiednn_core.engine.device import environment, resolve
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
+from unifiednn_core.engine.job import Job, reasons
 from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
-from unifiednn_core.engine.roster import Job, reasons
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.preflight.estimate import context_key
@@ -193,7 +193,7 @@ class Worker:
             return self._paused(self._reporter.pause)
         if leaving:
             return TERMINATED
-        if self._engine.has_orders:  # a sub-model joined when all others had just ended
+        if self._engine.orders:  # a sub-model joined when all others had just ended
             self._trainer.start()
         elif self._reporter.open - self._reporter.exporter.paused:
             raise RuntimeError("The engine ended before its sub-models did; the worker's log says why.")
@@ -204,7 +204,6 @@ class Worker:
         if self._store.commands.carry_out(pause.id, pause.step):
             return DONE
         self._reporter.pause = None
-        self._engine.cancel_leave()
         self._trainer.start()
         return None
 
