@@ -2,16 +2,13 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from pages._ui import actions, frame, markup, wording
 from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.roles import NO_ROLE, Role
-
-if TYPE_CHECKING:
-    from unifiednn_core.service.people import PeopleService
 
 TABS = ("Roles", "Tokens", "Audit log")
 LONGEST_DAYS = 365
@@ -35,7 +32,7 @@ def main() -> None:
             _audit(desk)
 
 
-def _roles(desk: "PeopleService") -> None:
+def _roles(desk: PeopleService) -> None:
     with st.form("give-role", clear_on_submit=True), st.container(horizontal=True, vertical_alignment="bottom"):
         person = st.text_input("E-mail address", key="role-person")
         role = st.selectbox("Role", [*map(str, Role), NO_ROLE], index=1, key="role-role")
@@ -60,7 +57,7 @@ def _roles(desk: "PeopleService") -> None:
             st.rerun()
 
 
-def _tokens(desk: "PeopleService") -> None:
+def _tokens(desk: PeopleService) -> None:
     with st.form("create-token"), st.container(horizontal=True, vertical_alignment="bottom"):
         person = st.text_input("For", key="token-person", help="E-mail address or name of the person.")
         role = st.selectbox("Role", list(map(str, Role)), index=1, key="token-role")
@@ -87,7 +84,7 @@ def _tokens(desk: "PeopleService") -> None:
             st.rerun()
 
 
-def _audit(desk: "PeopleService") -> None:
+def _audit(desk: PeopleService) -> None:
     table = markup.frame(
         {"Time": _moment(line.at_s), "Who": line.person, "Role": line.role, "Did": line.action.replace("_", " ")}
         | {"On": line.subject or "-", "Outcome": line.outcome}

@@ -15,23 +15,15 @@ from unifiednn_core.views.runs import RunView, SubModelView
 FIELD_WIDTH_PX, ICONS_WIDTH_PX = 112, 70
 OPEN = (frozenset(State) - ENDED - {State.STOPPING}) | {State.INTERRUPTED}
 """States in which a run or sub-model can be changed; the changes of an interrupted one hold when it is resumed."""
-STOP_RUN = (
-    "Training ends after the current step. The progress of each sub-model is saved and can be downloaded, and the "
-    "history stays. A stopped run cannot be resumed."
-)
+KEPT = "The progress of each sub-model is saved and can be downloaded, and the history stays."
+STOP_RUN = f"Training ends after the current step. {KEPT} A stopped run cannot be resumed."
 STOP_SUBMODEL = (
-    "It ends after its current step; the other sub-models continue. Its progress is saved and can be downloaded. "
-    "A stopped sub-model cannot be resumed."
+    "It ends after its current step; the other sub-models continue. Its progress is saved. It cannot be resumed."
 )
 STOP_BASELINE = "Its processes end now and keep nothing. A stopped baseline gives no verdict; you can run it again."
-DISCARD_RUN = (
-    "Training ends after the current step. Unfinished sub-models keep nothing: no model file and no checkpoint. "
-    "Finished sub-models and the history stay. This cannot be undone."
-)
-DISCARD_SUBMODEL = (
-    "It ends after its current step and keeps nothing: no model file and no checkpoint. The other sub-models "
-    "continue. This cannot be undone."
-)
+LOST = "no model file and no checkpoint. This cannot be undone."
+DISCARD_RUN = f"Training ends after the current step. Finished sub-models stay; the others keep nothing: {LOST}"
+DISCARD_SUBMODEL = f"It ends after its current step; the other sub-models continue. It keeps nothing: {LOST}"
 EDITS_HELP = "Each change takes effect at the next step. No progress is lost."
 ORDER_HELP = "Earlier means arrived first. First come follows this order; the other policies break ties by it."
 

@@ -11,12 +11,9 @@ from unifiednn_core.views.runs import FileView
 
 NOTHING = ""
 SHA_LENGTH, LONG_SHA_LENGTH = 4, 12
-SPLIT_HELP = (
-    "Writes two new data sets and keeps this one. The same share and seed always give the same two files; "
-    "samples keep their order."
-)
+SPLIT_HELP = "Writes two new data sets and keeps this one. The same share and seed always give the same two files."
 SPLIT_LABEL = "Split into training and test"
-BY_CLASS_HELP = "Takes the same share of each class for the test, so that both parts are balanced alike."
+BY_CLASS_HELP = "Takes the same share of each class for the test, so both parts have the same balance."
 
 
 def pick(

@@ -4,23 +4,19 @@ import gc
 import json
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import streamlit as st
+from starlette.requests import Request
 from streamlit.auth_util import get_cookie_with_chunks, get_origin_from_redirect_uri
 from streamlit.web.server.server_util import AUTH_COOKIE_NAME, get_cookie_secret
 from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
 
 from pages._ui import markup
 from unifiednn_core.base.errors import BadInput, Forbidden, Unauthorised
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from unifiednn_core.service.facade import Service
-    from unifiednn_core.service.gate import Gate, Settings
-    from unifiednn_core.service.roles import Actor
-
+from unifiednn_core.service.facade import PERMISSIONS, Service
+from unifiednn_core.service.gate import HOUR_S, LOCAL_HOSTS, Gate, Settings, hosts
+from unifiednn_core.service.roles import Actor, Role, person_id
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address, UNIFIEDNN_HOSTS)."
@@ -30,13 +26,11 @@ PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see a
 
 
 @st.cache_resource(show_spinner=False)
-def opened() -> "Service":
+def opened() -> Service:
     """The one service of this process, with its supervisor started.
 
     It acts for the local operator: pages and routes use `service` and `admit` instead.
     """
-    from unifiednn_core.service.facade import Service
-
     opened = Service.open()
     opened.start_supervisor()
     # Streamlit collects garbage after every run of a script; frozen imports are not walked through each time.
@@ -50,11 +44,8 @@ def login_configured() -> bool:
     return bool(_section("auth"))
 
 
-def settings() -> "Settings":
+def settings() -> Settings:
     """How people are known: sections `[auth]` and `[access]` of Streamlit's secrets; raises `BadInput`."""
-    from unifiednn_core.service.gate import HOUR_S, Settings
-    from unifiednn_core.service.roles import Role, person_id
-
     access = _section("access")
     hours, secret = access.get("sign_in_hours", 12), str(_section("auth").get("cookie_secret", ""))
     wrong = None
@@ -77,19 +68,17 @@ def settings() -> "Settings":
     )
 
 
-def gate() -> "Gate":
+def gate() -> Gate:
     """The gate of this server; raises `BadInput` if its settings are wrong."""
-    from unifiednn_core.service.gate import Gate
-
     return Gate(opened(), settings(), cookie_claims)
 
 
-def admit(request: "Request") -> "Service":
+def admit(request: Request) -> Service:
     """The service for the sender of a request; raises `Unauthorised` and `Forbidden`."""
     return gate().admit(request.headers, request.cookies)
 
 
-def service() -> "Service":
+def service() -> Service:
     """The service for the viewer of this page. After a loss of access, the page reruns and `require` explains."""
     doors = gate()
     try:
@@ -98,7 +87,7 @@ def service() -> "Service":
         st.rerun()
 
 
-def actor() -> "Actor | None":
+def actor() -> Actor | None:
     """The person who signed in; None without a sign-in, without a role, or where no sign-in is needed."""
     if not login_configured():
         return None
@@ -140,16 +129,12 @@ def require(title: str) -> None:
 
 def may(action: str) -> bool:
     """Whether the viewer's role allows an action; pages do not draw what it forbids."""
-    from unifiednn_core.service.facade import PERMISSIONS
-
     person = actor()
     return person is None or person.role.rank >= PERMISSIONS[action].least.rank
 
 
-def may_see(person: "Actor", title: str) -> bool:
+def may_see(person: Actor, title: str) -> bool:
     """Whether a page of this title is for a person."""
-    from unifiednn_core.service.facade import PERMISSIONS
-
     needs = {"Build": "submit", "Library": "files", "People": "people"}.get(title, "runs")
     return person.role.rank >= PERMISSIONS[needs].least.rank
 
@@ -165,8 +150,6 @@ def _section(name: str) -> dict[str, Any]:
 
 def _reachable() -> bool:
     """Whether others can: the server listens to them, or answers to a name that a proxy in front of it has."""
-    from unifiednn_core.service.gate import LOCAL_HOSTS, hosts
-
     return st.get_option("server.address") not in LOOPBACK or not set(hosts()) <= set(LOCAL_HOSTS)
 
 

@@ -10,10 +10,7 @@ from pages._ui import actions, drafts, file_pick, frame, hyper_form, markup, upl
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.views.runs import FileView
 
-SCALING_HELP = (
-    "Inputs become (inputs * scale - mean) / std. An empty field changes nothing; "
-    f"8-bit images usually need the scale 1/255 = {1 / 255:.6f}."
-)
+SCALING_HELP = "Inputs become (inputs * scale - mean) / std. 8-bit images usually need the scale 1/255 = 0.003922."
 PRIORITY_HELP = "Lower goes first, under the policy Priority."
 START_KINDS = ("checkpoint", "weights")
 TAKE = {

@@ -1,4 +1,4 @@
-"""Moments that explain a change of memory, drawn so that hundreds of them stay legible."""
+"""Moments that explain a change of memory, drawn so that hundreds stay legible."""
 
 from collections.abc import Sequence
 from dataclasses import replace
