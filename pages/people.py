@@ -20,16 +20,10 @@ def main() -> None:
     frame.page("People")
     st.html(markup.title("People", markup.note("A role given here overrides that of the identity provider.")))
     desk = frame.service().people
-    roles, tokens, log = st.tabs(TABS, key="people-tabs", on_change="rerun")
-    if roles.open:
-        with roles:
-            _roles(desk)
-    if tokens.open:
-        with tokens:
-            _tokens(desk)
-    if log.open:
-        with log:
-            _audit(desk)
+    for tab, draw in zip(st.tabs(TABS, key="people-tabs", on_change="rerun"), (_roles, _tokens, _audit), strict=True):
+        if tab.open:
+            with tab:
+                draw(desk)
 
 
 def _roles(desk: PeopleService) -> None:

@@ -106,14 +106,13 @@ def _submit(run_id: str, entered: drafts.Document, taken: list[str], *, key: str
             st.session_state[f"{key}-warned"] = entered
             raise BadInput(findings)
 
+    spec, _ = drafts.spec_or_findings({"submodels": [entered]})
+    found = submodel_form.findings_of(entered, taken, key=key)
     try:
-        found = submodel_form.findings_of(entered, taken, key=key)
-        if found:
+        if found or spec is None:
             raise BadInput(found)
-        spec, _ = drafts.spec_or_findings({"submodels": [entered]})
-        if spec is not None:
-            with st.spinner("Checking model and data…"):
-                frame.service().runs.add_submodel(run_id, spec.submodels[0], on_warnings=on_warnings)
+        with st.spinner("Checking model and data…"):
+            frame.service().runs.add_submodel(run_id, spec.submodels[0], on_warnings=on_warnings)
     except BadInput as error:
         submodel_form.tell(error.findings, key=key)
         st.rerun()  # the form above was drawn without them
@@ -175,7 +174,7 @@ def _head() -> None:
 
 
 def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, int]:
-    """Draw the fields of one sub-model; returns the priority and the epochs that they hold."""
+    """Draw the fields of one sub-model; returns its priority and epochs."""
     name = submodel.name
     with st.container(horizontal=True, vertical_alignment="center", key=f"row-adjust-{name}"):
         st.html(markup.signed_name(submodel.number, name))
@@ -210,23 +209,23 @@ def _carry_out(calls: Sequence[Callable[[], object]]) -> None:
 
 
 def is_open(part: RunView | SubModelView) -> bool:
-    """Whether a run or a sub-model can still be changed."""
+    """Whether a run or a sub-model can still change."""
     return part.state in OPEN
 
 
 def moved(names: Sequence[str], name: str, by: int) -> list[str]:
-    """Names with one of them moved by so many places; it stays within the ends."""
+    """Names with one of them moved by a number of places, at most to an end."""
     rest = [other for other in names if other != name]
     at = max(0, min(names.index(name) + by, len(rest)))
     return [*rest[:at], name, *rest[at:]]
 
 
 def whole_order(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """All names, those in `wanted` in its order, each other one at the place that it has."""
+    """All names, those of `wanted` in its order; each other name keeps its place."""
     turn = iter(wanted)
     return [next(turn) if name in wanted else name for name in names]
 
 
 def changed(known: Mapping[str, int], typed: Mapping[str, int]) -> dict[str, int]:
-    """What was typed and differs."""
+    """Typed values that differ."""
     return {name: value for name, value in typed.items() if value != known[name]}

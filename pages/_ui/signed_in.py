@@ -1,4 +1,4 @@
-"""Who uses the dashboard: the local operator, or a person who signed in. Pages get their service here."""
+"""The user of the dashboard: the local operator, or a person who signed in. Pages get their service here."""
 
 import gc
 import json
@@ -22,7 +22,7 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address, UNIFIEDNN_HOSTS)."
 SECRET_LENGTH = 32
 SECRET_REMEDY = f"Give {SECRET_LENGTH} random ones or more: python -c 'import secrets; print(secrets.token_hex())'"
-PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see and steer yours."
+PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see and control yours."
 
 
 @st.cache_resource(show_spinner=False)
@@ -33,7 +33,7 @@ def opened() -> Service:
     """
     opened = Service.open()
     opened.start_supervisor()
-    # Streamlit collects garbage after every run of a script; frozen imports are not walked through each time.
+    # Streamlit collects garbage after every run of a script; frozen imports are skipped.
     gc.collect()
     gc.freeze()
     return opened
@@ -45,19 +45,18 @@ def login_configured() -> bool:
 
 
 def settings() -> Settings:
-    """How people are known: sections `[auth]` and `[access]` of Streamlit's secrets; raises `BadInput`."""
+    """Settings of sign-in: sections `[auth]` and `[access]` of Streamlit's secrets; raises `BadInput`."""
     access = _section("access")
     hours, secret = access.get("sign_in_hours", 12), str(_section("auth").get("cookie_secret", ""))
     wrong = None
     if not isinstance(hours, int | float) or hours <= 0:
-        wrong = "access.sign_in_hours", f"'{hours}' is no time.", "Give hours, such as 12."
+        wrong = "access.sign_in_hours", f"'{hours}' is no duration.", "Give hours, such as 12."
     elif login_configured() and find_spec("authlib") is None:
         wrong = "auth", "Authlib, which signs people in, is not installed.", "pip install -e '.[login]'"
     elif 0 < len(secret) < SECRET_LENGTH:
-        wrong = "auth.cookie_secret", f"It has {len(secret)} characters, and sign-ins can be forged.", SECRET_REMEDY
+        wrong = "auth.cookie_secret", f"It has {len(secret)} characters: sign-ins can be forged.", SECRET_REMEDY
     if wrong:
-        field, message, remedy = wrong
-        raise BadInput.of("Sign-in", field=field, message=message, remedy=remedy)
+        raise BadInput.of("Sign-in", field=wrong[0], message=wrong[1], remedy=wrong[2])
     return Settings(
         login=login_configured(),
         reachable=_reachable(),
@@ -88,7 +87,7 @@ def service() -> Service:
 
 
 def actor() -> Actor | None:
-    """The person who signed in; None without a sign-in, without a role, or where no sign-in is needed."""
+    """The person who signed in; None without a sign-in, without a role, or if the server needs no sign-in."""
     if not login_configured():
         return None
     try:
@@ -98,7 +97,7 @@ def actor() -> Actor | None:
 
 
 def require(title: str) -> None:
-    """Draw the rest of the page only for people who may see it; tell everyone else what to do."""
+    """Stop the page for people who may not see it, and say what they can do."""
     if not login_configured():
         if _reachable():
             _stop("Sign-in is not configured", "Other machines can reach this server.", OPEN_REMEDY)
@@ -123,8 +122,9 @@ def require(title: str) -> None:
             if st.button("Sign out", key="sign-out", icon=":material/logout:", type="tertiary"):
                 st.logout()
         if not may_see(person, title):
-            message = f"You are a {person.role} here; this page is for others."
-            _stop("Not for your role", message, "Ask an admin for it.")
+            _stop(
+                "Not for your role", f"You are a {person.role} here; this page is for others.", "Ask an admin for it."
+            )
 
 
 def may(action: str) -> bool:
@@ -149,7 +149,7 @@ def _section(name: str) -> dict[str, Any]:
 
 
 def _reachable() -> bool:
-    """Whether others can: the server listens to them, or answers to a name that a proxy in front of it has."""
+    """Whether other machines can reach the server, by its address or through a proxy."""
     return st.get_option("server.address") not in LOOPBACK or not set(hosts()) <= set(LOCAL_HOSTS)
 
 
@@ -166,7 +166,7 @@ def _stop(title: str, message: str, remedy: str) -> None:
 
 
 def cookie_claims(headers: Mapping[str, str], cookies: Mapping[str, str]) -> dict[str, Any]:
-    """Claims of the ID token of who is signed in; none if the cookie is missing, forged, too old, or for elsewhere.
+    """Claims of the signed-in person's ID token; none if the cookie is missing, forged, too old, or of another site.
 
     `headers` are those of the request by lower-case names.
     """

@@ -164,7 +164,7 @@ def recovered() -> RunView:
     events = (
         EventView(at_s=START_S, submodel=None, kind="state", message="recovered is queued."),
         EventView(at_s=START_S + 9, submodel=None, kind="recovery", message=died),
-        EventView(at_s=START_S + 9, submodel="resnet", kind="recovery", message="resnet continues at step 115; 25 steps"),
+        EventView(at_s=START_S + 9, submodel="resnet", kind="recovery", message="resnet continues at step 115."),
         EventView(at_s=START_S + 20, submodel=None, kind="recovery", message=died),
     )
     return run("r-recovered", State.RUNNING, parts, name="recovered", attempt=3, recoveries=2, events=events)

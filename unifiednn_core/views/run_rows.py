@@ -23,7 +23,7 @@ from unifiednn_core.store.schema import HYBRID, CommandRow, EpochRow, EventRow, 
 from unifiednn_core.store.telemetry import History, Point, SlicePoint
 from unifiednn_core.views import runs, times
 from unifiednn_core.views.event_text import command_text, event_text
-from unifiednn_core.views.memory import breakdown_of, gaps, marks_of
+from unifiednn_core.views.memory import breakdown_of, marks_of, with_gaps
 from unifiednn_core.views.people import view_of
 
 if TYPE_CHECKING:
@@ -234,11 +234,6 @@ def stamp(utc_s: float) -> str:
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime(utc_s))
 
 
-def _finite(value: float | None) -> float | None:
-    """Value for JSON, which has no NaN and no infinity: they become null."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def _run_values(run: Any, submodels: Sequence[Any], policy: Mapping[str, Any], now_s: float) -> dict[str, Any]:
     """Fields that light rows have, too."""
     name, text = _policy_texts(json.dumps(policy, sort_keys=True))
@@ -278,6 +273,11 @@ def _command_view(row: CommandRow) -> runs.CommandView:
 
 def _event_view(row: EventRow) -> runs.EventView:
     return view_of(runs.EventView, row, state=None if row.state is None else State(row.state), message=event_text(row))
+
+
+def _finite(value: float | None) -> float | None:
+    """Value for JSON: NaN and infinity become null."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _early(row: Any) -> bool:
@@ -325,11 +325,8 @@ def _actions(run: Any) -> frozenset[Event]:
 
 def _memory(run: RunRow, history: History) -> dict[str, Any]:
     """Fields about memory; a gap in sampling is a NaN."""
-    points: list[tuple[float, float]] = list(history.memory)
-    for place in reversed(gaps([at_s for at_s, _ in points])):
-        points.insert(place, ((points[place - 1][0] + points[place][0]) / 2, math.nan))
     return {
-        "memory": _series(points),
+        "memory": _series(with_gaps(history.memory, math.nan)),
         "breakdown": breakdown_of(history.strata),
         "marks": marks_of(history.slices, history.marks, run.started_at_s),
         "utilisation": _gpu_series(history, "utilisation"),

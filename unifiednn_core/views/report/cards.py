@@ -6,7 +6,7 @@ from typing import NamedTuple
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
 from unifiednn_core.views.comparison import Arm, Comparison, Spread, Verdict
-from unifiednn_core.views.report.markup import arm_badge, faint
+from unifiednn_core.views.markup import arm_badge, faint
 
 HOW: dict[Mode, str] = {
     "hybrid": "all in one process",

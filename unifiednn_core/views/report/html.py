@@ -11,9 +11,9 @@ from pathlib import Path
 
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.comparison import Comparison, arms_of
+from unifiednn_core.views.markup import bold, faint, small
 from unifiednn_core.views.report import cards, tables
 from unifiednn_core.views.report.charts import Chart, charts
-from unifiednn_core.views.report.markup import bold, faint, small
 from unifiednn_core.views.runs import RunView
 
 HERE = Path(__file__).parent

@@ -6,8 +6,8 @@ from html import escape
 
 from unifiednn_core.base.units import NOT_AVAILABLE, percent_text
 from unifiednn_core.views.comparison import ARM_FIGURES, Arm, ArmSubModel, Comparison, Spread, arms_of
+from unifiednn_core.views.markup import Looks, arm_badge, bold, faint, frame, mono, signed, table
 from unifiednn_core.views.report.cards import QUANTITIES, figure_text
-from unifiednn_core.views.report.markup import Looks, arm_badge, bold, faint, frame, mono, signed, table
 
 HEADS = {measure.figure: measure.title for measure in QUANTITIES} | {
     "loader_s": "Data loader", "loader_cpu_s": "Data loader, CPU", "wait_s": "Wait", "service_s": "Service",
