@@ -53,7 +53,8 @@ def login_configured() -> bool:
 def settings() -> "Settings":
     """How people are known: sections `[auth]` and `[access]` of Streamlit's secrets; raises `BadInput`."""
     from unifiednn_core.service.gate import HOUR_S, Settings
-    from unifiednn_core.service.roles import Role, person_id
+    from unifiednn_core.service.roles import Role
+    from unifiednn_core.spec.run import person_id
 
     access = _section("access")
     hours, secret = access.get("sign_in_hours", 12), str(_section("auth").get("cookie_secret", ""))
@@ -93,7 +94,7 @@ def service() -> "Service":
     """The service for the viewer of this page. After a loss of access, the page reruns and `require` explains."""
     doors = gate()
     try:
-        return doors.acting_as(doors.actor_of(_claims())) if doors.settings.login else doors.local()
+        return doors.by_claims(_claims)
     except (Unauthorised, Forbidden):
         st.rerun()
 

@@ -1,7 +1,6 @@
 """The exceptions of this project. Each message says what is wrong, where, and what to do.
 
-A `Finding` holds the same three things as a value, so that pages, command line and JSON documents can each show it
-their own way.
+A `Finding` holds these as values; pages, command line and JSON documents each show them in their own way.
 """
 
 from collections.abc import Sequence

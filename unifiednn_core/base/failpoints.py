@@ -1,4 +1,4 @@
-"""Named places where a test can inject a fault, so that recovery is tested and not only hoped for.
+"""Named points at which a test can inject a fault, to test recovery.
 
 Passing an unarmed point costs one comparison. The environment variable `UNIFIEDNN_FAULT` arms one for a process:
 `checkpoint.before_rename=sigkill@3` kills it when it passes that point for the third time.
@@ -47,9 +47,8 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.point not in POINTS or self.action not in ACTIONS or self.hit < 1 or self.times < 1:
-            raise ValueError(
-                f"{self} cannot be armed; points are {', '.join(POINTS)}; actions are {', '.join(ACTIONS)}."
-            )
+            valid = f"points are {', '.join(POINTS)}; actions are {', '.join(ACTIONS)}"
+            raise ValueError(f"{self} cannot be armed; {valid}.")
 
     @classmethod
     def parse(cls, text: str) -> "Fault":
@@ -97,9 +96,8 @@ def passing(point: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "sigterm":
             os.kill(os.getpid(), signal.SIGTERM)
-        case "disk_full":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        case "read_only":
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        case "disk_full" | "read_only" as action:
+            number = errno.ENOSPC if action == "disk_full" else errno.EROFS
+            raise OSError(number, os.strerror(number))
         case "locked":
             raise sqlite3.OperationalError("database is locked")

@@ -14,7 +14,6 @@ from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.service.tokens import Tokens
-from unifiednn_core.service.uploads import Uploads
 from unifiednn_core.store import Store
 
 PERMISSIONS = permissions_of(RunService, LibraryService, ComparisonService, PeopleService)
@@ -32,7 +31,7 @@ class Service:
         reader = RunReader(store, clock, actor, importer.references)
         submissions = Submissions(home, store, clock, actor, importer, reader)
         self.runs = RunService(guard, home, store, clock, reader, submissions)
-        self.library = LibraryService(guard, home, store.library, importer, Uploads(home.quarantine), submissions)
+        self.library = LibraryService(guard, home, store.library, importer, submissions)
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
         self.people = PeopleService(guard, store.people, Tokens(store.people, clock))
 

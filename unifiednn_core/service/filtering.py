@@ -26,6 +26,7 @@ ASK_AN_OPERATOR = "Ask an operator: others have a part in this run."
 _SHOWN_CODES = frozenset(Code) - {Code.REFUSED, Code.ILLEGAL_MOVE, Code.UNRECORDED}
 _ENDS = (State.FAILED, State.INTERRUPTED, State.STOPPED)
 _FIGURES = ("peak_memory_bytes", "heartbeat_age_s", "queue_position", "prediction", "cpu_s", "gpu_s", "energy_j")
+_FILES = ("model", "train_data", "test_data")
 _TOTALS: dict[str, Any] = {
     **dict.fromkeys(("memory_source", *_FIGURES)),
     **dict.fromkeys(("memory", "utilisation", "power_w"), Series()),
@@ -52,10 +53,11 @@ def share_of(view: RunView, names: frozenset[str], visible_files: frozenset[str]
     ended_at_s = max((part.ended_at_s for part in parts if part.ended_at_s is not None), default=None)
     holder = next((part.name for part in parts if part.holds_device), None)
     cause, remedy = _cause(view, parts)
+    states = {part.state for part in parts}
     return replace(
         view,
         **_TOTALS,
-        state=_end_of(parts) if ended else view.state,
+        state=next((state for state in _ENDS if state in states), State.COMPLETED) if ended else view.state,
         submodels=parts,
         ended_at_s=ended_at_s if ended else None,
         elapsed_s=_until(view.started_at_s, ended_at_s) if ended else view.elapsed_s,
@@ -100,16 +102,11 @@ def without_files(view: RunView) -> RunView:
 
 
 def _cause(view: RunView, parts: Sequence[SubModelView]) -> tuple[str | None, str | None]:
-    """Why the run stands still, as far as that concerns these sub-models."""
+    """Cause and remedy of the run, as far as they concern these sub-models."""
     failed = [part.name for part in parts if part.state is State.FAILED]
     if view.state is State.INTERRUPTED:
         return STOPPED_WORKER, "An operator resumes it."
     return (f"{', '.join(failed)} failed.", "Its own cause and remedy are beside it.") if failed else (None, None)
-
-
-def _end_of(parts: Sequence[SubModelView]) -> State:
-    states = {part.state for part in parts}
-    return next((state for state in _ENDS if state in states), State.COMPLETED)
 
 
 def _until(begun_at_s: float | None, ended_at_s: float | None) -> float | None:
@@ -141,16 +138,17 @@ def _own_events(view: RunView, names: frozenset[str]) -> tuple[EventView, ...]:
 
 
 def _own_spec(spec: dict[str, object], names: frozenset[str], visible_files: frozenset[str]) -> dict[str, object]:
-    listed: Any = spec.get("submodels", ())
-    parts = [_with_own_files(part, visible_files) for part in listed if part["name"] in names]
-    return {**spec, "submodels": parts}
+    """The part of a spec about the sub-models `names`, with other files than `visible_files` withheld."""
 
-
-def _with_own_files(part: dict[str, Any], visible_files: frozenset[str]) -> dict[str, Any]:
     def shown(reference: str) -> str:
         return reference if reference in visible_files else WITHHELD
 
-    files: dict[str, Any] = {key: shown(part[key]) for key in ("model", "train_data", "test_data") if part.get(key)}
-    if start := part.get("start_from"):
-        files["start_from"] = {**start, "file": shown(start["file"])}
-    return part | files
+    listed: Any = spec.get("submodels", ())
+    parts: list[dict[str, Any]] = []
+    for part in listed:
+        if part["name"] in names:
+            files: dict[str, Any] = {key: shown(part[key]) for key in _FILES if part.get(key)}
+            if start := part.get("start_from"):
+                files["start_from"] = {**start, "file": shown(start["file"])}
+            parts.append(part | files)
+    return {**spec, "submodels": parts}

@@ -78,15 +78,8 @@ class FileImporter:
 
     def remember(self, report: FileReport, filename: str) -> None:
         """List a stored file in this person's library."""
-        self._library.add_file(
-            sha256=report.sha256,
-            kind=report.kind,
-            filename=filename,
-            format=report.format,
-            size_bytes=report.size_bytes,
-            facts=dict(report.facts),
-            owner=self._actor.id,
-        )
+        columns = report.model_dump(include={"sha256", "kind", "format", "size_bytes", "facts"})
+        self._library.add_file(filename=filename, owner=self._actor.id, **columns)
 
     def file(self, sha256: str) -> FileView:
         """One file that this person has imported."""

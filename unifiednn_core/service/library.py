@@ -26,20 +26,11 @@ from unifiednn_core.views.runs import FileView
 class LibraryService:
     """Model and data files, uploads and drafts. What a person imports becomes their own."""
 
-    def __init__(
-        self,
-        guard: Guard,
-        home: Home,
-        library: Library,
-        importer: FileImporter,
-        uploads: Uploads,
-        submissions: Submissions,
-    ):
+    def __init__(self, guard: Guard, home: Home, library: Library, importer: FileImporter, submissions: Submissions):
         self.guard = guard
-        self._home, self._library, self._importer = home, library, importer
-        self._uploads, self._submissions = uploads, submissions
-        actor = guard.actor
-        self._only_of = actor.id if actor.sees_only_own else None
+        self._home, self._library, self._importer, self._submissions = home, library, importer, submissions
+        self._uploads = Uploads(home.quarantine)
+        self._only_of = guard.actor.id if guard.actor.sees_only_own else None
 
     # -- files
 
@@ -152,18 +143,16 @@ class LibraryService:
 
         The entry `filenames` keeps the name under which each file came into the draft.
         """
-        known: object = {}
-        try:
-            known = self._library.draft(draft_id or "", self._only_of).get("filenames", {})
-        except NotFound:
-            draft_id = draft_id if draft_id and self._only_of is None else secrets.token_hex(4)
+        kept_id = draft_id or ""
         names = {f"sha256:{file.sha256}": file.filename for file in self._importer.files()}
-        kept = names | (known if isinstance(known, dict) else {})
+        try:
+            names |= self._library.draft(kept_id, self._only_of).get("filenames", {})
+        except NotFound:
+            kept_id = kept_id if kept_id and self._only_of is None else secrets.token_hex(4)
         written = json.dumps(document.get("submodels", ()))
-        used = {reference: name for reference, name in kept.items() if reference in written}
-        draft_id = draft_id or secrets.token_hex(4)
-        self._library.save_draft(draft_id, {**document, "filenames": used}, self.guard.actor.id)
-        return draft_id
+        used = {reference: name for reference, name in names.items() if reference in written}
+        self._library.save_draft(kept_id, {**document, "filenames": used}, self.guard.actor.id)
+        return kept_id
 
     @permission(Role.SUBMITTER, audited=False)
     def draft(self, draft_id: str) -> dict[str, object]:

@@ -2,8 +2,9 @@
 
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.service.permissions import Guard, permission
-from unifiednn_core.service.roles import NO_ROLE, Role, person_id
+from unifiednn_core.service.roles import NO_ROLE, Role
 from unifiednn_core.service.tokens import Tokens
+from unifiednn_core.spec.run import person_id
 from unifiednn_core.store.people import People
 from unifiednn_core.views.people import AuditView, PersonView, TokenView, view_of
 
@@ -41,7 +42,7 @@ class PeopleService:
     @permission(Role.ADMIN, audited=False)
     def tokens(self) -> tuple[TokenView, ...]:
         """All tokens, the newest first."""
-        return self._tokens.all()
+        return tuple(view_of(TokenView, row, token_id=row.id) for row in self._people.tokens())
 
     @permission(Role.ADMIN, about="{person} {role}, {days:g} days")
     def create_token(self, person: str, role: str, days: float) -> str:
@@ -51,7 +52,8 @@ class PeopleService:
     @permission(Role.ADMIN, about="{token_id}")
     def revoke_token(self, token_id: str) -> None:
         """Revoke a token; raises `NotFound`."""
-        self._tokens.revoke(token_id)
+        if not self._people.revoke(token_id):
+            raise NotFound(f"There is no token '{token_id}'. List them with: unifiednn token list")
 
     @permission(Role.ADMIN, audited=False)
     def audit(self, last: int = SHOWN_LINES) -> tuple[AuditView, ...]:

@@ -4,9 +4,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.spec.run import SUBJECT, person_id
-
-__all__ = ["LOCAL_OPERATOR", "NO_ROLE", "SUBJECT", "Actor", "Role", "person_id"]
 
 
 class Role(StrEnum):
@@ -38,7 +35,7 @@ class Role(StrEnum):
 
 
 NO_ROLE = "none"
-"""In place of a role: the person may do nothing, whatever the identity provider says."""
+"""Given instead of a role: the person may do nothing, whatever the identity provider says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +65,4 @@ class Actor:
 
 
 LOCAL_OPERATOR = Actor(id="", name="local operator", role=Role.ADMIN, here=True)
-"""The person at the machine itself, where nobody has to sign in."""
+"""The person at the machine itself, without a sign-in."""

@@ -16,19 +16,11 @@ from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.submission import OnWarnings, Submissions, require_baseline, submodel_row
-from unifiednn_core.spec.hyperparameters import at_learning_rate
+from unifiednn_core.spec.hyperparameters import Hyperparameters, at_learning_rate
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import (
-    Hyperparameters,
-    Mode,
-    PolicySpec,
-    RunSpec,
-    SubModelSpec,
-    parse_hyperparameters,
-    parse_run,
-)
+from unifiednn_core.spec.run import Mode, PolicySpec, RunSpec, SubModelSpec, parse_hyperparameters, parse_run
 from unifiednn_core.store import Store
-from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.commands import Verb, require_new_name
 from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.views.graph import graph_dot
 from unifiednn_core.views.run_rows import metrics_frame, trained_view
@@ -95,12 +87,9 @@ class RunService:
     ) -> State:
         """Add one more network to a run, where the policy admits it; raises `BadInput` with all findings."""
         run, rows = self._store.runs.get(run_id)
-        if submodel.name.lower() in {row.name.lower() for row in rows}:
-            message = f"Two sub-models would be called '{submodel.name}'."
-            raise BadInput.of("Name", f"submodels.{submodel.name}.name", message, "Give each its own name.")
-        alone = RunSpec.model_validate(
-            {**run.spec, "device": run.device, "submodels": [submodel.model_dump(mode="json")]}
-        )
+        require_new_name(submodel.name, [row.name for row in rows])
+        changed = {"device": run.device, "submodels": [submodel.model_dump(mode="json")]}
+        alone = RunSpec.model_validate(run.spec | changed)
         training = {row.name for row in rows if State(row.state) not in ENDED}
         others = [part for part in parts_of(run.prediction) if part.name in training]
         admitted = self._submissions.admit(alone, base or Path.cwd(), on_warnings=on_warnings, others=others)
@@ -270,9 +259,7 @@ class RunService:
     def _artifact(self, run_id: str, submodel: str) -> Path:
         artifact = self._row(run_id, submodel).artifact
         if artifact is None:
-            raise NotFound(
-                f"Run '{run_id}' has no trained model of '{submodel}' yet. It appears when training is done."
-            )
+            raise NotFound(f"Run '{run_id}' has no trained model of '{submodel}' yet. It appears after training.")
         return self._home.run(run_id) / "models" / artifact
 
     def _checkpoint(self, run_id: str, submodel: str) -> Path:

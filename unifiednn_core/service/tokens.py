@@ -5,10 +5,10 @@ import hmac
 import secrets
 
 from unifiednn_core.base.clock import Clock
-from unifiednn_core.base.errors import BadInput, NotFound, Unauthorised
-from unifiednn_core.service.roles import NO_ROLE, Actor, Role, person_id
+from unifiednn_core.base.errors import BadInput, Unauthorised
+from unifiednn_core.service.roles import NO_ROLE, Actor, Role
+from unifiednn_core.spec.run import person_id
 from unifiednn_core.store.people import People, TokenRow
-from unifiednn_core.views.people import TokenView, view_of
 
 PREFIX = "unn"
 SECRET_BYTES = 32
@@ -27,11 +27,9 @@ class Tokens:
     def create(self, person: str, role: Role, days: float, by: str) -> str:
         """Create a token and return it; it cannot be read again. Raises `BadInput` for a wrong time or person."""
         if not 0 < days <= LONGEST_DAYS:
-            message, remedy = f"A token cannot last {days:g} days.", f"Give 1 to {LONGEST_DAYS}."
-            raise BadInput.of("Days", "days", message, remedy)
+            raise BadInput.of("Days", "days", f"A token cannot last {days:g} days.", f"Give 1 to {LONGEST_DAYS}.")
         if not person.strip():
-            message, remedy = "The person is empty.", "Give a name or e-mail address."
-            raise BadInput.of("Person", "for", message, remedy)
+            raise BadInput.of("Person", "for", "The person is empty.", "Give a name or e-mail address.")
         token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(SECRET_BYTES)
         now_s = self._clock.utc_s()
         self._people.add_token(
@@ -46,15 +44,6 @@ class Tokens:
             )
         )
         return f"{PREFIX}_{token_id}_{secret}"
-
-    def all(self) -> tuple[TokenView, ...]:
-        """All tokens, the newest first."""
-        return tuple(view_of(TokenView, row, token_id=row.id) for row in self._people.tokens())
-
-    def revoke(self, token_id: str) -> None:
-        """Revoke a token; raises `NotFound`."""
-        if not self._people.revoke(token_id):
-            raise NotFound(f"There is no token '{token_id}'. List them with: unifiednn token list")
 
     def actor(self, token: str) -> Actor:
         """The person of a token; raises `Unauthorised` if it is unknown, expired or revoked."""

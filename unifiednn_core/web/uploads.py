@@ -134,12 +134,7 @@ def _require_same_site(request: Request) -> None:
 
 
 def _told(upload: UploadView, status: int, **headers: str) -> JSONResponse:
-    content = {
-        "upload_id": upload.upload_id,
-        "filename": upload.filename,
-        "size_bytes": upload.size_bytes,
-        "offset_bytes": upload.offset_bytes,
-    }
+    content = {name: getattr(upload, name) for name in ("upload_id", "filename", "size_bytes", "offset_bytes")}
     return JSONResponse(content, status, headers=_places(upload) | headers)
 
 
