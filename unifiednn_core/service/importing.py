@@ -31,8 +31,7 @@ class FileImporter:
 
     def files(self) -> tuple[FileView, ...]:
         """Models and data sets that this person may use, the newest first."""
-        owner = self._actor.id
-        rows = self._library.files_of(owner) if self._actor.sees_only_own else self._library.files(owner)
+        rows = self._library.files(self._actor.id, only_own=self._actor.sees_only_own)
         return tuple(file_view(row) for row in rows)
 
     def references(self) -> frozenset[str]:

@@ -36,26 +36,23 @@ class Library:
             else:
                 known.assign(columns)
 
-    def files(self, reader: str = "") -> list[FileRow]:
-        """All files, the newest first, under the names that `reader` gave them, else their first names."""
-        own = select(FileOwnerRow.sha256, FileOwnerRow.filename).where(FileOwnerRow.owner == reader)
-        with self._database.read() as session:
-            rows = list(session.scalars(select(FileRow).order_by(FileRow.created_at_s.desc(), FileRow.sha256)))
-            names = {row.sha256: row.filename for row in session.execute(own)}
-            for row in rows:
-                session.expunge(row)
-                row.filename = names.get(row.sha256, row.filename)
-            return rows
+    def files(self, reader: str = "", *, only_own: bool = False) -> list[FileRow]:
+        """All files, the newest first, under the names that `reader` gave them, else their first names.
 
-    def files_of(self, owner: str) -> list[FileRow]:
-        """Files of one person, the newest first, under this person's own names; no session holds them."""
-        mine = select(FileRow, FileOwnerRow).join(FileOwnerRow, FileOwnerRow.sha256 == FileRow.sha256)
-        mine = mine.where(FileOwnerRow.owner == owner).order_by(FileOwnerRow.created_at_s.desc(), FileRow.sha256)
+        With `only_own`, only files of `reader`, with the time at which this person first had each. No session holds
+        the rows.
+        """
+        own = (FileOwnerRow.sha256 == FileRow.sha256) & (FileOwnerRow.owner == reader)
+        found = select(FileRow, FileOwnerRow).join(FileOwnerRow, own, isouter=not only_own)
+        first_s = FileOwnerRow.created_at_s if only_own else FileRow.created_at_s
         with self._database.read() as session:
             rows = []
-            for file, own in session.execute(mine):
+            for file, mine in session.execute(found.order_by(first_s.desc(), FileRow.sha256)):
                 session.expunge(file)
-                file.filename, file.created_at_s = own.filename, own.created_at_s
+                if mine is not None:
+                    file.filename = mine.filename
+                if only_own:
+                    file.created_at_s = mine.created_at_s
                 rows.append(file)
             return rows
 

@@ -6,15 +6,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from unifiednn_core.base.errors import (
-    BadInput,
-    Finding,
-    Forbidden,
-    NotFound,
-    Unauthorised,
-    UnifiedNNError,
-    UploadConflict,
-)
+from unifiednn_core.base import errors
+from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError, UploadConflict
 from unifiednn_core.service.facade import Service
 
 Admit = Callable[[Request], Service]
@@ -23,9 +16,9 @@ Handler = Callable[[Request, Service], Awaitable[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 STATUS: dict[type[UnifiedNNError], int] = {
-    NotFound: 404,
-    Unauthorised: 401,
-    Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Unauthorised: 401,
+    errors.Forbidden: 403,
     BadInput: 422,
     UploadConflict: 409,
 }
