@@ -89,8 +89,6 @@ class ComparisonService:
         views = {arm.mode: self._reader.view(arm.run_ids[-1], None) for arm in arms}
         return html.render(found, views, plotly_js().read_text(encoding="utf-8"))
 
-    # -- inside
-
     def _comparison(self, run_id: str) -> Comparison:
         run, _ = self._store.runs.get(run_id)
         peers = self._reader.equal_to(run)

@@ -5,7 +5,7 @@ memory, and their part of the spec. What concerns the whole is withheld: total m
 prediction, the policy's reasons, other people's commands, the fingerprint. That their sub-models wait stays visible.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -81,24 +81,19 @@ def share_of(view: RunView, names: frozenset[str], visible_files: frozenset[str]
 def own_run(view: RunView, visible_files: frozenset[str]) -> RunView:
     """The view of a person who owns the whole run: only what concerns other runs is withheld."""
     layers = [layer for layer in view.breakdown.layers if layer.kind != "others"]
-    names = frozenset(part.name for part in view.submodels)
     whole = len(layers) == len(view.breakdown.layers)
-    return replace(
-        view,
-        queue_position=None,
-        waits_for=None if view.waits_for is None else ROOM,
-        breakdown=view.breakdown if whole else _of_layers(view.breakdown, layers),
-        memory_notes=(),
-        spec=_own_spec(view.spec, names, visible_files),
-    )
+    breakdown = view.breakdown if whole else _of_layers(view.breakdown, layers)
+    waits_for = None if view.waits_for is None else ROOM
+    spec = _own_spec(view.spec, {part.name for part in view.submodels}, visible_files)
+    return replace(view, queue_position=None, waits_for=waits_for, breakdown=breakdown, memory_notes=(), spec=spec)
 
 
 def without_files(view: RunView) -> RunView:
     """The view of a person who may neither see files nor give commands."""
     files: dict[str, Any] = dict.fromkeys(("artifact", "artifact_bytes", "checkpoint_step", "checkpoint_bytes"))
     parts = tuple(replace(part, **files, actions=frozenset()) for part in view.submodels)
-    names = frozenset(part.name for part in parts)
-    return replace(view, submodels=parts, actions=frozenset(), spec=_own_spec(view.spec, names, frozenset()))
+    spec = _own_spec(view.spec, {part.name for part in parts}, frozenset())
+    return replace(view, submodels=parts, actions=frozenset(), spec=spec)
 
 
 def _cause(view: RunView, parts: Sequence[SubModelView]) -> tuple[str | None, str | None]:
@@ -137,7 +132,7 @@ def _own_events(view: RunView, names: frozenset[str]) -> tuple[EventView, ...]:
     return tuple(event for event in own if event.fields.get("cause") not in causes)
 
 
-def _own_spec(spec: dict[str, object], names: frozenset[str], visible_files: frozenset[str]) -> dict[str, object]:
+def _own_spec(spec: dict[str, object], names: Set[str], visible_files: Set[str]) -> dict[str, object]:
     """The part of a spec about the sub-models `names`, with other files than `visible_files` withheld."""
 
     def shown(reference: str) -> str:

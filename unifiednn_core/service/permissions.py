@@ -88,18 +88,13 @@ class Guard:
         run_id, submodel = arguments.get("run_id"), arguments.get("submodel")
         submodel = submodel if isinstance(submodel, str) else None
         text = about.format(**{**arguments, "names": " ".join(arguments.get("names") or ())})
-        note = functools.partial(
-            self._people.note,
-            person=self.actor.label,
-            role=self.actor.role,
-            action=action,
-            subject=" ".join(filter(None, (run_id, submodel, text))),
-        )
+        actor, subject = self.actor, " ".join(filter(None, (run_id, submodel, text)))
+        note = functools.partial(self._people.note, person=actor.label, role=actor.role, action=action, subject=subject)
         try:
             self.require_role(rule)
             if run_id is not None:
                 self._require_own(rule, run_id, submodel)
-            if rule.here and not self.actor.here:
+            if rule.here and not actor.here:
                 raise Forbidden("Folders of the server can only be used from its own terminal.")
         except Forbidden:
             note(outcome="forbidden")

@@ -58,14 +58,9 @@ class RunService:
 
     @permission(Role.SUBMITTER, about="{spec.name}")
     def submit(
-        self,
-        spec: RunSpec,
-        base: Path | None = None,
-        *,
-        baselines: Sequence[Mode] = (),
-        baselines_first: bool = False,
-        on_warnings: OnWarnings | None = None,
-    ) -> str:
+        self, spec: RunSpec, base: Path | None = None,
+        *, baselines: Sequence[Mode] = (), baselines_first: bool = False, on_warnings: OnWarnings | None = None,
+    ) -> str:  # fmt: skip
         """Check a spec, keep its files, and queue it; returns the run's id. Raises `BadInput` with all findings.
 
         `baselines` are queued with it, before or after it; an equal one that exists is kept instead.
@@ -130,14 +125,9 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.PART)
     def retry(
-        self,
-        run_id: str,
-        submodel: str,
-        *,
-        learning_rate: float | None = None,
-        batch_split: int | None = None,
-        from_start: bool = False,
-    ) -> State:
+        self, run_id: str, submodel: str,
+        *, learning_rate: float | None = None, batch_split: int | None = None, from_start: bool = False,
+    ) -> State:  # fmt: skip
         """Retry a failed sub-model from its last checkpoint or its start, with the given changes.
 
         A new learning rate also scales the learning rates in the LR scheduler's arguments. Raises `BadInput`.
@@ -253,8 +243,6 @@ class RunService:
             except FileNotFoundError:
                 if newest.exists():  # the folder is missing
                     raise  # else a newer checkpoint replaced it during the copy
-
-    # -- inside
 
     def _artifact(self, run_id: str, submodel: str) -> Path:
         artifact = self._row(run_id, submodel).artifact

@@ -67,14 +67,9 @@ class Submissions:
         return report.model_copy(update={"findings": (*findings, *found.findings), "prediction": found.prediction})
 
     def admit(
-        self,
-        spec: RunSpec,
-        base: Path,
-        mode: Mode = HYBRID,
-        on_warnings: OnWarnings | None = None,
-        *,
-        others: Sequence[Part] = (),
-    ) -> Admitted:
+        self, spec: RunSpec, base: Path, mode: Mode = HYBRID,
+        on_warnings: OnWarnings | None = None, *, others: Sequence[Part] = (),
+    ) -> Admitted:  # fmt: skip
         """Check a spec and import its files; raises `BadInput` with all findings.
 
         `others` are already in the hybrid that it joins.

@@ -32,17 +32,9 @@ class Tokens:
             raise BadInput.of("Person", "for", "The person is empty.", "Give a name or e-mail address.")
         token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(SECRET_BYTES)
         now_s = self._clock.utc_s()
-        self._people.add_token(
-            TokenRow(
-                id=token_id,
-                person=person_id(person),
-                role=role.value,
-                secret_sha256=_sha256(secret),
-                created_at_s=now_s,
-                created_by=by,
-                expires_at_s=now_s + days * DAY_S,
-            )
-        )
+        row = TokenRow(id=token_id, person=person_id(person), role=role.value, secret_sha256=_sha256(secret))
+        row.created_at_s, row.created_by, row.expires_at_s = now_s, by, now_s + days * DAY_S
+        self._people.add_token(row)
         return f"{PREFIX}_{token_id}_{secret}"
 
     def actor(self, token: str) -> Actor:

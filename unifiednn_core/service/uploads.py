@@ -139,8 +139,6 @@ class Uploads:
                     left.unlink(missing_ok=True)
                     left.with_suffix(".json").unlink(missing_ok=True)
 
-    # -- inside
-
     def _require_room(self, name: str, size_bytes: int) -> None:
         reserved = there = 0
         for file in self.folder.iterdir():

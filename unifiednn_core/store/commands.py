@@ -154,8 +154,6 @@ class Commands:
                 elif command.verb not in _NEEDS_WORKER:
                     self._carry_out_in(session, command, None)
 
-    # -- inside
-
     def _heard(self, session: Session, command: CommandRow, row: SubModelRow | None) -> State:
         """Check a new command against the states and show it in them; return the state of its target."""
         run, verb, submodel = run_of(session, command.run_id), Verb(command.verb), command.submodel

@@ -102,14 +102,8 @@ class Telemetry:
     def write(self, run_id: str, batch: Batch) -> None:
         """Write a batch and the heartbeat in one transaction."""
         with self._database.write() as session:
-            for table, rows in (
-                (StepRow, batch.steps),
-                (EpochRow, batch.epochs),
-                (SliceRow, batch.slices),
-                (MemoryRow, batch.memory),
-                (StrataRow, batch.strata),
-                (EventRow, batch.events),
-            ):
+            lists = (batch.steps, batch.epochs, batch.slices, batch.memory, batch.strata, batch.events)
+            for table, rows in zip((StepRow, EpochRow, SliceRow, MemoryRow, StrataRow, EventRow), lists, strict=True):
                 if rows:
                     session.execute(insert(table), [{"run_id": run_id, **row} for row in rows])
             if batch.memory or batch.strata:

@@ -52,9 +52,5 @@ def refusal(error: UnifiedNNError) -> JSONResponse:
 
 def _finding(error: UnifiedNNError, status: int) -> Finding:
     message, _, remedy = str(error).partition(". ")
-    return Finding(
-        title=TITLES[status],
-        field="request",
-        message=f"{message.rstrip('.')}.",
-        remedy=remedy or "Open the page again and take what it shows now.",
-    )
+    remedy = remedy or "Open the page again and take what it shows now."
+    return Finding(title=TITLES[status], field="request", message=f"{message.rstrip('.')}.", remedy=remedy)
