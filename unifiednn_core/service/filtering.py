@@ -1,8 +1,8 @@
-"""A run as one person may see it: the work of others is not shown, named or counted. Pure.
+"""A run as one person may see it, without any trace of other people's work. Pure.
 
-Of a hybrid with networks of several people, a submitter sees a run of only their own sub-models: curves, events, turns,
-memory, and their part of the spec. What concerns the whole is withheld: total memory and time, place in the queue,
-prediction, the policy's reasons, other people's commands, the fingerprint. That their sub-models wait stays visible.
+In a hybrid of several people, a submitter sees only their own sub-models: curves, events, turns, memory, and their part
+of the spec. Figures of the whole run are withheld: total memory and time, place in the queue, prediction, the policy's
+reasons, other people's commands, the fingerprint. It stays visible that their sub-models wait.
 """
 
 from collections.abc import Sequence, Set
@@ -20,9 +20,9 @@ TURN = "It is the turn of {name}."
 ROOM = "room on the device"
 STOPPED_WORKER = "The process that trained it ended; its last checkpoint is kept."
 WITHHELD = "withheld"
-ENDED_AS_A_WHOLE = "The run that it belongs to could not go on."
+ENDED_AS_A_WHOLE = "Its run could not continue."
 ASK_AN_OPERATOR = "Ask an operator: others have a part in this run."
-# Without the policy's reasons, which compare sub-models, and without sentences of older versions.
+# Not the policy's reasons, which compare sub-models, and no sentences of older versions.
 _SHOWN_CODES = frozenset(Code) - {Code.REFUSED, Code.ILLEGAL_MOVE, Code.UNRECORDED}
 _ENDS = (State.FAILED, State.INTERRUPTED, State.STOPPED)
 _FIGURES = ("peak_memory_bytes", "heartbeat_age_s", "queue_position", "prediction", "cpu_s", "gpu_s", "energy_j")
@@ -46,7 +46,7 @@ def as_seen_by(actor: Actor, view: RunView, owners: RunOwners, own_files: frozen
 
 
 def share_of(view: RunView, names: frozenset[str], visible_files: frozenset[str]) -> RunView:
-    """The view of a person who owns the sub-models `names`; only files among `visible_files` are named."""
+    """The view of the owner of the sub-models `names`; other files than `visible_files` are withheld."""
     own = [part for part in view.submodels if part.name in names]
     parts = tuple(_own_part(part, place, view.cause) for place, part in enumerate(own))
     ended = all(part.state in ENDED for part in parts)
@@ -79,7 +79,7 @@ def share_of(view: RunView, names: frozenset[str], visible_files: frozenset[str]
 
 
 def own_run(view: RunView, visible_files: frozenset[str]) -> RunView:
-    """The view of a person who owns the whole run: only what concerns other runs is withheld."""
+    """The view of the owner of the whole run: only facts about other runs are withheld."""
     layers = [layer for layer in view.breakdown.layers if layer.kind != "others"]
     whole = len(layers) == len(view.breakdown.layers)
     breakdown = view.breakdown if whole else _of_layers(view.breakdown, layers)
@@ -89,7 +89,7 @@ def own_run(view: RunView, visible_files: frozenset[str]) -> RunView:
 
 
 def without_files(view: RunView) -> RunView:
-    """The view of a person who may neither see files nor give commands."""
+    """The view of a person without access to files and commands."""
     files: dict[str, Any] = dict.fromkeys(("artifact", "artifact_bytes", "checkpoint_step", "checkpoint_bytes"))
     parts = tuple(replace(part, **files, actions=frozenset()) for part in view.submodels)
     spec = _own_spec(view.spec, {part.name for part in parts}, frozenset())
@@ -101,7 +101,7 @@ def _cause(view: RunView, parts: Sequence[SubModelView]) -> tuple[str | None, st
     failed = [part.name for part in parts if part.state is State.FAILED]
     if view.state is State.INTERRUPTED:
         return STOPPED_WORKER, "An operator resumes it."
-    return (f"{', '.join(failed)} failed.", "Its own cause and remedy are beside it.") if failed else (None, None)
+    return (f"{', '.join(failed)} failed.", "Its own cause and remedy are shown with it.") if failed else (None, None)
 
 
 def _until(begun_at_s: float | None, ended_at_s: float | None) -> float | None:
@@ -118,15 +118,15 @@ def _of_layers(breakdown: MemoryBreakdown, layers: Sequence[MemoryLayer]) -> Mem
 
 
 def _own_part(part: SubModelView, place: int, run_cause: str | None) -> SubModelView:
-    """One of the person's sub-models, counted among their own. Its peak memory is that of the whole process."""
+    """An own sub-model, numbered among the own ones, without the peak memory of the whole process."""
     shown = replace(part, arrival=place, number=place, peak_memory_bytes=None)
-    if part.cause is not None and part.cause == run_cause:  # it ended with the run, and that cause may name others
+    if part.cause is not None and part.cause == run_cause:  # the cause of the run may name others
         return replace(shown, cause=ENDED_AS_A_WHOLE, remedy=ASK_AN_OPERATOR)
     return shown
 
 
 def _own_events(view: RunView, names: frozenset[str]) -> tuple[EventView, ...]:
-    """Events of the person's sub-models whose fields are about these alone."""
+    """Events about only the person's own sub-models."""
     causes = {view.cause, *(event.fields.get("cause") for event in view.events if event.submodel is None)} - {None}
     own = [event for event in view.events if event.submodel in names and event.code in _SHOWN_CODES]
     return tuple(event for event in own if event.fields.get("cause") not in causes)

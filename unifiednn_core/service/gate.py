@@ -7,8 +7,8 @@ from typing import Any
 
 from unifiednn_core.base.errors import Forbidden, Unauthorised
 from unifiednn_core.service.facade import Service
+from unifiednn_core.service.people import Tokens
 from unifiednn_core.service.roles import NO_ROLE, Actor, Role
-from unifiednn_core.service.tokens import Tokens
 from unifiednn_core.spec.run import SUBJECT, person_id
 from unifiednn_core.store.people import People
 
@@ -18,7 +18,7 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost")
 HOSTS_VARIABLE = "UNIFIEDNN_HOSTS"
 Claims = Mapping[str, Any]
 ReadCookie = Callable[[Mapping[str, str], Mapping[str, str]], Claims]
-"""From headers and cookies of a request to the claims of the signed-in person; empty if nobody is signed in."""
+"""Returns the claims of the signed-in person from headers and cookies of a request; empty without a sign-in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Gate:
     def admit(self, request_headers: Mapping[str, str], cookies: Mapping[str, str]) -> Service:
         """The service for a request; raises `Unauthorised`, and `Forbidden` for a person without a role.
 
-        A token in `Authorization: Bearer` counts before a cookie; an invalid one is rejected even with a valid cookie.
+        A token in `Authorization: Bearer` takes precedence; an invalid token is rejected even with a valid cookie.
         """
         headers = {name.lower(): value for name, value in request_headers.items()}
         authorization = headers.get("authorization")
@@ -65,7 +65,7 @@ class Gate:
         return self._service.acting_as(self.actor_of(read())) if self.settings.login else self.local()
 
     def local(self) -> Service:
-        """The service for the local operator; raises `Unauthorised` where other machines can reach the server."""
+        """The service for the local operator; raises `Unauthorised` if other machines can reach the server."""
         if self.settings.login or self.settings.reachable:
             raise Unauthorised(
                 "Other machines can reach this server, but sign-in is not configured. Configure [auth] in "

@@ -1,4 +1,4 @@
-"""Bringing files into the library of one person: inspected by the intake process, kept durably by content."""
+"""Imports files into the library of one person: the intake process inspects them; they are stored by content."""
 
 import secrets
 import shutil
@@ -24,7 +24,7 @@ BLOCK_BYTES = 1024**2
 
 
 class FileImporter:
-    """The library as one person sees it, and the only way for files to enter it."""
+    """The library of one person, and the only way to add files to it."""
 
     def __init__(self, home: Home, library: Library, actor: Actor):
         self._home, self._library, self._actor = home, library, actor
@@ -58,7 +58,7 @@ class FileImporter:
             return self.import_chunks(path.name, iter(lambda: file.read(BLOCK_BYTES), b""), kinds)
 
     def import_moved(self, path: Path, filename: str, kinds: Sequence[str]) -> FileView:
-        """Import a file that lies in the quarantine; it leaves that place. Raises `BadInput`, `IntakeFailed`."""
+        """Import a file by moving it out of the quarantine. Raises `BadInput`, `IntakeFailed`."""
         converted = self._home.quarantine / f"{secrets.token_hex(8)}.converted"
         try:
             report = client.inspect(path, filename, convert_to=converted)
@@ -66,7 +66,7 @@ class FileImporter:
             if errors:
                 raise BadInput(errors)
             if report.kind not in kinds:
-                message = f"This file holds {report.kind}; this place needs {' or '.join(kinds)}."
+                message = f"This file holds {report.kind}, but {' or '.join(kinds)} is needed here."
                 remedy = "Data sets hold exactly the entries 'inputs' and 'targets'."
                 raise BadInput.of("Another kind of file", filename, message, remedy)
             durable.move(converted if report.converted else path, self._home.file(report.sha256))

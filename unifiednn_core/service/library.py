@@ -24,7 +24,7 @@ from unifiednn_core.views.runs import FileView
 
 
 class LibraryService:
-    """Model and data files, uploads and drafts. What a person imports becomes their own."""
+    """Model and data files, uploads and drafts. People own what they import."""
 
     def __init__(self, guard: Guard, home: Home, library: Library, importer: FileImporter, submissions: Submissions):
         self.guard = guard
@@ -51,7 +51,7 @@ class LibraryService:
 
     @permission(Role.SUBMITTER, audited=False, here=True)
     def inspect(self, path: Path) -> FileReport:
-        """Report what a file of this machine is; the intake process opens it."""
+        """Inspect a file of this machine in the intake process."""
         return client.inspect(path, path.name)
 
     @permission(Role.SUBMITTER, about="{filename}")
@@ -61,7 +61,7 @@ class LibraryService:
 
     @permission(Role.SUBMITTER, audited=False)
     def server_files(self, suffixes: Sequence[str] = ()) -> tuple[ServerFile, ...]:
-        """Files in the folders that the server's operator opened; a submitter sees none."""
+        """Files in the folders that the server's operator shares; none for a submitter."""
         return () if self._only_of is not None else server_folders.listing(suffixes)
 
     @permission(Role.OPERATOR, about="{name}")
@@ -74,7 +74,7 @@ class LibraryService:
 
     @permission(Role.SUBMITTER)
     def prepare_samples(self) -> RunSpec:
-        """Return the demo, ready to submit; writes its files where they are missing. Raises `SamplesFailed`."""
+        """Return the demo, ready to submit; writes missing files. Raises `SamplesFailed`."""
         demo = samples.demo(self._home)
         return demo if self.guard.actor.here else self._submissions.imported(demo, Path("/"))
 
@@ -104,7 +104,7 @@ class LibraryService:
     def begin_upload(
         self, filename: str, size_bytes: int, sha256: str | None = None, kinds: Sequence[str] = KINDS
     ) -> UploadView:
-        """Announce a file that arrives in pieces; raises `BadInput` if it cannot be accepted."""
+        """Announce an upload in pieces; raises `BadInput` if it cannot be accepted."""
         return self._uploads.begin(filename, size_bytes, sha256, kinds, self.guard.actor.id)
 
     @permission(Role.SUBMITTER, audited=False)
@@ -122,8 +122,8 @@ class LibraryService:
     def finish_upload(self, upload_id: str) -> FileView:
         """Import a complete upload.
 
-        Raises `BadInput`, and then nothing is kept; `IntakeFailed`, and then it can be tried again; `UploadConflict`
-        where bytes are missing; `NotFound`.
+        Raises `BadInput` (nothing is kept), `IntakeFailed` (try again), `UploadConflict` (bytes are missing),
+        `NotFound`.
         """
         self._uploads.get(upload_id, self._only_of)
         with self._uploads.finishing(upload_id) as (upload, path):
@@ -139,9 +139,9 @@ class LibraryService:
 
     @permission(Role.SUBMITTER, audited=False)
     def save_draft(self, document: dict[str, object], draft_id: str | None = None) -> str:
-        """Keep an unfinished run; returns the draft's id, a new one where the draft belongs to someone else.
+        """Save an unfinished run; returns the draft's id, a new one if the draft belongs to someone else.
 
-        The entry `filenames` keeps the name under which each file came into the draft.
+        The entry `filenames` keeps the name that each file had when it entered the draft.
         """
         kept_id = draft_id or ""
         names = {f"sha256:{file.sha256}": file.filename for file in self._importer.files()}

@@ -1,4 +1,4 @@
-"""Roles, and the people who act in them."""
+"""Roles and actors."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from unifiednn_core.base.errors import BadInput
 
 
 class Role(StrEnum):
-    """What a person may do, from the least to the most.
+    """Roles, in ascending order of their rights.
 
     A viewer sees all runs and figures, but no files. A submitter sees and steers only their own work, also inside a
     hybrid that an operator arranged from several people's networks. An operator sees and does everything except
@@ -21,7 +21,7 @@ class Role(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Place among the roles, from 0."""
+        """Position among the roles, from 0."""
         return list(Role).index(self)
 
     @classmethod
@@ -46,7 +46,7 @@ class Actor:
     name: str
     role: Role
     here: bool = False
-    """Whether the person works at the machine itself and may name paths on it."""
+    """Whether the person is at the machine itself and may name paths on it."""
 
     @property
     def sees_only_own(self) -> bool:

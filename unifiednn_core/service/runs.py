@@ -1,4 +1,4 @@
-"""Runs for one person: submit, steer, observe, download."""
+"""Runs of one person: submit, control, observe, download."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,11 +27,11 @@ from unifiednn_core.views.run_rows import metrics_frame, trained_view
 from unifiednn_core.views.runs import RunView, TrainedView
 
 QUEUE_STEP_S = 0.001
-"""Runs of one submission are queued so far apart: the queue goes by time."""
+"""Difference in time between runs of one submission, because the queue is ordered by time."""
 
 
 class RunService:
-    """Runs, steered and observed. A command is durable once its call returns.
+    """Submits, controls and observes runs. A command is durable once its call returns.
 
     All methods raise `NotFound` for an unknown run or sub-model; commands raise `IllegalTransition` if the state
     does not allow them.
@@ -80,7 +80,7 @@ class RunService:
     def add_submodel(
         self, run_id: str, submodel: SubModelSpec, base: Path | None = None, *, on_warnings: OnWarnings | None = None
     ) -> State:
-        """Add one more network to a run, where the policy admits it; raises `BadInput` with all findings."""
+        """Add a network to a run; raises `BadInput` with all findings."""
         run, rows = self._store.runs.get(run_id)
         require_new_name(submodel.name, [row.name for row in rows])
         changed = {"device": run.device, "submodels": [submodel.model_dump(mode="json")]}
@@ -96,7 +96,7 @@ class RunService:
             self._store.runs.update(run_id, prediction=admitted.forecast.document)
         return state
 
-    # -- steer
+    # -- control
 
     @permission(Role.SUBMITTER, Own.PART)
     def pause(self, run_id: str, submodel: str | None = None) -> State:
@@ -105,7 +105,7 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.PART)
     def resume(self, run_id: str, submodel: str | None = None) -> State:
-        """Resume a paused run or sub-model, or an interrupted run, from where it was."""
+        """Continue a paused run or sub-model, or an interrupted run."""
         return self._store.commands.issue(run_id, submodel, Verb.RESUME)
 
     @permission(Role.SUBMITTER, Own.PART)
@@ -128,7 +128,7 @@ class RunService:
         self, run_id: str, submodel: str,
         *, learning_rate: float | None = None, batch_split: int | None = None, from_start: bool = False,
     ) -> State:  # fmt: skip
-        """Retry a failed sub-model from its last checkpoint or its start, with the given changes.
+        """Retry a failed sub-model from its last checkpoint or from the start, with the given changes.
 
         A new learning rate also scales the learning rates in the LR scheduler's arguments. Raises `BadInput`.
         """
@@ -149,7 +149,7 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.PART, about="to {epochs}")
     def set_epochs(self, run_id: str, submodel: str, epochs: int) -> State:
-        """Change the number of epochs of a sub-model; raises `BadInput`, also below the epoch that it has reached."""
+        """Change the number of epochs of a sub-model; raises `BadInput`, also if the sub-model is past them."""
         hyperparameters = self._spec_of(run_id, submodel).hyperparameters
         parse_hyperparameters(hyperparameters.model_dump(mode="json") | {"epochs": epochs})
         self._require_possible_epochs(self._row(run_id, submodel), hyperparameters, epochs)
@@ -166,7 +166,7 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.RUN, about="{policy.name}")
     def set_policy(self, run_id: str, policy: PolicySpec) -> State:
-        """Let another policy decide from the next step on; raises `BadInput` for an unknown one."""
+        """Use another policy from the next step on; raises `BadInput` for an unknown one."""
         policy_named(policy.name, policy.parameters)
         return self._store.commands.issue(run_id, None, Verb.POLICY, {"policy": policy.model_dump(mode="json")})
 
@@ -225,7 +225,7 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.PART, here=True)
     def download(self, run_id: str, submodel: str, folder: Path) -> Path:
-        """Copy the zip of a trained model into a folder, whole or not at all; raises `OSError`."""
+        """Copy the zip of a trained model into a folder, atomically; raises `OSError`."""
         return copy_into(self._artifact(run_id, submodel), folder)
 
     @permission(Role.SUBMITTER, Own.PART)
@@ -235,7 +235,7 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.PART, here=True)
     def download_checkpoint(self, run_id: str, submodel: str, folder: Path) -> Path:
-        """Copy a sub-model's newest checkpoint into a folder, whole or not at all; raises `OSError`."""
+        """Copy a sub-model's newest checkpoint into a folder, atomically; raises `OSError`."""
         while True:
             newest = self._checkpoint(run_id, submodel)
             try:
