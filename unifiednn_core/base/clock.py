@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two readings: `utc_s` names a moment, `monotonic_s` measures a duration."""
+    """`utc_s` is for moments, `monotonic_s` for durations."""
 
     def utc_s(self) -> float:
         """Seconds since 1970-01-01 UTC."""

@@ -46,7 +46,7 @@ class BadInput(UnifiedNNError, ValueError):
 
 
 class BadCheckpoint(UnifiedNNError, ValueError):
-    """A checkpoint cannot be used. The message says what is wrong and what remains possible."""
+    """A checkpoint cannot be used. The message says what is wrong and what is still possible."""
 
 
 class Diverged(UnifiedNNError, ArithmeticError):
@@ -93,7 +93,7 @@ class Unauthorised(UnifiedNNError):
 
 
 class UploadConflict(UnifiedNNError, RuntimeError):
-    """An upload has another writer or another length than expected; continue at `offset_bytes`."""
+    """An upload has another writer, or another length than expected; continue at `offset_bytes`."""
 
     def __init__(self, message: str, offset_bytes: int):
         self.offset_bytes = offset_bytes

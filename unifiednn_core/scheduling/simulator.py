@@ -30,7 +30,7 @@ class SimulatedJob:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTurn:
-    """One stretch in which one job holds the device. Seconds count from the simulated 0."""
+    """A turn of one job on the device. Seconds count from the start of the simulation."""
 
     submodel: str
     start_s: float
@@ -70,17 +70,17 @@ def simulate(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[SimulatedTur
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stretch in which one sub-model holds the device, and the others that have not ended."""
+    """A period in which one sub-model holds the device, and the others that have not ended."""
 
     holder: str
     started: frozenset[str]
-    """Have trained and not ended, the holder included: their weights and optimizers stay on the device."""
+    """Sub-models that have trained and not ended, with the holder: their weights and optimizers stay on the device."""
     waiting: frozenset[str]
-    """Have not trained yet."""
+    """Sub-models that have not trained yet."""
 
 
 def stages(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[Stage, ...]:
-    """Follow a run of these jobs, in order of arrival, through every stage that could need the most memory.
+    """Simulate a run of these jobs, in order of arrival, through every stage that could need the most memory.
 
     Once every job in a round of turns has had one with the same others, later rounds need no more; then the next in
     line is taken to its end. A turn of some seconds ends no job, because the duration of a step is unknown.
@@ -148,7 +148,7 @@ class _Progress:
 
 
 def _admit(coming: deque[_Progress], line: dict[str, _Progress], now_s: float, ticks: Iterator[int]) -> None:
-    """Move the jobs that have arrived into the line, in order of arrival."""
+    """Move jobs that have arrived into the line, in order of arrival."""
     while coming and coming[0].job.arrival_s <= now_s:
         progress = coming.popleft()
         progress.in_line_since, progress.line_since_s = next(ticks), progress.job.arrival_s

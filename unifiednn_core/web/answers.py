@@ -1,4 +1,4 @@
-"""Requests and responses: who asks, and every error as JSON with its remedy."""
+"""Requests and responses: every error becomes JSON with its remedy."""
 
 from collections.abc import Awaitable, Callable
 
@@ -11,9 +11,8 @@ from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError, Upload
 from unifiednn_core.service.facade import Service
 
 Admit = Callable[[Request], Service]
-"""From a request to the service for its sender; raises `Unauthorised`."""
+"""Returns the service for the sender of a request; raises `Unauthorised`."""
 Handler = Callable[[Request, Service], Awaitable[Response]]
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 STATUS: dict[type[UnifiedNNError], int] = {
     errors.NotFound: 404,
@@ -23,11 +22,11 @@ STATUS: dict[type[UnifiedNNError], int] = {
     UploadConflict: 409,
 }
 TITLES = {401: "Not signed in", 403: "Not allowed", 404: "Not found", 409: "Not now", 500: "Not possible"}
-CUT_OFF = 499  # logged by servers for a client that disconnected
+CUT_OFF = 499  # by convention: the client disconnected
 
 
-def endpoint(handler: Handler, admit: Admit) -> Endpoint:
-    """Endpoint of a handler, which gets the sender's service and may raise any error of this project."""
+def endpoint(handler: Handler, admit: Admit) -> Callable[[Request], Awaitable[Response]]:
+    """Endpoint that calls a handler with the sender's service; the handler may raise any error of this project."""
 
     async def answer(request: Request) -> Response:
         try:
