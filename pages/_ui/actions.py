@@ -18,6 +18,7 @@ BUILD_PAGE, RUN_PAGE, COMPARE_PAGE = (f"pages/{name}.py" for name in ("build", "
 # Discarding stands behind "Stop", and retries beside the cause of the failure.
 BUTTONS = (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP)
 DialogKind = Literal["stop", "discard", "adjust", "add"]
+DEMO_HELP = "Trains three small networks on handwritten digits as one hybrid; about a minute on a CPU."
 _DIALOG, _DIALOGS = "dialog", "dialogs"
 
 
@@ -105,7 +106,7 @@ def demo_button(key: str, *, primary: bool, baselines: Sequence[Mode] = ()) -> N
         return
     label = "Try the demo with its baselines" if baselines else "Try the demo"
     kind: Literal["primary", "secondary"] = "primary" if primary else "secondary"
-    if st.button(label, key=key, type=kind, icon=":material/play_circle:", help=wording.DEMO_HELP):
+    if st.button(label, key=key, type=kind, icon=":material/play_circle:", help=DEMO_HELP):
         try:
             with st.spinner("Preparing the samples. The first time takes a few seconds."):
                 spec = frame.service().library.prepare_samples()
@@ -167,10 +168,10 @@ def open_dialog(kind: DialogKind, run_id: str, submodel: str | None = None) -> N
     st.session_state[_DIALOG] = Dialog(kind, run_id, submodel, number)
 
 
-def opened_dialog(*kinds: DialogKind) -> Dialog | None:
-    """The open dialog, if it is of one of these kinds."""
+def opened_dialog() -> Dialog | None:
+    """The open dialog."""
     known: Dialog | None = st.session_state.get(_DIALOG)
-    return known if known is not None and known.kind in kinds else None
+    return known
 
 
 def close_dialog() -> None:

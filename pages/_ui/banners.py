@@ -12,6 +12,11 @@ from unifiednn_core.views.runs import RunView, SubModelView
 
 WAITING = (State.QUEUED, State.STARTING, State.PAUSING, State.PAUSED, State.STOPPING)
 RetryKind = Literal["split", "rate", "plain"]
+PAUSED_RUN = "It holds no device, so other runs can train. It continues at the same step when you resume it."
+RESUME_RUN = (
+    "Resume continues each sub-model from its last checkpoint, in the middle of its epoch, with the same bits as "
+    "without the interruption. Later steps are trained again and count once."
+)
 _SUGGESTS: tuple[tuple[str, RetryKind], ...] = (
     (r"out of memory|batch split", "split"),
     (r"\bnan\b|not finite|\binf(init[ey])?\b|smaller learning rate", "rate"),
@@ -39,11 +44,11 @@ def draw(view: RunView) -> None:
         with st.container(key="panel-interrupted" if view.state is State.INTERRUPTED else None):
             st.html(markup.notice("red", words.icon, words.label, view.cause or words.sentence, view.remedy or ""))
             if allowed := view.actions & own_actions(view):
-                st.html(markup.small(wording.RESUME_RUN))
+                st.html(markup.small(RESUME_RUN))
                 actions.state_buttons(view.run_id, view.name, allowed, primary=True)
     elif view.state in WAITING:
         place = f" Position {view.queue_position} in the queue." if view.queue_position else ""
-        sentence = wording.PAUSED_RUN if view.state is State.PAUSED else words.sentence
+        sentence = PAUSED_RUN if view.state is State.PAUSED else words.sentence
         if view.waits_for and view.state is State.QUEUED:
             sentence = f"It waits for {view.waits_for}."
         st.html(markup.notice(words.colour, words.icon, words.label, sentence + place))

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import streamlit as st
 
@@ -13,14 +13,11 @@ from pages._ui import markup, wording
 from unifiednn_core.views import report
 from unifiednn_core.views.figures import marks
 from unifiednn_core.views.figures.curves import curves
+from unifiednn_core.views.figures.layout import Figure
 from unifiednn_core.views.figures.memory import HEIGHT_PX, device, memory
 from unifiednn_core.views.figures.schedule import schedule
 from unifiednn_core.views.report.charts import Chart
 from unifiednn_core.views.runs import RunView
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
 
 REPORT = Path(report.__file__).parent
 """Folder of the scripts and styles that pages and reports share."""
@@ -60,12 +57,12 @@ def of_comparison(charts: Sequence[Chart]) -> None:
             live_chart(chart.figure, key=f"chart-{chart.name}", label=chart.label)
 
 
-def _draw(place: st.delta_generator.DeltaGenerator, name: str, figure: "Figure", label: str) -> None:
+def _draw(place: st.delta_generator.DeltaGenerator, name: str, figure: Figure, label: str) -> None:
     with place:
         live_chart(figure, key=f"chart-{name}", label=label)
 
 
-def live_chart(figure: "Figure", *, key: str, label: str) -> None:
+def live_chart(figure: Figure, *, key: str, label: str) -> None:
     """Draw a figure; the browser redraws it only where it differs from the one that it shows.
 
     Args:

@@ -1,25 +1,28 @@
 """Small pieces of HTML, with those that reports share. Every text from outside is escaped here or there."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from html import escape
+from typing import NamedTuple
 
 from pages._ui import wording
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.views.report.markup import Looks as Looks
 from unifiednn_core.views.report.markup import arm_badge as arm_badge
 from unifiednn_core.views.report.markup import bold as bold
 from unifiednn_core.views.report.markup import faint as faint
-from unifiednn_core.views.report.markup import section as section
-from unifiednn_core.views.report.markup import sign_badge as sign_badge
+from unifiednn_core.views.report.markup import frame as frame
+from unifiednn_core.views.report.markup import mono as mono
+from unifiednn_core.views.report.markup import signed as signed
 from unifiednn_core.views.report.markup import signed_name as signed_name
 from unifiednn_core.views.report.markup import small as small
 from unifiednn_core.views.report.markup import table as table
-from unifiednn_core.views.report.markup import text as text
+
+text = escape
+"""Text as HTML."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """One figure of a strip. `value` and `sub` are HTML already; `label` is text."""
 
     label: str
@@ -55,14 +58,9 @@ def title(words: str, *beside: str) -> str:
     return f'<div class="u-title"><h1>{escape(words)}</h1>{"".join(beside)}</div>'
 
 
-def mono(words: str) -> str:
-    """Words as code is written."""
-    return f'<span class="u-mono">{escape(words)}</span>'
-
-
-def records(caption: str, rows: Sequence[dict[str, str]], numeric: frozenset[int] = frozenset()) -> str:
-    """Table of at least one row; each maps the heads of the columns to cells, which are HTML already."""
-    return table(caption, list(rows[0]), [list(row.values()) for row in rows], numeric)
+def section(words: str, aside: str = "") -> str:
+    """Heading of a part of the page."""
+    return f'<h2 class="u-section">{escape(words)}<small>{escape(aside)}</small></h2>'
 
 
 def note(words: str) -> str:
@@ -78,12 +76,6 @@ def strip(facts: Iterable[Fact]) -> str:
         for fact in facts
     )
     return f'<dl class="u-strip">{"".join(cells)}</dl>'
-
-
-def terms(pairs: Iterable[tuple[str, str]]) -> str:
-    """Words of a command, and what each of them means."""
-    rows = "".join(f"<dt>{escape(term)}</dt><dd>{escape(meaning)}</dd>" for term, meaning in pairs)
-    return f'<dl class="u-terms">{rows}</dl>'
 
 
 def notice(colour: wording.Colour, symbol: str, heading: str, message: str, remedy: str = "") -> str:
@@ -115,12 +107,6 @@ def shape(sides: Iterable[int | None]) -> str:
 def empty(heading: str, words: str, more: str = "") -> str:
     """Text of an empty page, above its buttons; `more` are further classes."""
     return f'<div class="u-empty {more}"><h2>{escape(heading)}</h2><p>{escape(words)}</p></div>'
-
-
-def brief(state: State, way: str, submodels: int, figure: str, moment: str) -> str:
-    """One line of a list of runs; `way` is HTML already."""
-    count = escape(wording.count_text(submodels, "sub-model"))
-    return cells("u-brief", (state_badge(state), way, count, escape(figure), faint(moment)))
 
 
 def cells(looks: str, inside: Iterable[str]) -> str:

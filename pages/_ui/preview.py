@@ -65,8 +65,8 @@ def _spread(stats: ValueStats) -> str:
 def _samples(seen: DataPreview) -> str:
     if any(sample.image for sample in seen.samples):
         return f'<div class="u-thumbs">{"".join(_thumbnail(sample) for sample in seen.samples)}</div>'
-    rows = [(markup.mono(sample.values), markup.bold(sample.target)) for sample in seen.samples]
-    return markup.table("", ("Input", "Target"), rows, numeric=frozenset({1}))
+    rows = markup.frame({"Input": sample.values, "Target": sample.target} for sample in seen.samples)
+    return markup.table("", rows, {"Input": markup.mono, "Target": markup.bold}, right={"Target"})
 
 
 def _thumbnail(sample: DataSample) -> str:

@@ -17,16 +17,16 @@ SCALING_HELP = (
 PRIORITY_HELP = "Lower goes first, under the policy Priority."
 START_KINDS = ("checkpoint", "weights")
 TAKE = {
-    "everything": ("Everything", wording.START_EVERYTHING),
+    "everything": (
+        "Everything",
+        "Continues exactly there, with optimizer, LR scheduler, random numbers and data order. Trained epochs count.",
+    ),
     "weights": ("Only the weights", "Starts a new training with these weights."),
 }
 ICONS = {
-    "up": ("arrow_upward", "Move up"),
-    "down": ("arrow_downward", "Move down"),
-    "top": ("vertical_align_top", "Move to the top"),
-    "edit": ("edit", "Edit"),
-    "remove": ("delete", "Remove"),
-}
+    "up": ("arrow_upward", "Move up"), "down": ("arrow_downward", "Move down"),
+    "top": ("vertical_align_top", "Move to the top"), "edit": ("edit", "Edit"), "remove": ("delete", "Remove"),
+}  # fmt: skip
 
 
 def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) -> dict[str, Any]:

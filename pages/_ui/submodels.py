@@ -8,17 +8,9 @@ from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import RunView, SubModelView
 
 HEADS = (
-    "Sub-model",
-    "State",
-    "Epoch",
-    "Loss",
-    "Test accuracy",
-    "Service",
-    "Wait",
-    "Turnaround",
-    "Peak memory",
+    "Sub-model", "State", "Epoch", "Loss", "Test accuracy", "Service", "Wait", "Turnaround", "Peak memory",
     "Checkpoint",
-)
+)  # fmt: skip
 ACTIONS_WIDTH_PX = 132
 
 
@@ -91,23 +83,29 @@ def mini(submodel: SubModelView) -> str:
 
 def values(view: RunView) -> str:
     """Last value of every curve, as a table."""
-    rows = [
+    table = markup.frame(
         {
-            "Sub-model": markup.signed_name(s.number, s.name),
-            "State": markup.state_badge(s.state),
+            "Sub-model": (s.number, s.name),
+            "State": s.state,
             "Epochs": f"{s.epochs_done:,} / {s.epochs:,}",
             "Steps": f"{s.steps_done:,} / {s.steps_total:,}",
-            "Train loss": wording.loss_text(s.train_loss),
-            "Train accuracy": wording.accuracy_text(s.train_accuracy),
-            "Test loss": wording.loss_text(s.test_loss),
-            "Test accuracy": wording.accuracy_text(s.test_accuracy),
-            "Weights": f"{s.parameters:,}",
-            "Format": markup.text(s.model_format),
-            "SHA-256 of weights": markup.mono(f"{s.state_sha256[:16]}…") if s.state_sha256 else "-",
+            "Train loss": s.train_loss,
+            "Train accuracy": s.train_accuracy,
+            "Test loss": s.test_loss,
+            "Test accuracy": s.test_accuracy,
+            "Weights": s.parameters,
+            "Format": s.model_format,
+            "SHA-256 of weights": s.state_sha256,
         }
         for s in view.submodels
-    ]
-    return markup.records("Last value of each figure", rows, numeric=frozenset(range(2, 9)))
+    )
+    looks: markup.Looks = {
+        "Sub-model": markup.signed, "State": markup.state_badge,
+        "Train loss": wording.loss_text, "Train accuracy": wording.accuracy_text,
+        "Test loss": wording.loss_text, "Test accuracy": wording.accuracy_text,
+        "SHA-256 of weights": lambda sha: markup.mono(f"{sha[:16]}…"),
+    }  # fmt: skip
+    return markup.table("Last value of each figure", table, looks, right={*table.columns[2:9]})
 
 
 def _head() -> str:

@@ -18,11 +18,9 @@ DATA_SUFFIXES = ("pt", "safetensors", "npz", "csv", "parquet", "zip")
 START_SUFFIXES = ("safetensors", "pt", "pth")
 CHECKPOINT_SUFFIXES = ("safetensors",)
 KINDS = {
-    MODEL_SUFFIXES: ("model", "weights"),
-    DATA_SUFFIXES: ("data",),
-    START_SUFFIXES: ("checkpoint", "weights"),
+    MODEL_SUFFIXES: ("model", "weights"), DATA_SUFFIXES: ("data",), START_SUFFIXES: ("checkpoint", "weights"),
     CHECKPOINT_SUFFIXES: ("checkpoint",),
-}
+}  # fmt: skip
 HINT = "Drop a file here, or choose one. Any size; an interrupted upload resumes."
 COMMAND = "unifiednn pack model.py:Net --input 1,28,28"
 OPTIONS = (
@@ -133,6 +131,7 @@ def prepare_panel() -> None:
     ):
         st.markdown(_PACK)
         st.code(COMMAND, language=None)
-        st.html(markup.terms(OPTIONS))
+        options = markup.frame({"Option": option, "Meaning": meaning} for option, meaning in OPTIONS)
+        st.html(markup.table("", options, {"Option": markup.mono}))
         for text in (_CHECKED, _READY, _BACK):
             st.markdown(text)

@@ -13,8 +13,15 @@ from unifiednn_core.base.errors import BadInput, Finding, IntakeFailed
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, refuse
 from unifiednn_core.preflight import sandbox
-from unifiednn_core.preflight.pack.request import PackReport, PackRequest, parse_arguments, parse_example, parse_source
-from unifiednn_core.preflight.sandbox import ConversionRequest, quoted
+from unifiednn_core.preflight.pack.request import (
+    PackReport,
+    PackRequest,
+    Source,
+    parse_arguments,
+    parse_example,
+    parse_source,
+)
+from unifiednn_core.preflight.sandbox import quoted
 
 Shape = Annotated[str, typer.Option("--input", help="Sizes of one sample, without the batch: 1,28,28")]
 Dtype = Annotated[str, typer.Option(help="Type of the inputs: float32, int64 for ids, ...")]
@@ -69,14 +76,16 @@ def convert(
     Off unless UNIFIEDNN_SANDBOX=on is set.
     """
     try:
-        request = ConversionRequest(
+        source = Source(
             path=file.resolve(),
-            example=parse_example(input_shape, dtype, batch, free or ()),
             factory=factory,
             arguments=parse_arguments(arguments or ()),
             companion=None if code is None else code.resolve(),
         )
-        done = sandbox.convert(request, to.resolve())
+        example = parse_example(input_shape, dtype, batch, free or ())
+        done = sandbox.convert(
+            PackRequest(source=source, example=example, out=to.resolve() / f"{source.path.stem}.pt2")
+        )
     except (BadInput, IntakeFailed, OSError) as error:
         refuse(error.findings if isinstance(error, BadInput) else (_as_finding(error),), as_json)
     if as_json:

@@ -1,4 +1,4 @@
-"""Rows of the store as the values of `views.runs`, and a run as the document of `train --json`. Pure."""
+"""Rows of the store as values of `views.runs`, and a run as the document of `train --json`. Pure."""
 
 import json
 import math
@@ -10,9 +10,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.estimate import Part, predict
-from unifiednn_core.preflight.prediction import Prediction, SubModelPrediction
+from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.spec.run import CheckpointSpec, EarlyStopping, PolicySpec
@@ -22,6 +24,7 @@ from unifiednn_core.store.telemetry import History, Point, SlicePoint
 from unifiednn_core.views import times
 from unifiednn_core.views.event_text import command_text, event_text
 from unifiednn_core.views.memory import breakdown_of, gaps, marks_of
+from unifiednn_core.views.people import view_of
 from unifiednn_core.views.runs import (
     CommandView,
     EventView,
@@ -51,9 +54,8 @@ def _same(view: type, row: type) -> tuple[str, ...]:
     return tuple(one.name for one in fields(view) if one.name in columns - _MADE)
 
 
-_RUN, _PART, _FILE = _same(RunView, RunRow), _same(SubModelView, SubModelRow), _same(FileView, FileRow)
-_EVENT = ("at_s", "submodel", "kind", "code", "fields")
-_PREDICTION, _PART_PREDICTION = ({one.name for one in fields(view)} for view in (Prediction, SubModelPrediction))
+_RUN, _PART = _same(RunView, RunRow), _same(SubModelView, SubModelRow)
+_PREDICTION = TypeAdapter(Prediction)
 
 
 def _columns(row: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def run_view(
 
 
 def listed_views(listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float) -> tuple[RunView, ...]:
-    """Runs for a list, from the light rows of `store.runs.listed`: without spec, curves and what a spec says."""
+    """Runs for a list, from the light rows of `store.runs.listed`: without spec and curves."""
     rows = [_ListedRun(run, parts, (tuple(run), *map(tuple, parts))) for run, parts in listed]
     places = _places_in_line([row.run for row in rows])
     return tuple(_final_view(row) if row.is_final else _listed_view(row, now_s, places.get(row.run.id)) for row in rows)
@@ -121,7 +123,7 @@ class _ListedRun:
 
 @lru_cache(maxsize=2048)
 def _final_view(listed: _ListedRun) -> RunView:
-    """View of an ended run; a list of hundreds is read every second, so each is made once."""
+    """View of an ended run, made once: a list of hundreds is read every second."""
     return _listed_view(listed, 0.0, None)
 
 
@@ -135,14 +137,9 @@ def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> RunView
     )
 
 
-def _event_view(row: EventRow) -> EventView:
-    state = None if row.state is None else State(row.state)
-    return EventView(**_columns(row, _EVENT), state=state, message=event_text(row))
-
-
 def file_view(row: FileRow) -> FileView:
     """One file of the library."""
-    return FileView(**_columns(row, _FILE))
+    return view_of(FileView, row)
 
 
 def trained_view(run: Any, row: Any) -> TrainedView:
@@ -162,16 +159,14 @@ def trained_view(run: Any, row: Any) -> TrainedView:
 def prediction_of(
     document: Mapping[str, Any], spec: Mapping[str, Any] | None = None, device: str = "cpu"
 ) -> Prediction | None:
-    """`RunRow.prediction` as a value; None if nothing was predicted, or another version wrote other fields.
+    """`RunRow.prediction` as a value; None without one, or if another version wrote other fields.
 
-    With the `spec` of the run as people have changed it since, the prediction holds for that.
+    With the `spec` of the run, the prediction follows later changes of the run.
     """
     try:
         if spec is not None and document.get("parts"):
             document = {**document, **_renewed(json.dumps([document[key] for key in _MADE_OF]), _edits(spec), device)}
-        parts = [{key: part[key] for key in part.keys() & _PART_PREDICTION} for part in document["submodels"]]
-        known = {key: document[key] for key in document.keys() & _PREDICTION}
-        return Prediction(**known | {"submodels": tuple(SubModelPrediction(**part) for part in parts)})
+        return _PREDICTION.validate_python(document)
     except (KeyError, TypeError, ValueError, BadInput):
         return None
 
@@ -189,7 +184,7 @@ def _renewed(made_of: str, edits: str, device: str) -> dict[str, Any]:
 
 
 def _edits(spec: Mapping[str, Any]) -> str:
-    """What people can change of a run that its memory depends on, as a key."""
+    """The settings that people can change and that memory depends on, as a key."""
     parts = {
         part["name"]: {"priority": part.get("priority", 0), "epochs": part["hyperparameters"]["epochs"]}
         for part in spec["submodels"]
@@ -227,7 +222,7 @@ def document(view: RunView, model_paths: Mapping[str, str | None]) -> dict[str, 
         "schedule": [
             _columns(s, ("submodel", "start_s", "end_s", "steps", "reason"))
             for s in view.schedule
-            # The start of a baseline's process is no turn, and a turn that goes on is not recorded yet.
+            # The start of a baseline's process is no turn; a turn that still runs is not recorded yet.
             if not s.running and (s.steps or view.mode == HYBRID)
         ],
     }
@@ -240,15 +235,12 @@ def metrics_frame(view: RunView) -> "DataFrame":
     curves = [
         pd.DataFrame({"submodel": part.name, "data": data, "epoch": series.x, figure: series.y})
         for part in view.submodels
-        for data, figure, series in (
-            ("train", "loss", part.loss),
-            ("train", "accuracy", part.accuracy),
-            ("test", "loss", part.test_loss_curve),
-            ("test", "accuracy", part.test_accuracy_curve),
-        )
+        for data, prefix, suffix in (("train", "", ""), ("test", "test_", "_curve"))
+        for figure in ("loss", "accuracy")
+        if (series := getattr(part, f"{prefix}{figure}{suffix}")).x
     ]
     keys = ["submodel", "data", "epoch"]
-    whole = pd.concat([pd.DataFrame(columns=[*keys, "loss", "accuracy"]), *(c for c in curves if len(c))])
+    whole = pd.concat([pd.DataFrame(columns=[*keys, "loss", "accuracy"]), *curves])
     return whole.groupby(keys, sort=False, as_index=False).first()
 
 
@@ -262,11 +254,8 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-# -- inside
-
-
 def _run_values(run: Any, submodels: Sequence[Any], policy: Mapping[str, Any], now_s: float) -> dict[str, Any]:
-    """Fields that a light row gives."""
+    """Fields that light rows have, too."""
     name, text = _policy_texts(json.dumps(policy, sort_keys=True))
     return _columns(run, _RUN) | {
         "run_id": run.id,
@@ -293,10 +282,12 @@ def _policy_texts(policy: str) -> tuple[str, str]:
 def _places_in_line(runs: Iterable[Any]) -> dict[str, int]:
     """Place of each queued run in the line for its device, from 1."""
     waiting = [run for run in runs if run.state == State.QUEUED.value and run.heartbeat_at_s is None]
-    lines: dict[str, list[str]] = {}
-    for run in sorted(waiting, key=attrgetter("created_at_s", "id")):
-        lines.setdefault(run.device, []).append(run.id)
-    return {run_id: place for line in lines.values() for place, run_id in enumerate(line, start=1)}
+    lines = groupby(sorted(waiting, key=attrgetter("device", "created_at_s", "id")), key=attrgetter("device"))
+    return {run.id: place for _, line in lines for place, run in enumerate(line, start=1)}
+
+
+def _event_view(row: EventRow) -> EventView:
+    return view_of(EventView, row, state=None if row.state is None else State(row.state), message=event_text(row))
 
 
 def _early(row: Any) -> bool:
@@ -305,22 +296,21 @@ def _early(row: Any) -> bool:
 
 def _part_view(run: Any, row: Any, now_s: float, cause: str | None, **curves: Any) -> SubModelView:
     state = State(row.state)
+    values = _columns(row, _PART) | times.part_times(run, row, now_s)._asdict() | curves
     return SubModelView(
-        **_columns(row, _PART),
+        **values,
         state=state,
         steps_total=row.steps_done if _early(row) else row.steps_total,
         holds_device=run.now_submodel == row.name and state not in ENDED,
-        **times.part_times(run, row, now_s)._asdict(),
         cause=cause,
         actions=submodel_actions(State(run.state), state) if run.mode == HYBRID else frozenset(),
-        **curves,
     )
 
 
 def _submodel_view(
     run: RunRow, row: SubModelRow, now_s: float, asked: Mapping[str, Any], history: History | None
 ) -> SubModelView:
-    """A sub-model with its hyper-parameters and, where there is a history, its curves."""
+    """A sub-model with its hyper-parameters and, with a history, its curves."""
     values: dict[str, Any] = {name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked}
     if history is not None:
         steps, epochs = history.steps.get(row.name, ()), history.epochs.get(row.name, ())
@@ -338,7 +328,7 @@ def _submodel_view(
 
 
 def _actions(run: Any) -> frozenset[Event]:
-    """What a person can ask of a run; a retry is asked of the sub-model that failed."""
+    """Actions on a run; a retry is an action on the failed sub-model."""
     able = actions(State(run.state)) - {Event.RETRY}
     return able if run.mode == HYBRID else able & _OF_A_BASELINE
 
@@ -382,7 +372,7 @@ def _series(points: Sequence[tuple[float, float]]) -> Series:
 def _schedule(
     run: RunRow, submodels: Sequence[SubModelRow], slices: Sequence[SlicePoint], now_s: float
 ) -> tuple[Slice, ...]:
-    """Turns that ended, and those that go on now."""
+    """Turns that ended, and those that still run."""
     ended = [Slice(s.submodel, s.start_s, s.end_s, s.steps, s.reason) for s in slices]
     if run.started_at_s is None or run.heartbeat_at_s is None:
         return tuple(ended)
@@ -397,7 +387,7 @@ def _schedule(
 
 
 def _since_s(run: RunRow, row: SubModelRow, slices: Sequence[SlicePoint]) -> float | None:
-    """When the turn of a sub-model began that goes on now, in seconds since the start of the run; else None."""
+    """Begin of the running turn of a sub-model, in seconds since the start of the run; None if none runs."""
     if run.mode == HYBRID:
         return run.now_since_s if row.name == run.now_submodel else None
     if State(row.state) is not State.RUNNING:

@@ -1,14 +1,16 @@
-"""Small pieces of HTML that pages and reports share. Texts are escaped here."""
+"""Small pieces of HTML that pages and reports share, and the one renderer of tables. Texts are escaped here."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from html import escape
+from typing import TYPE_CHECKING, Any
 
 from unifiednn_core.views.figures.palette import sign
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
-def text(words: str) -> str:
-    """Text as HTML."""
-    return escape(words)
+Looks = Mapping[str, Callable[[Any], str]]
+"""By column of a table, a function that makes HTML of its values."""
 
 
 def bold(words: str) -> str:
@@ -21,28 +23,29 @@ def faint(words: str) -> str:
     return f'<span class="u-faint">{escape(words)}</span>'
 
 
+def mono(words: str) -> str:
+    """Text as HTML, in the font of code."""
+    return f'<span class="u-mono">{escape(words)}</span>'
+
+
 def small(words: str) -> str:
-    """Paragraph of secondary words, set small."""
+    """Paragraph of secondary text, set small."""
     return f'<div class="u-small u-faint">{escape(words)}</div>'
 
 
-def section(words: str, aside: str = "") -> str:
-    """Heading of a part of the page."""
-    return f'<h2 class="u-section">{escape(words)}<small>{escape(aside)}</small></h2>'
-
-
-def sign_badge(number: int) -> str:
-    """Letter of a sub-model on its colour."""
-    mark = sign(number)
-    return f'<span class="u-sign" style="background:{mark.colour};color:{mark.ink}">{mark.letter}</span>'
-
-
 def signed_name(number: int, name: str) -> str:
-    """Sign and name of a sub-model on one line."""
+    """Letter of a sub-model on its colour, and its name, on one line."""
+    mark = sign(number)
     return (
-        f'<span class="u-line" style="flex-wrap:nowrap">{sign_badge(number)}'
+        '<span class="u-line" style="flex-wrap:nowrap">'
+        f'<span class="u-sign" style="background:{mark.colour};color:{mark.ink}">{mark.letter}</span>'
         f'<b class="u-clip" title="{escape(name)}">{escape(name)}</b></span>'
     )
+
+
+def signed(sign_and_name: tuple[int, str] | tuple[()]) -> str:
+    """`signed_name` of a pair, as it stands in a frame; nothing for an empty one."""
+    return signed_name(*sign_and_name) if sign_and_name else ""
 
 
 def arm_badge(mode: str, more: str = "") -> str:
@@ -50,19 +53,33 @@ def arm_badge(mode: str, more: str = "") -> str:
     return f'<span class="u-arm u-arm-{escape(mode)}">{escape(mode.capitalize() + more)}</span>'
 
 
-def table(
-    caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numeric: frozenset[int] = frozenset()
-) -> str:
-    """Table that screen readers can walk through. Cells are HTML already; heads and caption are text.
+def frame(rows: Iterable[Mapping[str, object]]) -> "DataFrame":
+    """A table as a frame: one row for each mapping from heads to values."""
+    import pandas as pd
 
-    `numeric` holds the places of the columns that are set to the right.
+    # As plain objects: pandas refuses text that is no valid Unicode, and names of files come from outside.
+    return pd.DataFrame(list(rows), dtype=object)
+
+
+def table(caption: str, frame: "DataFrame", looks: Looks | None = None, right: Collection[str] = ()) -> str:
+    """A frame as a table that screen readers can walk through; None is shown as a dash.
+
+    Values without a look are shown as escaped text. Columns of numbers are set to the right, and those in `right`.
     """
-    right = [' class="u-num"' if at in numeric else "" for at in range(len(heads))]
-    head = "".join(f'<th scope="col"{r}>{escape(words)}</th>' for words, r in zip(heads, right, strict=True))
-    body = "".join(
-        "<tr>" + "".join(f"<td{r}>{cell}</td>" for cell, r in zip(row, right, strict=True)) + "</tr>" for row in rows
-    )
+    from pandas.api.types import infer_dtype
+
+    head, columns = "", []
+    for name, values in frame.items():
+        numbers = name in right or infer_dtype(values) in ("integer", "floating")
+        start, look = ' class="u-num"' if numbers else "", (looks or {}).get(str(name), _plain)
+        head += f'<th scope="col"{start}>{escape(str(name))}</th>'
+        columns.append([f"<td{start}>{'-' if value is None else look(value)}</td>" for value in values])
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
     return (
         f'<div class="u-scroll"><table class="u-table"><caption>{escape(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _plain(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else escape(str(value))
