@@ -18,11 +18,14 @@ OPEN = (frozenset(State) - ENDED - {State.STOPPING}) | {State.INTERRUPTED}
 KEPT = "The progress of each sub-model is saved and can be downloaded, and the history stays."
 STOP_RUN = f"Training ends after the current step. {KEPT} A stopped run cannot be resumed."
 STOP_SUBMODEL = (
-    "It ends after its current step; the other sub-models continue. Its progress is saved. It cannot be resumed."
+    "It ends after its current step; the other sub-models continue. Its progress is saved and can be downloaded. "
+    "A stopped sub-model cannot be resumed."
 )
 STOP_BASELINE = "Its processes end now and keep nothing. A stopped baseline gives no verdict; you can run it again."
 LOST = "no model file and no checkpoint. This cannot be undone."
-DISCARD_RUN = f"Training ends after the current step. Finished sub-models stay; the others keep nothing: {LOST}"
+DISCARD_RUN = (
+    f"Training ends after this step. Finished sub-models and the history stay; the others keep nothing: {LOST}"
+)
 DISCARD_SUBMODEL = f"It ends after its current step; the other sub-models continue. It keeps nothing: {LOST}"
 EDITS_HELP = "Each change takes effect at the next step. No progress is lost."
 ORDER_HELP = "Earlier means arrived first. First come follows this order; the other policies break ties by it."

@@ -16,7 +16,8 @@ from pages._ui import markup
 from unifiednn_core.base.errors import BadInput, Forbidden, Unauthorised
 from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.gate import HOUR_S, LOCAL_HOSTS, Gate, Settings, hosts
-from unifiednn_core.service.roles import Actor, Role, person_id
+from unifiednn_core.service.roles import Actor, Role
+from unifiednn_core.spec.run import person_id
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address, UNIFIEDNN_HOSTS)."
@@ -81,7 +82,7 @@ def service() -> Service:
     """The service for the viewer of this page. After a loss of access, the page reruns and `require` explains."""
     doors = gate()
     try:
-        return doors.acting_as(doors.actor_of(_claims())) if doors.settings.login else doors.local()
+        return doors.by_claims(_claims)
     except (Unauthorised, Forbidden):
         st.rerun()
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import SimulatedClock
 from tests.unit.store.test_store import add_run
-from unifiednn_core.base.clock import SimulatedClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
