@@ -20,7 +20,7 @@ from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec, is_concurrent
 from unifiednn_core.store.library import Measured
 
-# Hyper-parameters on which the memory of a sub-model depends, beside network, data and device.
+# The memory of a sub-model depends on these hyper-parameters, and on network, data and device.
 _HYPERPARAMETERS = ("batch_size", "batch_split", "optimizer", "optimizer_args", "criterion", "criterion_args")
 
 
