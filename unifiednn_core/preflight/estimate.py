@@ -112,9 +112,7 @@ def _alone(part: Part, context_bytes: int, device_type: str) -> SubModelPredicti
     kept = need.weights_bytes + need.gradients_bytes + need.optimizer_bytes
     return SubModelPrediction(
         name=part.name,
-        weights_bytes=need.weights_bytes,
-        gradients_bytes=need.gradients_bytes,
-        optimizer_bytes=need.optimizer_bytes,
+        **need.model_dump(include={"weights_bytes", "gradients_bytes", "optimizer_bytes"}),
         transient_bytes=transient_bytes,
         data_bytes=data_bytes,
         measured=part.measured_bytes is not None,

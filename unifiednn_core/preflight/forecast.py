@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -45,13 +44,7 @@ def parts_of(document: Mapping[str, Any]) -> tuple[Part, ...]:
 
 
 def forecast(
-    spec: RunSpec,
-    report: CheckReport,
-    measured: Measured | None,
-    *,
-    mode: Mode = "hybrid",
-    others: Sequence[Part] = (),
-    budget: Callable[[str], Budget] | None = None,
+    spec: RunSpec, report: CheckReport, measured: Measured | None, *, mode: Mode = "hybrid", others: Sequence[Part] = ()
 ) -> Forecast | None:
     """Predict the memory of a checked run; None if the need of a sub-model is not known.
 
@@ -82,10 +75,15 @@ def forecast(
         for part in spec.submodels
     ]
     parts = (*others, *asked)
-    most_bytes, most_text = _most(spec, device, (budget or budget_of)(device))
+    most_bytes, most_text = _most(spec, device, budget_of(device))
     predicted = predict(parts, policy, device_type=kind, context_bytes=context_bytes)
     prediction = replace(predicted, budget_bytes=most_bytes, budget_text=most_text)
-    peak = partial(_peak, mode, kind, context_bytes)
+
+    def peak(parts: Sequence[Part], policy: Policy) -> int:
+        if mode == "hybrid":
+            return hybrid_bytes(parts, policy, device_type=kind, context_bytes=context_bytes)
+        return baseline_bytes(parts, mode, device_type=kind, context_bytes=context_bytes)
+
     needed_bytes = peak(parts, policy)
     if most_bytes is None or needed_bytes <= most_bytes or is_concurrent(mode):
         return Forecast(prediction, parts)
@@ -114,12 +112,6 @@ def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> st
         "torch": version("torch"),
     }
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-
-
-def _peak(mode: Mode, kind: str, context_bytes: int, parts: Sequence[Part], policy: Policy) -> int:
-    if mode == "hybrid":
-        return hybrid_bytes(parts, policy, device_type=kind, context_bytes=context_bytes)
-    return baseline_bytes(parts, mode, device_type=kind, context_bytes=context_bytes)
 
 
 def _most(spec: RunSpec, device: str, budget: Budget) -> tuple[int | None, str]:

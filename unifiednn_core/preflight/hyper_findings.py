@@ -46,13 +46,8 @@ def _found(hyper: Hyperparameters, train: Dataset, test: Dataset | None) -> Foun
     stopping, place = hyper.early_stopping, "hyperparameters.early_stopping"
     if stopping is not None and stopping.metric != "train_loss" and test is None:
         message = f"Without test data {stopping.metric.replace('_', ' ')} is not available."
-        yield (
-            "error",
-            "Early stopping",
-            f"{place}.metric",
-            message,
-            'Give test data, or use "train_loss".',
-        )
+        remedy = 'Give test data, or choose the metric "train_loss".'
+        yield "error", "Early stopping", f"{place}.metric", message, remedy
     if stopping is not None and stopping.patience >= hyper.epochs:
         message = f"A patience of {stopping.patience} epochs never ends a training of {hyper.epochs} early."
         yield "warning", "Early stopping", f"{place}.patience", message, "Use less patience, or train for more epochs."
