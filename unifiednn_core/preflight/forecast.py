@@ -90,9 +90,8 @@ def forecast(
     message = f"The run needs {memory_text(needed_bytes)} on {device} with the policy {spec.policy.name}, "
     message += f"{memory_text(context_bytes)} of it for the process itself; "
     message += f"there are {memory_text(most_bytes)} {most_text}."
-    field, remedy = "device", "No single change is enough. Use smaller networks or batches, or fewer sub-models."
-    if (change := smallest_change(parts, policy, peak, most_bytes, keys)) is not None:
-        field, remedy = change.field, change.remedy
+    no_change = "device", "No single change is enough. Use smaller networks or batches, or fewer sub-models."
+    field, remedy = smallest_change(parts, policy, peak, most_bytes, keys) or no_change
     finding = Finding(title="Too little memory", field=field, message=message, remedy=remedy)
     return Forecast(prediction, parts, (finding,))
 
