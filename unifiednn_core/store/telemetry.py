@@ -128,8 +128,8 @@ class Telemetry:
             void = {key for key, last in void_after.items() if last < math.inf}
             steps: dict[str, list[Point]] = {}
             lost: dict[str, list[Point]] = {}
-            columns = (StepRow.submodel, StepRow.attempt, StepRow.step, StepRow.epoch, StepRow.loss, StepRow.accuracy)
-            points: Any = select(*columns).where(StepRow.run_id == run_id).order_by(StepRow.attempt, StepRow.step)
+            names = ("submodel", "attempt", "step", "steps", "epoch", "loss", "accuracy")
+            points: Any = select(*(getattr(StepRow, name) for name in names)).where(StepRow.run_id == run_id).order_by(StepRow.attempt, StepRow.step)
             for point in session.execute(points):
                 kept = point[:2] not in void or point.step <= void_after[point[:2]]
                 (steps if kept else lost).setdefault(point.submodel, []).append(point)
