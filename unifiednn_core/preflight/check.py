@@ -18,13 +18,14 @@ from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.files import write_text
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import memory_text
-from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.data.datasets import Dataset, read_dataset
 from unifiednn_core.engine.start import check_start
+from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.machine.budget import device_type
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.hyper_findings import hyper_findings
-from unifiednn_core.preflight.inspection import Reader, attempt, sha256_of
+from unifiednn_core.preflight.inspection import attempt, sha256_of
 from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import CheckedSubModel, CheckReport, ResolvedFile, SubModelReport
@@ -45,12 +46,12 @@ Result = TypeVar("Result")
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 
 
-def check(spec: RunSpec, base: Path, home: Home, reader: Reader | None = None) -> CheckReport:
+def check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
     """Read every file once and try every sub-model; paths are relative to `base`, `sha256:...` is a file of `home`.
 
     `home` keeps the reports of sub-models without errors: equal ones on equal content are not tried again.
     """
-    files = _Files(base, home, reader or Reader())
+    files = _Files(base, home)
     checked = [_checked(submodel, files, device_type(spec.device)) for submodel in spec.submodels]
     reports = {one.report.name: one.report for one in checked if one.report is not None}
     findings = [finding for one in checked for finding in one.findings] + _check_disk(home, reports)
@@ -82,12 +83,13 @@ def _checked(submodel: SubModelSpec, files: "_Files", device: str) -> CheckedSub
 
 @dataclass
 class _Files:
-    """Files of a spec, each hashed and read once."""
+    """Files of a spec; each content is read once."""
 
     base: Path
     home: Home
-    reader: Reader
     resolved: dict[str, ResolvedFile] = field(default_factory=dict)
+    definitions: dict[tuple[str, str], Definition] = field(default_factory=dict)
+    datasets: dict[str, Dataset] = field(default_factory=dict)
 
     def resolve(self, written: str) -> ResolvedFile:
         """Find a file; raises `BadInput` if it is missing."""
@@ -108,13 +110,20 @@ class _Files:
 
     def definition(self, submodel: SubModelSpec) -> Definition:
         """Read a model file; raises `BadInput` or `HostileFile`."""
-        file = self.resolve(submodel.model)
-        return self.reader.definition(file.path, file.sha256, submodel.architecture)
+        file, architecture = self.resolve(submodel.model), submodel.architecture
+        key = (file.sha256, "" if architecture is None else architecture.model_dump_json())
+        if key not in self.definitions:
+            if (known := registry.sniff(file.path)) is None:
+                raise registry.unknown(file.path)
+            self.definitions[key] = known.read(file.path, architecture)
+        return self.definitions[key]
 
     def dataset(self, written: str) -> Dataset:
         """Read a data set; raises `BadInput` or `HostileFile`."""
         file = self.resolve(written)
-        return self.reader.dataset(file.path, file.sha256)
+        if file.sha256 not in self.datasets:
+            self.datasets[file.sha256] = read_dataset(file.path)
+        return self.datasets[file.sha256]
 
 
 def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> CheckedSubModel:

@@ -81,7 +81,7 @@ class Submissions:
         """
         spec = self._with_allowed_files(spec, base)
         findings = own_findings(spec)
-        report = client.check(spec, base, self._home, admit=not findings)  # nothing of a refused spec is kept
+        report = client.check(spec, base, self._home)
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
         if errors:
             raise BadInput(errors)
@@ -90,10 +90,7 @@ class Submissions:
             raise BadInput(found.findings)
         if on_warnings is not None:
             on_warnings(report.findings)  # only warnings are left
-        for written, file in report.files.items():
-            if file.report is not None and not written.startswith("sha256:"):
-                self._importer.remember(file.report, file.filename)
-        resolved = with_files(spec, {written: f"sha256:{file.sha256}" for written, file in report.files.items()})
+        resolved = self.imported(spec, base)  # last, so that nothing of a refused spec is kept
         owners = owners_in(resolved, self._store.library, self._actor.id)
         return Admitted(without_owners(resolved), report, owners, self._filenames(resolved, owners), found)
 

@@ -129,7 +129,8 @@ class Telemetry:
             steps: dict[str, list[Point]] = {}
             lost: dict[str, list[Point]] = {}
             names = ("submodel", "attempt", "step", "steps", "epoch", "loss", "accuracy")
-            points: Any = select(*(getattr(StepRow, name) for name in names)).where(StepRow.run_id == run_id).order_by(StepRow.attempt, StepRow.step)
+            columns = [getattr(StepRow, name) for name in names]
+            points: Any = select(*columns).where(StepRow.run_id == run_id).order_by(StepRow.attempt, StepRow.step)
             for point in session.execute(points):
                 kept = point[:2] not in void or point.step <= void_after[point[:2]]
                 (steps if kept else lost).setdefault(point.submodel, []).append(point)
