@@ -1,4 +1,4 @@
-"""Memory and GPU use of all scripts of a baseline together, as rows of the store."""
+"""Measures memory and GPU use of all scripts of a baseline together, as rows of the store."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ class Thinning:
 
 
 class ScriptGauge:
-    """Samples memory and GPU and keeps peaks and sums. For one thread."""
+    """Samples memory and GPU, and keeps peaks and sums. For one thread."""
 
     def __init__(self, gpu: GpuSampler | None, clock: Clock | None = None):
         self._gpu, self._thinning = gpu, Thinning()
@@ -54,7 +54,10 @@ class ScriptGauge:
         totals = {host: sum(sample.size_bytes for sample in own.values())}
         reading = None if self._gpu is None else self._gpu.read(pids.values())
         if reading is not None:
-            totals |= self._on_gpu(reading)
+            if reading.device_bytes is not None:  # its growth, for drivers that list no processes
+                totals[NVML_DEVICE] = max(0, reading.device_bytes - (self._before.device_bytes or 0))
+            if reading.process_bytes is not None:
+                totals[NVML_PROCESS] = reading.process_bytes
             self._use.add(at_s, reading)
             batch.run |= self._use.columns()
             if not self._notes.keys() >= set(reading.notes):
@@ -71,7 +74,7 @@ class ScriptGauge:
             batch.strata.append({"at_s": at_s, **self._of_card(reading, reading.device_bytes)})
 
     def end(self, name: str, pid: int, peak_resident_bytes: int, batch: Batch) -> None:
-        """Record the kernel's peak of an ended script, which covers the time between samples.
+        """Record the peak of an ended script as the kernel saw it, between samples too.
 
         As for hybrids, the peak of all is at least the peak of each.
         """
@@ -81,19 +84,10 @@ class ScriptGauge:
         if not any(source in self._peaks for source in (NVML_PROCESS, NVML_DEVICE)):
             batch.run |= {"memory_source": self._source, "peak_memory_bytes": self._peaks[self._source]}
 
-    def _on_gpu(self, reading: GpuReading) -> dict[str, int]:
-        """Bytes of the scripts by source; the growth of the GPU's memory if the driver lists no processes."""
-        found = {}
-        if reading.device_bytes is not None:
-            found[NVML_DEVICE] = max(0, reading.device_bytes - (self._before.device_bytes or 0))
-        if reading.process_bytes is not None:
-            found[NVML_PROCESS] = reading.process_bytes
-        return found
-
     def _of_card(self, reading: GpuReading, device_bytes: int) -> dict[str, Any]:
-        """Columns of what a driver knows about a card: use by others, not what the scripts use theirs for."""
-        untold = reading.process_bytes is None and reading.others_bytes is None
-        others_bytes = self._before.device_bytes if untold else reading.others_bytes
+        """Columns of a breakdown row with the figures of the driver, such as use by others."""
+        unlisted = reading.process_bytes is None and reading.others_bytes is None
+        others_bytes = self._before.device_bytes if unlisted else reading.others_bytes
         figures = {"others": others_bytes, "utilisation": reading.utilisation, "power_w": reading.power_w}
         strata = {name: value for name, value in figures.items() if value is not None}
         return {"source": NVML_DEVICE, "total_bytes": device_bytes, "strata": strata}

@@ -9,7 +9,7 @@ MOST_LAYERS = 200
 
 
 def build(inputs: int = 64, hidden: Sequence[int] = (128,), dropout: float = 0.0, classes: int = 10) -> nn.Module:
-    """Make a classifier that takes `[batch, ...]` with `inputs` numbers a sample and gives `[batch, classes]` scores.
+    """Make a classifier of `[batch, ...]`, with `inputs` numbers per sample, into scores `[batch, classes]`.
 
     Args:
         inputs: Numbers in one sample, whatever their shape (64 for an 8x8 image).

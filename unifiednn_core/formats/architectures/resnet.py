@@ -13,7 +13,7 @@ MOST_BLOCKS = 200  # in one stage
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut; the shortcut is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int):
         super().__init__()
@@ -37,7 +37,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Stem, four stages of basic blocks that each but the first halve the image and double the channels, classifier."""
+    """Stem, four stages of basic blocks, classifier. Stages two to four halve the image and double the channels."""
 
     def __init__(self, blocks: Sequence[int], width: int, channels: int, classes: int):
         super().__init__()
