@@ -1,4 +1,4 @@
-"""Commands that write a `.pt2` file: from your own Python code, or from a file that only its own code can read."""
+"""Commands that write a `.pt2` file from your own Python code, or from a file that only its own code can read."""
 
 import os
 import subprocess
@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from unifiednn_core.base.errors import BadInput, Finding, IntakeFailed
+from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.cli import terminal
-from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, refuse
+from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, refusing
 from unifiednn_core.preflight import sandbox
 from unifiednn_core.preflight.pack.request import PackReport, PackRequest, parse_arguments, parse_example, parse_source
 from unifiednn_core.preflight.sandbox import ConversionRequest, quoted
@@ -33,7 +33,7 @@ def pack(
     out: Annotated[Path | None, typer.Option(help="File to write; by default NAME.pt2 here.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn your own network into a .pt2 file to submit, with a file of hyper-parameters beside it.
+    """Turn your own network into a .pt2 file to submit, with a file of hyper-parameters.
 
     Runs your code on this machine, exports it in train mode with a free batch size, reads it back as the server will,
     and compares a training step bit for bit.
@@ -68,7 +68,7 @@ def convert(
 
     Off unless UNIFIEDNN_SANDBOX=on is set.
     """
-    try:
+    with refusing(as_json):
         request = ConversionRequest(
             path=file.resolve(),
             example=parse_example(input_shape, dtype, batch, free or ()),
@@ -77,20 +77,13 @@ def convert(
             companion=None if code is None else code.resolve(),
         )
         done = sandbox.convert(request, to.resolve())
-    except (BadInput, IntakeFailed, OSError) as error:
-        refuse(error.findings if isinstance(error, BadInput) else (_as_finding(error),), as_json)
     if as_json:
         terminal.print_json(done.model_dump(mode="json"))
         return
     terminal.print_findings(done.findings)
-    terminal.say(f"{done.path}")
+    terminal.say(str(done.path))
     if done.log:
         terminal.say(f"The code printed:\n{quoted(done.log)}", to=terminal.err)
-
-
-def _as_finding(error: IntakeFailed | OSError) -> Finding:
-    remedy = "Name a folder that can be written." if isinstance(error, OSError) else "Try a smaller network."
-    return Finding(title="Not possible", field="--to", message=str(error), remedy=remedy)
 
 
 def _packed(request: PackRequest) -> PackReport:
