@@ -39,10 +39,8 @@ class ScriptGauge:
         self._before = GpuReading() if gpu is None else gpu.read(())
         self._use = GpuUse(self._before)
         self._notes: dict[str, None] = {}
-        self._peaks: dict[str, int] = {}
-        """Peak bytes of all scripts together, by source."""
-        self.peak_bytes: dict[str, int] = {}
-        """Peak host bytes of each script, by name."""
+        self._peaks: dict[str, int] = {}  # peak bytes of all scripts together, by source
+        self.peak_bytes: dict[str, int] = {}  # peak host bytes of each script, by name
 
     def sample(self, at_s: float, pids: Mapping[str, int], batch: Batch) -> None:
         """Sample the scripts (name to process id), `at_s` seconds after the launch."""

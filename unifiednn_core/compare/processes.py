@@ -41,12 +41,9 @@ class ScriptEnd:
     """The process of a script has ended."""
 
     name: str
-    code: int
-    """Exit code, or minus the signal that killed it."""
-    at_s: float
-    """Monotonic clock."""
-    cpu_s: float
-    """User and system seconds of the process and its reaped children."""
+    code: int  # exit code, or minus the signal that killed it
+    at_s: float  # monotonic clock
+    cpu_s: float  # user and system seconds of the process and its reaped children
     peak_resident_bytes: int
 
 

@@ -35,8 +35,7 @@ class BaselineWriter:
     def __init__(self, store: Store, run_id: str, clock: Clock):
         self._store, self._run_id, self._clock = store, run_id, clock
         self._queue: deque[Callable[[], object]] = deque()
-        self.batch = Batch()
-        """Rows since the last queued action; written before the next one."""
+        self.batch = Batch()  # rows since the last queued action; written before the next one
 
     @property
     def written(self) -> bool:
@@ -86,15 +85,11 @@ class _Track:
     reason: str = ""
     process: ScriptProcess | None = None
     over: bool = False
-    start_s: float = 0.0
-    """Its launch, in seconds after the launch of the first script."""
-    begun_s: float = 0.0
-    """Start of its first step, on the same clock."""
-    first_step: int = 0
-    """Steps done in the checkpoint from which it started."""
+    start_s: float = 0.0  # its launch, in seconds after the launch of the first script
+    begun_s: float = 0.0  # start of its first step, on the same clock
+    first_step: int = 0  # steps done in the checkpoint from which it started
     step: int = 0
-    done: Mapping[str, Any] | None = None
-    """Its last row: hash of the weights, peak, loader time."""
+    done: Mapping[str, Any] | None = None  # its last row: hash of the weights, peak, loader time
     asked_to_end_s: float | None = None
     discard: bool = False
 
@@ -107,8 +102,7 @@ class Scripts:
         clock: Clock,
     ):  # fmt: skip
         """`attempts` and `threads` are per sub-model, in order of arrival."""
-        self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        """Messages of the scripts."""
+        self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()  # messages of the scripts
         self._files, self._store, self._clock = files, store, clock
         self._run_id, self._mode, self._threads = run.id, run.mode, threads
         self._processes: dict[str, dict[str, object]] = {name: {"threads": count} for name, count in threads.items()}

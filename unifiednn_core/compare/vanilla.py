@@ -48,8 +48,7 @@ PERIOD_S = 1.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _ZIP = b"PK\x03\x04"
 
-Batch = Sequence[Tensor]
-"""Inputs and targets, each [batch, ...]."""
+Batch = Sequence[Tensor]  # inputs and targets, each [batch, ...]
 _Loader: TypeAlias = "DataLoader[tuple[Tensor, ...]] | ResidentBatches"
 
 
@@ -58,8 +57,7 @@ class Permutations(Sampler[int]):
 
     def __init__(self, samples: int, seed: int):
         self.samples, self.generator = samples, torch.Generator().manual_seed(seed)
-        self.rest: Tensor | None = None
-        """Rest of the epoch in which the checkpoint was taken."""
+        self.rest: Tensor | None = None  # rest of the epoch in which the checkpoint was taken
 
     def draw(self) -> Tensor:
         """Draw the order of one epoch, int64 [samples]."""
@@ -140,8 +138,7 @@ class ProgressWriter:
     def __init__(self, stream: TextIO, every_steps: int):
         self._stream, self._every_steps = stream, every_steps
         self._open: list[_Step] = []
-        self._closed: list[list[_Step]] = []
-        """Steps of each complete row of the curve that is not written yet."""
+        self._closed: list[list[_Step]] = []  # steps of each complete row of the curve that is not written yet
         self._written_at_s = time.monotonic()
 
     def write(self, kind: str, **values: object) -> None:
@@ -212,8 +209,7 @@ class PlainScript:
             self.test_data, self.test_ignored = self._loader(inputs, targets), self._ignored_in(targets)
         self.sums = EpochSums()
         self.epochs_done = self.steps_done = 0
-        self.history: list[dict[str, Any]] = []
-        """Figures of the epochs done."""
+        self.history: list[dict[str, Any]] = []  # figures of the epochs done
         self.steps_per_epoch = -(-len(self.train_data) // job.accumulation_steps)
         torch.manual_seed(job.seed)
         if job.start_from is not None:

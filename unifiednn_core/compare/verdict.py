@@ -9,8 +9,7 @@ from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread
 from unifiednn_core.views.runs import RunView
 from unifiednn_core.views.times import mean_turnaround_s
 
-WIDE = 0.25
-"""Spread of repeats, as a share of their median, above which a note names it."""
+WIDE = 0.25  # spread of repeats, as a share of their median, above which a note names it
 QUEUED_SHARE = 0.1
 """Longest time in the queue, as a share of the mean turnaround, with which a hybrid's turnaround is compared.
 

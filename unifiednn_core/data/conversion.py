@@ -19,8 +19,7 @@ from unifiednn_core.formats.tensor_files import ALIGNMENT_BYTES, raw, safetensor
 
 TABLES = ("csv", "parquet")
 CONVERTED = (*TABLES, "images")
-Rows = Callable[[str, int, int], Tensor]
-"""Returns samples of an entry by first and end, in the type to write."""
+Rows = Callable[[str, int, int], Tensor]  # returns samples of an entry by first and end, in the type to write
 
 
 def is_needed(path: Path) -> bool:

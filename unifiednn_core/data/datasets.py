@@ -25,12 +25,9 @@ _HOW_TO_SAVE = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, 
 class Dataset:
     """Samples in file order. For the criteria of torch, class numbers are int64 and real targets at most float32."""
 
-    inputs: Tensor
-    """[samples, ...]"""
-    targets: Tensor
-    """[samples, ...]"""
-    notes: DataNotes = NO_NOTES
-    """Facts about the original file."""
+    inputs: Tensor  # [samples, ...]
+    targets: Tensor  # [samples, ...]
+    notes: DataNotes = NO_NOTES  # facts about the original file
 
     @property
     def samples(self) -> int:

@@ -17,8 +17,7 @@ BLOCK_ELEMENTS = 2**19
 class Opened:
     """Named entries of a file. Only the parts of mapped entries that were read take memory."""
 
-    entries: Mapping[str, Any]
-    """Unchecked."""
+    entries: Mapping[str, Any]  # unchecked
     notes: DataNotes = NO_NOTES
     again: Callable[[], Mapping[str, Any]] | None = None
     """Maps the file again; None if the entries are in memory already."""

@@ -16,11 +16,9 @@ from unifiednn_core.data.values import DataPreview, DataSample, ValueStats
 SHOWN_SAMPLES = 8
 SHOWN_VALUES = 12
 MAX_COUNTED_CLASSES = 1000
-IMAGE_SIDE = 40
-"""Pixels of a thumbnail, at most."""
+IMAGE_SIDE = 40  # pixels of a thumbnail, at most
 MIN_IMAGE_SIDE = 4
-UNBALANCED = 20
-"""Ratio of the largest to the smallest class above which there is a warning."""
+UNBALANCED = 20  # ratio of the largest to the smallest class above which there is a warning
 
 
 def preview(path: Path, dataset: Dataset) -> DataPreview:

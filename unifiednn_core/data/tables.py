@@ -17,10 +17,8 @@ from unifiednn_core.data.values import MAX_CLASS_NAMES, MAX_COLUMNS, DataNotes
 from unifiednn_core.formats import zips
 from unifiednn_core.formats.tensor_files import bad_file
 
-MAX_TABLE_BYTES = 16 * 1024**3
-"""Of the converted numbers."""
-MAX_READ_BYTES = 1024**3
-"""Of the numbers, if the table is not converted first."""
+MAX_TABLE_BYTES = 16 * 1024**3  # of the converted numbers
+MAX_READ_BYTES = 1024**3  # of the numbers, if the table is not converted first
 SNIFFED_BYTES = 2**20
 _BATCH_ROWS = 2**14
 _BUFFER_BYTES = 2**18
@@ -48,8 +46,7 @@ class Table:
     ):
         """`target` is the number of the target column; `batches` reads the file from its start."""
         self.rows = 0
-        self.inputs = len(names) - 1
-        """Number of input columns."""
+        self.inputs = len(names) - 1  # number of input columns
         self._path, self._names, self._target, self._origin, self._batches = path, names, target, origin, batches
         self._classes: dict[str, int] = {}
         self._targets: list[np.ndarray[Any, Any]] = []

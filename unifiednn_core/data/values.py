@@ -21,16 +21,13 @@ class _Part(BaseModel):
 class DataNotes(_Part):
     """Facts about a data set: its original file and its parts."""
 
-    origin: Annotated[str, Field(max_length=20)] = ""
-    """Format of the original; empty if the file was not converted."""
+    origin: Annotated[str, Field(max_length=20)] = ""  # format of the original; empty if the file was not converted
     class_names: Annotated[tuple[_Name, ...], Field(max_length=MAX_CLASS_NAMES)] = ()
     """Name of each class number, if classes had names."""
     columns: Annotated[tuple[_Name, ...], Field(max_length=MAX_COLUMNS)] = ()
     """Columns of a table that became the inputs, in order."""
-    target: _Name = ""
-    """Column of a table that became the targets."""
-    part: _Name = ""
-    """Part of a data set that was split."""
+    target: _Name = ""  # column of a table that became the targets
+    part: _Name = ""  # part of a data set that was split
 
     def metadata(self) -> dict[str, str]:
         """Metadata of a safetensors file."""
@@ -57,23 +54,18 @@ class ValueStats(_Part):
 class DataSample(_Part):
     """One sample in readable form."""
 
-    values: str
-    """The first numbers of the inputs."""
+    values: str  # the first numbers of the inputs
     target: str
-    image: str = ""
-    """Small PNG as a data URI, if the inputs look like an image."""
+    image: str = ""  # small PNG as a data URI, if the inputs look like an image
 
 
 class DataPreview(_Part):
     """Statistics and first samples of a data set."""
 
     inputs: ValueStats
-    targets: ValueStats | None = None
-    """None for class numbers, which are counted."""
-    class_counts: tuple[int, ...] = ()
-    """Targets of each class number; empty for real targets and for very many classes."""
-    not_finite: int = 0
-    """Values that are NaN or infinite."""
+    targets: ValueStats | None = None  # None for class numbers, which are counted
+    class_counts: tuple[int, ...] = ()  # targets of each class number; empty for real targets and for very many classes
+    not_finite: int = 0  # values that are NaN or infinite
     samples: tuple[DataSample, ...] = ()
     """The first ones, or samples spread over the file if the first are all of one class."""
     notes: DataNotes = DataNotes()
@@ -90,8 +82,7 @@ class SplitPlan(_Part):
 
     test_share: float = Field(default=0.2, gt=0, lt=1)
     seed: int = Field(default=0, ge=0, le=MAX_SEED)
-    by_class: bool = True
-    """Whether to split each class by the same share, if targets are class numbers."""
+    by_class: bool = True  # whether to split each class by the same share, if targets are class numbers
 
     def part(self, name: str) -> str:
         """Describe a part: `test 20 %, seed 0, by class`."""

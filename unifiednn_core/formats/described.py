@@ -20,8 +20,7 @@ from unifiednn_core.formats.weights import host_copy
 
 MAX_DOCUMENT_BYTES = 1024**2
 MAX_WEIGHTS_BYTES = 16 * 1024**3
-WEIGHTS = "unifiednn_weights"
-"""Entry of a delivered document: the file beside it that holds the trained weights."""
+WEIGHTS = "unifiednn_weights"  # entry of a delivered document: the file beside it that holds the trained weights
 Document = dict[str, Any]
 
 

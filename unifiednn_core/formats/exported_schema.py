@@ -17,8 +17,7 @@ from pydantic_core import PydanticCustomError
 
 MAX_NODES = 20_000
 MAX_EXPRESSION_LENGTH = 1000
-HOSTILE = "hostile"
-"""Type of the validation errors for content that no exporter writes."""
+HOSTILE = "hostile"  # type of the validation errors for content that no exporter writes
 _FUNCTION_NAMES = """
 Symbol Integer Rational Add Mul Max Min FloorDiv CleanDiv CeilDiv Mod PythonMod ModularIndexing IntTrueDiv ToFloat
 CeilToInt FloorToInt Equality Unequality LessThan GreaterThan StrictLessThan StrictGreaterThan And Or Not

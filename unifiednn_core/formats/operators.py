@@ -101,8 +101,7 @@ ATTENTION = "torch.ops.aten.scaled_dot_product_attention.default"
 ADD_IN_PLACE = "torch.ops.aten.add_.Tensor"
 
 
-ALLOWED = ATEN | SIZES.keys()
-"""Everything that a graph may call."""
+ALLOWED = ATEN | SIZES.keys()  # everything that a graph may call
 
 
 def resolve(target: str) -> Callable[..., Any]:

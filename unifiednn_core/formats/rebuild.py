@@ -21,8 +21,7 @@ from unifiednn_core.formats.torch_layers import LAYERS, MOST_REPEATED, attempt, 
 
 MAX_DEPTH = 40
 MAX_MODULES = 20_000
-MAX_ENTRIES = 2_000_000
-"""Of all layers together, each counted as often as it occurs."""
+MAX_ENTRIES = 2_000_000  # of all layers together, each counted as often as it occurs
 _OF_CHILDREN = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # all others make their children themselves
 _QUANTIZABLE = nn.modules.linear.NonDynamicallyQuantizableLinear  # a Linear by another name, in attention
 _KINDS: tuple[type[nn.Module], ...] = (*LAYERS.values(), *_OF_CHILDREN, nn.TransformerEncoder, _QUANTIZABLE)
@@ -44,8 +43,7 @@ class Inert(type):
 class Record(metaclass=Inert):
     """State of one object in a file."""
 
-    name: ClassVar[str] = ""
-    """Full name of its class or function."""
+    name: ClassVar[str] = ""  # full name of its class or function
     state: dict[str, object]
 
     def __new__(cls, *args: object) -> "Record":

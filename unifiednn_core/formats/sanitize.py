@@ -43,10 +43,8 @@ Role = Literal["parameter", "buffer", "constant"]
 class Held:
     """A tensor that the graph holds. A constant is also a buffer that the state dict leaves out."""
 
-    value: str
-    """Name in the graph."""
-    name: str
-    """Qualified name in the module."""
+    value: str  # name in the graph
+    name: str  # qualified name in the module
     role: Role
 
 

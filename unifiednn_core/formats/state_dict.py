@@ -33,10 +33,8 @@ class WeightsFormat:
     name: str
     suffixes: tuple[str, ...]
     recognises: Callable[[Path], bool]
-    load: Callable[[Path], object]
-    """Maps the content of the file; raises `BadInput` or `HostileFile`."""
-    save: Callable[[dict[str, Tensor], Path], None]
-    """Writes contiguous tensors on the host."""
+    load: Callable[[Path], object]  # maps the content of the file; raises `BadInput` or `HostileFile`
+    save: Callable[[dict[str, Tensor], Path], None]  # writes contiguous tensors on the host
 
     def sniff(self, path: Path) -> bool:
         """Whether the file holds tensors alone, stored in this way."""

@@ -27,8 +27,7 @@ class Parameter:
     """One argument of an architecture, as a form needs it."""
 
     name: str
-    annotation: str
-    """Type as the source writes it: `int`, `float`, `bool` or `Sequence[int]`."""
+    annotation: str  # type as the source writes it: `int`, `float`, `bool` or `Sequence[int]`
     default: object
     help: str
 
