@@ -64,10 +64,7 @@ def convert(
     to: Annotated[Path, typer.Option(help="Folder to write the .pt2 into.")] = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Convert a file that only its own code can read, by running that code once in bubblewrap.
-
-    Off unless UNIFIEDNN_SANDBOX=on is set.
-    """
+    """Convert a file that only its own code can read, by running that code in bubblewrap (UNIFIEDNN_SANDBOX=on)."""
     with refusing(as_json):
         request = ConversionRequest(
             path=file.resolve(),

@@ -48,8 +48,8 @@ class ScriptGauge:
         own = {name: by_pid[pid] for name, pid in pids.items()}
         for name, sample in own.items():
             self.peak_bytes[name] = max(sample.size_bytes, self.peak_bytes.get(name, 0))
-        host = self._source = next(iter(own.values())).source
-        totals = {host: sum(sample.size_bytes for sample in own.values())}
+        self._source = next(iter(own.values())).source
+        totals = {self._source: sum(sample.size_bytes for sample in own.values())}
         reading = None if self._gpu is None else self._gpu.read(pids.values())
         if reading is not None:
             if reading.device_bytes is not None:  # its growth, for drivers that list no processes
@@ -63,24 +63,24 @@ class ScriptGauge:
                 batch.run["memory_notes"] = list(self._notes)
         for name, total_bytes in totals.items():
             self._peaks[name] = max(total_bytes, self._peaks.get(name, 0))
-        source = next(name for name in (NVML_PROCESS, NVML_DEVICE, host) if name in self._peaks)
-        batch.run |= {"memory_source": source, "peak_memory_bytes": self._peaks[source]}
-        if not self._thinning.keeps(totals.get(source, 0)):
+        if not self._thinning.keeps(totals.get(self._record_peak(batch), 0)):
             return
         batch.memory += [{"at_s": at_s, "source": name, "size_bytes": total} for name, total in totals.items()]
         if reading is not None and reading.device_bytes is not None:
             batch.strata.append({"at_s": at_s, **self._of_card(reading, reading.device_bytes)})
 
     def end(self, name: str, pid: int, peak_resident_bytes: int, batch: Batch) -> None:
-        """Record the peak of an ended script as the kernel saw it, between samples too.
-
-        As for hybrids, the peak of all is at least the peak of each.
-        """
+        """Record the peak of an ended script as the kernel saw it; the peak of all is at least the peak of each."""
         peak = self._host.unshared(pid, peak_resident_bytes)
         self.peak_bytes[name] = max(peak, self.peak_bytes.get(name, 0))
         self._peaks[self._source] = max(peak, self._peaks.get(self._source, 0))
-        if not any(source in self._peaks for source in (NVML_PROCESS, NVML_DEVICE)):
-            batch.run |= {"memory_source": self._source, "peak_memory_bytes": self._peaks[self._source]}
+        self._record_peak(batch)
+
+    def _record_peak(self, batch: Batch) -> str:
+        """Record the peak from the best source, and return that source."""
+        source = next(name for name in (NVML_PROCESS, NVML_DEVICE, self._source) if name in self._peaks)
+        batch.run |= {"memory_source": source, "peak_memory_bytes": self._peaks[source]}
+        return source
 
     def _of_card(self, reading: GpuReading, device_bytes: int) -> dict[str, Any]:
         """Columns of a breakdown row with the figures of the driver, such as use by others."""

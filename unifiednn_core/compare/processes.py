@@ -51,13 +51,21 @@ Message = ScriptRow | ScriptEnd
 
 
 class ScriptProcess:
-    """One running script. A thread reads its stdout, so the script never blocks, and then reaps it."""
+    """One running script. A thread reads its stdout, so the script never blocks, and then reaps it.
+
+    Make it in the main thread: a script dies with the thread that started it.
+    """
 
     def __init__(
-        self, name: str, process: "subprocess.Popen[bytes]", inbox: "queue.SimpleQueue[Message]", clock: Clock
+        self, name: str, job: Path, log: Path, threads: int, inbox: "queue.SimpleQueue[Message]", clock: Clock
     ):
-        self.name, self.pid = name, process.pid
-        self._process, self._inbox, self._clock = process, inbox, clock
+        """Start the script of a job; stderr goes to `log`, rows and end go to `inbox`. Raises `OSError`."""
+        command, environment = [sys.executable, "-m", SCRIPT, str(job)], training_environment(threads)
+        with log.open("wb") as file:
+            null, pipe = subprocess.DEVNULL, subprocess.PIPE
+            self._process = subprocess.Popen(command, stdin=null, stdout=pipe, stderr=file, env=environment)
+        self.name, self.pid = name, self._process.pid
+        self._inbox, self._clock = inbox, clock
         self._lock = threading.Lock()
         self._reaped = False
         threading.Thread(target=self._listen, name=f"script {name}", daemon=True).start()
@@ -85,24 +93,6 @@ class ScriptProcess:
         if pipe is not None:
             pipe.close()
         self._inbox.put(ScriptEnd(self.name, code, at_s, used.ru_utime + used.ru_stime, used.ru_maxrss * _MAXRSS_BYTES))
-
-
-def start(
-    name: str, job: Path, log: Path, threads: int, inbox: "queue.SimpleQueue[Message]", clock: Clock
-) -> ScriptProcess:
-    """Start the script of a job; stderr goes to `log`, rows and end go to `inbox`. Raises `OSError`.
-
-    Call it from the main thread: a script dies with the thread that started it.
-    """
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", SCRIPT, str(job)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=file,
-            env=training_environment(threads),
-        )
-    return ScriptProcess(name, process, inbox, clock)
 
 
 def cause_of(mode: str, code: int, last_line: str, log: str) -> tuple[str, str]:

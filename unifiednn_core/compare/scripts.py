@@ -12,7 +12,6 @@ from typing import Any
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import IllegalTransition
-from unifiednn_core.compare import processes
 from unifiednn_core.compare.arms import BaselineFiles
 from unifiednn_core.compare.gauge import ScriptGauge
 from unifiednn_core.compare.processes import Message, ScriptEnd, ScriptProcess, ScriptRow, cause_of, last_line
@@ -216,7 +215,7 @@ class Scripts:
         track.start_s, track.reason = now_s - self._launched_s, self._reason(track)
         try:
             job, log = self._files.job(track.name), self._files.log(track.name)
-            track.process = processes.start(track.name, job, log, self._threads[track.name], self.inbox, self._clock)
+            track.process = ScriptProcess(track.name, job, log, self._threads[track.name], self.inbox, self._clock)
         except OSError as error:
             traceback.print_exc()
             track.over = True

@@ -137,8 +137,7 @@ class ProgressWriter:
 
     def __init__(self, stream: TextIO, every_steps: int):
         self._stream, self._every_steps = stream, every_steps
-        self._open: list[_Step] = []
-        self._closed: list[list[_Step]] = []  # steps of each complete row of the curve that is not written yet
+        self._rows: list[list[_Step]] = [[]]  # steps of each row of the curve that is not written; the last one is open
         self._written_at_s = time.monotonic()
 
     def write(self, kind: str, **values: object) -> None:
@@ -148,9 +147,9 @@ class ProgressWriter:
 
     def step(self, step: int, epoch: float, loss: Tensor, correct: Tensor | None, labels: int) -> None:
         """Record one step; `epoch` counts finished epochs with fractions."""
-        self._open.append(_Step(step, epoch, loss, correct, labels))
+        self._rows[-1].append(_Step(step, epoch, loss, correct, labels))
         if step % self._every_steps == 0:
-            self._close()
+            self._rows.append([])
             if time.monotonic() - self._written_at_s >= PERIOD_S:
                 self._write_steps()
 
@@ -161,18 +160,15 @@ class ProgressWriter:
 
     def done(self, **figures: object) -> None:
         """Write the last steps, and the row that says that the weights are on disk."""
-        self._close()
+        if self._rows[-1]:
+            self._rows.append([])
         self._write_steps()
         self.write("done", **figures)
 
-    def _close(self) -> None:
-        if self._open:
-            self._closed.append(self._open)
-            self._open = []
-
     def _write_steps(self) -> None:
         """Write all complete rows; waits for the device once."""
-        rows, self._closed, self._written_at_s = self._closed, [], time.monotonic()
+        *rows, open_row = self._rows
+        self._rows, self._written_at_s = [open_row], time.monotonic()
         if not rows:
             return
         losses = torch.stack([torch.stack([one.loss for one in row]).double().mean() for row in rows]).tolist()

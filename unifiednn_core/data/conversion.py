@@ -1,7 +1,4 @@
-"""Converts tables, zips of images and compressed arrays to safetensors once; then they are mapped.
-
-Equal samples and notes give equal bytes.
-"""
+"""Converts data sets that cannot be mapped to safetensors. Equal samples and notes give equal bytes."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Data sets: one tensor of inputs and one of targets, mapped from `.pt`, `.safetensors` or `.npz`.
-
-Tables and zips of images are read too; the library keeps them converted (`conversion.py`).
-"""
+"""Data sets: one tensor of inputs and one of targets, mapped from `.pt`, `.safetensors` or `.npz`, or decoded."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -79,10 +76,7 @@ def open_data(path: Path) -> Opened:
 
 
 def read_dataset(path: Path) -> Dataset:
-    """Read and check a data set, with flat memory if it can be mapped.
-
-    Raises `BadInput` for a damaged, empty or unsuitable data set, `HostileFile` for one that claims more than it holds.
-    """
+    """Read and check a data set; raises `BadInput`, or `HostileFile` if it claims more than the file holds."""
     opened = open_data(path)
     found = opened.entries
     if found.keys() != KEYS:

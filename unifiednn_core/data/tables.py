@@ -30,20 +30,13 @@ TARGET_NAMES = ("target", "label")
 NAME_THE_TARGET = "Name the column of the targets 'target' or 'label'."
 _LONGEST_NAME = 200
 _Numbers = np.ndarray[Any, np.dtype[np.float32]]
+_Batches = Callable[[], Iterator[Any]]
 
 
 class Table:
     """One table. Making it reads all rows, checks them and keeps their targets; raises `BadInput`."""
 
-    def __init__(
-        self,
-        path: Path,
-        names: Sequence[str],
-        target: int,
-        origin: str,
-        batches: Callable[[], Iterator[Any]],
-        most_bytes: int,
-    ):
+    def __init__(self, path: Path, names: Sequence[str], target: int, origin: str, batches: _Batches, most_bytes: int):
         """`target` is the number of the target column; `batches` reads the file from its start."""
         self.rows = 0
         self.inputs = len(names) - 1  # number of input columns

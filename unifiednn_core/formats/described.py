@@ -1,7 +1,6 @@
-"""Networks that a JSON document describes: the document alone, or in the header of a safetensors file with the weights.
+"""Networks that a JSON document describes, alone or in the header of a safetensors file with the weights.
 
-A trained network is delivered as such a safetensors file, which can be submitted again, and as a separate document and
-weights for plain torch.
+A trained network is delivered as such a safetensors file, and as a separate document and weights for plain torch.
 """
 
 import json

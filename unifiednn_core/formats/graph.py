@@ -25,10 +25,7 @@ _MEMORY_FORMATS = {
 
 
 def build_module(network: ExportedNetwork) -> fx.GraphModule:
-    """Make the module with the weights of the file, on the CPU, in train mode.
-
-    Raises `HostileFile` if names collide or the graph uses a value before it is computed.
-    """
+    """Make the module with the weights of the file, on the CPU, in train mode; raises `HostileFile`."""
     root = _root(network)
     graph = _Builder(network).graph()
     try:

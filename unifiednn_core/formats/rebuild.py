@@ -85,10 +85,7 @@ class _Rebuilding:
 
 
 def rebuild(root: object, name: str) -> nn.Module:
-    """Make the network of a file, with tensors of its own, each layer in the mode in which it was pickled.
-
-    Raises `BadInput` or `HostileFile` with findings that name the network `name`.
-    """
+    """Make the network of a file, each layer in its mode; raises `BadInput` or `HostileFile` on the place `name`."""
     whole = described(root, name)
     if whole.kind in (nn.ModuleList, nn.ModuleDict):
         message = f"A {whole.kind.__name__} holds networks but computes nothing itself."

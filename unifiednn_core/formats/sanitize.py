@@ -83,10 +83,7 @@ class ExportedNetwork:
 
 
 def sanitized(path: Path) -> ExportedNetwork:
-    """Check a whole file.
-
-    Raises `BadInput` if the network cannot be trained here, `HostileFile` if the file holds what no network needs.
-    """
+    """Check a whole file; raises `BadInput` for a network that cannot be trained here, or `HostileFile`."""
     with _opened(path) as (archive, entries):
         missing = [name for name in (container.MODEL, container.WEIGHTS, container.CONSTANTS) if name not in entries]
         if missing:
@@ -169,10 +166,7 @@ def _refused(path: Path, message: str) -> BadInput:
 def _interface(
     path: Path, program: schema.Program, weights: schema.Payloads, constants: schema.Payloads
 ) -> tuple[str, str, tuple[Held, ...]]:
-    """Find the names of input and output and all held tensors.
-
-    Raises `BadInput` if signature, graph and stored tensors disagree.
-    """
+    """Find input, output and held tensors; raises `BadInput` if signature, graph and stored tensors disagree."""
     graph, signature = program.graph_module.graph, program.graph_module.signature
     held = [_held(entry) for entry in signature.input_specs]
     inputs = [entry.user_input.arg.as_tensor for entry in signature.input_specs if entry.user_input is not None]

@@ -30,14 +30,12 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
     torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.uint8: "U8",
 }  # fmt: skip
 """Names of the types in safetensors."""
-PLAIN_NAMES = frozenset(
-    {
-        "collections.OrderedDict", "builtins.set", "torch.Size", "torch._utils._rebuild_parameter",
-        "torch._utils._rebuild_tensor_v2",
-        *(f"torch.{kind}Storage" for kind in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char",
-                                              "Byte", "Bool")),
-    }
-)  # fmt: skip
+PLAIN_NAMES = frozenset({
+    "collections.OrderedDict", "builtins.set", "torch.Size", "torch._utils._rebuild_parameter",
+    "torch._utils._rebuild_tensor_v2", "torch.FloatStorage", "torch.DoubleStorage", "torch.HalfStorage",
+    "torch.BFloat16Storage", "torch.LongStorage", "torch.IntStorage", "torch.ShortStorage", "torch.CharStorage",
+    "torch.ByteStorage", "torch.BoolStorage",
+})  # fmt: skip
 """Classes and functions in a pickle of tensors alone."""
 _STORED: dict[str, torch.dtype] = {**torch.storage._storage_type_to_dtype_map(), "UntypedStorage": torch.uint8}
 DAMAGED = (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError)

@@ -22,10 +22,7 @@ def is_zip(path: Path) -> bool:
 
 
 def members(path: Path) -> list[zipfile.ZipInfo]:
-    """List the entries of an archive.
-
-    Raises `HostileFile` if there are too many or some are encrypted, `BadZipFile` if it is not an archive.
-    """
+    """List all entries; raises `HostileFile` for too many or encrypted ones, `BadZipFile` for other files."""
     if _directory_bytes(path) > MAX_DIRECTORY_BYTES:
         raise HostileFile(f"The archive lists more than {MAX_MEMBERS:,} files.")
     with zipfile.ZipFile(path) as archive:

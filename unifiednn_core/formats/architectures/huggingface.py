@@ -44,14 +44,10 @@ def build(
 ) -> nn.Module:
     """Make a classifier of texts `[batch, length]` of token ids, or of images `[batch, channels, height, width]`.
 
-    Tokens that are the padding of the configuration are masked.
+    Padding tokens are masked. Raises `ValueError` if the library is missing or has no such network.
 
     Args:
         config: Content of the `config.json` that the library saves beside a network.
-
-    Raises:
-        ValueError: The library is not installed, or has no such network.
-
     """
     settings_class, head_class = classes_of(config)
     try:

@@ -37,7 +37,7 @@ class LeNet(nn.Module):
 
 
 def build(channels: int = 1, image_size: int = 28, classes: int = 10, batch_norm: bool = False) -> nn.Module:
-    """Make a LeNet-5; its convolutions are padded only if the image is smaller than 16 pixels.
+    """Make a LeNet-5, padded only for images below 16 pixels. Raises `ValueError` if a size is too small.
 
     Args:
         channels: Channels of an image (1 for grey, 3 for colour).
@@ -45,10 +45,6 @@ def build(channels: int = 1, image_size: int = 28, classes: int = 10, batch_norm
         classes: Number of classes.
         batch_norm: Whether batch normalisation follows each convolution. With it, the network for 28x28 grey images
             has 44,470 trainable weights.
-
-    Raises:
-        ValueError: A size is too small.
-
     """
     if channels < 1 or classes < 1:
         raise ValueError("channels and classes must be at least 1")

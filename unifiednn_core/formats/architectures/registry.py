@@ -1,7 +1,4 @@
-"""The architectures that a spec can name, one file of this folder each.
-
-A family is imported only when it is built, so that forms can list names and arguments without torch.
-"""
+"""The architectures that a spec can name. Each is imported when it is built: forms list them without torch."""
 
 import ast
 import importlib
@@ -60,9 +57,8 @@ def parameters_of(name: str) -> tuple[Parameter, ...]:
 def build(name: str, args: Mapping[str, object]) -> "nn.Module":
     """Make an untrained network, in train mode, on the default device of torch.
 
-    `name` is one of `names()`, `args` are arguments of `build` in its file. Raises `BadInput` with a finding on
-    `architecture.name`, or one on `architecture.args` for each argument that is unknown, of the wrong type or out of
-    range.
+    `args` are arguments of `build` in the file of the architecture. Raises `BadInput` for an unknown `name`, or with a
+    finding for each argument that is unknown, of the wrong type or out of range.
     """
     _check_name(name)
     family = importlib.import_module(f"{__package__}.{name}")

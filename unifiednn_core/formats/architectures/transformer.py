@@ -84,7 +84,7 @@ def build(
     dropout: float = 0.1,
     classes: int = 10,
 ) -> nn.Module:
-    """Make a Transformer encoder classifier.
+    """Make a Transformer encoder classifier. Raises `ValueError` for a bad size or dropout.
 
     Args:
         row_size: Numbers in one row.
@@ -94,10 +94,6 @@ def build(
         layers: Encoder layers.
         dropout: Probability of dropout on attention weights, embeddings and the output of each sub-layer.
         classes: Number of classes.
-
-    Raises:
-        ValueError: A size is out of range, or `dropout` is not a probability.
-
     """
     if min(row_size, length, model_size, heads, layers, classes) < 1:
         raise ValueError("row_size, length, model_size, heads, layers and classes must be at least 1")
