@@ -161,7 +161,7 @@ def _unknown(path: Path, names: list[str]) -> BadInput:
             "layers of two inputs (Transformer, TransformerDecoder, Bilinear), lazy layers, or weight_norm."
         )
         return tensor_files.bad_file(path, "Layer not rebuilt", message, base.PACK)
-    message = f"The file does not hold the code of {base.some(foreign)}. Nothing of the file was loaded."
+    message = f"The code of some classes is not in the file. They are {base.some(foreign)}. Nothing was loaded."
     convert = base.pack_or_convert("--code YOUR_MODULE.py")
     remedy = f"{convert} Or submit the state dict of a network that the registry has."
     return tensor_files.bad_file(path, "Unknown class", message, remedy)
