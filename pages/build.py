@@ -1,20 +1,22 @@
-"""Build: assemble a hybrid, check it, start it. `?draft=ID` holds the entries, so a refresh loses nothing."""
+"""Build: assemble a hybrid, check it, start it. The draft `?draft=ID` holds all entries, so a refresh loses nothing."""
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import streamlit as st
 
 from pages._ui import actions, drafts, frame, markup, predictions, run_form, submodel_form, uploads, wording
 from unifiednn_core.base.errors import BadInput, Finding, NotFound, UnifiedNNError
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.spec.run import RunSpec
 
-if TYPE_CHECKING:
-    from unifiednn_core.preflight.report import CheckReport
-
 _DRAFT, _EDITOR, _REPORT, _WARNED, _CONFLICT = "draft", "editor", "report", "warned", "conflict"
+
+CONFLICT = (
+    "Another tab saved this draft after this tab read it. Your changes here are not saved until you overwrite it."
+)
 
 
 def main() -> None:
@@ -59,30 +61,29 @@ def _load() -> drafts.Document:
 def _save(draft: drafts.Document) -> None:
     """Save a draft, unless another tab has saved it since this one read it: then ask first."""
     draft_id, held = st.session_state[_DRAFT]
-    if _CONFLICT not in st.session_state and not _is_saved(draft_id, held):
-        st.session_state[_CONFLICT] = True
+    library = frame.service().library
     if _CONFLICT not in st.session_state:
-        draft_id = frame.service().library.save_draft(draft, draft_id)
-        st.query_params["draft"] = draft_id
+        try:
+            changed = draft_id and drafts.revision(library.draft(draft_id)) != drafts.revision(held)
+        except NotFound:  # submitted or deleted; it is saved again with these entries
+            changed = False
+        if changed:
+            st.session_state[_CONFLICT] = True
+        else:
+            st.query_params["draft"] = draft_id = library.save_draft(draft, draft_id)
     st.session_state[_DRAFT] = (draft_id, draft)
 
 
-def _is_saved(draft_id: str | None, document: drafts.Document) -> bool:
-    try:
-        return draft_id is None or drafts.revision(frame.service().library.draft(draft_id)) == drafts.revision(document)
-    except NotFound:  # submitted or deleted; it is saved again as it is here
-        return True
-
-
 def _conflict(draft: drafts.Document) -> None:
-    st.html(markup.notice("orange", "tab", "Changed in another tab", wording.DRAFT_CONFLICT))
+    st.html(markup.notice("orange", "tab", "Changed in another tab", CONFLICT))
+    draft_id = st.query_params["draft"]
     with st.container(horizontal=True):
         if st.button("Overwrite", key="conflict-overwrite", icon=":material/save:"):
             del st.session_state[_CONFLICT]
-            frame.service().library.save_draft(draft, st.query_params["draft"])
+            frame.service().library.save_draft(draft, draft_id)
             st.rerun()
         # A link reloads the page, and with it fields that hold what the other tab saved.
-        actions.reload_link("Load the other version", f"build?draft={st.query_params['draft']}")
+        actions.reload_link("Load the other version", f"build?draft={draft_id}")
 
 
 def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
@@ -98,7 +99,7 @@ def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
 
 
 def _warnings(spec: RunSpec) -> bool:
-    """Draw the warnings of the last start of this spec; returns whether to start anyway."""
+    """Draw the warnings of the last attempt to start this spec; returns whether to start anyway."""
     warned, findings = st.session_state.get(_WARNED, (None, ()))
     if warned != spec:
         return False
@@ -111,7 +112,7 @@ def _warnings(spec: RunSpec) -> bool:
 
 
 def _start(draft: drafts.Document, spec: RunSpec, *, anyway: bool) -> None:
-    """Submit the run and open its page; with warnings only if they were shown."""
+    """Submit the run and open its page; if there are warnings, show them first."""
 
     def on_warnings(findings: Sequence[Finding]) -> None:
         if findings and not anyway:
@@ -132,46 +133,45 @@ def _start(draft: drafts.Document, spec: RunSpec, *, anyway: bool) -> None:
 
 
 def _submodels(draft: drafts.Document) -> drafts.Document:
-    listed = drafts.submodels(draft)
+    editing = _EDITOR in st.session_state
     st.html(markup.section("Sub-models", "in order of arrival"))
-    changed, edit = submodel_form.draw_rows(draft, locked=_EDITOR in st.session_state)
+    changed, edit = submodel_form.draw_rows(draft, locked=editing)
     if edit is not None:
         _open_editor(edit)
         return changed
+    listed = drafts.submodels(draft)
     if not listed:
         st.html(markup.small("Add the first network, or try the demo."))
-    if _EDITOR not in st.session_state:
-        with st.container(horizontal=True, key="adding"):
-            kind: Literal["primary", "secondary"] = "secondary" if listed else "primary"
-            if st.button("Add sub-model", key="add", icon=":material/add:", type=kind):
-                _open_editor(None)
-            uploads.prepare_panel()
-        return changed
-    return _editor(changed)
+    if editing:
+        return _editor(changed)
+    with st.container(horizontal=True, key="adding"):
+        kind: Literal["primary", "secondary"] = "secondary" if listed else "primary"
+        if st.button("Add sub-model", key="add", icon=":material/add:", type=kind):
+            _open_editor(None)
+        uploads.prepare_panel()
+    return changed
 
 
 def _editor(draft: drafts.Document) -> drafts.Document:
     at, number = st.session_state[_EDITOR]
-    listed = drafts.submodels(draft)
+    listed, key = drafts.submodels(draft), f"sub{number}"
     seed: dict[str, Any] = listed[at] if at is not None and at < len(listed) else {}
     taken = [s["name"] for place, s in enumerate(listed) if place != at and "name" in s]
     with st.container(border=True, key="editor"):
         st.html(markup.section(f"Edit {seed['name']}" if seed.get("name") else "New sub-model"))
-        entered = submodel_form.submodel_form(seed, taken, key=f"sub{number}")
+        entered = submodel_form.submodel_form(seed, taken, key=key)
         with st.container(horizontal=True, horizontal_alignment="right"):
             cancel = st.button("Cancel", key="editor-cancel")
             save = st.button("Save sub-model", key="editor-save", type="primary", icon=":material/check:")
-        if cancel:
-            del st.session_state[_EDITOR]
-            st.rerun()
-        if save:
-            found = submodel_form.findings_of(entered, taken, key=f"sub{number}")
-            if not found:
-                del st.session_state[_EDITOR]
-                return drafts.put(draft, at, entered)
-            submodel_form.tell(found, key=f"sub{number}")
-            st.rerun()
-    return draft
+    found = submodel_form.findings_of(entered, taken, key=key) if save else ()
+    if found:
+        submodel_form.tell(found, key=key)
+        st.rerun()
+    if cancel or save:
+        del st.session_state[_EDITOR]
+    if cancel:
+        st.rerun()
+    return drafts.put(draft, at, entered) if save else draft
 
 
 def _open_editor(at: int | None) -> None:
@@ -194,53 +194,34 @@ def _check(spec: RunSpec | None) -> None:
             actions.show_error(error)
     checked, report = st.session_state.get(_REPORT, (None, None))
     if report is not None and checked == spec:
-        ready = markup.notice("green", "check", "Ready", "This run can start.")
-        st.html(markup.findings(report.findings) or ready)
-        st.html(_facts(report))
-        _prediction(report, spec)
+        _draw_report(report, spec)
     elif report is not None:
         st.html(markup.faint("The draft has changed since the last check."))
     with st.expander("Preview the command and the spec", icon=":material/terminal:"):
+        text, icon = spec.to_json(), ":material/download:"
         st.code("unifiednn train spec.json", language="bash")
         st.download_button(
-            "Download spec.json",
-            spec.to_json(),
-            file_name="spec.json",
-            mime="application/json",
-            on_click="ignore",
-            key="download-spec",
-            icon=":material/download:",
+            "Download spec.json", text, "spec.json", "application/json", "download-spec", on_click="ignore", icon=icon
         )
-        st.code(json.dumps(json.loads(spec.to_json()), indent=2), language="json", height=320)
+        st.code(json.dumps(json.loads(text), indent=2), language="json", height=320)
 
 
-def _prediction(report: "CheckReport", spec: RunSpec) -> None:
-    if report.prediction is None:
-        return
-    numbers = {submodel.name: place for place, submodel in enumerate(spec.submodels)}
-    st.html(markup.section("Memory", "predicted, beside the paper's equations"))
-    st.html(markup.strip(predictions.facts(report.prediction, spec.policy.name)))
-    st.html(predictions.submodels_table(report.prediction, numbers))
-    st.html(predictions.policies_table(report.prediction, spec.policy.name))
-
-
-def _facts(report: "CheckReport") -> str:
-    heads = ("Sub-model", "Format", "Weights", "Size", "Input", "Training", "Test", "Classes", "Steps per epoch")
-    rows = [
-        (
-            markup.bold(s.name),
-            markup.text(s.format),
-            f"{s.parameters:,}",
-            memory_text(s.weights_bytes),
-            markup.shape(s.input_shape or ()),
-            f"{s.samples:,}",
-            "-" if s.test_samples is None else f"{s.test_samples:,}",
-            "-" if s.classes is None else str(s.classes),
-            f"{s.steps_per_epoch:,}",
-        )
+def _draw_report(report: CheckReport, spec: RunSpec) -> None:
+    ready = markup.notice("green", "check", "Ready", "This run can start.")
+    st.html(markup.findings(report.findings) or ready)
+    table = markup.frame(
+        {"Sub-model": s.name, "Format": s.format, "Weights": s.parameters, "Size": memory_text(s.weights_bytes)}
+        | {"Input": markup.shape(s.input_shape or ()), "Training": s.samples, "Test": s.test_samples}
+        | {"Classes": s.classes, "Steps per epoch": s.steps_per_epoch}
         for s in report.submodels.values()
-    ]
-    return markup.table(wording.count_text(len(rows), "sub-model"), heads, rows, numeric=frozenset({2, 3, 5, 6, 7, 8}))
+    )
+    caption = wording.count_text(len(table), "sub-model")
+    st.html(markup.table(caption, table, {"Sub-model": markup.bold}, right={"Size"}))
+    if report.prediction is not None:
+        numbers = {submodel.name: place for place, submodel in enumerate(spec.submodels)}
+        st.html(markup.section("Memory", "predicted, with the paper's equations"))
+        st.html(markup.strip(predictions.facts(report.prediction, spec.policy.name)))
+        st.html(predictions.tables(report.prediction, spec.policy.name, numbers))
 
 
 if __name__ == "__main__":

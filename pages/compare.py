@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, arm_words, arms, charts, dialogs, frame, markup, run_lists, signed_in, wording
+from pages._ui import actions, arms, charts, dialogs, frame, markup, run_lists, signed_in, wording
 from unifiednn_core.base.errors import Forbidden, NotFound
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run import Mode
@@ -31,11 +31,12 @@ def main() -> None:
         comparison = None
         st.html(markup.notice("red", "error", "Nothing to compare", str(error), "Choose one below."))
     if run_id is None or comparison is None:
-        st.html(markup.title("Compare", markup.note(arm_words.ASK_TO_COMPARE)))
+        ask = "A hybrid against the same training with plain PyTorch. Choose one."
+        st.html(markup.title("Compare", markup.note(ask)))
         run_lists.draw_hybrids(frame.service().runs.runs())
         return
     st.query_params["run"] = run_id
-    dialogs.draw_stop()
+    dialogs.draw_all()
     frame.live(partial(draw, run_id), arms.any_lives(arms.comparable(comparison.run_id)))
 
 
@@ -43,7 +44,7 @@ def draw(run_id: str, live: bool) -> None:
     """Draw everything that moves; `live` says whether an arm was active when the page was drawn."""
     comparison = frame.service().comparisons.comparison(run_id)
     if arms.any_lives(arms.comparable(comparison.run_id)) != live:
-        st.rerun()  # and stop, or begin, to look every second
+        st.rerun()  # with the other period
     actions.show_refusals()
     views = _views(comparison)
     found: Mapping[Mode, RunView] = {mode: view for mode, view in views.items() if mode != "hybrid"}
@@ -100,26 +101,16 @@ def _charts(views: Mapping[Mode, RunView]) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="section-curves"):
         st.html(markup.section("Curves", "by epoch, equal weights give equal curves; over time the arms differ"))
-        quantity = st.segmented_control(
-            "Quantity",
-            QUANTITIES,
-            default=QUANTITIES[0],
-            required=True,
-            format_func=str.capitalize,
-            key="compare-quantity",
-            label_visibility="collapsed",
-        )
+        key, more = "compare-quantity", "collapsed"
+        quantity = frame.segments("Quantity", QUANTITIES, QUANTITIES[0], key, str.capitalize, label_visibility=more)
     charts.of_comparison(charts_of(views, (quantity,)))
 
 
 def _details(comparison: Comparison, hybrid: RunView) -> None:
-    submodels, weights, environment, spec = st.tabs(TABS, key="compare-tabs", on_change="rerun")
-    if submodels.open:
-        submodels.html(tables.submodels(comparison))
-    if weights.open:
-        weights.html(tables.weights(comparison))
-    if environment.open:
-        environment.html(tables.environment(comparison))
+    *shown, spec = st.tabs(TABS, key="compare-tabs", on_change="rerun")
+    for tab, table in zip(shown, (tables.submodels, tables.weights, tables.environment), strict=True):
+        if tab.open:
+            tab.html(table(comparison))
     if spec.open:
         with spec:
             st.markdown("Save the spec as `spec.json`, then compare in a terminal:")

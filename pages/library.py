@@ -8,6 +8,12 @@ from pages._ui import actions, drafts, file_pick, frame, markup, preview, submod
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.views.runs import FileView, TrainedView
 
+EMPTY = {
+    "model": "Add a model above, or try the demo, which brings its own.",
+    "data set": "Add a data set above, or try the demo, which brings its own.",
+    "checkpoint": "Download a checkpoint from the page of a run and add it above to continue its training here.",
+}
+
 
 def main() -> None:
     """Draw the three tabs."""
@@ -37,31 +43,29 @@ def _files(files: Sequence[FileView], thing: str, suffixes: tuple[str, ...]) -> 
         st.rerun()
     if not files:
         demo = "" if thing == "checkpoint" else f"demo-{key}"
-        actions.empty_page(f"No {thing} yet", wording.EMPTY_LIBRARY[thing], demo, primary=False)
+        actions.empty_page(f"No {thing}s yet", EMPTY[thing], demo, primary=False)
         return
-    heads = ("File", "Kind", "Format", "Facts", "Size", "Added", "SHA-256")
-    rows = [
-        (
-            markup.bold(file.filename),
-            markup.text(file.kind),
-            markup.text(file.format),
-            f'<span class="u-faint u-nowrap">{markup.text(" · ".join(file_pick.facts(file)) or "-")}</span>',
-            memory_text(file.size_bytes),
-            markup.faint(frame.ago(file.created_at_s)),
-            f'<span class="u-mono">{markup.text(file.sha256[:12])}</span>',
-        )
+    table = markup.frame(
+        {"File": file.filename, "Kind": file.kind, "Format": file.format}
+        | {"Facts": " · ".join(file_pick.facts(file)) or "-", "Size": file.size_bytes}
+        | {"Added": frame.ago(file.created_at_s), "SHA-256": file.sha256[:12]}
         for file in files
-    ]
-    st.html(markup.table(wording.count_text(len(files), thing), heads, rows, numeric=frozenset({4})))
+    )
+    looks: markup.Looks = {
+        "File": markup.bold, "Facts": _facts, "Size": memory_text, "Added": markup.faint, "SHA-256": markup.mono,
+    }  # fmt: skip
+    st.html(markup.table(wording.count_text(len(files), thing), table, looks))
+
+
+def _facts(words: str) -> str:
+    return f'<span class="u-faint u-nowrap">{markup.text(words)}</span>'
 
 
 def _look(files: Sequence[FileView]) -> None:
     """Draw the preview of one data set, and the button that splits it."""
     known, labels = {drafts.reference(file): file for file in files}, file_pick.labels(files)
     with st.container(horizontal=True, vertical_alignment="bottom", key="look"):
-        chosen = st.selectbox(
-            "Look into", list(known), format_func=lambda ref: labels.get(ref, ref), key="look-pick", width=420
-        )
+        chosen = st.selectbox("Look into", list(known), format_func=labels.__getitem__, key="look-pick", width=420)
         if file_pick.draw_split(known[chosen]) is not None:
             st.rerun()
     st.html(preview.panel(known[chosen]))
@@ -70,25 +74,21 @@ def _look(files: Sequence[FileView]) -> None:
 def _trained(trained: Sequence[TrainedView]) -> None:
     if not trained:
         text = "Each sub-model can be downloaded as soon as it completes, while the others still train."
-        st.html(markup.empty("No trained model yet", text))
+        st.html(markup.empty("No trained models yet", text))
         return
     with st.container(key="rows-trained"):
         for model in trained:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-{model.run_id}-{model.submodel}"):
-                st.html(_line(model))
+                cells = (
+                    markup.bold(model.submodel),
+                    markup.faint(model.run_name),
+                    f"test {wording.accuracy_text(model.test_accuracy)}",
+                    memory_text(model.size_bytes),
+                    markup.faint(frame.ago(model.created_at_s)),
+                )
+                st.html(markup.cells("u-brief u-trained", cells))
                 with st.container(horizontal=True, width="content", key=f"icons-{model.run_id}-{model.submodel}"):
                     submodels.download_button(model.run_id, model.submodel, model.filename, model.size_bytes)
-
-
-def _line(model: TrainedView) -> str:
-    cells = (
-        markup.bold(model.submodel),
-        markup.faint(model.run_name),
-        markup.text(f"test {wording.accuracy_text(model.test_accuracy)}"),
-        markup.text(memory_text(model.size_bytes)),
-        markup.faint(frame.ago(model.created_at_s)),
-    )
-    return markup.cells("u-brief u-trained", cells)
 
 
 if __name__ == "__main__":

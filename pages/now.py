@@ -11,12 +11,14 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views.runs import RunView
 
 RECENT_RUNS = 8
+NOTHING_RUNS = "Nothing is training. A run appears here when you start it, with the sub-model that trains and why."
+PROMISE = "They share one process and one device; each keeps its own optimizer, data and random numbers."
 
 
 def main() -> None:
     """Draw the page; every second while a run is active, every five seconds otherwise."""
     frame.page("Now")
-    dialogs.draw_stop()
+    dialogs.draw_all()
     frame.live(draw, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
 
 
@@ -27,14 +29,14 @@ def draw(live: bool) -> None:
         st.rerun()  # with the other period
     actions.show_refusals()
     queued = sorted((r for r in runs if r.state is State.QUEUED), key=lambda r: r.queue_position or 0)
-    active = [run for run in runs if run.state not in ENDED and run.state not in (State.QUEUED, State.DRAFT)]
+    active = [run for run in runs if run.state not in ENDED and run.state is not State.QUEUED]
     ended = [run for run in runs if run.state in ENDED]
     if not runs:
         _empty()
         return
     _head(active, queued)
     if not active:
-        st.html(markup.small(wording.NOTHING_RUNS))
+        st.html(markup.small(NOTHING_RUNS))
     for run in active:
         _active_card(run)
     if queued:
@@ -65,7 +67,7 @@ def _counts(active: Sequence[RunView], queued: Sequence[RunView]) -> str:
 
 def _empty() -> None:
     st.html(markup.title("Now"))
-    with actions.empty_page("Train several networks as one", wording.PROMISE, "demo-empty"):
+    with actions.empty_page("Train several networks as one", f"{PROMISE} {wording.NO_RUNS}", "demo-empty"):
         _build_button("build-empty")
 
 

@@ -1,18 +1,14 @@
-"""People: roles, tokens for terminals and routes, and the audit log. For admins."""
+"""People: roles, tokens for terminals and scripts, and the audit log. For admins."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from pages._ui import actions, frame, markup, wording
 from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.roles import NO_ROLE, Role
-
-if TYPE_CHECKING:
-    from unifiednn_core.service.people import PeopleService
-    from unifiednn_core.views.people import AuditView, PersonView, TokenView
 
 TABS = ("Roles", "Tokens", "Audit log")
 LONGEST_DAYS = 365
@@ -22,32 +18,31 @@ GONE_WIDTH_PX = 360
 def main() -> None:
     """Draw the three tabs."""
     frame.page("People")
-    st.html(markup.title("People", markup.note("A role given here overrides the identity provider.")))
+    st.html(markup.title("People", markup.note("A role given here overrides that of the identity provider.")))
     desk = frame.service().people
-    roles, tokens, log = st.tabs(TABS, key="people-tabs", on_change="rerun")
-    if roles.open:
-        with roles:
-            _roles(desk)
-    if tokens.open:
-        with tokens:
-            _tokens(desk)
-    if log.open:
-        with log:
-            st.html(_audit_table(desk.audit()))
+    for tab, draw in zip(st.tabs(TABS, key="people-tabs", on_change="rerun"), (_roles, _tokens, _audit), strict=True):
+        if tab.open:
+            with tab:
+                draw(desk)
 
 
-def _roles(desk: "PeopleService") -> None:
+def _roles(desk: PeopleService) -> None:
     with st.form("give-role", clear_on_submit=True), st.container(horizontal=True, vertical_alignment="bottom"):
         person = st.text_input("E-mail address", key="role-person")
         role = st.selectbox("Role", [*map(str, Role), NO_ROLE], index=1, key="role-role")
-        pressed = st.form_submit_button("Give the role", type="primary", icon=":material/check:", key="role-give")
+        pressed = st.form_submit_button("Give role", type="primary", icon=":material/check:", key="role-give")
     if pressed:
         _attempt(lambda: desk.give_role(person, role))
     given = desk.people()
     if not given:
-        st.html(markup.empty("No role was given yet", "Roles then come from the identity provider."))
+        st.html(markup.empty("No roles given yet", "Until then, roles come from the identity provider."))
         return
-    st.html(_people_table(given))
+    table = markup.frame(
+        {"Person": one.person, "Role": one.role, "Given": frame.ago(one.changed_at_s), "By": one.changed_by}
+        for one in given
+    )
+    looks = {"Person": markup.bold, "Given": markup.faint}
+    st.html(markup.table(wording.count_text(len(given), "given role"), table, looks))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         people = [one.person for one in given]
         gone = st.selectbox("Remove a given role", people, index=None, key="role-gone", width=GONE_WIDTH_PX)
@@ -56,7 +51,7 @@ def _roles(desk: "PeopleService") -> None:
             st.rerun()
 
 
-def _tokens(desk: "PeopleService") -> None:
+def _tokens(desk: PeopleService) -> None:
     with st.form("create-token"), st.container(horizontal=True, vertical_alignment="bottom"):
         person = st.text_input("For", key="token-person", help="E-mail address or name of the person.")
         role = st.selectbox("Role", list(map(str, Role)), index=1, key="token-role")
@@ -66,15 +61,31 @@ def _tokens(desk: "PeopleService") -> None:
         _attempt(lambda: _show(desk.create_token(person, role, days)))
     listed = desk.tokens()
     if not listed:
-        st.html(markup.empty("No token yet", "A terminal or script with a token acts as that person."))
+        st.html(markup.empty("No tokens yet", "A terminal or script with a token acts as that person."))
         return
-    st.html(_tokens_table(listed))
+    table = markup.frame(
+        {"Token": one.token_id, "Acts as": one.person, "Role": one.role, "Created": frame.ago(one.created_at_s)}
+        | {"By": one.created_by, "Valid": "revoked" if one.revoked_at_s else f"until {_moment(one.expires_at_s)}"}
+        for one in listed
+    )
+    looks = {"Token": markup.mono, "Acts as": markup.bold, "Created": markup.faint}
+    st.html(markup.table(wording.count_text(len(listed), "token"), table, looks))
     living = [one.token_id for one in listed if one.revoked_at_s is None]
     with st.container(horizontal=True, vertical_alignment="bottom"):
         gone = st.selectbox("Revoke", living, index=None, key="token-gone", width=GONE_WIDTH_PX)
         if st.button("Revoke token", key="token-revoke", disabled=gone is None) and gone is not None:
             _attempt(lambda: desk.revoke_token(gone))
             st.rerun()
+
+
+def _audit(desk: PeopleService) -> None:
+    table = markup.frame(
+        {"Time": _moment(line.at_s), "Who": line.person, "Role": line.role, "Did": line.action.replace("_", " ")}
+        | {"On": line.subject or "-", "Outcome": line.outcome}
+        for line in desk.audit()
+    )
+    looks = {"Time": markup.faint, "Who": markup.bold}
+    st.html(f'<div class="u-log">{markup.table("Newest first", table, looks)}</div>')
 
 
 def _show(token: str) -> None:
@@ -87,49 +98,6 @@ def _attempt(call: Callable[[], None]) -> None:
         call()
     except UnifiedNNError as error:
         actions.show_error(error)
-
-
-def _people_table(people: "Iterable[PersonView]") -> str:
-    """Everyone who was given a role."""
-    rows = [
-        (markup.bold(p.person), markup.text(p.role), markup.faint(frame.ago(p.changed_at_s)), markup.text(p.changed_by))
-        for p in people
-    ]
-    return markup.table(wording.count_text(len(rows), "given role"), ("Person", "Role", "Given", "By"), rows)
-
-
-def _tokens_table(tokens: "Iterable[TokenView]") -> str:
-    """All tokens, without their secrets."""
-    rows = [
-        (
-            f'<span class="u-mono">{markup.text(one.token_id)}</span>',
-            markup.bold(one.person),
-            markup.text(one.role),
-            markup.faint(frame.ago(one.created_at_s)),
-            markup.text(one.created_by),
-            markup.text("revoked" if one.revoked_at_s is not None else f"until {_moment(one.expires_at_s)}"),
-        )
-        for one in tokens
-    ]
-    heads = ("Token", "Acts as", "Role", "Created", "By", "Valid")
-    return markup.table(wording.count_text(len(rows), "token"), heads, rows)
-
-
-def _audit_table(lines: "Iterable[AuditView]") -> str:
-    """The newest lines of the audit log."""
-    rows = [
-        (
-            markup.faint(_moment(line.at_s)),
-            markup.bold(line.person),
-            markup.text(line.role),
-            markup.text(line.action.replace("_", " ")),
-            markup.text(line.subject or "-"),
-            markup.text(line.outcome),
-        )
-        for line in lines
-    ]
-    heads = ("Time", "Who", "Role", "Did", "On", "Outcome")
-    return f'<div class="u-log">{markup.table("Newest first", heads, rows)}</div>'
 
 
 def _moment(at_s: float) -> str:

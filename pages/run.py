@@ -5,21 +5,7 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import (
-    actions,
-    adjust_dialog,
-    arm_words,
-    arms,
-    banners,
-    charts,
-    dialogs,
-    frame,
-    markup,
-    run_details,
-    run_lists,
-    submodels,
-    wording,
-)
+from pages._ui import actions, arms, banners, charts, dialogs, frame, markup, run_details, run_lists, submodels, wording
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
@@ -37,12 +23,11 @@ def main() -> None:
         view = None
         st.html(markup.notice("red", "error", "No such run", f"There is no run '{run_id}'.", "Choose one below."))
     if run_id is None or view is None:
-        dialogs.draw_stop()
+        dialogs.draw_all()
         frame.live(_choose, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
         return
-    st.query_params["run"] = run_id  # a link from this page to itself leaves the address as it was
-    for draw_dialog in (dialogs.draw_stop, adjust_dialog.draw, dialogs.draw_add):
-        draw_dialog()
+    st.query_params["run"] = run_id  # a link from this page to itself leaves the address unchanged
+    dialogs.draw_all()
     frame.live(partial(draw, run_id), _lives(view))
 
 
@@ -50,7 +35,7 @@ def draw(run_id: str, live: bool) -> None:
     """Draw everything that moves; `live` says whether the run or a baseline was active when the page was drawn."""
     view = arms.fitting(frame.service().runs.observe(run_id))
     if _lives(view) != live:
-        st.rerun()  # and stop, or begin, to look every second
+        st.rerun()  # with the other period
     actions.show_refusals()
     _head(view, live)
     banners.draw(view)
@@ -88,12 +73,12 @@ def _head(view: RunView, live: bool) -> None:
         beside = f"{arms.way_text(view)} · data as of {frame.clock()}, {rhythm}"
         badges = (arms.badge(view), markup.state_badge(view.state))
         st.html(markup.title(view.name, *badges, markup.note(beside)))
-        # Where a run is interrupted, its banner says what a resume does and has the button.
+        # The banner of an interrupted run explains the resume and has its button.
         actions.state_buttons(view.run_id, view.name, view.actions - banners.own_actions(view))
         if arms.is_baseline(view):
             if st.button("Compare", key="open-compare", icon=":material/balance:"):
                 st.switch_page(actions.COMPARE_PAGE, query_params={"run": view.run_id})
-        elif adjust_dialog.is_open(view) and st.button("Adjust", key="adjust", icon=":material/tune:"):
+        elif dialogs.is_open(view) and st.button("Adjust", key="adjust", icon=":material/tune:"):
             actions.open_dialog("adjust", view.run_id)
             st.rerun()
         if st.button("All runs", key="all-runs", icon=":material/list:", type="tertiary"):
@@ -107,9 +92,8 @@ def _section(view: RunView) -> None:
             st.html(markup.section("Sub-models", "one process each"))
             return
         st.html(markup.section("Sub-models", wording.kept_text(view.checkpoint_text, view.recovery)))
-        if adjust_dialog.is_open(view) and st.button(
-            "Add a sub-model", key="add-submodel", icon=":material/add:", type="tertiary", help=wording.ADD_HELP
-        ):
+        label, key, icon = "Add a sub-model", "add-submodel", ":material/add:"
+        if dialogs.is_open(view) and st.button(label, key=key, icon=icon, type="tertiary", help=wording.ADD_HELP):
             actions.open_dialog("add", view.run_id)
             st.rerun()
 
@@ -119,20 +103,16 @@ def _facts(view: RunView, comparison: Comparison | None) -> list[markup.Fact]:
     completed = sum(s.state is State.COMPLETED for s in view.submodels)
     last_bytes = next((int(size) for size in reversed(view.memory.y) if math.isfinite(size)), None)
     threads = "" if view.threads is None else wording.count_text(view.threads, "thread")
-    bar = markup.bar(view.progress, "Progress of the run")
+    steps = f"{markup.bar(view.progress, 'Progress of the run')}{done:,} of {total:,} steps"
+    counts = f"{completed} of {len(view.submodels)} sub-models completed{_against(comparison, 'makespan')}"
+    memory = "Last memory" if view.state in ENDED or view.state is State.PAUSED else "Memory"
+    elapsed = "-" if view.elapsed_s is None else duration_text(view.elapsed_s)
+    peak = markup.text(_peak_text(view)) + _against(comparison, "memory")
     return [
-        markup.Fact("Progress", percent_text(view.progress), bar + f"{done:,} of {total:,} steps"),
-        markup.Fact(
-            "Elapsed" if view.makespan_s is None else "Makespan",
-            "-" if view.elapsed_s is None else duration_text(view.elapsed_s),
-            f"{completed} of {len(view.submodels)} sub-models completed{_against(comparison, 'makespan')}",
-        ),
+        markup.Fact("Progress", percent_text(view.progress), steps),
+        markup.Fact("Elapsed" if view.makespan_s is None else "Makespan", elapsed, counts),
         _who(view),
-        markup.Fact(
-            "Last memory" if view.state in ENDED or view.state is State.PAUSED else "Memory",
-            memory_text(last_bytes),
-            markup.text(_peak_text(view)) + _against(comparison, "memory"),
-        ),
+        markup.Fact(memory, memory_text(last_bytes), peak),
         markup.Fact("Device", markup.text(view.device), markup.text(threads)),
     ]
 
@@ -142,10 +122,8 @@ def _who(view: RunView) -> markup.Fact:
         sentence = markup.text(wording.STATES[view.state].sentence)
         return markup.Fact("Ended", frame.ago(view.ended_at_s), sentence, wide=True)
     now = next((submodel for submodel in view.submodels if submodel.holds_device), None)
-    if now is None:
-        return markup.Fact("Trains now", markup.faint("none"), wide=True)
-    name = markup.signed_name(now.number, now.name)
-    return markup.Fact("Trains now", name, markup.text(view.now_reason or ""), wide=True)
+    name = markup.faint("none") if now is None else markup.signed_name(now.number, now.name)
+    return markup.Fact("Trains now", name, markup.text(view.now_reason or "") if now else "", wide=True)
 
 
 def _peak_text(view: RunView) -> str:
@@ -154,7 +132,7 @@ def _peak_text(view: RunView) -> str:
 
 
 def _against(comparison: Comparison | None, quantity: str) -> str:
-    text = arm_words.difference_text(comparison, f"{quantity}_ratio")
+    text = arms.difference_text(comparison, f"{quantity}_ratio")
     return f"<br>{markup.text(text)}" if text else ""
 
 

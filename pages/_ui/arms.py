@@ -1,22 +1,30 @@
-"""Runs that belong together: a hybrid and its baselines."""
+"""Runs that belong together: a hybrid and its baselines. Words for a verdict are in the report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, arm_words, frame, markup, signed_in
+from pages._ui import actions, frame, markup, signed_in
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.units import percent_text
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode
-from unifiednn_core.views.comparison import Comparison
-from unifiednn_core.views.report.words import HOW
+from unifiednn_core.views.comparison import Comparison, Spread
+from unifiednn_core.views.report.cards import HOW, QUANTITIES, difference
 from unifiednn_core.views.runs import RunView
 
 USELESS = frozenset({State.FAILED, State.STOPPED, State.INTERRUPTED})
 """A baseline that ended in one of these can be run again."""
+CHOICES: dict[str, tuple[Mode, ...]] = {
+    "None": (), "Concurrent": ("concurrent",), "Sequential": ("sequential",), "Both": BASELINES,
+}  # fmt: skip
+CHOICE_HELP = (
+    "Trains the same sub-models with plain PyTorch, for comparison. Concurrent: one process each, all at once. "
+    "Sequential: one after the other. A baseline never runs at the same time as the hybrid. An equal one is reused."
+)
+OVERLAY_HELP = "Draws the training curves of the newest baseline of each kind over the hybrid's, dashed in grey."
 
 
 def is_baseline(view: RunView) -> bool:
@@ -44,13 +52,9 @@ def way_text(view: RunView) -> str:
 
 def newest(runs: Sequence[RunView]) -> dict[Mode, RunView]:
     """The newest run of each kind of baseline; one that ended early only if no other exists."""
-    found: dict[Mode, RunView] = {}
-    for mode in ALL_BASELINES:
-        own = [run for run in runs if run.mode == mode]
-        best = next((run for run in own if run.state not in USELESS), own[0] if own else None)
-        if best is not None:
-            found[mode] = best
-    return found
+    ranked = sorted(runs, key=lambda run: run.state in USELESS)
+    known = {mode: next((run for run in ranked if run.mode == mode), None) for mode in ALL_BASELINES}
+    return {mode: run for mode, run in known.items() if run is not None}
 
 
 def comparable(run_id: str) -> tuple[RunView, ...]:
@@ -61,13 +65,13 @@ def comparable(run_id: str) -> tuple[RunView, ...]:
         return ()
 
 
-def any_lives(runs: Sequence[RunView]) -> bool:
+def any_lives(runs: Iterable[RunView]) -> bool:
     """Whether one of the runs has not ended."""
     return any(run.state not in ENDED for run in runs)
 
 
 def with_curves(runs: Sequence[RunView]) -> list[RunView]:
-    """Of each kind of baseline the newest run that has trained, with its curves."""
+    """The newest run of each kind of baseline that has trained, with its curves."""
     trained = [run for run in runs if any(submodel.steps_done for submodel in run.submodels)]
     return [observed(run) for run in newest(trained).values()]
 
@@ -80,6 +84,11 @@ def observed(run: RunView) -> RunView:
     return _of_ended(run.run_id, run.ended_at_s, None if person is None else (person.id, person.role))
 
 
+@st.cache_resource(show_spinner=False, max_entries=16)
+def _of_ended(run_id: str, ended_at_s: float | None, person: tuple[str, str] | None) -> RunView:
+    return frame.service().runs.observe(run_id)
+
+
 def comparison(run_id: str) -> Comparison | None:
     """The comparison of a run; None if there is none."""
     try:
@@ -88,67 +97,74 @@ def comparison(run_id: str) -> Comparison | None:
         return None
 
 
-def reused(baseline: RunView, hybrid: RunView) -> bool:
-    """Whether a baseline ended before the hybrid was submitted."""
-    return baseline.ended_at_s is not None and baseline.ended_at_s <= hybrid.created_at_s
-
-
-@st.cache_resource(show_spinner=False, max_entries=16)
-def _of_ended(run_id: str, ended_at_s: float | None, person: tuple[str, str] | None) -> RunView:
-    return frame.service().runs.observe(run_id)
-
-
 def draw_row(view: RunView, found: Mapping[Mode, RunView]) -> bool:
-    """Draw the line of a hybrid; returns whether the baselines' curves are wanted in its charts."""
+    """Draw the line of a hybrid with its baselines; returns whether its charts show their curves."""
+    states = "".join(_state(run, view) for run in found.values())
+    line = f'<div class="u-line u-arms">{states}</div>' if found else ""
+    line = line or markup.small("No baseline yet. Run one to see what merging saves.")
+    key = f"arms-shown-{view.run_id}"
     with st.container(horizontal=True, vertical_alignment="center", key="section-arms"):
-        st.html(markup.section("Against plain PyTorch") + _states(view, found), width="content")
+        st.html(markup.section("Against plain PyTorch") + line, width="content")
         st.space("stretch")
         if found and st.button("Compare", key="open-compare", icon=":material/balance:"):
             st.switch_page(actions.COMPARE_PAGE, query_params={"run": view.run_id})
-        shown = st.toggle(
-            "Baselines in the charts",
-            value=True,
-            key=f"arms-shown-{view.run_id}",
-            disabled=not found,
-            help=arm_words.OVERLAY_HELP,
-        )
+        shown = st.toggle("Baselines in the charts", True, key, disabled=not found, help=OVERLAY_HELP)
         missing_buttons(view, found)
     return bool(shown)
+
+
+def _state(run: RunView, view: RunView) -> str:
+    if run.state in ENDED:
+        reused = run.ended_at_s is not None and run.ended_at_s <= view.created_at_s
+        words = f"{'reused, from ' if reused else ''}{frame.ago(run.ended_at_s)}"
+    else:
+        waiting = run.state is State.QUEUED
+        words = f"waits for {run.waits_for or 'the device'}" if waiting else percent_text(run.progress)
+    badges = markup.arm_badge(run.mode) + markup.state_badge(run.state)
+    return f'<span class="u-line">{badges}{markup.faint(words)}</span>'
 
 
 def missing_buttons(view: RunView, found: Mapping[Mode, RunView]) -> None:
     """A button for each kind of baseline, until both have completed.
 
-    One that cannot be used stays, disabled with its reason: a button that moved would get the second of two clicks.
+    A button that cannot be used stays, disabled with its reason: if it went, the other would get a double click.
     """
     if all(mode in found and found[mode].state is State.COMPLETED for mode in BASELINES):
         return
-    changed = frame.service().comparisons.why_no_baseline(view.run_id)
+    service = frame.service().comparisons
+    changed = service.why_no_baseline(view.run_id)
     for mode in BASELINES:
-        reason = arm_words.no_baseline_text(view.state, found[mode].state if mode in found else None) or changed
-        if st.button(
-            f"Run {mode}",
-            key=f"baseline-{mode}-{view.run_id}",
-            icon=":material/playlist_play:",
-            disabled=bool(reason),
-            help=reason or arm_words.BASELINE_HELP[mode],
-        ):
-            actions.attempt(partial(frame.service().comparisons.start_baseline, view.run_id, mode))
+        reason = no_baseline_text(view.state, found[mode].state if mode in found else None) or changed
+        tip = reason or f"Trains the same sub-models by {HOW[mode]}. It starts when the device is free."
+        key, icon = f"baseline-{mode}-{view.run_id}", ":material/playlist_play:"
+        if st.button(f"Run {mode}", key=key, icon=icon, disabled=bool(reason), help=tip):
+            actions.attempt(partial(service.start_baseline, view.run_id, mode))
             st.rerun()
 
 
-def _states(view: RunView, found: Mapping[Mode, RunView]) -> str:
-    if not found:
-        return markup.small(arm_words.NO_BASELINE)
-    return f'<div class="u-line u-arms">{"".join(_state(run, view) for run in found.values())}</div>'
+def no_baseline_text(hybrid: State, baseline: State | None) -> str:
+    """Why a baseline of a hybrid cannot be started now; empty if it can."""
+    if baseline is not None and (baseline is State.COMPLETED or baseline not in ENDED):
+        reasons = {State.QUEUED: "It waits for the device.", State.COMPLETED: "It has completed."}
+        return reasons.get(baseline, "It is running.")
+    ended = {State.STOPPED: "was stopped", State.FAILED: "failed"}.get(hybrid)
+    return f"This run {ended}; it cannot be compared." if ended else ""
 
 
-def _state(run: RunView, view: RunView) -> str:
-    if run.state in ENDED:
-        said = f"reused, from {frame.ago(run.ended_at_s)}" if reused(run, view) else frame.ago(run.ended_at_s)
-    elif run.state is State.QUEUED:
-        said = f"waits for {run.waits_for or 'the device'}"
-    else:
-        said = percent_text(run.progress)
-    state = markup.state_badge(run.state)
-    return f'<span class="u-line">{markup.arm_badge(run.mode)}{state}{markup.faint(said)}</span>'
+def choice_of(modes: tuple[Mode, ...]) -> str:
+    """Name of a choice of baselines."""
+    return next((name for name, chosen in CHOICES.items() if set(chosen) == set(modes)), "None")
+
+
+def difference_text(comparison: Comparison | None, ratio: str) -> str:
+    """One ratio of the first verdict in words, such as "54 % less memory than concurrent"; empty without a verdict."""
+    quantity = next(quantity for quantity in QUANTITIES if quantity.ratio == ratio)
+    verdicts = comparison.verdicts if comparison is not None else {}
+    known: dict[Mode, Spread | None] = {mode: getattr(verdicts.get(mode), ratio, None) for mode in BASELINES}
+    return next((difference(spread, quantity, mode) for mode, spread in known.items() if spread is not None), "")
+
+
+def baselines_text(found: Mapping[Mode, RunView]) -> str:
+    """Which baselines a hybrid has, on one line."""
+    words = {mode: "done" if run.state is State.COMPLETED else run.state.value for mode, run in found.items()}
+    return ", ".join(f"{mode} {words[mode]}" for mode in BASELINES if mode in words) or "no baseline yet"

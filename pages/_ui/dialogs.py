@@ -1,31 +1,59 @@
-"""Dialogs that end training or add a sub-model. A page draws them in its body; a tick would close its own."""
+"""Dialogs that end training, add a sub-model or change a run. A page draws them in its body: ticks would close them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal
 
 import streamlit as st
 
-from pages._ui import actions, arm_words, arms, drafts, frame, markup, submodel_form, wording
+from pages._ui import actions, arms, banners, drafts, frame, markup, run_form, submodel_form, wording
 from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
-from unifiednn_core.spec.lifecycle import Event
+from unifiednn_core.spec.lifecycle import ENDED, Event, State
+from unifiednn_core.spec.run import PolicySpec
+from unifiednn_core.views.runs import RunView, SubModelView
+
+FIELD_WIDTH_PX, ICONS_WIDTH_PX = 112, 70
+OPEN = (frozenset(State) - ENDED - {State.STOPPING}) | {State.INTERRUPTED}
+"""States in which a run or sub-model can be changed; the changes of an interrupted one hold when it is resumed."""
+KEPT = "The progress of each sub-model is saved and can be downloaded, and the history stays."
+STOP_RUN = f"Training ends after the current step. {KEPT} A stopped run cannot be resumed."
+STOP_SUBMODEL = (
+    "It ends after its current step; the other sub-models continue. Its progress is saved and can be downloaded. "
+    "A stopped sub-model cannot be resumed."
+)
+STOP_BASELINE = "Its processes end now and keep nothing. A stopped baseline gives no verdict; you can run it again."
+LOST = "no model file and no checkpoint. This cannot be undone."
+DISCARD_RUN = (
+    f"Training ends after this step. Finished sub-models and the history stay; the others keep nothing: {LOST}"
+)
+DISCARD_SUBMODEL = f"It ends after its current step; the other sub-models continue. It keeps nothing: {LOST}"
+EDITS_HELP = "Each change takes effect at the next step. No progress is lost."
+ORDER_HELP = "Earlier means arrived first. First come follows this order; the other policies break ties by it."
 
 
-def draw_stop() -> None:
-    """Draw the stop or discard dialog if it is open. Call it once, in the body of a page."""
-    asked = actions.opened_dialog("stop", "discard")
+def draw_all() -> None:
+    """Draw the dialog that is open, if any. Call it once, in the body of a page."""
+    asked = actions.opened_dialog()
     if asked is None:
         return
     view = frame.service().runs.observe(asked.run_id)
-    baseline = arms.is_baseline(view)
-    title = "Stop the baseline?" if baseline else "Stop training?" if asked.kind == "stop" else "Discard training?"
-    draw = _discard if asked.kind == "discard" else _stop
-    st.dialog(title, on_dismiss=actions.close_dialog)(draw)(asked, asked.submodel or view.name, baseline)
+    what = "baseline" if arms.is_baseline(view) else "training"
+    titles: dict[str, tuple[str, Literal["small", "medium", "large"], Callable[[actions.Dialog], None]]] = {
+        "stop": (f"Stop {what}?", "small", partial(_stop, view=view)),
+        "discard": ("Discard training?", "small", partial(_discard, view=view)),
+        "add": (f"Add a sub-model to {wording.plain(view.name)}", "large", _add),
+        "adjust": (f"Adjust {wording.plain(view.name)}", "medium", _adjust),
+    }
+    title, width, draw = titles[asked.kind]
+    st.dialog(title, width=width, on_dismiss=actions.close_dialog)(draw)(asked)
 
 
-def _stop(asked: actions.Dialog, what: str, baseline: bool) -> None:
+def _stop(asked: actions.Dialog, view: RunView) -> None:
+    what, baseline = asked.submodel or view.name, arms.is_baseline(view)
     if baseline:
-        survives, no, yes = arm_words.STOP_BASELINE, "Keep it running", "Stop the baseline"
+        survives, no, yes = STOP_BASELINE, "Keep it running", "Stop the baseline"
     else:
-        survives = wording.STOP_SUBMODEL if asked.submodel else wording.STOP_RUN
+        survives = STOP_SUBMODEL if asked.submodel else STOP_RUN
         no, yes = "Keep training", "Stop and keep results"
     st.html(f"<p>{markup.bold(what)}: {markup.text(survives)}</p>")
     with st.container(horizontal=True, horizontal_alignment="right"):
@@ -38,8 +66,8 @@ def _stop(asked: actions.Dialog, what: str, baseline: bool) -> None:
             _end(Event.STOP, asked)
 
 
-def _discard(asked: actions.Dialog, what: str, baseline: bool) -> None:
-    lost = wording.DISCARD_SUBMODEL if asked.submodel else wording.DISCARD_RUN
+def _discard(asked: actions.Dialog, view: RunView) -> None:
+    what, lost = asked.submodel or view.name, DISCARD_SUBMODEL if asked.submodel else DISCARD_RUN
     st.html(f"<p>{markup.bold(what)}: {markup.text(lost)}</p>")
     typed = st.text_input(f"Type its name to confirm: {wording.plain(what)}", key=f"discard-name-{asked.number}")
     icon, wrong = ":material/delete_forever:", typed != what
@@ -60,17 +88,9 @@ def _close() -> None:
     st.rerun()
 
 
-def draw_add() -> None:
-    """Draw the dialog that adds a sub-model, if it is open. Call it once, in the body of a page."""
-    asked = actions.opened_dialog("add")
-    if asked is not None:
-        name = wording.plain(frame.service().runs.observe(asked.run_id).name)
-        st.dialog(f"Add a sub-model to {name}", width="large", on_dismiss=actions.close_dialog)(_add)(asked)
-
-
 def _add(asked: actions.Dialog) -> None:
-    key = f"add{asked.number}"
-    taken = [submodel.name for submodel in frame.service().runs.observe(asked.run_id).submodels]
+    view = frame.service().runs.observe(asked.run_id)
+    key, taken = f"add{asked.number}", [submodel.name for submodel in view.submodels]
     st.html(markup.small(wording.ADD_HELP))
     entered = submodel_form.submodel_form({}, taken, key=key)
     with st.container(horizontal=True, horizontal_alignment="right"):
@@ -89,18 +109,126 @@ def _submit(run_id: str, entered: drafts.Document, taken: list[str], *, key: str
             st.session_state[f"{key}-warned"] = entered
             raise BadInput(findings)
 
+    spec, _ = drafts.spec_or_findings({"submodels": [entered]})
+    found = submodel_form.findings_of(entered, taken, key=key)
     try:
-        found = submodel_form.findings_of(entered, taken, key=key)
-        if found:
+        if found or spec is None:
             raise BadInput(found)
-        spec, _ = drafts.spec_or_findings({"submodels": [entered]})
-        if spec is not None:
-            with st.spinner("Checking model and data…"):
-                frame.service().runs.add_submodel(run_id, spec.submodels[0], on_warnings=on_warnings)
+        with st.spinner("Checking model and data…"):
+            frame.service().runs.add_submodel(run_id, spec.submodels[0], on_warnings=on_warnings)
     except BadInput as error:
         submodel_form.tell(error.findings, key=key)
-        st.rerun()  # the form stands above and has been drawn without them
+        st.rerun()  # the form above was drawn without them
     except UnifiedNNError as error:
         actions.show_error(error)
         return
     _close()
+
+
+def _adjust(asked: actions.Dialog) -> None:
+    view = frame.service().runs.observe(asked.run_id)
+    if not is_open(view):
+        st.html(markup.faint("This run has ended; nothing is left to adjust."))
+        return
+    st.html(markup.small(EDITS_HELP))
+    submodels, policy = st.tabs(["Sub-models", "Policy"], key=f"adjust-tabs-{asked.number}")
+    with submodels:
+        _adjust_submodels(view, key=f"adjust{asked.number}")
+    with policy:
+        _adjust_policy(view, key=f"adjust{asked.number}-policy")
+    # Observed again: a button above may have added a command.
+    if waiting := banners.waiting(frame.service().runs.observe(asked.run_id)):
+        st.html(waiting)
+
+
+def _adjust_policy(view: RunView, *, key: str) -> None:
+    known = PolicySpec.model_validate(view.spec.get("policy", {}))
+    wanted = PolicySpec.model_validate(run_form.policy(known.model_dump(), key=key))
+    if _apply_button("Apply policy", f"{key}-apply", off=wanted == known):
+        _carry_out([partial(frame.service().runs.set_policy, view.run_id, wanted)])
+
+
+def _adjust_submodels(view: RunView, *, key: str) -> None:
+    runs = frame.service().runs
+    listed = {submodel.name: submodel for submodel in view.submodels if is_open(submodel)}
+    known = list(listed)
+    held: list[str] = st.session_state.setdefault(f"{key}-order", known)
+    order = [*(name for name in held if name in listed), *(name for name in known if name not in held)]
+    with st.container(key="rows-adjust"):
+        _head()
+        typed = {name: _row(listed[name], order, key) for name in order}
+    new_priorities = changed({name: listed[name].priority for name in order}, {n: typed[n][0] for n in order})
+    new_epochs = changed({name: listed[name].epochs for name in order}, {n: typed[n][1] for n in order})
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if _apply_button("Apply order", f"{key}-apply-order", off=order == known, help=ORDER_HELP):
+            names = whole_order([submodel.name for submodel in view.submodels], order)
+            _carry_out([partial(runs.reorder, view.run_id, names)])
+        if _apply_button("Apply priorities", f"{key}-apply-priorities", off=not new_priorities):
+            _carry_out([partial(runs.set_priority, view.run_id, *new) for new in new_priorities.items()])
+        if _apply_button("Apply epochs", f"{key}-apply-epochs", off=not new_epochs):
+            _carry_out([partial(runs.set_epochs, view.run_id, *new) for new in new_epochs.items()])
+
+
+def _head() -> None:
+    with st.container(horizontal=True, key="row-adjust-head"):
+        st.html(markup.small("Sub-model"))
+        for word, width in (("Order", ICONS_WIDTH_PX), ("Priority", FIELD_WIDTH_PX), ("Epochs", FIELD_WIDTH_PX)):
+            st.html(markup.small(word), width=width)
+
+
+def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, int]:
+    """Draw the fields of one sub-model; returns its priority and epochs."""
+    name = submodel.name
+    with st.container(horizontal=True, vertical_alignment="center", key=f"row-adjust-{name}"):
+        st.html(markup.signed_name(submodel.number, name))
+        with st.container(horizontal=True, key=f"icons-adjust-{name}", width=ICONS_WIDTH_PX, wrap=False):
+            for verb, icon, by, off in (
+                ("Move up", "arrow_upward", -1, name == order[0]),
+                ("Move down", "arrow_downward", 1, name == order[-1]),
+            ):
+                label, click = f"{verb} {wording.plain(name)}", (f"{key}-order", moved(order, name, by))
+                actions.icon_button(label, icon, f"{key}-{by}-{name}", disabled=off, on_click=_move, args=click)
+        field = partial(st.number_input, label_visibility="collapsed", width=FIELD_WIDTH_PX)
+        label = wording.plain(name)
+        priority = field(f"Priority of {label}", value=submodel.priority, key=f"{key}-priority-{name}")
+        epochs = field(f"Epochs of {label}", 1, value=submodel.epochs, key=f"{key}-epochs-{name}")
+    return int(priority), int(epochs)
+
+
+def _move(order_key: str, order: list[str]) -> None:
+    st.session_state[order_key] = order
+
+
+def _apply_button(label: str, key: str, *, off: bool, help: str | None = None) -> bool:
+    return st.button(label, key=key, type="primary", icon=":material/check:", disabled=off, help=help)
+
+
+def _carry_out(calls: Sequence[Callable[[], object]]) -> None:
+    try:
+        for call in calls:
+            call()
+    except UnifiedNNError as error:
+        actions.show_error(error)
+
+
+def is_open(part: RunView | SubModelView) -> bool:
+    """Whether a run or a sub-model can still change."""
+    return part.state in OPEN
+
+
+def moved(names: Sequence[str], name: str, by: int) -> list[str]:
+    """Names with one of them moved by a number of places, at most to an end."""
+    rest = [other for other in names if other != name]
+    at = max(0, min(names.index(name) + by, len(rest)))
+    return [*rest[:at], name, *rest[at:]]
+
+
+def whole_order(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """All names, those of `wanted` in its order; each other name keeps its place."""
+    turn = iter(wanted)
+    return [next(turn) if name in wanted else name for name in names]
+
+
+def changed(known: Mapping[str, int], typed: Mapping[str, int]) -> dict[str, int]:
+    """Typed values that differ."""
+    return {name: value for name, value in typed.items() if value != known[name]}

@@ -1,18 +1,15 @@
 """The frame of every page. A page begins with one `page` call and works without app.py."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar, cast
 
 import streamlit as st
 from streamlit.navigation.page import Page
 
 from pages._ui import charts, markup, signed_in, wording
-
-if TYPE_CHECKING:
-    from unifiednn_core.service.facade import Service
-
+from unifiednn_core.service.facade import Service
 
 HERE = Path(__file__).parent
 STYLE = HERE / "style.css"
@@ -23,23 +20,21 @@ LIVE_PERIOD_S, IDLE_PERIOD_S = 1.0, 5.0
 SIDEBAR_PX = 200
 _ROUTED = "routed"
 SCREENS = {
-    "Now": "sensors",
-    "Build": "account_tree",
-    "Run": "monitoring",
-    "Compare": "balance",
-    "Library": "inventory_2",
+    "Now": "sensors", "Build": "account_tree", "Run": "monitoring", "Compare": "balance", "Library": "inventory_2",
     "People": "group",
-}
+}  # fmt: skip
 """Titles of the pages with their Material symbols."""
+NO_SUPERVISOR = "The supervisor is not running, so no queued run can start. Restart the dashboard."
+Option = TypeVar("Option")
 
 
-def service() -> "Service":
+def service() -> Service:
     """The service for the viewer of this page."""
     return signed_in.service()
 
 
 def page(title: str) -> None:
-    """Set up a page: browser title, style sheet, who may see it, and a banner if no run can start."""
+    """Set up a page: browser title, style sheet, access, and a banner if no run can start."""
     _configure(f"{title} · UnifiedNN")
     st.logo(WORDMARK, size="large")
     _ensure_routed()
@@ -49,7 +44,7 @@ def page(title: str) -> None:
     if not service().supervisor_alive:
         service().start_supervisor()
     if not service().supervisor_alive:
-        st.html(markup.notice("red", "error", "No run can start", wording.NO_SUPERVISOR))
+        st.html(markup.notice("red", "error", "No run can start", NO_SUPERVISOR))
 
 
 def _configure(title: str) -> None:
@@ -59,9 +54,17 @@ def _configure(title: str) -> None:
 def live(draw: Callable[[bool], None], lives: bool, *, idle_s: float | None = None) -> None:
     """Draw the part of a page that moves: every second while `lives`, every `idle_s` otherwise, if given.
 
-    `draw` gets `lives`, and reruns the page as soon as it sees that this has changed.
+    `draw` gets `lives`, and reruns the page when this changes.
     """
     st.fragment(run_every=LIVE_PERIOD_S if lives else idle_s)(draw)(lives)
+
+
+def segments(
+    label: str, options: Sequence[Option], chosen: Option, key: str, title: Callable[[Any], str] = str, **more: Any
+) -> Option:
+    """Draw a choice of exactly one among few options, and return it; `title` makes the text of an option."""
+    picked = st.segmented_control(label, options, default=chosen, required=True, key=key, format_func=title, **more)
+    return chosen if picked is None else cast("Option", picked)
 
 
 def clock(at_s: float | None = None) -> str:
@@ -80,23 +83,22 @@ def ago(at_s: float | None) -> str:
 
 
 def age(at_s: float | None) -> str:
-    """Moment (UTC seconds) as `12 s ago`, for what changes by the second."""
+    """Moment (UTC seconds) as `12 s ago`, for values that change every second."""
     return wording.ago_text(at_s, time.time(), st.context.timezone, seconds=True)
 
 
 def route() -> None:
-    """Run the screen that the address names."""
+    """Run the page of the address."""
     st.session_state[_ROUTED] = True
     _configure("UnifiedNN")  # before the navigation, whose arrival opens the sidebar at the width known by then
     _navigation().run()
 
 
 def _ensure_routed() -> None:
-    """Run once more, through the router, where Streamlit ran a page without it.
+    """Run the page once more, through the router, if Streamlit ran it without.
 
     Streamlit discovers the folder pages/ and, until the first visit to app.py, runs the page of an address alone.
-    Declaring the pages ends that for the whole server. Once a session, so that a page that a test runs alone keeps
-    its click.
+    Declaring the pages ends that for the whole server. Once per session: a test that runs a page alone keeps its click.
     """
     if not st.session_state.get(_ROUTED):
         st.session_state[_ROUTED] = True
@@ -109,14 +111,14 @@ def _navigation() -> Page:
     pages = [
         st.Page(
             f"pages/{title.lower()}.py",
-            # Icons stand in the titles: as icons of their own the browser would fetch them from the internet.
+            # Icons are part of the titles: the browser would fetch separate icons from the internet.
             title=f":material/{icon}: {title}",
             url_path=title.lower(),
             default=title == "Now",
             visibility="visible" if person is None or signed_in.may_see(person, title) else "hidden",
         )
         for title, icon in SCREENS.items()
-        if person is not None or title != "People"  # which exists only where people sign in
+        if person is not None or title != "People"  # a page only for servers with sign-in
     ]
     signed_out = signed_in.login_configured() and person is None
     return st.navigation(pages, position="hidden" if signed_out else "sidebar")

@@ -6,27 +6,29 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from pages._ui import actions, drafts, markup, wording
+from pages._ui import actions, drafts, frame, markup
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Argument, Choice, LRSchedulerChoice, shown
+from unifiednn_core.spec.choice import Argument, Choice, LRSchedulerChoice, shown
+from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS
 from unifiednn_core.spec.run import EarlyStopping, Hyperparameters, parse_hyperparameters, parse_json
 
-NO_SCHEDULER = "none"
-SCHEDULERS = {NO_SCHEDULER: LRSchedulerChoice("none", help="The learning rate stays as it is."), **LR_SCHEDULERS}
-ARGUMENT_COLUMNS = 4
 NONE = "none"
+SCHEDULERS = {NONE: LRSchedulerChoice(NONE, help="The learning rate stays as it is."), **LR_SCHEDULERS}
+ARGUMENT_COLUMNS = 4
 CLIPPING = {NONE: "none", "norm": "by norm", "value": "by value"}
-METRICS: tuple[str, ...] = (NONE, *get_args(EarlyStopping.model_fields["metric"].annotation))
+METRICS = {m: m.replace("_", " ") for m in (NONE, *get_args(EarlyStopping.model_fields["metric"].annotation))}
+SPLIT_HELP = (
+    "Number of parts in which each batch passes through the network. More parts need less memory. The gradient is "
+    "that of the whole batch up to rounding; batch normalisation sees the parts."
+)
 ACCUMULATION_HELP = (
-    "Batches per optimizer step, for a larger batch than memory holds. The gradient is that of their mean loss. "
-    "Batch split does the opposite: it divides one batch."
+    "Batches per optimizer step, for batches larger than memory. The gradient is that of their mean loss."
 )
 CLIPPING_HELP = (
-    "By norm: gradients with a larger norm over all weights are scaled down to the limit. "
-    "By value: each entry is clamped between minus and plus the limit."
+    "By norm: scales gradients down to this norm over all weights. By value: clamps each entry to this limit."
 )
 WARM_UP_HELP = "Step i of the warm-up uses i / steps of the learning rate, on top of the LR scheduler."
-STOPPING_HELP = "Ends the training when this has not improved for that many epochs in a row."
+STOPPING_HELP = "Ends the training if this metric has not improved for a number of epochs in a row."
 
 
 def hyperparameters(values: Mapping[str, Any], *, key: str) -> dict[str, Any]:
@@ -45,7 +47,7 @@ def hyperparameters(values: Mapping[str, Any], *, key: str) -> dict[str, Any]:
 
 
 def unapplied(key: str) -> tuple[Finding, ...]:
-    """A finding for JSON that was typed and not applied, since it would be lost."""
+    """A finding for JSON that was typed but not applied: it would be lost."""
     if not st.session_state.get(f"{key}-unapplied"):
         return ()
     message, remedy = "The JSON was changed but not applied.", "Press Apply JSON, or undo the change there."
@@ -71,27 +73,23 @@ def _json(now: dict[str, Any], *, key: str) -> None:
 def _form(seeds: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     known = Hyperparameters().model_dump() | dict(seeds)
     one, two, three, four = st.columns(4)
-    epochs = one.number_input("Epochs", 1, 1_000_000, known["epochs"], key=f"{key}-epochs")
-    batch_size = two.number_input("Batch size", 1, 10_000_000, known["batch_size"], key=f"{key}-batch")
-    learning_rate = three.text_input("Learning rate", f"{known['learning_rate']:g}", key=f"{key}-rate")
-    seed = four.number_input("Seed", 0, value=seeds.get("seed"), key=f"{key}-seed", placeholder="run")
+    rate = three.text_input("Learning rate", f"{known['learning_rate']:g}", key=f"{key}-rate")
+    values: dict[str, Any] = {
+        **seeds,  # entries without a field stay as they are
+        "epochs": one.number_input("Epochs", 1, 1_000_000, known["epochs"], key=f"{key}-epochs"),
+        "batch_size": two.number_input("Batch size", 1, 10_000_000, known["batch_size"], key=f"{key}-batch"),
+        "learning_rate": drafts.argument(rate),  # the check of the spec finds a mistake and names the field
+        "seed": four.number_input("Seed", 0, value=seeds.get("seed"), key=f"{key}-seed", placeholder="run"),
+    }
     one, two, three = st.columns(3)
     optimizer = _choice(one, "Optimizer", OPTIMIZERS, known["optimizer"], f"{key}-opt")
     criterion = _choice(two, "Criterion", CRITERIA, known["criterion"], f"{key}-crit")
-    scheduler = seeds.get("lr_scheduler") or {"name": NO_SCHEDULER}
+    scheduler = seeds.get("lr_scheduler") or {"name": NONE}
     lr_scheduler = _choice(three, "LR scheduler", SCHEDULERS, scheduler["name"], f"{key}-lr")
-    values: dict[str, Any] = {
-        **seeds,  # what the form has no field for stays as it was
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": drafts.argument(learning_rate),  # the spec's own check finds a mistake and names the field
-        "seed": seed,
-    }
-    chosen: tuple[tuple[str, Choice, str], ...] = (
-        ("optimizer", OPTIMIZERS[optimizer], optimizer),
-        ("criterion", CRITERIA[criterion], criterion),
-    )
-    for entry, choice, name in chosen:
+    chosen: dict[str, tuple[Choice, str]] = {
+        "optimizer": (OPTIMIZERS[optimizer], optimizer), "criterion": (CRITERIA[criterion], criterion),
+    }  # fmt: skip
+    for entry, (choice, name) in chosen.items():
         args = seeds.get(f"{entry}_args", {}) if seeds.get(entry, name) == name else {}
         values |= {entry: name, f"{entry}_args": _arguments(choice, args, f"{key}-{entry}-{name}")}
     values["lr_scheduler"] = _lr_scheduler(lr_scheduler, scheduler, f"{key}-lr")
@@ -100,17 +98,13 @@ def _form(seeds: Mapping[str, Any], *, key: str) -> dict[str, Any]:
 
 
 def _lr_scheduler(name: str, seed: Mapping[str, Any], key: str) -> dict[str, Any] | None:
-    if name == NO_SCHEDULER:
+    if name == NONE:
         return None
     choice, same = SCHEDULERS[name], seed["name"] == name
     args = _arguments(choice, seed.get("args", {}) if same else {}, f"{key}-{name}")
-    per = st.segmented_control(
-        "The LR scheduler steps once per",
-        ["epoch", "step"] if not choice.measured else ["epoch"],
-        default=seed.get("per", "epoch") if same else choice.per or "epoch",
-        required=True,
-        key=f"{key}-per-{name}",
-    )
+    options, known = ["epoch"] if choice.measured else ["epoch", "step"], choice.per or "epoch"
+    known = seed.get("per", "epoch") if same else known
+    per = frame.segments("The LR scheduler steps once per", options, known, f"{key}-per-{name}")
     return {"name": name, "args": args, "per": per}
 
 
@@ -158,47 +152,33 @@ def _field(argument: Argument, known: Mapping[str, Any], key: str) -> Any:
 
 
 def _extras(known: Mapping[str, Any], *, key: str) -> dict[str, Any]:
-    """Draw the fields seeded with the values; returns the entries that they now hold, None for what is not wanted."""
+    """Draw the fields seeded with the values; returns the entries that they now hold, None for an unused one."""
     base = Hyperparameters()
     folded = ("accumulation_steps", "gradient_clipping", "warm_up", "early_stopping")
     wanted = any(known[entry] and known[entry] != getattr(base, entry) for entry in folded)
     one, two = st.columns([1, 3], vertical_alignment="bottom")
-    split = one.number_input(
-        "Batch split", 1, 65_536, known["batch_split"], key=f"{key}-split", help=wording.BATCH_SPLIT_HELP
-    )
+    split = one.number_input("Batch split", 1, 65_536, known["batch_split"], key=f"{key}-split", help=SPLIT_HELP)
     drop_last = two.checkbox("Drop the last, smaller batch of each epoch", bool(known["drop_last"]), key=f"{key}-drop")
     with st.expander("Accumulation, clipping, warm-up, early stopping", expanded=wanted):
         one, two, three, four = st.columns(4)
+        batches, steps = known["accumulation_steps"], (known["warm_up"] or {}).get("steps")
         batches = one.number_input(
-            "Batches in a step",
-            1,
-            65_536,
-            known["accumulation_steps"],
-            key=f"{key}-accumulation",
-            help=ACCUMULATION_HELP,
+            "Batches in a step", 1, 65_536, batches, key=f"{key}-accumulation", help=ACCUMULATION_HELP
         )
-        steps = (known["warm_up"] or {}).get("steps")
-        warm_up = two.number_input(
+        steps = two.number_input(
             "Warm-up steps", 1, value=steps, key=f"{key}-warm-up", placeholder="none", help=WARM_UP_HELP
         )
         clipping = _clipping(three, four, known["gradient_clipping"] or {}, key=f"{key}-clip")
         stopping = _stopping(known["early_stopping"] or {}, key=f"{key}-stop")
-    return {
-        "batch_split": split,
-        "drop_last": drop_last,
-        "accumulation_steps": batches,
-        "warm_up": None if warm_up is None else {"steps": warm_up},
-        "gradient_clipping": clipping,
-        "early_stopping": stopping,
-    }
+    warm_up = None if steps is None else {"steps": steps}
+    values = {"batch_split": split, "drop_last": drop_last, "accumulation_steps": batches, "warm_up": warm_up}
+    return values | {"gradient_clipping": clipping, "early_stopping": stopping}
 
 
 def _clipping(left: Any, right: Any, seed: Mapping[str, Any], *, key: str) -> dict[str, float] | None:
     given = {name: value for name, value in seed.items() if value is not None}
-    index = list(CLIPPING).index(next(iter(given), NONE))
-    way = left.selectbox(
-        "Clip gradients", CLIPPING, index=index, key=key, help=CLIPPING_HELP, format_func=CLIPPING.__getitem__
-    )
+    index, title = list(CLIPPING).index(next(iter(given), NONE)), CLIPPING.__getitem__
+    way = left.selectbox("Clip gradients", CLIPPING, index=index, key=key, help=CLIPPING_HELP, format_func=title)
     if way == NONE:
         return None
     return {way: right.number_input("Limit", value=float(given.get(way, 1.0)), format="%g", key=f"{key}-{way}")}
@@ -207,15 +187,11 @@ def _clipping(left: Any, right: Any, seed: Mapping[str, Any], *, key: str) -> di
 def _stopping(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
     known = EarlyStopping().model_dump() | dict(seed)
     one, two, three, _ = st.columns(4)
-    index = METRICS.index(known["metric"]) if seed else 0
-    metric = one.selectbox("Stop early by", METRICS, index=index, key=key, help=STOPPING_HELP, format_func=_spaced)
+    index, title = list(METRICS).index(known["metric"]) if seed else 0, METRICS.__getitem__
+    metric = one.selectbox("Stop early by", METRICS, index=index, key=key, help=STOPPING_HELP, format_func=title)
     if metric == NONE:
         return None
     patience = two.number_input("Patience (epochs)", 1, value=known["patience"], key=f"{key}-patience")
     delta = float(known["min_delta"])
     least = three.number_input("Least improvement", 0.0, value=delta, format="%g", key=f"{key}-delta")
     return {"metric": metric, "patience": patience, "min_delta": least}
-
-
-def _spaced(name: str) -> str:
-    return name.replace("_", " ")

@@ -1,19 +1,14 @@
-"""Memory as it was predicted, beside what the paper's equations say and what was measured. HTML."""
+"""Predicted memory, beside the paper's equations and the measurement. HTML."""
 
-from pages._ui import arm_words, markup, wording
+from pages._ui import markup, wording
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.views.runs import RunView
 
 PARTS = {
-    "Weights": "weights_bytes",
-    "Gradients": "gradients_bytes",
-    "Optimizer": "optimizer_bytes",
-    "Transient": "transient_bytes",
-    "Data": "data_bytes",
-    "Peak by itself": "peak_bytes",
-    "Equation 1": "paper_bytes",
-}
+    "Weights": "weights_bytes", "Gradients": "gradients_bytes", "Optimizer": "optimizer_bytes",
+    "Transient": "transient_bytes", "Data": "data_bytes", "Peak by itself": "peak_bytes", "Equation 1": "paper_bytes",
+}  # fmt: skip
 """Columns of a sub-model's prediction, and the field of each."""
 
 
@@ -21,61 +16,70 @@ def facts(prediction: Prediction, policy: str) -> list[markup.Fact]:
     """The few figures that matter before a start."""
     smallest = min(prediction.by_policy.values(), default=prediction.peak_bytes)
     budget = prediction.budget_bytes
-    room = "" if budget is None else arm_words.room_text(budget, prediction.peak_bytes)
-    beside = " · ".join(part for part in (room, prediction.budget_text) if part)
+    room = "" if budget is None else room_text(budget, prediction.peak_bytes)
     smallest_of = [wording.policy_title(name) for name, size in prediction.by_policy.items() if size == smallest]
     figures = (
         ("Predicted peak", prediction.peak_bytes, f"under {wording.policy_title(policy)}"),
         ("Smallest of all policies", smallest, ", ".join(smallest_of)),
         ("Paper, equation 2", prediction.paper_bytes, "forgets weights that stay resident"),
-        ("Budget", budget, beside),
+        ("Budget", budget, " · ".join(part for part in (room, prediction.budget_text) if part)),
     )
     return [markup.Fact(label, memory_text(size), markup.text(words)) for label, size, words in figures]
 
 
-def submodels_table(prediction: Prediction, numbers: dict[str, int]) -> str:
-    """What each sub-model is predicted to need, part by part."""
-    rows = [
-        (
-            markup.signed_name(numbers.get(part.name, place), part.name),
-            *(memory_text(getattr(part, field)) for field in PARTS.values()),
-            markup.faint("measured before" if part.measured else "estimated"),
-        )
+def tables(prediction: Prediction, policy: str, numbers: dict[str, int]) -> str:
+    """Predicted need of each sub-model, part by part, and the peak of the hybrid under each policy."""
+    parts = markup.frame(
+        {"Sub-model": (numbers.get(part.name, place), part.name)}
+        | {head: getattr(part, field) for head, field in PARTS.items()}
+        | {"Transient is": "measured before" if part.measured else "estimated"}
         for place, part in enumerate(prediction.submodels)
-    ]
+    )
+    looks: markup.Looks = {
+        **dict.fromkeys(PARTS, memory_text), "Sub-model": markup.signed, "Transient is": markup.faint,
+    }  # fmt: skip
     caption = f"Predicted memory of each sub-model, without the context of {memory_text(prediction.context_bytes)}"
-    return markup.table(caption, ("Sub-model", *PARTS, "Transient is"), rows, numeric=frozenset(range(1, 8)))
-
-
-def policies_table(prediction: Prediction, policy: str) -> str:
-    """Peak of the hybrid under each policy; the chosen one in bold."""
-    rows = [
-        (
-            markup.bold(wording.policy_title(name)) if name == policy else markup.text(wording.policy_title(name)),
-            memory_text(peak_bytes),
-            markup.faint("this run") if name == policy else "",
-        )
-        for name, peak_bytes in prediction.by_policy.items()
-    ]
-    table = markup.table("Predicted peak of the hybrid under each policy", ("Policy", "Peak", ""), rows, frozenset({1}))
-    return f'<div class="u-narrow">{table}</div>'
+    policies = markup.frame(
+        {"Policy": wording.policy_title(name), "Peak": size, "": "this run" if name == policy else ""}
+        for name, size in prediction.by_policy.items()
+    )
+    chosen = wording.policy_title(policy)
+    looks_of_policies: markup.Looks = {
+        "Policy": lambda title: markup.bold(title) if title == chosen else markup.text(title),
+        "Peak": memory_text,
+        "": markup.faint,
+    }
+    table = markup.table("Predicted peak of the hybrid under each policy", policies, looks_of_policies)
+    return f'{markup.table(caption, parts, looks)}<div class="u-narrow">{table}</div>'
 
 
 def measured(view: RunView) -> str:
-    """Predicted against measured peak of a run, and what its figures cannot tell."""
+    """Predicted and measured peak of a run, and the limits of its figures."""
     notes = "".join(markup.quiet("info", note) for note in view.memory_notes)
     if view.prediction is None:
-        return markup.small(arm_words.NO_PREDICTION) + notes
+        return markup.small("This run has no prediction of its memory.") + notes
     predicted_bytes, measured_bytes = view.prediction.peak_bytes, view.peak_memory_bytes
     hybrid = {
-        "": markup.bold("Hybrid"),
+        "": "Hybrid",
         "Predicted peak": memory_text(predicted_bytes),
         "Measured peak": memory_text(measured_bytes),
-        "Prediction is": arm_words.off_text(predicted_bytes, measured_bytes),
+        "Prediction is": off_text(predicted_bytes, measured_bytes),
         "Paper, equation 2": memory_text(view.prediction.paper_bytes),
     }
     caption = f"Prediction and measurement ({view.memory_source or 'source not available'})"
-    table = markup.table(caption, list(hybrid), [list(hybrid.values())], frozenset({1, 2, 3, 4}))
+    table = markup.table(caption, markup.frame([hybrid]), {"": markup.bold}, right=hybrid.keys() - {""})
     numbers = {submodel.name: submodel.number for submodel in view.submodels}
-    parts = submodels_table(view.prediction, numbers) + policies_table(view.prediction, view.policy)
-    return f'<div class="u-stack">{table}{parts}</div>{notes}'
+    return f'<div class="u-stack">{table}{tables(view.prediction, view.policy, numbers)}</div>{notes}'
+
+
+def room_text(budget_bytes: int, peak_bytes: int) -> str:
+    """How much of the budget is left, or missing."""
+    return f"{memory_text(abs(budget_bytes - peak_bytes))} {'short' if peak_bytes > budget_bytes else 'free'}"
+
+
+def off_text(predicted_bytes: int, measured_bytes: int | None) -> str:
+    """How far a prediction is from the measurement."""
+    if not measured_bytes:
+        return "not measured yet"
+    off = predicted_bytes / measured_bytes - 1
+    return "right" if abs(off) < 0.005 else f"{100 * abs(off):.0f} % {'above' if off > 0 else 'below'}"

@@ -1,41 +1,49 @@
 """Lists of runs, one line each: with their state, or with the baselines that they have."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
 import streamlit as st
 
-from pages._ui import actions, arm_words, arms, frame, markup, wording
+from pages._ui import actions, arms, frame, markup, wording
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import BASELINES
 from unifiednn_core.views.runs import RunView
 
 NAME_WIDTH_PX, ACTIONS_WIDTH_PX = 220, 80
+NO_HYBRID = "No hybrid to compare yet. Try the demo with its baselines, or build one."
 
 
 def draw_runs(runs: Iterable[RunView], *, key: str) -> None:
     """Draw one line for each run; a queued one shows its position and can be stopped."""
     with st.container(key=f"rows-{key}"):
         for run in runs:
-            with _row(run, key, actions.RUN_PAGE):
-                st.html(_run_line(run))
+            with st.container(horizontal=True, vertical_alignment="center", key=f"row-{key}-{run.run_id}"):
+                _line(run, actions.RUN_PAGE, arms.badge(run) or markup.faint(run.policy_text))
                 if run.state is not State.QUEUED:
                     st.space(ACTIONS_WIDTH_PX)  # so that the columns of all lists align
                     continue
                 icons = f"icons-{key}-{run.run_id}"
                 with st.container(horizontal=True, key=icons, width=ACTIONS_WIDTH_PX, wrap=False):
-                    actions.state_buttons(run.run_id, run.name, arms.fitting(run).actions, icons=True)
+                    actions.state_buttons(run.run_id, run.name, arms.fitting(run).actions, look="icon")
 
 
-@contextmanager
-def _row(run: RunView, key: str, page: str) -> Iterator[None]:
-    with st.container(horizontal=True, vertical_alignment="center", key=f"row-{key}-{run.run_id}"):
-        st.page_link(page, label=wording.plain(run.name), query_params={"run": run.run_id}, width=NAME_WIDTH_PX)
-        yield
+def draw_hybrids(runs: Sequence[RunView]) -> None:
+    """Draw one line for each hybrid with its baselines; without any, say what to do."""
+    hybrids = [run for run in runs if not arms.is_baseline(run)]
+    if not hybrids:
+        actions.empty_page("Nothing to compare yet", NO_HYBRID, "demo-compare", baselines=BASELINES)
+        return
+    with st.container(key="rows-compare"):
+        for run in hybrids:
+            equal = [other for other in runs if run.fingerprint and other.fingerprint == run.fingerprint]
+            with st.container(horizontal=True, vertical_alignment="center", key=f"row-compare-{run.run_id}"):
+                _line(run, actions.COMPARE_PAGE, markup.faint(arms.baselines_text(arms.newest(equal))))
 
 
-def _run_line(run: RunView) -> str:
+def _line(run: RunView, page: str, way: str) -> None:
+    """Draw the link to a run and its line; `way` is HTML already."""
+    st.page_link(page, label=wording.plain(run.name), query_params={"run": run.run_id}, width=NAME_WIDTH_PX)
     if run.state is State.QUEUED:
         figure = f"position {run.queue_position}" if run.queue_position else "waiting"
         figure = f"{figure}, for {run.waits_for}" if run.waits_for else figure
@@ -43,24 +51,6 @@ def _run_line(run: RunView) -> str:
     else:
         figure = "-" if run.elapsed_s is None else duration_text(run.elapsed_s)
         moment = frame.ago(run.ended_at_s or run.started_at_s or run.created_at_s)
-    return markup.brief(run.state, arms.badge(run) or markup.faint(run.policy_text), len(run.submodels), figure, moment)
-
-
-def draw_hybrids(runs: Sequence[RunView]) -> None:
-    """Draw the list; with no hybrid, what to do."""
-    hybrids = [run for run in runs if not arms.is_baseline(run)]
-    if not hybrids:
-        actions.empty_page("Nothing to compare yet", arm_words.NO_HYBRID, "demo-compare", baselines=BASELINES)
-        return
-    with st.container(key="rows-compare"):
-        for run in hybrids:
-            with _row(run, "compare", actions.COMPARE_PAGE):
-                st.html(_hybrid_line(run, runs))
-
-
-def _hybrid_line(run: RunView, runs: Sequence[RunView]) -> str:
-    equal = [other for other in runs if run.fingerprint and other.fingerprint == run.fingerprint]
-    elapsed = "-" if run.elapsed_s is None else duration_text(run.elapsed_s)
-    moment = frame.ago(run.ended_at_s or run.started_at_s or run.created_at_s)
-    found = arm_words.baselines_text(arms.newest(equal))
-    return markup.brief(run.state, markup.faint(found), len(run.submodels), elapsed, moment)
+    count = wording.count_text(len(run.submodels), "sub-model")
+    cells = (markup.state_badge(run.state), way, count, markup.text(figure), markup.faint(moment))
+    st.html(markup.cells("u-brief", cells))

@@ -65,7 +65,8 @@ class Baseline:
         if pid is None or not psutil.pid_exists(pid):
             return {}
         children = psutil.Process(pid).children()
-        return {Path(child.cmdline()[-1]).stem: child.pid for child in children if child.status() != "zombie"}
+        alive = [child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE]
+        return {Path(f"/proc/{pid}/fd/2").readlink().stem: pid for pid in alive}  # each logs to a file of its name
 
     def until_trained(self, name: str) -> None:
         """Wait until an epoch of this sub-model is in the store."""

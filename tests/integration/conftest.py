@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,8 +14,10 @@ import torch
 import sample_models.build
 from tests.integration.product import EPOCHS, EVERY_STEPS, Product, Template, timeless
 from tests.integration.vanilla import train_alone
+from tests.integration.zygote import ZygoteLauncher
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime import supervisor
+from unifiednn_core.service import facade
 from unifiednn_core.service.facade import Service
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +27,10 @@ ROOT = Path(__file__).parents[2]
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sample models, their data and the demo."""
     folder = tmp_path_factory.mktemp("samples")
-    sample_models.build.main(folder)
+    built = [path for path in sample_models.build.HERE.iterdir() if path.is_file()]
+    for path in built:
+        shutil.copy2(path, folder)
+    sample_models.build.main(folder)  # writes what is missing or old
     return folder
 
 
@@ -46,6 +52,15 @@ def write_spec(samples: Path, folder: Path, *, epochs: dict[str, int], **changes
     path = folder / "spec.json"
     path.write_text(json.dumps(document))
     return path
+
+
+@pytest.fixture(autouse=True)
+def _forked_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Services that a test opens have their workers and scripts forked, unless it is marked `new_interpreters`."""
+    if request.node.get_closest_marker("new_interpreters") is None:
+        monkeypatch.setattr(
+            facade, "LocalLauncher", lambda home: ZygoteLauncher(home, request.getfixturevalue("zygote"), {})
+        )
 
 
 @pytest.fixture

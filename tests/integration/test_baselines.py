@@ -40,6 +40,7 @@ def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.new_interpreters
 def test_a_concurrent_baseline_ends_with_the_hybrid_s_bits_and_its_own_figures(
     baseline: Baseline, uninterrupted: dict[str, Any], alone: Callable[..., str]
 ) -> None:

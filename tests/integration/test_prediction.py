@@ -4,6 +4,8 @@ import pytest
 
 from tools.bench.prediction import BATCH_SIZES, NETWORKS, measure
 
+pytestmark = pytest.mark.new_interpreters
+
 
 @pytest.mark.parametrize(("network", "batch_size"), [("transformer", 128)])
 def test_the_peak_of_a_run_is_predicted(network: str, batch_size: int) -> None:

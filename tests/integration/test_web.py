@@ -208,7 +208,7 @@ def trained_in(home: Home) -> Path:
         steps_total=1,
         artifact="net.zip",
     )
-    store.runs.add(run, [part])
+    store.runs.add((run, [part]))
     store.close()
     path = home.run("r-1") / "models" / "net.zip"
     path.parent.mkdir(parents=True)

@@ -1,17 +1,23 @@
-"""Workers and servers in a moment: a process that has loaded everything forks them, where a new interpreter would load
-it all again. From there on they are what the product makes of them: processes of their own, to be killed at will.
+"""Starts workers, baselines and servers in a moment: a process that has loaded torch forks them.
+
+A new interpreter would spend four CPU seconds on loading. After the fork they are what the product makes of them:
+separate processes, to be killed at will.
 """
 
 import json
 import os
+import runpy
 import select
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
 
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
@@ -19,10 +25,11 @@ from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.facade import Service
 from unifiednn_core.store import Store
+from unifiednn_core.store.schema import HYBRID
 
 
 class ZygoteLauncher(LocalLauncher):
-    """Has workers forked; `environment` is added to theirs."""
+    """Has workers forked; `environment` and the settings of this process are added to theirs."""
 
     def __init__(self, home: Home, zygote: Path, environment: Mapping[str, str]):
         super().__init__(home)
@@ -30,7 +37,9 @@ class ZygoteLauncher(LocalLauncher):
 
     def start(self, run_id: str, threads: int, mode: str) -> int:
         self._home.run(run_id).mkdir(parents=True, exist_ok=True)
-        return ask(self._zygote, "worker", self._home, run_id, self._environment)
+        settings = {name: value for name, value in os.environ.items() if name.startswith("UNIFIEDNN_")}
+        role = "worker" if mode == HYBRID else "baseline"
+        return ask(self._zygote, role, self._home, run_id, {**settings, **self._environment})
 
 
 def open_service(home: Home, zygote: Path, environment: Mapping[str, str]) -> Service:
@@ -48,10 +57,27 @@ def ask(zygote: Path, role: str, home: Home, run_id: str, environment: Mapping[s
         return int(connection.recv(100))
 
 
+class ForkedScript:
+    """What a runner uses of `Popen`, for a script that is forked instead of executed."""
+
+    def __init__(self, command: list[str], *, stdin: int, stdout: int, stderr: IO[bytes], env: Mapping[str, str]):
+        self.returncode: int | None = None
+        assert (stdin, stdout) == (subprocess.DEVNULL, subprocess.PIPE)
+        reading, writing = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become([os.open(os.devnull, os.O_RDONLY), writing, stderr.fileno()], env)
+            sys.argv = command[2:]
+            _run(lambda: runpy.run_module(command[2], run_name="__main__", alter_sys=True))
+        os.close(writing)
+        self.stdout = os.fdopen(reading, "rb")
+
+
 def main(path: Path) -> None:
     """Listen at `path` until stdin is closed, which the death of the tests does, too."""
     import torch._dynamo  # the first optimizer would load it
 
+    import unifiednn_core.compare.vanilla
     import unifiednn_core.runtime.worker
 
     del torch, unifiednn_core
@@ -76,31 +102,59 @@ def main(path: Path) -> None:
                 connection.sendall(str(pid).encode())
 
 
-def _play(zygote: Path, request: dict[str, object]) -> None:
-    home, run_id = Home(Path(str(request["home"]))), str(request["run_id"])
-    try:
-        os.setsid()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.environ.update(request["environment"])  # type: ignore[call-overload]
-        name = f"runs/{run_id}/worker.log" if request["role"] == "worker" else "server.log"
-        log = os.open(home.root / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        for place, handle in enumerate((os.open(os.devnull, os.O_RDONLY), log, log)):
-            os.dup2(handle, place)
-        if request["role"] == "worker":
-            from tests.integration import mishaps
-            from unifiednn_core.runtime import worker
+def _play(zygote: Path, request: dict[str, Any]) -> None:
+    home, run_id, role = Home(Path(request["home"])), request["run_id"], request["role"]
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    name = "server.log" if role == "server" else f"runs/{run_id}/worker.log"
+    log = os.open(home.root / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    _become([os.open(os.devnull, os.O_RDONLY), log, log], request["environment"])
+    sys.argv = [role, str(home.root), run_id]
 
-            mishaps.arm(os.environ, home.root)
-            sys.argv = ["worker", str(home.root), run_id]
-            worker.main()
-        service = open_service(home, zygote, request["environment"])  # type: ignore[arg-type]
+    def worker() -> None:
+        from tests.integration import mishaps
+        from unifiednn_core.runtime import worker
+
+        mishaps.arm(os.environ, home.root)
+        worker.main()
+
+    def baseline() -> None:
+        from unifiednn_core.compare import processes, runner
+
+        processes.subprocess = SimpleNamespace(  # type: ignore[assignment]
+            Popen=ForkedScript, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL
+        )
+        runner.main()
+
+    def server() -> None:
+        service = open_service(home, zygote, request["environment"])
         service.start_supervisor()
         threading.Event().wait()
+
+    _run({"worker": worker, "baseline": baseline, "server": server}[role])
+
+
+def _become(handles: list[int], environment: Mapping[str, str]) -> None:
+    """Take these as standard input, output and error, and these settings."""
+    os.environ.update(environment)
+    for place, handle in enumerate(handles):
+        os.dup2(handle, place)
+
+
+def _run(play: Callable[[], object]) -> None:
+    """Play a role to its end as an interpreter would, and end this process."""
+    code = 0
+    try:
+        play()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
+        code = 1
     finally:
+        sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(1)
+        os._exit(code)
 
 
 if __name__ == "__main__":

@@ -229,7 +229,7 @@ class Seeded:
             findings=(refusal,) if content == b"broken" else (),
         )  # fmt: skip
 
-    def _check(self, spec: RunSpec, base: Path, home: Home, *, admit: bool = False) -> CheckReport:
+    def _check(self, spec: RunSpec, base: Path, home: Home) -> CheckReport:
         references = [
             name
             for part in spec.submodels

@@ -21,7 +21,7 @@ def test_an_empty_library_says_how_to_fill_it(open_page, service):
     service.held.clear()
     service.listed.clear()
     words = text_of(open_page("library"))
-    for sentence in ("No model yet", "No data set yet", "No checkpoint yet", "No trained model yet"):
+    for sentence in ("No models yet", "No data sets yet", "No checkpoints yet", "No trained models yet"):
         assert sentence in words
 
 

@@ -48,7 +48,7 @@ def test_the_list_of_runs_is_as_live_as_its_runs(open_page, service, monkeypatch
 
 def test_the_question_says_that_the_others_go_on(open_page, service):
     app = asked(open_page, "resnet")
-    assert "the other sub-models go on" in text_of(app)
+    assert "the other sub-models continue" in text_of(app)
     app.button(key="stop-yes").click().run()
     assert service.done == [("stop", "r-live", "resnet")]
 

@@ -86,7 +86,7 @@ def _seed(home: Home, runs: int, slices: int) -> None:
     """Fill a store: completed runs of three sub-models, one of which took turns of one step."""
     store = Store.open(home)
     for number in range(runs):
-        store.runs.add(_run(number), [_submodel(number, place, name) for place, name in enumerate(NAMES)])
+        store.runs.add((_run(number), [_submodel(number, place, name) for place, name in enumerate(NAMES)]))
     rows = [
         {
             "run_id": _run_id(1),

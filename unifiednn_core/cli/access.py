@@ -10,7 +10,8 @@ import typer
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import AsJson, opened
 from unifiednn_core.service.facade import Service
-from unifiednn_core.service.roles import NO_ROLE, Role, person_id
+from unifiednn_core.service.roles import NO_ROLE, Role
+from unifiednn_core.spec.run import person_id
 
 TokenId = Annotated[str, typer.Argument(help="Id of the token; list them with: unifiednn token list")]
 Person = Annotated[str, typer.Argument(help="E-mail address.")]

@@ -13,8 +13,8 @@ from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, refusing
 from unifiednn_core.preflight import sandbox
-from unifiednn_core.preflight.pack.request import PackReport, PackRequest, parse_arguments, parse_example, parse_source
-from unifiednn_core.preflight.sandbox import ConversionRequest, quoted
+from unifiednn_core.preflight.pack import request
+from unifiednn_core.preflight.sandbox import quoted
 
 Shape = Annotated[str, typer.Option("--input", help="Sizes of one sample, without the batch: 1,28,28")]
 Dtype = Annotated[str, typer.Option(help="Type of the inputs: float32, int64 for ids, ...")]
@@ -39,11 +39,11 @@ def pack(
     and compares a training step bit for bit.
     """
     try:
-        source = parse_source(network, arguments or ())
-        example = parse_example(input_shape, dtype, batch, free or ())
-        report = _packed(PackRequest(source=source, example=example, out=out or Path(f"{source.factory}.pt2")))
+        source = request.parse_source(network, arguments or ())
+        example = request.parse_example(input_shape, dtype, batch, free or ())
+        report = _packed(request.PackRequest(source=source, example=example, out=out or Path(f"{source.factory}.pt2")))
     except BadInput as error:
-        report = PackReport(findings=error.findings)
+        report = request.PackReport(findings=error.findings)
     if as_json:
         terminal.print_json(report.model_dump(mode="json"))
     else:
@@ -66,14 +66,11 @@ def convert(
 ) -> None:
     """Convert a file that only its own code can read, by running that code in bubblewrap (UNIFIEDNN_SANDBOX=on)."""
     with refusing(as_json):
-        request = ConversionRequest(
-            path=file.resolve(),
-            example=parse_example(input_shape, dtype, batch, free or ()),
-            factory=factory,
-            arguments=parse_arguments(arguments or ()),
-            companion=None if code is None else code.resolve(),
-        )
-        done = sandbox.convert(request, to.resolve())
+        given, companion = request.parse_arguments(arguments or ()), None if code is None else code.resolve()
+        source = request.Source(path=file.resolve(), factory=factory, arguments=given, companion=companion)
+        example = request.parse_example(input_shape, dtype, batch, free or ())
+        out_path = to.resolve() / f"{source.path.stem}.pt2"
+        done = sandbox.convert(request.PackRequest(source=source, example=example, out=out_path))
     if as_json:
         terminal.print_json(done.model_dump(mode="json"))
         return
@@ -83,23 +80,23 @@ def convert(
         terminal.say(f"The code printed:\n{quoted(done.log)}", to=terminal.err)
 
 
-def _packed(request: PackRequest) -> PackReport:
+def _packed(asked: request.PackRequest) -> request.PackReport:
     """Pack in a separate process: it loads torch, and the network's code may end it."""
     root = str(Path(__file__).resolve().parents[2])
     start = f"import sys; sys.path.append({root!r}); from unifiednn_core.preflight.pack.work import main; main()"
-    command = [sys.executable, "-P", "-W", "ignore", "-c", start, request.model_dump_json()]
+    command = [sys.executable, "-P", "-W", "ignore", "-c", start, asked.model_dump_json()]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
     try:
-        return PackReport.model_validate_json(done.stdout)
+        return request.PackReport.model_validate_json(done.stdout)
     except ValidationError:
         message = f"The code ended its process with code {done.returncode} before the network was exported."
         remedy = "Remove exits from the code; its output is above."
-        finding = Finding(title="Code", field=str(request.source.path), message=message, remedy=remedy)
-        return PackReport(findings=(finding,))
+        finding = Finding(title="Code", field=str(asked.source.path), message=message, remedy=remedy)
+        return request.PackReport(findings=(finding,))
 
 
-def _print_packed(report: PackReport) -> None:
+def _print_packed(report: request.PackReport) -> None:
     if report.path is None:
         return
     shape = report.facts.get("input_shape")

@@ -58,7 +58,7 @@ class BaselineRunner:
         attempts = dict.fromkeys(names, 0) if stopping else store.workers.begin(run_id, dict.fromkeys(names, BEFORE))
         self._scripts = Scripts(files, store, run, attempts, threads, clock or RealClock())
         for command in store.commands.open(run_id):
-            if command.verb is Verb.RESUME:  # this process is the resumed run
+            if command.verb == Verb.RESUME:  # this process is the resumed run
                 store.commands.carry_out(command.id)
 
     def run(self) -> int:
@@ -92,7 +92,7 @@ class BaselineRunner:
         """Carry out orders to stop; the store accepts no others for a baseline."""
         for command in self._store.commands.open(self._run_id):
             if command.verb in ENDS:
-                self._scripts.stop(command.submodel, discard=command.verb is Verb.DISCARD)
+                self._scripts.stop(command.submodel, discard=command.verb == Verb.DISCARD)
 
 
 def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:

@@ -22,7 +22,7 @@ from unifiednn_core.spec.run import is_concurrent
 from unifiednn_core.store import Store
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.schema import RunRow
-from unifiednn_core.store.telemetry import SHOWN_FIGURES, Batch, Row
+from unifiednn_core.store.telemetry import SHOWN_FIGURES, Batch, Columns
 
 STARTING = "The process starts: imports, network and data."
 PATIENCE_S = 5.0  # from asking a script to end to killing it
@@ -41,7 +41,7 @@ class BaselineWriter:
         """Whether everything is written."""
         return not self._queue and self.batch == Batch()
 
-    def columns(self, submodel: str) -> Row:
+    def columns(self, submodel: str) -> Columns:
         """Changed columns of a sub-model."""
         return self.batch.submodels.setdefault(submodel, {})
 

@@ -1,4 +1,4 @@
-"""Devices: how to name one, the settings that make a step repeatable on it, and RNG states as values."""
+"""Devices by name, the settings that make a step repeatable, and RNG states as values."""
 
 import ctypes
 import os
@@ -57,47 +57,41 @@ def exact_profile(device: torch.device, threads: int) -> Iterator[None]:
 
     On exit every setting has its previous value again.
     """
-    wanted = [_Setting(torch.get_num_threads, torch.set_num_threads, threads)]
-    wanted += _repeatable_kernels() if device.type == "cuda" else []
-    before = [setting.get() for setting in wanted]
+    settings: list[_Setting] = [(torch.get_num_threads, torch.set_num_threads, threads)]
+    settings += _REPEATABLE_KERNELS if device.type == "cuda" else []
+    before = [read() for read, _, _ in settings]
     try:
-        for setting in wanted:
-            setting.set(setting.value)
+        for _, write, value in settings:
+            write(value)
         yield
     finally:
-        for setting, value in zip(wanted, before, strict=True):
-            setting.set(value)
+        for (_, write, _), value in zip(settings, before, strict=True):
+            write(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """A global setting of torch and the value that the profile gives it."""
-
-    get: Callable[[], object]
-    set: Callable[..., object]
-    value: object
-
-
-def _repeatable_kernels() -> list[_Setting]:
-    cuda, cudnn, deterministic = torch.backends.cuda, torch.backends.cudnn, torch.utils.deterministic
-    return [
-        _attribute(cuda.matmul, "allow_tf32", False),
-        _attribute(cudnn, "allow_tf32", False),
-        _attribute(cudnn, "benchmark", False),
-        _attribute(cudnn, "deterministic", True),
-        # Kernels without a deterministic twin warn; an error would fail a model in its third epoch.
-        _Setting(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 1),  # 1 is "warn"
-        # A warning is not enough for these attention kernels: their gradients are not repeatable.
-        _Setting(cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, False),
-        _Setting(cuda.flash_sdp_enabled, cuda.enable_flash_sdp, False),
-        _Setting(cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp, False),
-        # Filling fresh memory helps debugging; a program that reads only what it wrote gets the same results.
-        _attribute(deterministic, "fill_uninitialized_memory", False),
-    ]
+_Setting = tuple[Callable[[], object], Callable[..., object], object]
+"""How to read and write a global setting of torch, and the value that the profile gives it."""
 
 
 def _attribute(owner: object, name: str, value: bool) -> _Setting:
-    return _Setting(lambda: getattr(owner, name), lambda wanted: setattr(owner, name, wanted), value)
+    return lambda: getattr(owner, name), lambda wanted: setattr(owner, name, wanted), value
+
+
+_CUDA = torch.backends.cuda
+_REPEATABLE_KERNELS: list[_Setting] = [
+    _attribute(_CUDA.matmul, "allow_tf32", False),
+    _attribute(torch.backends.cudnn, "allow_tf32", False),
+    _attribute(torch.backends.cudnn, "benchmark", False),
+    _attribute(torch.backends.cudnn, "deterministic", True),
+    # Kernels without a deterministic twin warn; an error would fail a model in its third epoch.
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 1),  # 1 is "warn"
+    # A warning is not enough for these attention kernels: their gradients are not repeatable.
+    (_CUDA.mem_efficient_sdp_enabled, _CUDA.enable_mem_efficient_sdp, False),
+    (_CUDA.flash_sdp_enabled, _CUDA.enable_flash_sdp, False),
+    (_CUDA.cudnn_sdp_enabled, _CUDA.enable_cudnn_sdp, False),
+    # Filling fresh memory helps debugging; a program that reads only what it wrote gets the same results.
+    _attribute(torch.utils.deterministic, "fill_uninitialized_memory", False),
+]
 
 
 def resolve(name: str) -> torch.device:

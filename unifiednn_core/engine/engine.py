@@ -8,7 +8,7 @@ import contextlib
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
@@ -17,13 +17,15 @@ from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.engine import device as devices
 from unifiednn_core.engine.events import Answered, Captured, Ended, EpochDone, Granted, Moved, Refused, Released, Report
 from unifiednn_core.engine.hybrid import HybridModel
-from unifiednn_core.engine.meters import CheckpointTimer, QuantumMeter, TurnMeter
+from unifiednn_core.engine.job import Job, reasons
+from unifiednn_core.engine.meters import CheckpointTimer, StepTimer, TurnMeter, quantum_meter
 from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
-from unifiednn_core.engine.roster import RUNNABLE, Job, Roster, reasons
 from unifiednn_core.machine.breakdown import Footprint
-from unifiednn_core.scheduling.base import Decision, Policy
+from unifiednn_core.scheduling.base import Decision, Policy, View, enactable
 from unifiednn_core.spec.lifecycle import Event, State, next_state
 from unifiednn_core.spec.run import CheckpointSpec
+
+_RUNNABLE = (State.QUEUED, State.RUNNING)
 
 
 class Engine:
@@ -46,7 +48,7 @@ class Engine:
     ):
         """Prepare a run; nothing trains yet.
 
-        `jobs` says where each sub-model stands, in order of arrival; without it all are new. `elapsed_s` is the time
+        `jobs` holds the state of each sub-model, in order of arrival; without it all are new. `elapsed_s` is the time
         since the run began. Without `checkpoint`, only orders capture checkpoints. `on_step_start(name, "step 7")` runs
         before each step. With `free_on_end` the memory of a sub-model is freed when it ends, despite references to it.
         """
@@ -59,22 +61,29 @@ class Engine:
         self._on_step_start = on_step_start
         self._free_on_end = free_on_end
         self._started_s = self._clock.monotonic_s() - elapsed_s
+        self._jobs: dict[str, Job] = {}
+        """Jobs that have not ended, by name in order of arrival."""
         if jobs is None:
             jobs = [Job(submodel, in_line_since=place) for place, submodel in enumerate(hybrid.submodels)]
-        self._roster = Roster(jobs, self._clock, self.now_s())
-        self._orders: deque[AnyOrder] = deque()
+        for job in jobs:
+            self._admit(job)
+            job.paused_since_s = self.now_s() if job.state is State.PAUSED else None
+        self._tick = max([len(self._jobs), *(job.in_line_since for job in self._jobs.values())])
+        self.orders: deque[AnyOrder] = deque()
+        """Orders that wait for the next step boundary."""
         self._woken = threading.Event()
         self._leaving = False
         """Whether the loop ends with all sub-models as they are."""
         self._changed = False
         """Whether to ask the policy again although the quantum is not used up."""
         self._memory_to_free = False
-        """Whether a sub-model that ended or is paused left memory in reserve."""
+        """Whether an ended or paused sub-model left memory in reserve."""
         self._meter = TurnMeter(device)
         self._steps = 0
         self._checkpoint_timer = CheckpointTimer(checkpoint, self._clock)
         self._being_written: set[str] = set()
-        self._at_work: tuple[str, float] | None = None
+        self.at_work: tuple[str, float] | None = None
+        """Sub-model that the device works for, and since when (monotonic clock); for any thread."""
         self.holder: str | None = None
         """Sub-model that holds the device; for any thread."""
         self.device_lost: tuple[str, str, str] | None = None
@@ -87,7 +96,11 @@ class Engine:
         return thread
 
     def run(self) -> None:
-        """Train until every sub-model has ended or an order says to leave; torch's settings and RNGs are restored."""
+        """Train until every sub-model has ended or an order says to leave; can be called again after that.
+
+        Restores torch's settings and RNGs.
+        """
+        self._leaving = False
         self._meter.discard_cpu_time()
         with devices.exact_profile(self._device, self._threads), devices.preserved(self._device):
             while self._turn():
@@ -97,12 +110,8 @@ class Engine:
 
     def post(self, order: AnyOrder) -> None:
         """Ask for something; the engine does it at the next step boundary."""
-        self._orders.append(order)
+        self.orders.append(order)
         self._woken.set()
-
-    def cancel_leave(self) -> None:
-        """Take back the decision to leave, once `run` has returned, so that it can be called again."""
-        self._leaving = False
 
     def checkpoint_written(self, submodel: str) -> None:
         """Confirm that the last capture of a sub-model is on disk; the next one may follow."""
@@ -112,23 +121,13 @@ class Engine:
         """Seconds since the run began; the clock of all reports."""
         return self._clock.monotonic_s() - self._started_s
 
-    @property
-    def has_orders(self) -> bool:
-        """Whether an order is waiting."""
-        return bool(self._orders)
-
-    @property
-    def at_work(self) -> tuple[str, float] | None:
-        """Sub-model that the device works for, and since when (monotonic clock of the engine); None if for none."""
-        return self._at_work
-
     def footprints(self) -> dict[str, Footprint]:
         """Memory that each sub-model holds now."""
-        return {job.name: job.submodel.footprint for job in self._roster}
+        return {job.name: job.submodel.footprint for job in list(self._jobs.values())}
 
     def transient_bytes(self, submodel: str) -> int | None:
         """Largest temporary memory of a sub-model in any of its turns; None if unknown."""
-        job = self._roster.get(submodel)
+        job = self._jobs.get(submodel)
         return None if job is None else self._meter.transient_bytes(submodel, job.submodel.footprint)
 
     # -- the loop
@@ -140,27 +139,33 @@ class Engine:
         """
         self._woken.clear()  # before orders are read, so that none is missed
         self._between_steps(None)
-        for job in self._roster.runnable:
+        for job in self._runnable:
             if job.submodel.finished:  # resumed at its last step, or given fewer epochs
                 self._end(job, Event.COMPLETE)
         if self._memory_to_free:
             self._memory_to_free = False
             with contextlib.suppress(RuntimeError):  # a broken device has nothing to free
                 devices.free_cached(self._device)
-        if self._leaving or not self._roster:
+        if self._leaving or not self._jobs:
             return False
-        if self._roster.runnable:
+        if self._runnable:
             self._grant(*self._choose())
         else:
             self._woken.wait()
             self._meter.discard_cpu_time()
         return True
 
+    @property
+    def _runnable(self) -> list[Job]:
+        return [job for job in self._jobs.values() if job.state in _RUNNABLE]
+
     def _choose(self) -> tuple[Job, Decision]:
-        job, decision, refused = self._roster.choose(self._policy, self.now_s())
+        """Ask the policy to choose among the runnable jobs, at least one."""
+        now_s = self.now_s()
+        decision, refused = enactable(self._policy, View(tuple([job.view(now_s) for job in self._runnable]), now_s))
         if refused:
-            self._report(Refused(job.name, decision.reason))
-        return job, decision
+            self._report(Refused(decision.job, decision.reason))
+        return self._jobs[decision.job], decision
 
     def _grant(self, job: Job, decision: Decision) -> None:
         """Let one sub-model hold the device until its quantum is used up, it is done, or an order ends its turn."""
@@ -178,11 +183,11 @@ class Engine:
         except Exception as error:  # an error of one network ends that one alone
             traceback.print_exc()
             failure = reasons(error)
-        self._at_work = self.holder = None
+        self.at_work = self.holder = None
         end_s = self.now_s()
         job.service_s += end_s - start_s
         if not self._leaving and not preempted:  # a preempted one keeps its place in line
-            job.in_line_since = self._roster.next_tick()
+            job.in_line_since = self._next_tick()
         steps, cost = submodel.steps_done - first_step, self._meter.end(submodel.footprint)
         self._report(Released(job.name, start_s, end_s, steps, decision.reason, cost))
         self._settle(job, failure)
@@ -198,10 +203,10 @@ class Engine:
         with submodel.world():
             self._meter.record_baseline(submodel.footprint)
             job.timer.start()
-            meter = QuantumMeter(quantum, submodel, self._clock)
+            meter = quantum_meter(quantum, submodel, self._clock)
             while not preempted:
                 self._step(job)
-                if submodel.finished or meter.spent():
+                if submodel.finished or meter():
                     break
                 self._between_steps(job)
                 if self._leaving or submodel.finished or job.state is not State.RUNNING:
@@ -210,7 +215,7 @@ class Engine:
                     chosen, again = self._choose()
                     preempted, self._changed = chosen is not job, False
                     if again.quantum != quantum:
-                        quantum, meter = again.quantum, QuantumMeter(again.quantum, submodel, self._clock)
+                        quantum, meter = again.quantum, quantum_meter(again.quantum, submodel, self._clock)
         self._heartbeat(job.name)  # what was launched is waited for here
         devices.synchronize(self._device)
         job.timer.stop()
@@ -235,7 +240,7 @@ class Engine:
 
     def _heartbeat(self, name: str) -> None:
         """Note that the device works for a sub-model from now on, for the watchdog."""
-        self._at_work = (name, self._clock.monotonic_s())
+        self.at_work = (name, self._clock.monotonic_s())
 
     # -- ends and pauses
 
@@ -282,7 +287,7 @@ class Engine:
                 traceback.print_exc()
                 event, (cause, remedy) = Event.FAIL, reasons(error)
         job.state = next_state(name, job.state, event)
-        self._roster.remove(name)
+        del self._jobs[name]
         self._hybrid.remove(name)
         self._report(Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
         submodel.release(empty=self._free_on_end)
@@ -292,9 +297,9 @@ class Engine:
 
     def _between_steps(self, holder: Job | None) -> None:
         """Carry out orders and capture what is due; `holder` is in the middle of its turn."""
-        while self._orders and not self._leaving:
-            self._at_work = None
-            self._carry_out(self._orders.popleft(), holder)
+        while self.orders and not self._leaving:
+            self.at_work = None
+            self._carry_out(self.orders.popleft(), holder)
         if self._checkpoint_timer.is_due(self._steps):
             self._capture_all(holder, but=frozenset(self._being_written))
 
@@ -303,7 +308,7 @@ class Engine:
         if holder is not None:  # else the first copy would wait for the holder's kernels under another name
             with self._watched(holder):
                 devices.synchronize(self._device)
-        for job in sorted(self._roster, key=lambda job: job is holder):
+        for job in sorted(self._jobs.values(), key=lambda job: job is holder):
             if job.name not in but:
                 self._capture(job, holder)
 
@@ -333,7 +338,7 @@ class Engine:
         try:
             yield
         finally:
-            self._at_work = None
+            self.at_work = None
 
     # -- orders
 
@@ -341,10 +346,18 @@ class Engine:
         """Carry an order out. The end of a sub-model answers a stop; a pause is answered once the state is captured."""
         self._changed = True
         match order:
+            case Order(event=Event.STOP | Event.DISCARD as event, submodel=None):
+                for job in list(self._jobs.values()):
+                    self._order_one(job, event, None, holder)
             case Order(event=event, submodel=None):
-                self._order_run(event, order.id, holder)
+                try:
+                    self._capture_all(holder)
+                finally:  # an error of the holder ends its turn, but neither the pause nor the answer
+                    self._leaving = event is Event.PAUSE
+                    self._answer(order.id)
             case Order(event=event, submodel=str(name)):
-                self._order_one(name, event, order.id, holder)
+                if name in self._jobs:  # else its end has answered
+                    self._order_one(self._jobs[name], event, order.id, holder)
             case Join():
                 self._join(order)
             case SetPolicy(policy=policy):
@@ -352,37 +365,26 @@ class Engine:
                 self._policy = policy
                 failpoints.passing("policy.after_switch")
                 self._answer(order.id)
-            case Reorder() | SetPriority() | SetEpochs():
-                self._answer(order.id, declined=self._roster.edit(order))
+            case Reorder(names=names):
+                self._reorder(names)
+                self._answer(order.id)
+            case SetPriority() | SetEpochs():
+                self._answer(order.id, declined=self._adjust(order))
 
-    def _order_run(self, event: Event, command_id: int | None, holder: Job | None) -> None:
-        if event in (Event.STOP, Event.DISCARD):
-            for job in self._roster:
-                self._order_one(job.name, event, None, holder)
-            return
-        try:
-            self._capture_all(holder)
-        finally:  # an error of the holder ends its turn, but neither the pause nor the answer
-            self._leaving = event is Event.PAUSE
-            self._answer(command_id)
-
-    def _order_one(self, name: str, event: Event, command_id: int | None, holder: Job | None) -> None:
-        job = self._roster.get(name)
-        if job is None:  # its end answers
-            return
+    def _order_one(self, job: Job, event: Event, command_id: int | None, holder: Job | None) -> None:
         match event:
-            case Event.PAUSE if job.state in RUNNABLE:
-                job.state, job.pause_id = next_state(name, job.state, Event.PAUSE), command_id
+            case Event.PAUSE if job.state in _RUNNABLE:
+                job.state, job.pause_id = next_state(job.name, job.state, Event.PAUSE), command_id
             case Event.PAUSE if job.state is State.PAUSED:  # asked before a crash, and restored as paused since
                 self._answer(command_id)
             case Event.RESUME:
                 if job.state is State.PAUSED:
-                    job.state = next_state(name, job.state, Event.RESUME)
-                    job.resume(self.now_s(), self._roster.next_tick())
+                    job.state = next_state(job.name, job.state, Event.RESUME)
+                    job.resume(self.now_s(), self._next_tick())
                 self._answer(command_id)
             case Event.STOP | Event.DISCARD:
                 if job.state is not State.STOPPING:
-                    job.state = next_state(name, job.state, event)
+                    job.state = next_state(job.name, job.state, event)
                 job.discarded = job.discarded or event is Event.DISCARD
             case Event.SAVE:
                 try:
@@ -392,22 +394,50 @@ class Engine:
         if job is not holder and job.state in (State.PAUSING, State.STOPPING):
             self._settle(job)
 
+    def _adjust(self, order: SetPriority | SetEpochs) -> str | None:
+        """Change priority or epochs of a sub-model; returns the reason if that is no longer possible."""
+        job = self._jobs.get(order.submodel)
+        if job is None:
+            return f"{order.submodel} has ended"
+        if isinstance(order, SetPriority):
+            job.priority = order.priority
+        elif order.epochs < job.submodel.epochs_begun:
+            return f"{order.submodel} is in epoch {job.submodel.epochs_begun} already"
+        else:
+            job.submodel.epochs = order.epochs
+        return None
+
+    def _reorder(self, names: Sequence[str]) -> None:
+        """Set the order of arrival and of the line; sub-models not named go last."""
+        ordered = dict.fromkeys([*(name for name in names if name in self._jobs), *self._jobs])
+        self._jobs = {name: self._jobs[name] for name in ordered}
+        for place, job in enumerate(self._jobs.values()):
+            job.arrival, job.in_line_since = place, self._next_tick()
+
     def _join(self, order: Join) -> None:
         """Merge one more network. It draws from no RNG of the others, and its failure ends it alone."""
-        if order.submodel in self._roster:  # it was there when this worker began
-            self._answer(order.id)
-            return
-        try:
-            with devices.preserved(self._device):
-                submodel = order.prepare()
-        except Exception as error:
-            traceback.print_exc()
-            cause, remedy = reasons(error)
-            self._report(Ended(order.submodel, Event.FAIL, None, (), cause, remedy))
-            self._answer(order.id, declined=f"{order.submodel} could not join: {cause}")
-            return
-        self._roster.join(submodel)
-        self._answer(order.id)
+        declined = None
+        if order.submodel not in self._jobs:  # else it was there when this worker began
+            try:
+                with devices.preserved(self._device):
+                    submodel = order.prepare()
+                self._admit(Job(submodel, in_line_since=self._next_tick(), captured_step=submodel.steps_done))
+            except Exception as error:
+                traceback.print_exc()
+                cause, remedy = reasons(error)
+                self._report(Ended(order.submodel, Event.FAIL, None, (), cause, remedy))
+                declined = f"{order.submodel} could not join: {cause}"
+        self._answer(order.id, declined)
+
+    def _admit(self, job: Job) -> None:
+        job.arrival = 1 + max((other.arrival for other in self._jobs.values()), default=-1)
+        job.timer = StepTimer(self._clock)
+        self._jobs[job.name] = job
+
+    def _next_tick(self) -> int:
+        """End of the line."""
+        self._tick += 1
+        return self._tick
 
     def _answer(self, command_id: int | None, declined: str | None = None) -> None:
         if command_id is not None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,24 +23,18 @@ _FIRST_BYTES = 2048  # of /proc/self/status; the peak is near its beginning
 _REST_S = 0.25
 
 
-class QuantumMeter:
-    """Measures how much of a quantum a sub-model has used."""
-
-    def __init__(self, quantum: Quantum, submodel: SubModel, clock: Clock):
-        self._quantum, self._submodel, self._clock = quantum, submodel, clock
-        self._epochs, self._steps, self._start_s = submodel.epochs_done, submodel.steps_done, clock.monotonic_s()
-
-    def spent(self) -> bool:
-        """Whether the quantum is used up."""
-        match self._quantum.kind:
-            case "completion":
-                return False
-            case "epochs":
-                return self._submodel.epochs_done - self._epochs >= self._quantum.amount
-            case "steps":
-                return self._submodel.steps_done - self._steps >= self._quantum.amount
-            case "seconds":
-                return self._clock.monotonic_s() - self._start_s >= self._quantum.amount
+def quantum_meter(quantum: Quantum, submodel: SubModel, clock: Clock) -> Callable[[], bool]:
+    """Begin a quantum; the returned function says whether it is used up."""
+    if quantum.kind == "completion":
+        return lambda: False
+    meters: dict[str, Callable[[], float]] = {
+        "epochs": lambda: submodel.epochs_done,
+        "steps": lambda: submodel.steps_done,
+        "seconds": clock.monotonic_s,
+    }
+    used = meters[quantum.kind]
+    before = used()
+    return lambda: used() - before >= quantum.amount
 
 
 class StepTimer:

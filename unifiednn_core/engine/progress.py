@@ -25,62 +25,55 @@ class EpochFigures:
     test_accuracy: float | None
 
 
+@dataclass(slots=True)
 class Tally:
     """Sums of loss and right answers since the last reading, kept on the device until then.
 
     Sums are float64 and int64, as tensors or plain numbers: both add up to the same bits.
     """
 
-    def __init__(self) -> None:
-        self._loss: Tensor | float | None = None
-        self._correct: Tensor | int | None = None
-        self._samples = self._labels = 0
+    loss: Tensor | float | None = None
+    correct: Tensor | int | None = None
+    samples: int = 0
+    labels: int = 0
 
     def add(self, loss: Tensor | float, samples: int, correct: Tensor | int | None, labels: int) -> None:
         """Count one batch: its mean loss over `samples` (or over the labels that count) and its right answers."""
         weighted = (loss.double() if isinstance(loss, Tensor) else loss) * samples
-        self._loss = weighted if self._loss is None else self._loss + weighted
-        self._samples += samples
+        self.loss = weighted if self.loss is None else self.loss + weighted
+        self.samples += samples
         if correct is not None:
-            self._correct = correct if self._correct is None else self._correct + correct
-            self._labels += labels
+            self.correct = correct if self.correct is None else self.correct + correct
+            self.labels += labels
 
     def is_finite(self) -> bool:
         """Whether no loss was NaN or infinite; the host waits for the device."""
-        return self._loss is None or math.isfinite(self._loss)
+        return self.loss is None or math.isfinite(self.loss)
 
     def means(self) -> tuple[float | None, float | None]:
         """Mean loss over samples, and accuracy, since the last call; the host waits for the device."""
-        loss = None if self._loss is None else float(self._loss) / self._samples
-        accuracy = None if self._correct is None else int(self._correct) / self._labels
-        self._loss, self._correct, self._samples, self._labels = None, None, 0, 0
+        loss = None if self.loss is None else float(self.loss) / self.samples
+        accuracy = None if self.correct is None else int(self.correct) / self.labels
+        self.loss, self.correct, self.samples, self.labels = None, None, 0, 0
         return loss, accuracy
 
     def move(self, device: torch.device) -> None:
         """Move the sums to a device."""
-        self._loss = self._loss.to(device) if isinstance(self._loss, Tensor) else self._loss
-        self._correct = self._correct.to(device) if isinstance(self._correct, Tensor) else self._correct
+        self.loss = self.loss.to(device) if isinstance(self.loss, Tensor) else self.loss
+        self.correct = self.correct.to(device) if isinstance(self.correct, Tensor) else self.correct
 
     def state(self) -> dict[str, Any]:
-        """Host copy of the sums."""
-        loss = None if self._loss is None else torch.as_tensor(self._loss, dtype=torch.float64)
-        correct = None if self._correct is None else torch.as_tensor(self._correct, dtype=torch.int64)
-        sums = {"loss": loss, "correct": correct, "samples": self._samples, "labels": self._labels}
+        """Host copy of the sums, as arguments of `Tally`."""
+        loss = None if self.loss is None else torch.as_tensor(self.loss, dtype=torch.float64)
+        correct = None if self.correct is None else torch.as_tensor(self.correct, dtype=torch.int64)
+        sums = {"loss": loss, "correct": correct, "samples": self.samples, "labels": self.labels}
         copied: dict[str, Any] = tree_to_cpu(sums)
         return copied
-
-    @classmethod
-    def of_state(cls, state: Mapping[str, Any]) -> "Tally":
-        """Restore what `state` returned, on the host."""
-        tally, sums = cls(), tree_to_cpu(state)
-        tally._loss, tally._correct = sums["loss"], sums["correct"]
-        tally._samples, tally._labels = sums["samples"], sums["labels"]
-        return tally
 
 
 @dataclass(slots=True)
 class Progress:
-    """What changes from step to step, besides weights, optimizer and RNG."""
+    """State that changes from step to step, besides weights, optimizer and RNG."""
 
     generator: torch.Generator
     """Draws the data order."""
@@ -94,9 +87,9 @@ class Progress:
     tally: Tally = field(default_factory=Tally)
 
     def next_batches(self, samples: int, hyperparameters: Hyperparameters, device: torch.device) -> list[Tensor]:
-        """Batches of the next step, each as indices of samples, int64 [batch_size] or fewer.
+        """Batches of the next step, each as indices of samples, int64 [at most batch_size].
 
-        An epoch begins with a permutation drawn on the CPU; its last step gets the batches that are left.
+        An epoch begins with a permutation drawn on the CPU; its last step gets the remaining batches.
         """
         size = hyperparameters.batch_size
         if self.order is None:
@@ -138,7 +131,7 @@ class Progress:
             epochs_done=epoch,
             steps_done=step,
             figures=[EpochFigures(**row) for row in metrics["figures"]],
-            tally=Tally.of_state(metrics["tally"]),
+            tally=Tally(**tree_to_cpu(metrics["tally"])),
         )
 
 

@@ -14,45 +14,35 @@ class ResidentData:
 
     def __init__(self, device: torch.device):
         self._device = device
-        self._sets: dict[str, Dataset] = {}
-        self._leases: dict[str, list[Lease]] = {}
+        self.sets: dict[str, Dataset] = {}
+        self.leases: set[Lease] = set()
 
     def hold(self, sha256: str, read: Callable[[], Dataset]) -> "Lease":
         """Lease a data set, and read it first if this is the only lease."""
-        if sha256 not in self._sets:
-            self._sets[sha256] = read()
-        lease = Lease(self, sha256, self._sets[sha256].samples)
-        self._leases.setdefault(sha256, []).append(lease)
+        if sha256 not in self.sets:
+            self.sets[sha256] = read()
+        lease = Lease(self, sha256, self.sets[sha256].samples)
+        self.leases.add(lease)
         return lease
 
     def peek(self, sha256: str) -> Dataset | None:
         """Return a data set without leasing it; None if no lease exists."""
-        return self._sets.get(sha256)
+        return self.sets.get(sha256)
 
     @property
     def placed_bytes(self) -> int:
         """Bytes of the data sets on the device now; for any thread."""
-        placed = [held for held in list(self._sets.values()) if held.inputs.device == self._device]
+        placed = [held for held in list(self.sets.values()) if held.inputs.device == self._device]
         return sum(held.inputs.nbytes + held.targets.nbytes for held in placed)
 
-    def use(self, lease: "Lease") -> Dataset:
-        """Return the copy on the device; called by `Lease.use`."""
-        if not lease.in_use:
-            lease.in_use = True
-            self._sets[lease.sha256] = _moved(self._sets[lease.sha256], self._device)
-        return self._sets[lease.sha256]
-
-    def give_back(self, lease: "Lease", *, for_good: bool) -> None:
-        """Free unused copies and forget data sets without a lease; called by `Lease.park` and `Lease.release`."""
-        lease.in_use = False
-        leases = self._leases.get(lease.sha256, [])
-        if for_good and lease in leases:
-            leases.remove(lease)
-        if not leases:
-            self._leases.pop(lease.sha256, None)
-            self._sets.pop(lease.sha256, None)
-        elif not any(other.in_use for other in leases):
-            self._sets[lease.sha256] = _moved(self._sets[lease.sha256], HOST)
+    def settle(self, sha256: str) -> None:
+        """Move a data set to where its leases need it, and forget it without a lease; called by `Lease`."""
+        leases = [lease for lease in self.leases if lease.sha256 == sha256]
+        if leases:
+            device = self._device if any(lease.in_use for lease in leases) else HOST
+            self.sets[sha256] = _moved(self.sets[sha256], device)
+        else:
+            self.sets.pop(sha256, None)
 
 
 class Lease:
@@ -63,15 +53,20 @@ class Lease:
 
     def use(self) -> Dataset:
         """Return the data set on the device."""
-        return self._data.use(self)
+        if not self.in_use:
+            self.in_use = True
+            self._data.settle(self.sha256)
+        return self._data.sets[self.sha256]
 
     def park(self) -> None:
         """Stop using it for a while, so that the device can free it."""
-        self._data.give_back(self, for_good=False)
+        self.in_use = False
+        self._data.settle(self.sha256)
 
     def release(self) -> None:
         """End the lease."""
-        self._data.give_back(self, for_good=True)
+        self._data.leases.discard(self)
+        self.park()
 
 
 def _moved(dataset: Dataset, device: torch.device) -> Dataset:

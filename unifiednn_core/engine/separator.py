@@ -1,7 +1,7 @@
 """Separates a trained sub-model: its weights in the format of the submitted file, verified, in one zip.
 
-The paper copies the whole hybrid model to the host. Only the weights of one sub-model are needed, so only they are
-copied. Everything here runs beside the training, on host copies.
+The paper copies the whole hybrid model to the host; here only the weights of one sub-model are copied. Everything runs
+beside the training, on host copies.
 """
 
 import csv
@@ -9,7 +9,8 @@ import json
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -47,58 +48,52 @@ def separate(
 ) -> Separated:
     """Write `folder/NAME.zip` and, beside it, the model file itself.
 
-    `state_dict` holds host copies under the submitted network's own keys. Raises `SeparationFailed` if it cannot be
-    written now, `SeparationCorrupt` if it reads back differently, and then leaves no file behind.
+    `state_dict` holds host copies under the submitted network's own keys. Raises `SeparationFailed` if the disk refuses
+    the files now, and `SeparationCorrupt` if they read back differently; both leave no file behind.
     """
+    digest = state_sha256(state_dict)
+    with _failures(name, folder), tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as temporary:
+        failpoints.passing("separation.before_write")
+        work = Path(temporary)
+        delivery = format_named(definition.format).write(definition, state_dict, work, name)
+        save_file(dict(state_dict), work / "weights.safetensors")
+        for part in delivery.files:
+            known = sniff(part)
+            if known is not None:
+                _verify(name, digest, known.read_state_dict(part), part.name)
+        _verify(name, digest, load_file(work / "weights.safetensors"), "weights.safetensors")
+        (work / "spec.json").write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
+        (work / "load.py").write_text(delivery.load_script, encoding="utf-8")
+        with (work / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, [field.name for field in fields(EpochFigures)])
+            writer.writeheader()
+            writer.writerows(asdict(row) for row in figures)
+        archive, model_path = folder / f"{name}.zip", folder / delivery.files[0].name
+        zipped = _zip(work)
+        failpoints.passing("separation.before_rename")
+        zipped.replace(archive)
+        sync(delivery.files[0])
+        delivery.files[0].replace(model_path)
+        failpoints.passing("separation.after_rename")
+        sync(folder)
+        return Separated(archive, archive.stat().st_size, model_path, digest)
+
+
+@contextmanager
+def _failures(name: str, folder: Path) -> Iterator[None]:
+    """Create the folder, and turn errors of the disk into `SeparationFailed`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as work:
-            return _written(Path(work), name, definition, state_dict, spec, figures)
+        yield
+    except SeparationCorrupt:
+        raise
     except (OSError, RuntimeError, SafetensorError) as error:  # each library has its own error for a full disk
-        if isinstance(error, SeparationCorrupt):
-            raise
         free_bytes = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.is_dir())).free
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error).partition("\n")[0]
         raise SeparationFailed(
-            f"The trained model '{name}' could not be written to {folder}: {_reason(error)}. "
+            f"The trained model '{name}' could not be written to {folder}: {reason}. "
             f"{free_bytes // 1024**2} MiB are free there; make room or fix the permissions."
         ) from error
-
-
-def _written(
-    work: Path,
-    name: str,
-    definition: Definition,
-    state_dict: Mapping[str, Tensor],
-    spec: Mapping[str, object],
-    figures: Sequence[EpochFigures],
-) -> Separated:
-    """Write and verify everything in the folder `work`, then move archive and model file to the folder above."""
-    failpoints.passing("separation.before_write")
-    folder, digest = work.parent, state_sha256(state_dict)
-    delivery = format_named(definition.format).write(definition, state_dict, work, name)
-    save_file(dict(state_dict), work / "weights.safetensors")
-    for part in delivery.files:
-        known = sniff(part)
-        if known is not None:
-            _verify(name, digest, known.read_state_dict(part), part.name)
-    _verify(name, digest, load_file(work / "weights.safetensors"), "weights.safetensors")
-    (work / "spec.json").write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
-    (work / "load.py").write_text(delivery.load_script, encoding="utf-8")
-    with (work / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(EpochFigures)])
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in figures)
-    archive = _zip(work, folder / f"{name}.zip")
-    model_path = folder / delivery.files[0].name
-    sync(delivery.files[0])
-    delivery.files[0].replace(model_path)
-    failpoints.passing("separation.after_rename")
-    sync(folder)
-    return Separated(archive, archive.stat().st_size, model_path, digest)
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error).partition("\n")[0]
 
 
 def _verify(name: str, expected_sha256: str, read_back: Mapping[str, Tensor], filename: str) -> None:
@@ -106,14 +101,11 @@ def _verify(name: str, expected_sha256: str, read_back: Mapping[str, Tensor], fi
         raise SeparationCorrupt(f"The file {filename} of '{name}' reads back differently from what was written.")
 
 
-def _zip(work: Path, archive: Path) -> Path:
-    """Zip everything in `work`; the archive appears complete or not at all."""
-    temporary = work / "archive.tmp"
-    members = sorted(work.iterdir())
-    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as file:  # weights do not compress
+def _zip(work: Path) -> Path:
+    """Zip everything in `work`, without compression: weights do not compress."""
+    members, archive = sorted(work.iterdir()), work / "archive.tmp"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
         for member in members:
             file.write(member, member.name)
-    sync(temporary)
-    failpoints.passing("separation.before_rename")
-    temporary.replace(archive)
+    sync(archive)
     return archive

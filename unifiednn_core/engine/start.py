@@ -1,7 +1,8 @@
-"""Where a training begins if not at its model file: at a checkpoint, or at weights from elsewhere."""
+"""Training that starts from a checkpoint, or from the weights of another file."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,22 +44,20 @@ def initial_state(path: Path, take: str) -> Checkpoint | dict[str, Tensor]:
 
 def checkpoint_facts(path: Path) -> dict[str, object]:
     """Verify a checkpoint and return its facts; raises `BadInput`, which says what can still be used."""
-    try:
+    with _usable(path):
         checkpoint = checkpoint_file.read(path)
-    except BadCheckpoint as error:
-        raise _unusable(path, error) from None
-    weights = checkpoint.state.get("model")
+    weights, recipe = checkpoint.state.get("model"), checkpoint.recipe
     tensors = [tensor for tensor in weights.values() if isinstance(tensor, Tensor)] if isinstance(weights, dict) else []
-    lr_scheduler = checkpoint.recipe.get("lr_scheduler")
+    lr_scheduler = recipe.get("lr_scheduler")
     return {
         "submodel": checkpoint.submodel,
         "step": checkpoint.step,
         "epoch": checkpoint.epoch,
         "elements": sum(tensor.numel() for tensor in tensors),
         "weights_bytes": sum(tensor.nbytes for tensor in tensors),
-        "optimizer": checkpoint.recipe.get("optimizer"),
+        "optimizer": recipe.get("optimizer"),
         "lr_scheduler": lr_scheduler.get("name") if isinstance(lr_scheduler, dict) else None,
-        "torch": checkpoint.recipe.get("torch"),
+        "torch": recipe.get("torch"),
     }
 
 
@@ -73,10 +72,8 @@ def check_start(submodel: SubModelSpec, definition: Definition, samples: int, pa
     if start.take == "everything" and not checkpoint_file.looks_like_one(path):
         message = "The file is not a checkpoint of UnifiedNN: it holds no optimizer, RNG or data order."
         return [_finding("Not a checkpoint", f"{place}.take", message, _WEIGHTS_ONLY)]
-    try:
+    with _usable(path):
         state = initial_state(path, start.take)
-    except BadCheckpoint as error:
-        raise _unusable(path, error) from None
     checkpoint = state if isinstance(state, Checkpoint) else None
     weights = state if checkpoint is None else checkpoint.state.get("model")
     with torch.random.fork_rng(devices=[]):
@@ -88,54 +85,53 @@ def check_start(submodel: SubModelSpec, definition: Definition, samples: int, pa
         return [_finding("Weights do not fit", f"{place}.file", message, remedy)]
     if checkpoint is None:
         return []
-    damage = _damage(checkpoint, [tuple(parameter.shape) for parameter in module.parameters()])
+    damage = _damage(checkpoint, [parameter.shape for parameter in module.parameters()])
     if damage is not None:
         return [_finding("Checkpoint damaged", f"{place}.file", f"{damage}.", _WEIGHTS_ONLY)]
     return list(_recipe_findings(checkpoint, submodel.hyperparameters, samples, place))
 
 
-def _unusable(path: Path, error: BadCheckpoint) -> BadInput:
-    reason = str(error).removeprefix(f"{path.name} ")
-    return BadInput.of(
-        "Checkpoint not usable", field=path.name, message=f"This checkpoint {reason}", remedy=_still_usable(path)
-    )
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """Turn `BadCheckpoint` into `BadInput` with a remedy: what of the file can still be used."""
+    try:
+        yield
+    except BadCheckpoint as error:
+        message = f"This checkpoint {str(error).removeprefix(f'{path.name} ')}"
+        raise BadInput.of("Checkpoint not usable", path.name, message, _still_usable(path)) from None
 
 
 def _still_usable(path: Path) -> str:
-    try:
+    with suppress(BadCheckpoint):
         checkpoint_file.read_weights(path)
-    except BadCheckpoint:
-        pass
-    else:
         return 'Its weights are intact: start with "take" = "weights", or read them with safetensors.'
     try:
         names = tensor_files.load_safetensors(path)
     except BadInput:
         return "Nothing in it can be read; use another checkpoint, or copy it again."
-    if any(name.startswith(checkpoint_file.MODEL_PREFIX) for name in names):
-        return "Use another checkpoint. Its weights can still be read with safetensors, but may be damaged too."
-    return "Use another checkpoint."
+    readable = any(name.startswith(checkpoint_file.MODEL_PREFIX) for name in names)
+    damaged = " Its weights can still be read with safetensors, but may be damaged too."
+    return "Use another checkpoint." + (damaged if readable else "")
 
 
 def _misfits(given: object, expected: Mapping[str, Tensor]) -> list[str]:
-    """Why a state dict does not fill `expected`, one phrase for each reason."""
+    """Reasons why a state dict does not fill `expected`, one phrase each."""
     if not isinstance(given, Mapping):
         return ["it holds no state dict"]
-    others = [
-        f"'{name}' is {_kind(given[name])}, not {_kind(tensor)}"
-        for name, tensor in expected.items()
-        if name in given and _kind(given[name]) != _kind(tensor)
-    ]
     groups = {
         "missing": [f"'{name}'" for name in expected if name not in given],
         "unexpected": [f"'{str(name)[:60]}'" for name in given if name not in expected],
-        "of another shape or type": others,
+        "of another shape or type": [
+            f"'{name}' is {_kind(given[name])}, not {_kind(tensor)}"
+            for name, tensor in expected.items()
+            if name in given and _kind(given[name]) != _kind(tensor)
+        ],
     }
     return [f"{what} {_some(names)}" for what, names in groups.items() if names]
 
 
-def _damage(checkpoint: Checkpoint, shapes: list[tuple[int, ...]]) -> str | None:
-    """Why no run wrote this state; None if one could have. On a GPU one wrong index would end the training of all."""
+def _damage(checkpoint: Checkpoint, shapes: Sequence[torch.Size]) -> str | None:
+    """Why no run can have written this state, or None. On a GPU one wrong index would end all trainings."""
     try:
         order, cursor = _data_of(checkpoint)
         generator = torch.Generator()
@@ -144,11 +140,11 @@ def _damage(checkpoint: Checkpoint, shapes: list[tuple[int, ...]]) -> str | None
         rate, _ = checkpoint.recipe["learning_rate"], dict(checkpoint.recipe["lr_scheduler"] or {})
         cuda = checkpoint.state["rng"]["cuda"]
         if cuda is not None and (cuda.dtype, tuple(cuda.shape)) != (torch.uint8, (CUDA_RNG_BYTES,)):
-            return "Its RNG state of the GPU is not one"
-        sound_order = order is None or (
-            order.dtype is torch.int64 and torch.equal(order.sort().values, torch.arange(len(order)))
-        )
-        if not sound_order or type(cursor) is not int or not 0 <= cursor <= (0 if order is None else len(order)):
+            return "Its RNG state of the GPU is invalid"
+        indices = torch.arange(0 if order is None else len(order))  # int64, as the order must be
+        if not (order is None or (order.dtype is indices.dtype and torch.equal(order.sort().values, indices))):
+            return "Its data order is not a permutation of the samples"
+        if type(cursor) is not int or not 0 <= cursor <= len(indices):
             return "Its data order is not a permutation of the samples"
         if not (isinstance(rate, float | int) and math.isfinite(rate) and rate > 0):
             return "Its learning rate is not a positive number"
@@ -164,7 +160,7 @@ def _damage(checkpoint: Checkpoint, shapes: list[tuple[int, ...]]) -> str | None
 
 
 def _recipe_findings(checkpoint: Checkpoint, asked: Hyperparameters, samples: int, place: str) -> Iterator[Finding]:
-    """What keeps a training from resuming at a checkpoint, and where the checkpoint overrules the spec."""
+    """Findings on differences between checkpoint and spec: errors if training cannot resume, else warnings."""
     take, recipe, wanted = f"{place}.take", checkpoint.recipe, asked.model_dump(mode="json")
     had_lr, wanted_lr = recipe.get("lr_scheduler") or {}, wanted["lr_scheduler"] or {}
     parts = (
@@ -181,18 +177,17 @@ def _recipe_findings(checkpoint: Checkpoint, asked: Hyperparameters, samples: in
             remedy = f"Put the checkpoint's arguments into the spec. Or: {_WEIGHTS_ONLY}"
             yield _finding(f"Arguments of the {what}", take, message, remedy, severity="warning")
     order, cursor = _data_of(checkpoint)
-    if order is not None:
-        steps = recipe.get("accumulation_steps", 1)
-        inside = (
-            ("training samples", len(order), samples, "Give the same data"),
-            ("samples in a batch", recipe.get("batch_size"), asked.batch_size, "Set the same batch size"),
-            ("batches in a step", steps, asked.accumulation_steps, "Set the same accumulation_steps"),
-        )
-        where = f"The checkpoint is inside epoch {checkpoint.epoch + 1}, {cursor} samples in"
-        for what, had, has, remedy in inside:
-            if had != has:
-                message = f"{where}, with {had} {what}; the spec has {has}."
-                yield _finding(f"Another number of {what}", take, message, f"{remedy}. Or: {_WEIGHTS_ONLY}")
+    inside = () if order is None else (
+        ("training samples", len(order), samples, "Give the same data"),
+        ("samples in a batch", recipe.get("batch_size"), asked.batch_size, "Set the same batch size"),
+        ("batches in a step", recipe.get("accumulation_steps", 1), asked.accumulation_steps,
+         "Set the same accumulation_steps"),
+    )  # fmt: skip
+    for what, had, has, remedy in inside:
+        if had != has:
+            where = f"The checkpoint is inside epoch {checkpoint.epoch + 1}, {cursor} samples in"
+            message = f"{where}, with {had} {what}; the spec has {has}."
+            yield _finding(f"Another number of {what}", take, message, f"{remedy}. Or: {_WEIGHTS_ONLY}")
     if asked.epochs <= checkpoint.epoch:
         message = f"The checkpoint has done {checkpoint.epoch} epochs, the spec asks for {asked.epochs} in all."
         yield _finding("Nothing left to train", take, message, f"Ask for more epochs. Or: {_WEIGHTS_ONLY}")
@@ -202,13 +197,12 @@ def _recipe_findings(checkpoint: Checkpoint, asked: Hyperparameters, samples: in
         yield _finding("Another torch", f"{place}.file", message, remedy, severity="warning")
 
 
-def _fits(entry: object, shape: tuple[int, ...]) -> bool:
+def _fits(entry: object, shape: torch.Size) -> bool:
     """Whether an optimizer entry can belong to a parameter: a scalar, its shape, or a row or column of it."""
     if not isinstance(entry, Tensor) or entry.shape == ():
         return True
-    if len(entry.shape) != len(shape):
-        return False
-    return all(own in (1, size) for own, size in zip(entry.shape, shape, strict=True))
+    same_rank = len(entry.shape) == len(shape)
+    return same_rank and all(own in (1, size) for own, size in zip(entry.shape, shape, strict=True))
 
 
 def _data_of(checkpoint: Checkpoint) -> tuple[Tensor | None, Any]:

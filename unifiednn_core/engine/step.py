@@ -1,6 +1,6 @@
 """The parts of a step: optimizer, criterion and LR scheduler, the update at its end, and its right answers."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,8 @@ from unifiednn_core.spec.run import Hyperparameters
 
 def build_optimizer(parameters: Iterable[nn.Parameter], hyperparameters: Hyperparameters) -> Optimizer:
     """Build the optimizer; raises what torch raises for values that it refuses."""
-    optimizer = getattr(torch.optim, OPTIMIZERS[hyperparameters.optimizer].torch_class)
-    built: Optimizer = optimizer(parameters, lr=hyperparameters.learning_rate, **hyperparameters.optimizer_args)
-    return built
+    optimizer: Callable[..., Optimizer] = getattr(torch.optim, OPTIMIZERS[hyperparameters.optimizer].torch_class)
+    return optimizer(parameters, lr=hyperparameters.learning_rate, **hyperparameters.optimizer_args)
 
 
 def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
@@ -37,7 +36,7 @@ def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
 
 
 def _require_probabilities(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-    """Raise before a GPU does: its assertion would end the process, and so the training of all."""
+    """Raise here, because the assertion on a GPU would end the process, and so all trainings."""
     if not bool(((given[0] >= 0) & (given[0] <= 1)).all()):
         raise ValueError("the outputs of the network are not all between 0 and 1")
 
@@ -47,9 +46,8 @@ def build_lr_scheduler(optimizer: Optimizer, hyperparameters: Hyperparameters) -
     asked = hyperparameters.lr_scheduler
     if asked is None:
         return None
-    lr_scheduler = getattr(torch.optim.lr_scheduler, LR_SCHEDULERS[asked.name].torch_class)
-    built: LRScheduler = lr_scheduler(optimizer, **asked.args)
-    return built
+    lr_scheduler: type[LRScheduler] = getattr(torch.optim.lr_scheduler, LR_SCHEDULERS[asked.name].torch_class)
+    return lr_scheduler(optimizer, **asked.args)
 
 
 def step_lr_scheduler(
@@ -70,7 +68,7 @@ def update(
 ) -> None:
     """Finish step `step` (from 1): clip the gradients of `parameters` and step the optimizer.
 
-    In a warm-up the learning rates are scaled for this step; the LR scheduler sees its own. No host waits for a device.
+    A warm-up scales the learning rates for this step only. The host does not wait for the device.
     """
     clipping, share = hyperparameters.gradient_clipping, share_of_rate(hyperparameters, step)
     if clipping is not None and clipping.norm is not None:

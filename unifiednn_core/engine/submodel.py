@@ -19,7 +19,6 @@ holds any.
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,20 +26,12 @@ from torch import Tensor
 from unifiednn_core.base.errors import BadCheckpoint, Diverged
 from unifiednn_core.data.datasets import Dataset, to_model_input
 from unifiednn_core.engine import optimizer_state
+from unifiednn_core.engine import step as steps
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.device import RngState
 from unifiednn_core.engine.events import Stepped
 from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early
 from unifiednn_core.engine.resident_data import HOST, Lease
-from unifiednn_core.engine.step import (
-    Scorer,
-    build_criterion,
-    build_lr_scheduler,
-    build_optimizer,
-    share_of_rate,
-    step_lr_scheduler,
-    update,
-)
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.weights import tree_to_cpu
 from unifiednn_core.machine.breakdown import Footprint
@@ -63,14 +54,14 @@ class SubModel:
         """Build the network and everything that trains it. May draw from the default generators."""
         self.spec, self.parameters = spec, definition.parameters
         self.module = definition.build()
-        self.optimizer = build_optimizer(self.module.parameters(), spec.hyperparameters)
-        self.criterion = build_criterion(spec.hyperparameters)
-        self.lr_scheduler = build_lr_scheduler(self.optimizer, spec.hyperparameters)
+        self.optimizer = steps.build_optimizer(self.module.parameters(), spec.hyperparameters)
+        self.criterion = steps.build_criterion(spec.hyperparameters)
+        self.lr_scheduler = steps.build_lr_scheduler(self.optimizer, spec.hyperparameters)
         self.epochs = spec.hyperparameters.epochs
         self.steps_per_epoch = spec.hyperparameters.steps_per_epoch(train.samples)
         self._train, self._test, self.device = train, test, device
         self._seed, self._hyperparameters = seed, spec.hyperparameters
-        self._progress, self._scorer = Progress(torch.Generator().manual_seed(seed)), Scorer(spec.hyperparameters)
+        self._progress, self._scorer = Progress(torch.Generator().manual_seed(seed)), steps.Scorer(spec.hyperparameters)
         self._rng = RngState.of_seed(seed, device)
         self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
@@ -98,11 +89,6 @@ class SubModel:
     def steps_done(self) -> int:
         """Steps done."""
         return self._progress.steps_done
-
-    @property
-    def steps_total(self) -> int:
-        """Steps of the whole training, without early stopping."""
-        return self.steps_per_epoch * self.epochs
 
     @property
     def finished(self) -> bool:
@@ -154,11 +140,11 @@ class SubModel:
             loss, correct = torch.stack(losses).sum(), torch.stack(rights).sum() if rights else None
         if self._on_host and not math.isfinite(value := loss.item()):
             raise Diverged(self.name, self.steps_done + 1, value)
-        update(self.optimizer, self._trained, hyperparameters, self.steps_done + 1)
+        steps.update(self.optimizer, self._trained, hyperparameters, self.steps_done + 1)
         if not self._measured:  # the first step creates the optimizer's state
             self._measure()
             self._measured = True
-        step_lr_scheduler(self.lr_scheduler, hyperparameters, after="step")
+        steps.step_lr_scheduler(self.lr_scheduler, hyperparameters, after="step")
         self._progress.steps_done += 1
         self._count(loss, samples if ignored is None else labels, correct, labels)
         return Stepped(self.name, self.steps_done, loss, correct, labels)
@@ -182,14 +168,14 @@ class SubModel:
         figures = EpochFigures(
             epoch=progress.epochs_done + 1,
             step=progress.steps_done,
-            learning_rate=rate * share_of_rate(hyperparameters, progress.steps_done),
+            learning_rate=rate * steps.share_of_rate(hyperparameters, progress.steps_done),
             train_loss=train_loss,
             train_accuracy=train_accuracy,
             test_loss=test_loss,
             test_accuracy=test_accuracy,
         )
         judged = train_loss if test_loss is None else test_loss
-        step_lr_scheduler(self.lr_scheduler, hyperparameters, after="epoch", loss=judged)
+        steps.step_lr_scheduler(self.lr_scheduler, hyperparameters, after="epoch", loss=judged)
         progress.close_epoch(figures)
         self._stopped = stops_early(hyperparameters.early_stopping, self.figures)
         return figures
@@ -199,23 +185,49 @@ class SubModel:
     def capture(self) -> Checkpoint:
         """Copy the whole state to the host, between two steps; raises `Diverged` for a NaN or infinite loss."""
         self._require_finite()
-        rng = RngState.current(self.device) if self._in_world else self._rng
-        step, epoch, score = self.steps_done, self.epochs_done, score_of(self.figures)
-        recipe, state = self._recipe(), self._state(rng)
-        return Checkpoint(submodel=self.name, step=step, epoch=epoch, score=score, recipe=recipe, state=state)
+        rng, progress = RngState.current(self.device) if self._in_world else self._rng, self._progress
+        excluded = {"epochs", "seed", "early_stopping", "techniques"}
+        recipe = self._hyperparameters.model_dump(mode="json", exclude=excluded)
+        recipe |= {"seed": self._seed, "samples": self._train.samples, "device_type": self.device.type}
+        state = {
+            "model": tree_to_cpu(dict(self.module.state_dict())),
+            "buffers": tree_to_cpu(self._transient_buffers()),
+            "optimizer": tree_to_cpu(self.optimizer.state_dict()),
+            "lr_scheduler": None if self.lr_scheduler is None else tree_to_cpu(self.lr_scheduler.state_dict()),
+            "rng": {"cpu": rng.cpu, "cuda": rng.cuda},
+            "data": progress.data_state(),
+            "metrics": progress.metrics_state(),
+        }
+        return Checkpoint(
+            submodel=self.name, step=self.steps_done, epoch=self.epochs_done, score=score_of(self.figures),
+            recipe=recipe | {"torch": torch.__version__}, state=state,
+        )  # fmt: skip
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Resume from `checkpoint`; raises `BadCheckpoint` if it does not fit.
 
         A learning rate other than the checkpoint's scales everything that the rate is computed from.
         """
-        self._progress = self._restored(checkpoint)
+        state = checkpoint.state
+        try:
+            self.module.load_state_dict(state["model"])
+            for name, buffer in self._transient_buffers().items():
+                buffer.copy_(state["buffers"][name])
+            optimizer_state.restore_state(self.optimizer, state["optimizer"])
+            if self.lr_scheduler is not None and state["lr_scheduler"] is not None:
+                self.lr_scheduler.load_state_dict(tree_to_cpu(state["lr_scheduler"]))
+            self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
+        except BadCheckpoint:
+            raise
+        except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+            raise BadCheckpoint(f"The checkpoint does not fit the sub-model '{self.name}': {error}") from error
         self._stopped = stops_early(self._hyperparameters.early_stopping, self.figures)
         self._measure()
-        rng, cuda = checkpoint.state["rng"]["cpu"], checkpoint.state["rng"]["cuda"]
-        if self.device.type == "cuda" and cuda is None:  # captured on a CPU, which has no such stream
-            cuda = RngState.of_seed(self._seed, self.device).cuda
-        self._rng = RngState(rng, cuda if self.device.type == "cuda" else None)
+        cuda = None
+        if self.device.type == "cuda":  # a checkpoint of a CPU has no such stream
+            saved = state["rng"]["cuda"]
+            cuda = RngState.of_seed(self._seed, self.device).cuda if saved is None else saved
+        self._rng = RngState(state["rng"]["cpu"], cuda)
         factor = self._hyperparameters.learning_rate / checkpoint.recipe["learning_rate"]
         if factor != 1.0:
             optimizer_state.scale_learning_rates(self.optimizer, self.lr_scheduler, factor)
@@ -250,41 +262,6 @@ class SubModel:
         """Buffers that `state_dict` leaves out; a network may still change them from step to step."""
         kept = self.module.state_dict().keys()
         return {name: buffer for name, buffer in self.module.named_buffers() if name not in kept}
-
-    def _recipe(self) -> dict[str, Any]:
-        """Everything besides the network that determines the next steps."""
-        excluded = {"epochs", "seed", "early_stopping", "techniques"}
-        place = {"seed": self._seed, "samples": self._train.samples, "device_type": self.device.type}
-        asked = self._hyperparameters.model_dump(mode="json", exclude=excluded)
-        return {**asked, **place, "torch": torch.__version__}
-
-    def _state(self, rng: RngState) -> dict[str, Any]:
-        """Host copy of everything that determines the next steps."""
-        return {
-            "model": tree_to_cpu(dict(self.module.state_dict())),
-            "buffers": tree_to_cpu(self._transient_buffers()),
-            "optimizer": tree_to_cpu(self.optimizer.state_dict()),
-            "lr_scheduler": None if self.lr_scheduler is None else tree_to_cpu(self.lr_scheduler.state_dict()),
-            "rng": {"cpu": rng.cpu, "cuda": rng.cuda},
-            "data": self._progress.data_state(),
-            "metrics": self._progress.metrics_state(),
-        }
-
-    def _restored(self, checkpoint: Checkpoint) -> Progress:
-        """Restore everything but the RNG; raises `BadCheckpoint`."""
-        state = checkpoint.state
-        try:
-            self.module.load_state_dict(state["model"])
-            for name, buffer in self._transient_buffers().items():
-                buffer.copy_(state["buffers"][name])
-            optimizer_state.restore_state(self.optimizer, state["optimizer"])
-            if self.lr_scheduler is not None and state["lr_scheduler"] is not None:
-                self.lr_scheduler.load_state_dict(tree_to_cpu(state["lr_scheduler"]))
-            return Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
-        except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
-            if isinstance(error, BadCheckpoint):
-                raise
-            raise BadCheckpoint(f"The checkpoint does not fit the sub-model '{self.name}': {error}") from error
 
     def _measure(self) -> None:
         """Measure the footprint again; it does not change from step to step."""

@@ -1,8 +1,10 @@
-"""What memory is used for at one instant, from figures of samplers. Pure; `store.schema.StrataRow` names the shape."""
+"""What memory is used for at one instant, from figures of samplers. Pure; `StrataRow.strata` names the shape."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from unifiednn_core.machine.gpu import GpuReading
 
 Breakdown = dict[str, Any]
 
@@ -14,16 +16,16 @@ _UNCERTAIN = ("transient", "slack", "context", "others")
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Exact bytes of the tensors of one sub-model. A new value at each change: any thread can read it at any time."""
+    """Exact bytes of the tensors of one sub-model. Immutable, so any thread can read it."""
 
     weights_bytes: int
     """Parameters and buffers."""
     gradients_bytes: int = 0
-    """While it holds the device."""
+    """Only while it holds the device."""
     optimizer_bytes: int = 0
-    """State of the optimizer, once there is some."""
+    """State of the optimizer; 0 before the first step."""
     placed: bool = False
-    """Whether it lies on the device that trains."""
+    """Whether it is on the device that trains."""
 
     @property
     def size_bytes(self) -> int:
@@ -31,45 +33,34 @@ class Footprint:
         return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuFigures:
-    """What NVML and torch's allocator say at one instant; None is not available."""
-
-    process_bytes: int | None
-    device_bytes: int | None
-    others_bytes: int | None
-    device_before_bytes: int | None
-    """In use by all processes before this one came to the GPU."""
-    reserved_bytes: int
-    """By torch, from the driver."""
-    allocated_bytes: int
-    """By tensors, of what is reserved."""
-
-
 def on_gpu(
-    figures: GpuFigures, *, data_bytes: int, footprints: Mapping[str, Footprint], holder: str | None
+    seen: GpuReading,
+    *,
+    before_bytes: int | None,
+    reserved_bytes: int,
+    allocated_bytes: int,
+    data_bytes: int,
+    footprints: Mapping[str, Footprint],
+    holder: str | None,
 ) -> tuple[int | None, Breakdown]:
-    """Total and breakdown of a GPU: of all processes on it where NVML tells, else of this process alone, else None.
+    """Total and breakdown of a GPU: of all its processes, else of this process alone; total None without NVML.
 
-    The context is what the driver counts for the process beyond torch's reserve. Where it tells no process apart,
-    everything that the GPU's memory in use grew by counts as ours, and what was there before as others'.
+    `before_bytes` were in use when this process came. Torch has `reserved_bytes` from the driver, `allocated_bytes` of
+    them in tensors; what the driver counts beyond is the context. If it lists no processes, the growth counts as ours.
     """
     placed = {name: footprint for name, footprint in footprints.items() if footprint.placed}
-    ours, others = figures.process_bytes, figures.others_bytes
-    if ours is None and figures.device_bytes is not None and figures.device_before_bytes is not None:
-        ours, others = max(0, figures.device_bytes - figures.device_before_bytes), figures.device_before_bytes
-    breakdown = _of_tensors(placed, data_bytes)
-    breakdown["slack"] = max(0, figures.reserved_bytes - figures.allocated_bytes)
+    ours, others, total = seen.process_bytes, seen.others_bytes, seen.device_bytes
+    if ours is None and total is not None and before_bytes is not None:
+        ours, others = max(0, total - before_bytes), before_bytes
+    breakdown = _of_tensors(placed, data_bytes) | {"slack": max(0, reserved_bytes - allocated_bytes)}
     if ours is not None:
-        breakdown["context"] = max(0, ours - figures.reserved_bytes)
-    if others is not None:
+        breakdown["context"] = max(0, ours - reserved_bytes)
+    if others is not None and total is not None:  # else the total is that of this process alone
         breakdown["others"] = others
-    known = data_bytes + sum(footprint.size_bytes for footprint in placed.values())
     if holder is not None:
-        breakdown["transient"] = {holder: max(0, figures.allocated_bytes - known)}
-    total = figures.device_bytes if figures.device_bytes is not None else ours
-    if figures.device_bytes is None:
-        breakdown.pop("others", None)  # they are no part of what this process alone has in use
+        known = data_bytes + sum(footprint.size_bytes for footprint in placed.values())
+        breakdown["transient"] = {holder: max(0, allocated_bytes - known)}
+    total = ours if total is None else total
     return total, breakdown if total is None else fitted(total, breakdown)
 
 
@@ -82,9 +73,9 @@ def on_host(
     holder: str | None,
     transient_bytes: int | None,
 ) -> Breakdown:
-    """Breakdown of this process's host memory; `transient_bytes` is the peak of the one at work.
+    """Breakdown of this process's host memory; `transient_bytes` is the peak of the holder.
 
-    Memory that the allocator keeps from earlier steps, and code that is loaded when it is first called, are in none.
+    No part covers memory that the allocator keeps from earlier steps, and code that is loaded at its first call.
     """
     breakdown = _of_tensors(footprints, data_bytes)
     if context_bytes is not None:
@@ -101,11 +92,10 @@ def sum_of(breakdown: Breakdown) -> int:
 
 
 def fitted(total_bytes: int, breakdown: Breakdown) -> Breakdown:
-    """The breakdown cut to at most the total, which alone was read in one piece.
+    """Cut the breakdown to at most the total, the only figure that was read in one piece.
 
-    What is too much goes first from the parts that are differences of readings, in the order transient, slack,
-    context, others; what is then still too much (pages of tensors that were never touched) goes from all tensors
-    in equal shares.
+    Excess is taken first from the differences of readings, in the order transient, slack, context, others, then from
+    all tensors in equal shares (pages that were never touched).
     """
     excess = sum_of(breakdown) - total_bytes
     for kind in _UNCERTAIN:
@@ -119,9 +109,6 @@ def fitted(total_bytes: int, breakdown: Breakdown) -> Breakdown:
     return _scaled(breakdown, ("data", "weights", "gradients", "optimizer"), max(0, total_bytes), sum_of(breakdown))
 
 
-# -- inside
-
-
 def _of_tensors(footprints: Mapping[str, Footprint], data_bytes: int) -> Breakdown:
     found = {
         kind: {name: size for name, footprint in footprints.items() if (size := getattr(footprint, f"{kind}_bytes"))}
@@ -131,7 +118,7 @@ def _of_tensors(footprints: Mapping[str, Footprint], data_bytes: int) -> Breakdo
 
 
 def _scaled(breakdown: Breakdown, kinds: tuple[str, ...], numerator: int, denominator: int) -> Breakdown:
-    """Copy in which these kinds are that fraction of what they were, rounded down."""
+    """Copy with these kinds multiplied by a fraction, rounded down."""
 
     def less(value: Any) -> Any:
         if isinstance(value, Mapping):

@@ -43,7 +43,7 @@ def budget_of(device: str) -> Budget:
 
 
 def shortage(device: str, needed_bytes: int, budget: Budget) -> str | None:
-    """What a run that needs this much waits for, as people read it after "waits for"; None if it can start."""
+    """Reason why a run that needs `needed_bytes` has to wait, as text after "waits for"; None if it can start."""
     total_bytes, free_bytes = budget.total_bytes, budget.free_bytes
     if free_bytes is None or needed_bytes <= free_bytes:
         return None
@@ -52,8 +52,7 @@ def shortage(device: str, needed_bytes: int, budget: Budget) -> str | None:
         return f"{need}, {memory_text(free_bytes)} are free"
     if needed_bytes > total_bytes:
         return f"{need}, which has {memory_text(total_bytes)} in all; stop it, and submit it with smaller batches"
-    others = f"other processes hold {memory_text(total_bytes - free_bytes)}"
-    return f"{need}, {memory_text(free_bytes)} are free; {others}"
+    return f"{need}, {memory_text(free_bytes)} are free; other processes hold {memory_text(total_bytes - free_bytes)}"
 
 
 def _of_gpu(index: int) -> Budget:
@@ -66,19 +65,21 @@ def _of_gpu(index: int) -> Budget:
 
 
 def _of_host() -> Budget:
-    """Of the machine, or of the container where that has less."""
+    """Memory of the machine, or of the container if that has less."""
     memory = psutil.virtual_memory()
     total_bytes, free_bytes = int(memory.total), int(memory.available)
     for folder, limit, used in _own_cgroups():
         limit_bytes, used_bytes = _number(folder / limit), _number(folder / used)
         if limit_bytes is not None and used_bytes is not None and limit_bytes < total_bytes:
             total_bytes = limit_bytes
-            free_bytes = min(free_bytes, max(0, limit_bytes - used_bytes + _reclaimable(folder)))
+            cached = [line.split()[1] for line in _lines(folder / "memory.stat") if line.startswith("inactive_file ")]
+            reclaimable_bytes = sum(map(int, cached))  # files that the kernel drops when memory runs short
+            free_bytes = min(free_bytes, max(0, limit_bytes - used_bytes + reclaimable_bytes))
     return Budget(total_bytes, free_bytes)
 
 
 def _own_cgroups() -> list[tuple[Path, str, str]]:
-    """Control groups of this process up to the root that it sees, each with its files of limit and use."""
+    """Control groups of this process up to the visible root, each with the names of its limit and usage files."""
     found = []
     for line in _lines(_OWN_GROUPS):
         _, controllers, path = line.split(":", 2)
@@ -91,12 +92,6 @@ def _own_cgroups() -> list[tuple[Path, str, str]]:
         own = root / path.strip("/")
         found += [(folder, *names) for folder in (own, *own.parents) if folder.is_relative_to(root)]
     return found
-
-
-def _reclaimable(folder: Path) -> int:
-    """Bytes of cached files that the kernel drops when memory runs short."""
-    lines = _lines(folder / "memory.stat")
-    return sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
 
 
 def _number(path: Path) -> int | None:

@@ -3,35 +3,23 @@
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 
 _GROWN_BYTES = 64 * 2**20  # less than any CUDA context, more than what desktop windows take and return
-_MILLI = 1e-3
 _LONGEST_GAP_S = 5.0  # a longer gap between two samples says nothing about the GPU
-
-_Value = TypeVar("_Value")
 
 NVML_PROCESS, NVML_DEVICE = "NVML process", "NVML device"
 ABSENT = "NVML cannot be used here ({error}): memory, utilisation and power of the GPU are not available."
 NO_CARD = "NVML does not know this GPU ({error}): its memory, utilisation and power are not available."
-HOST_PIDS = (
-    "NVML names processes by the host's numbers (a container without --pid=host): figures are those of the whole GPU, "
-    "and what its memory in use grew by counts as this run's."
-)
-NO_PROCESSES = (
-    "NVML lists no processes here, as in some containers: figures are those of the whole GPU, and what its memory in "
-    "use grew by counts as this run's."
-)
-NO_SIZES = (
-    "The driver keeps memory by process to itself (N/A): figures are those of the whole GPU, and what its memory in "
-    "use grew by counts as this run's."
-)
+_WHOLE = "figures are those of the whole GPU, and the growth of its memory in use counts as this run's."
+HOST_PIDS = f"NVML names processes by the host's numbers (a container without --pid=host): {_WHOLE}"
+NO_PROCESSES = f"NVML lists no processes here, as in some containers: {_WHOLE}"
+NO_SIZES = f"The driver reports no memory by process (N/A): {_WHOLE}"
 SHARED = "Utilisation, power and energy are those of the whole GPU, which other processes use too."
 PARTITIONED = "The GPU is partitioned (MIG): utilisation, power and energy are not those of this partition alone."
 MISSING = "NVML cannot tell {what} of this GPU ({error})."
@@ -57,28 +45,6 @@ class GpuReading:
     """Of the whole GPU, since the driver was loaded."""
 
 
-@dataclass(slots=True)
-class _Processes:
-    own_bytes: int | None = None
-    others_bytes: int | None = None
-    others: bool = False
-    note: str | None = None
-
-
-@dataclass(slots=True)
-class _Asked:
-    """Answers of NVML; a question that fails becomes a note, and None."""
-
-    notes: list[str] = field(default_factory=list)
-
-    def __call__(self, what: str, question: Callable[[], _Value]) -> _Value | None:
-        try:
-            return question()
-        except Exception as error:  # NVML fails in many ways, and none of them is worth a training
-            self.notes.append(MISSING.format(what=what, error=_text(error)))
-            return None
-
-
 class GpuUse:
     """Adds up seconds and energy of one GPU over readings; a gap in sampling adds neither. For one thread."""
 
@@ -100,10 +66,10 @@ class GpuUse:
         if seen.energy_j is not None and self._before.energy_j is not None:
             self.energy_j = seen.energy_j - self._before.energy_j
 
-    def columns(self, earlier: Mapping[str, float] = MappingProxyType({})) -> dict[str, float]:
-        """Known sums as columns of a run, plus those of `earlier` attempts."""
+    def columns(self) -> dict[str, float]:
+        """Known sums as columns of a run."""
         known = {"gpu_s": self.gpu_s, "energy_j": self.energy_j}
-        return {name: earlier.get(name, 0.0) + value for name, value in known.items() if value is not None}
+        return {name: value for name, value in known.items() if value is not None}
 
 
 class GpuSampler:
@@ -114,50 +80,56 @@ class GpuSampler:
         self._nvml, self._proc, self._lock = nvml, proc, threading.Lock()
         self._handle: Any = None
         self._first_device_bytes: int | None = None
-        self._fixed_notes: tuple[str, ...] = ()
+        problem = ABSENT
         try:
             nvml.nvmlInit()
-        except Exception as error:
-            self._fixed_notes = (ABSENT.format(error=_text(error)),)
-            return
-        try:
+            problem = NO_CARD
             self._handle = self._find(index)
-        except Exception as error:
-            self._fixed_notes = (NO_CARD.format(error=_text(error)),)
-            return
-        if self._is_partitioned():
-            self._fixed_notes = (PARTITIONED,)
+        except Exception as error:  # NVML fails in many ways
+            self._fixed_notes = [problem.format(error=_text(error))]
+        else:
+            self._fixed_notes = [PARTITIONED] if self._is_partitioned() else []
 
     def read(self, pids: Iterable[int]) -> GpuReading:
-        """Figures of this instant, for these processes together and for everybody."""
+        """Figures of this instant, for these processes together and for all processes."""
         if self._handle is None:
-            return GpuReading(notes=self._fixed_notes)
+            return GpuReading(notes=tuple(self._fixed_notes))
         with self._lock:
             return self._read(frozenset(pids))
 
     # -- inside
 
     def _read(self, pids: frozenset[int]) -> GpuReading:
-        nvml, handle, ask = self._nvml, self._handle, _Asked()
+        nvml, handle, notes = self._nvml, self._handle, [*self._fixed_notes]
+
+        def ask(what: str, question: Callable[[], Any]) -> Any:
+            """The answer of NVML; a question that fails becomes a note, and None."""
+            try:
+                return question()
+            except Exception as error:  # it must not cost a training
+                notes.append(MISSING.format(what=what, error=_text(error)))
+                return None
+
         memory = ask("its memory", self._memory)
         used = None if memory is None else int(memory.used)
         if self._first_device_bytes is None:
             self._first_device_bytes = used
         listed = ask("memory by process", self._listed)
-        processes = _Processes() if listed is None else self._told_apart(listed, pids, used)
         rates = ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         power_mw = ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         energy_mj = ask("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
-        said = [*self._fixed_notes, *ask.notes, processes.note, SHARED if processes.others else None]
+        own_bytes, others_bytes = None, None
+        if listed is not None:
+            own_bytes, others_bytes = self._told_apart(listed, pids, used, notes)
         return GpuReading(
-            process_bytes=processes.own_bytes,
+            process_bytes=own_bytes,
             device_bytes=used,
-            others_bytes=processes.others_bytes,
+            others_bytes=others_bytes,
             utilisation=None if rates is None else rates.gpu / 100,  # `rates.memory` is the bus, not the space
-            power_w=None if power_mw is None else power_mw * _MILLI,
-            notes=tuple(note for note in said if note is not None),
+            power_w=None if power_mw is None else power_mw * 1e-3,
+            notes=tuple(notes),
             total_bytes=None if memory is None else int(memory.total),
-            energy_j=None if energy_mj is None else energy_mj * _MILLI,
+            energy_j=None if energy_mj is None else energy_mj * 1e-3,
         )
 
     def _find(self, index: int) -> Any:
@@ -193,20 +165,23 @@ class GpuSampler:
             sizes[process.pid] = size_bytes if size_bytes is not None else sizes.get(process.pid)
         return sizes
 
-    def _told_apart(self, listed: dict[int, int | None], pids: frozenset[int], used: int | None) -> _Processes:
+    def _told_apart(
+        self, listed: dict[int, int | None], pids: frozenset[int], used: int | None, notes: list[str]
+    ) -> tuple[int | None, int | None]:
+        """Bytes of these processes and of all others; None, and a note, if NVML does not tell."""
         own = [size for pid, size in listed.items() if pid in pids]
         others = [size for pid, size in listed.items() if pid not in pids]
+        problem = None
         if None in own:
-            return _Processes(others=bool(others), note=NO_SIZES)
-        if not own and not all((self._proc / str(pid)).exists() for pid in listed):
-            return _Processes(note=HOST_PIDS)
-        if not listed and used is not None and used - (self._first_device_bytes or 0) > _GROWN_BYTES:
-            return _Processes(note=NO_PROCESSES)
-        return _Processes(
-            own_bytes=sum(size for size in own if size is not None) if own else None,
-            others_bytes=None if None in others else sum(size for size in others if size is not None),
-            others=bool(others),
-        )
+            problem = NO_SIZES
+        elif not own and not all((self._proc / str(pid)).exists() for pid in listed):
+            problem, others = HOST_PIDS, []
+        elif not listed and used is not None and used - (self._first_device_bytes or 0) > _GROWN_BYTES:
+            problem = NO_PROCESSES
+        notes += [note for note in (problem, SHARED if others else None) if note is not None]
+        if problem is not None:
+            return None, None
+        return sum(filter(None, own)) if own else None, None if None in others else sum(filter(None, others))
 
 
 def gpu_count(nvml: Any = pynvml) -> int:

@@ -1,6 +1,5 @@
 """Memory of processes on the host, each figure with its source, and how often it may be read."""
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,12 +13,11 @@ from unifiednn_core.base.clock import Clock
 PROCESS_PSS = "process PSS"
 PROCESS_RSS = "process RSS"
 _LOADED_BYTES = 4 * 1024**2  # more than that many new pages of files are a library, which others may share
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySample:
-    """Bytes in use, and their source."""
+    """Bytes in use and their source."""
 
     source: str
     size_bytes: int
@@ -38,21 +36,25 @@ class Rollup:
 
 
 def process_memory(pid: int) -> MemorySample:
-    """Memory of one process; see `processes_memory`."""
-    return processes_memory([pid])
+    """Proportional set size of a process, or the resident size if the system has no PSS; 0 once it has ended."""
+    sums, resident = rollup(pid), resident_bytes(pid)
+    if sums is not None:
+        return MemorySample(PROCESS_PSS, sums.pss_bytes)
+    return MemorySample(PROCESS_RSS if resident else PROCESS_PSS, resident)
 
 
-def processes_memory(pids: Iterable[int]) -> MemorySample:
-    """Sum of the proportional set sizes of processes. Those that have ended count 0.
+def resident_bytes(pid: int) -> int:
+    """Resident set size of a process; 0 if it has ended."""
+    return _resident(pid)[0]
 
-    Where the PSS of a living one cannot be read, all count with their resident set size.
-    Safe in any thread.
-    """
-    found = {pid: rollup(pid) for pid in pids}
-    resident = {pid: _rss_bytes(pid) for pid, sums in found.items() if sums is None}
-    if not any(resident.values()):  # no PSS and nothing resident: it has ended
-        return MemorySample(PROCESS_PSS, sum(sums.pss_bytes for sums in found.values() if sums is not None))
-    return MemorySample(PROCESS_RSS, sum(resident[pid] if pid in resident else _rss_bytes(pid) for pid in found))
+
+def _resident(pid: int) -> tuple[int, int]:
+    """Resident bytes, and how many of them are pages of files; 0 if the process has ended."""
+    try:
+        memory = psutil.Process(pid).memory_info()
+    except psutil.Error:
+        return 0, 0
+    return memory.rss, getattr(memory, "shared", 0)
 
 
 def rollup(pid: int) -> Rollup | None:
@@ -70,17 +72,10 @@ def rollup(pid: int) -> Rollup | None:
     return Rollup(*sizes) if "Pss" in fields else None
 
 
-def _rss_bytes(pid: int) -> int:
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0
-
-
 class SamplingBudget:
-    """Says when the next sample is due: at most so often, for at most this share of one core.
+    """Says when the next sample is due: at most `most_hz` times per second, for at most `most_share` of one core.
 
-    A sample that took long pushes the next one back, so memory that is expensive to read is read less often.
+    A slow sample pushes the next one back.
     """
 
     def __init__(
@@ -113,8 +108,8 @@ class SamplingBudget:
 class HostSampler:
     """Proportional set sizes of processes at one instant. Not thread-safe.
 
-    The kernel walks all pages to sum a PSS up, which the budget allows now and then. In between, a process is taken to
-    share as much as it did then: reading the resident size takes microseconds, and a training step changes private
+    The kernel walks all pages to sum up a PSS, which the budget allows now and then. In between, a process is assumed
+    to share as much as it did then: reading the resident size takes microseconds, and a training step changes private
     pages alone. While libraries load, or when a process has ended, all are summed up again at once.
     """
 
@@ -126,41 +121,24 @@ class HostSampler:
         """Pages of files, mostly code, when the sum was made."""
 
     def read(self, pids: Iterable[int]) -> dict[int, MemorySample]:
-        """Memory of each process; one that has ended counts 0. Where one has no PSS, all count as resident."""
+        """Memory of each process; one that has ended counts 0. If one has no PSS, all count as resident."""
         wanted = list(pids)
         if self._budget.due() or set(wanted) != set(self._file_bytes) or any(map(self._has_loaded, wanted)):
             with self._budget.spending():
                 return self._summed_up(wanted)
-        found = {pid: self.unshared(pid, resident_bytes(pid)) for pid in wanted}
-        return {pid: MemorySample(PROCESS_PSS, size_bytes) for pid, size_bytes in found.items()}
+        return {pid: MemorySample(PROCESS_PSS, self.unshared(pid, resident_bytes(pid))) for pid in wanted}
 
     def unshared(self, pid: int, resident: int) -> int:
-        """What counts of so many resident bytes of a process, by its last sum."""
+        """Resident bytes of a process without those that it shared at its last sum."""
         return max(0, resident - self._shared_bytes.get(pid, 0))
 
     def _summed_up(self, pids: list[int]) -> dict[int, MemorySample]:
-        sums = {pid: rollup(pid) for pid in pids}
-        without_pss = {pid: process_memory(pid) for pid, of_it in sums.items() if of_it is None}
-        if any(sample.source == PROCESS_RSS for sample in without_pss.values()):
-            return {pid: MemorySample(PROCESS_RSS, processes_memory([pid]).size_bytes) for pid in pids}
-        with_pss = {pid: of_it for pid, of_it in sums.items() if of_it is not None}
-        self._file_bytes = {pid: _statm(pid)[1] for pid in with_pss}
-        self._shared_bytes |= {pid: max(0, of_it.rss_bytes - of_it.pss_bytes) for pid, of_it in with_pss.items()}
-        return without_pss | {pid: MemorySample(PROCESS_PSS, of_it.pss_bytes) for pid, of_it in with_pss.items()}
+        sums = {pid: found for pid in pids if (found := rollup(pid)) is not None}
+        if any(resident_bytes(pid) for pid in pids if pid not in sums):
+            return {pid: MemorySample(PROCESS_RSS, resident_bytes(pid)) for pid in pids}
+        self._file_bytes = {pid: _resident(pid)[1] for pid in sums}
+        self._shared_bytes |= {pid: max(0, found.rss_bytes - found.pss_bytes) for pid, found in sums.items()}
+        return {pid: MemorySample(PROCESS_PSS, sums[pid].pss_bytes if pid in sums else 0) for pid in pids}
 
     def _has_loaded(self, pid: int) -> bool:
-        return abs(_statm(pid)[1] - self._file_bytes[pid]) > _LOADED_BYTES
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident set size of a process; 0 if it has ended."""
-    return _statm(pid)[0]
-
-
-def _statm(pid: int) -> tuple[int, int]:
-    """Resident size, and what of it are pages of files; 0 if the process has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
-        return int(fields[1]) * _PAGE_BYTES, int(fields[2]) * _PAGE_BYTES
-    except (OSError, IndexError):
-        return 0, 0
+        return abs(_resident(pid)[1] - self._file_bytes[pid]) > _LOADED_BYTES

@@ -5,9 +5,11 @@ import json
 import logging
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from pydantic import ValidationError
@@ -15,13 +17,15 @@ from pydantic import ValidationError
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.files import write_text
 from unifiednn_core.base.paths import Home
-from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.base.units import memory_text
+from unifiednn_core.data.datasets import Dataset, read_dataset
 from unifiednn_core.engine.start import check_start
+from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.machine.budget import device_type
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.hyper_findings import hyper_findings
-from unifiednn_core.preflight.inspection import Reader, attempt, sha256_of
+from unifiednn_core.preflight.inspection import attempt, sha256_of
 from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import CheckedSubModel, CheckReport, ResolvedFile, SubModelReport
@@ -35,35 +39,29 @@ NAMED_PER_FINDING = 6
 # Processor time for one sub-model; `process.CPU_LIMIT_EACH_S` has room for both.
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
-# Raise it when a check finds other things than before.
+# Raise it when the verdict of a check changes.
 CHECK_VERSION = 1
 KEPT_CHECKS = 200
+Result = TypeVar("Result")
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 
 
-def check(spec: RunSpec, base: Path, home: Home, reader: Reader | None = None) -> CheckReport:
+def check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
     """Read every file once and try every sub-model; paths are relative to `base`, `sha256:...` is a file of `home`.
 
-    What was found of a sub-model without an error is kept in `home`: the same one on the same content is not tried
-    again.
+    `home` keeps the reports of sub-models without errors: equal ones on equal content are not tried again.
     """
-    files = _Files(base, home, reader or Reader())
-    findings: list[Finding] = []
-    reports: dict[str, SubModelReport] = {}
-    device = device_type(spec.device)
-    for submodel in spec.submodels:
-        found = _checked(submodel, files, device)
-        findings += found.findings
-        if found.report is not None:
-            reports[submodel.name] = found.report
-    findings += _check_disk(home, reports)
+    files = _Files(base, home)
+    checked = [_checked(submodel, files, device_type(spec.device)) for submodel in spec.submodels]
+    reports = {one.report.name: one.report for one in checked if one.report is not None}
+    findings = [finding for one in checked for finding in one.findings] + _check_disk(home, reports)
     return CheckReport(findings=tuple(findings), submodels=reports, files=files.resolved)
 
 
 def _checked(submodel: SubModelSpec, files: "_Files", device: str) -> CheckedSubModel:
-    """Check a sub-model, or find what an earlier check of the same one on files of the same content said."""
-    start = submodel.start_from
-    names = (submodel.model, submodel.train_data, submodel.test_data, None if start is None else start.file)
+    """Check a sub-model, or return the kept report of an equal one on files of equal content."""
+    start = None if submodel.start_from is None else submodel.start_from.file
+    names = (submodel.model, submodel.train_data, submodel.test_data, start)
     try:
         hashes = [files.resolve(name).sha256 for name in names if name is not None]
     except BadInput:  # a file is missing
@@ -85,15 +83,16 @@ def _checked(submodel: SubModelSpec, files: "_Files", device: str) -> CheckedSub
 
 @dataclass
 class _Files:
-    """Files of a spec, each hashed and read once."""
+    """Files of a spec; each content is read once."""
 
     base: Path
     home: Home
-    reader: Reader
     resolved: dict[str, ResolvedFile] = field(default_factory=dict)
+    definitions: dict[tuple[str, str], Definition] = field(default_factory=dict)
+    datasets: dict[str, Dataset] = field(default_factory=dict)
 
     def resolve(self, written: str) -> ResolvedFile:
-        """Find a file; raises `BadInput` for a missing one."""
+        """Find a file; raises `BadInput` if it is missing."""
         if written not in self.resolved:
             by_content = _BY_CONTENT.fullmatch(written)
             path = self.home.file(by_content.group(1)) if by_content else self.base / Path(written).expanduser()
@@ -111,49 +110,55 @@ class _Files:
 
     def definition(self, submodel: SubModelSpec) -> Definition:
         """Read a model file; raises `BadInput` or `HostileFile`."""
-        file = self.resolve(submodel.model)
-        return self.reader.definition(file.path, file.sha256, submodel.architecture)
+        file, architecture = self.resolve(submodel.model), submodel.architecture
+        key = (file.sha256, "" if architecture is None else architecture.model_dump_json())
+        if key not in self.definitions:
+            if (known := registry.sniff(file.path)) is None:
+                raise registry.unknown(file.path)
+            self.definitions[key] = known.read(file.path, architecture)
+        return self.definitions[key]
 
     def dataset(self, written: str) -> Dataset:
         """Read a data set; raises `BadInput` or `HostileFile`."""
         file = self.resolve(written)
-        return self.reader.dataset(file.path, file.sha256)
+        if file.sha256 not in self.datasets:
+            self.datasets[file.sha256] = read_dataset(file.path)
+        return self.datasets[file.sha256]
 
 
 def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> CheckedSubModel:
-    place = f"submodels.{submodel.name}"
-    definition, wrong_model = attempt(lambda: files.definition(submodel), f"{place}.model")
-    train, wrong_train = attempt(lambda: files.dataset(submodel.train_data), f"{place}.train_data")
-    start_file = None if submodel.start_from is None else submodel.start_from.file
-    start, wrong_start = attempt(lambda: files.resolve(start_file) if start_file else None, f"{place}.start_from.file")
-    findings = [*wrong_model, *wrong_train]
-    test, test_data = None, submodel.test_data
-    if test_data is not None:
-        test, wrong_test = attempt(lambda: files.dataset(test_data), f"{place}.test_data")
-        findings += wrong_test
-    if definition is None or train is None or (test is None and test_data is not None):
-        return CheckedSubModel(findings=(*findings, *wrong_start))
-    findings += _check_names(train, test, f"{place}.test_data")
-    own = hyper_findings(submodel, train, test)
-    findings += [finding for finding in own if finding.severity == "error"]
-    memory, doubts = None, list[Finding]()
+    findings: list[Finding] = []
+
+    def tried(entry: str, action: Callable[[], Result]) -> Result | None:
+        result, wrong = attempt(action, f"submodels.{submodel.name}.{entry}")
+        findings.extend(wrong)
+        return result
+
+    definition = tried("model", lambda: files.definition(submodel))
+    train = tried("train_data", lambda: files.dataset(submodel.train_data))
+    test, start = None, None if submodel.start_from is None else submodel.start_from.file
+    if (test_data := submodel.test_data) is not None:
+        test = tried("test_data", lambda: files.dataset(test_data))
+    if definition is None or train is None or findings:
+        if start is not None:
+            tried("start_from.file", lambda: files.resolve(start))
+        return CheckedSubModel(findings=tuple(findings))
+    findings += _check_names(train, test, f"submodels.{submodel.name}.test_data")
+    on_hyper = hyper_findings(submodel, train, test)
+    findings += [finding for finding in on_hyper if finding.severity == "error"]
+    memory, doubts = None, tuple[Finding, ...]()
     if not findings:
         trial = Trial(submodel, definition, train, test)
         limit = at_most_cpu(DRY_RUN_CPU_S, trial, f"A training step of {trial.batch_size} samples")
-        tried, wrong = attempt(lambda: limit(dry_run)(trial), f"{place}.model")
-        findings += wrong
-        if tried is not None:
-            hashes = [files.resolve(name).sha256 for name in (submodel.train_data, submodel.test_data) if name]
-            memory, unknown = _memory_of(trial, tried, device, hashes)
+        if (done := tried("model", lambda: limit(dry_run)(trial))) is not None:
+            hashes = [files.resolve(name).sha256 for name in (submodel.train_data, test_data) if name]
+            memory, unknown = _memory_of(trial, done, device, hashes)
             findings += unknown
-            doubts += tried.doubts
-    findings += wrong_start
+            doubts = done.doubts
     if start is not None:
-        misfits, unread = attempt(
-            lambda: check_start(submodel, definition, train.samples, start.path), f"{place}.start_from.file"
-        )
-        findings += [*(misfits or ()), *unread]
-    findings += [*doubts, *(finding for finding in own if finding.severity == "warning")]
+        samples, at = train.samples, "start_from.file"
+        findings += tried(at, lambda: check_start(submodel, definition, samples, files.resolve(start).path)) or ()
+    findings += [*doubts, *(finding for finding in on_hyper if finding.severity == "warning")]
     report = SubModelReport(
         name=submodel.name,
         format=definition.format,
@@ -171,7 +176,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> Check
 
 
 def _memory_of(trial: Trial, tried: Tried, device: str, hashes: list[str]) -> tuple[MemoryNeed | None, list[Finding]]:
-    """Memory that the sub-model needs. A run whose memory cannot be measured may start all the same."""
+    """Memory need of the sub-model, or a warning: a run of unknown need may start all the same."""
     try:
         with at_most_cpu(MEASURE_CPU_S, trial, "Counting the memory of a few training steps"):
             return measure(trial, tried, device, hashes), []
@@ -180,19 +185,17 @@ def _memory_of(trial: Trial, tried: Tried, device: str, hashes: list[str]) -> tu
     except Exception as error:
         logging.getLogger(__name__).exception("The memory of %s could not be counted.", trial.spec.name)
         message = f"The memory of a training step could not be counted ({type(error).__name__})."
-    remedy = "Watch the memory of the run: it starts without regard to what is free."
-    title, field = "Memory not predicted", f"{trial.field}.model"
+    remedy = "Watch the memory of the run: it starts without regard to free memory."
+    title, field = "Memory not predicted", trial.place("model")
     return None, [Finding(severity="warning", title=title, field=field, message=message, remedy=remedy)]
 
 
 def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Finding]:
-    """Findings on class names or columns that differ between training and test data."""
+    """A finding if class names or columns differ between training and test data."""
     if test is None:
         return []
-    for what, ours, theirs in (
-        ("classes", train.notes.class_names, test.notes.class_names),
-        ("columns", train.notes.columns, test.notes.columns),
-    ):
+    classes = ("classes", train.notes.class_names, test.notes.class_names)
+    for what, ours, theirs in (classes, ("columns", train.notes.columns, test.notes.columns)):
         if ours and theirs and ours != theirs:
             message = f"The test data have the {what} {_some(theirs)}; the training data have {_some(ours)}."
             remedy = f"Give both the same {what}: split one file, or complete the smaller one."
@@ -210,6 +213,6 @@ def _check_disk(home: Home, reports: dict[str, SubModelReport]) -> list[Finding]
     free_bytes = shutil.disk_usage(existing).free
     if free_bytes >= needed_bytes:
         return []
-    message = f"{free_bytes // 1024**2} MiB are free in {home.root}; the run needs {needed_bytes // 1024**2} MiB."
+    message = f"{memory_text(free_bytes)} are free in {home.root}; the run needs {memory_text(needed_bytes)}."
     remedy = "Make room, or set UNIFIEDNN_HOME to a larger disk."
     return [Finding(title="Disk nearly full", field="home", message=message, remedy=remedy)]

@@ -42,12 +42,9 @@ def split(path: Path, filename: str, plan: SplitPlan, home: Home) -> SplitReport
     return _ask(SplitReport, job, PATIENCE_S)
 
 
-def check(spec: RunSpec, base: Path, home: Home, *, admit: bool = False) -> CheckReport:
-    """Check a spec against its files; `admit` also copies them into `home` if no error was found.
-
-    Raises `IntakeFailed`.
-    """
-    job = SpecJob(admit=admit, spec=spec.to_json(), base=base.resolve(), home=home.root.resolve())
+def check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
+    """Check a spec against its files, which stay where they are; raises `IntakeFailed`."""
+    job = SpecJob(spec=spec.to_json(), base=base.resolve(), home=home.root.resolve())
     return _ask(CheckReport, job, PATIENCE_S)
 
 

@@ -4,28 +4,16 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.data.datasets import Dataset, to_model_input
 from unifiednn_core.engine.step import build_criterion, build_lr_scheduler, build_optimizer, step_lr_scheduler
-from unifiednn_core.preflight.trial import (
-    Trial,
-    Tried,
-    batch_of_one,
-    batch_sizes,
-    check_batch_sizes,
-    check_finite,
-    check_input_shape,
-    check_labels,
-    check_statistics,
-    check_values,
-    dtype_name,
-    found,
-    part_sizes,
-)
+from unifiednn_core.preflight.trial import Trial, Tried, batch_sizes, part_sizes
 from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULERS
 from unifiednn_core.spec.run import Hyperparameters
 
@@ -35,77 +23,83 @@ MOST_STEPS = 20_000
 LARGEST_RATE = torch.finfo(torch.float32).max
 # A weight that every optimizer takes.
 _SHAPE = (1, 1)
-# How far the inputs are moved to see whether something keeps the outputs where they are.
+# How far the inputs are moved to see whether something keeps the outputs in their range.
 FAR = 1e4
 TOLERANCE = 0.01
-_OWNERS = {"optimizer_args": "optimizer", "criterion_args": "criterion", "lr_scheduler.args": "LR scheduler"}
 _TORCH_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, ArithmeticError)
 
 
 def dry_run(trial: Trial) -> Tried:
-    """Run a training step of a few samples, the last partial batch and an evaluation; the default RNG stays as it was.
+    """Run a training step of a few samples, the last partial batch and an evaluation; the default RNG stays the same.
 
-    Returns what was trained on the way. Raises `BadInput` with the first thing that goes wrong.
+    Returns the trained network. Raises `BadInput` with the first mistake.
     """
     began_s = time.process_time()
+    hyper = trial.spec.hyperparameters
     with torch.random.fork_rng(devices=[]):
         module = trial.definition.build()
-        criterion, optimizer = _parts(trial, module)
-        check_batch_sizes(trial)
-        check_input_shape(trial, trial.train, "train_data")
-        loss = _loss(trial, module, criterion, trial.train, range(trial.batch_size), "train_data")
-        check_finite(trial, loss)
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            remedy = "Give a network whose weights can be trained."
+            raise trial.refusal("Nothing to train", "model", "The network has no trainable weight.", remedy)
+        with _arguments(trial, "criterion_args", hyper.criterion):
+            criterion = build_criterion(hyper)
+        with _arguments(trial, "optimizer_args", hyper.optimizer):
+            optimizer = build_optimizer(module.parameters(), hyper)
+        _check_batch_sizes(trial)
+        train = _Tryout(trial, module, criterion, trial.train, "train_data")
+        loss = train.loss(trial.batch_size)
+        if not bool(loss.isfinite()):  # and it stays so
+            message = f"The {hyper.criterion} of the first batch is {loss.item():g}: the network cannot learn from it."
+            remedy = "Check scale, mean, std and the weights of the model, and which outputs and targets it takes."
+            raise trial.refusal("Loss not finite", "hyperparameters.criterion", message, remedy)
         _step(trial, loss, optimizer)
         # Some networks and criteria take one number of samples alone.
-        hyper, samples = trial.spec.hyperparameters, trial.train.samples
-        _check_sizes(trial, module.train(), criterion, trial.train, "train_data", part_sizes(hyper, samples))
-        check_statistics(trial, module)
-        _check_extreme_ids(trial, module, trial.train, "train_data")
+        train.check_sizes(part_sizes(hyper, trial.train.samples))
+        if part_sizes(hyper, trial.train.samples)[-1] == 1 and any(bool(b.isnan().any()) for b in module.buffers()):
+            raise _batch_of_one(trial, "its running statistics become NaN")  # exported graphs allow that
+        train.check_extreme_ids()
         if trial.test is not None:
-            check_input_shape(trial, trial.test, "test_data")
-            sizes = batch_sizes(hyper, trial.test.samples, evaluated=True)
-            _check_sizes(trial, module.eval(), criterion, trial.test, "test_data", sizes)
-            _check_extreme_ids(trial, module, trial.test, "test_data")
+            test = _Tryout(trial, module.eval(), criterion, trial.test, "test_data")
+            test.check_sizes(batch_sizes(hyper, trial.test.samples, evaluated=True))
+            test.check_extreme_ids()
         doubts = tuple(_doubts(trial, module.eval()))
         return Tried(module.train(), criterion, optimizer, doubts, time.process_time() - began_s)
 
 
-def _parts(trial: Trial, module: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:
-    hyper, field = trial.spec.hyperparameters, f"{trial.field}.hyperparameters"
-    if not any(parameter.requires_grad for parameter in module.parameters()):
-        message = "The network has no trainable weight."
-        raise found("Nothing to train", f"{trial.field}.model", message, "Give a network whose weights can be trained.")
-    with _values_of(f"{field}.criterion_args", hyper.criterion):
-        criterion = build_criterion(hyper)
-    with _values_of(f"{field}.optimizer_args", hyper.optimizer):
-        optimizer = build_optimizer(module.parameters(), hyper)
-    return criterion, optimizer
+@contextmanager
+def _arguments(trial: Trial, entry: str, name: str) -> Iterator[None]:
+    """Turn torch's errors into a finding on `entry`, the arguments of `name`."""
+    try:
+        yield
+    except _TORCH_ERRORS as error:
+        message = f"{name} does not take these values: {_first_line(error)}."
+        raise trial.refusal("Arguments", f"hyperparameters.{entry}", message, "Change or remove them.") from None
 
 
-def _step(trial: Trial, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
-    hyper, field = trial.spec.hyperparameters, f"{trial.field}.hyperparameters"
+def _step(trial: Trial, loss: Tensor, optimizer: Optimizer) -> None:
+    hyper = trial.spec.hyperparameters
     try:
         loss.backward()  # type: ignore[no-untyped-call]
     except _TORCH_ERRORS as error:
         _require_memory(trial, error)
         message = f"The gradient cannot be computed: {_first_line(error)}."
         remedy = "Check that the output depends on weights that can be trained."
-        raise found("No gradient", f"{trial.field}.model", message, remedy) from None
-    asked = hyper.lr_scheduler
-    with _values_of(f"{field}.lr_scheduler.args", asked.name if asked else ""):
+        raise trial.refusal("No gradient", "model", message, remedy) from None
+    asked, entry = hyper.lr_scheduler, "lr_scheduler.args"
+    name = "" if asked is None else asked.name
+    with _arguments(trial, entry, name):
         lr_scheduler = build_lr_scheduler(optimizer, hyper)
-    with _values_of(f"{field}.optimizer_args", hyper.optimizer):
+    with _arguments(trial, "optimizer_args", hyper.optimizer):
         optimizer.step()
     if asked is not None:
-        with _values_of(f"{field}.lr_scheduler.args", asked.name):
+        with _arguments(trial, entry, name):
             step_lr_scheduler(lr_scheduler, hyper, after=asked.per, loss=loss.item())
-        late = late_failure(hyper, hyper.steps_per_epoch(trial.train.samples))
-        if late is not None:
-            message, remedy = f"{asked.name} {late}.", "Change its arguments, or train for fewer epochs."
-            raise found("LR scheduler", f"{field}.lr_scheduler.args", message, remedy)
+        if late := _late_failure(hyper, hyper.steps_per_epoch(trial.train.samples)):
+            remedy = "Change its arguments, or train for fewer epochs."
+            raise trial.refusal("LR scheduler", f"hyperparameters.{entry}", f"{name} {late}.", remedy)
 
 
-def late_failure(hyper: Hyperparameters, steps_per_epoch: int) -> str | None:
+def _late_failure(hyper: Hyperparameters, steps_per_epoch: int) -> str | None:
     """How the LR scheduler fails in the first `MOST_STEPS` of the training, as the end of a sentence, or None."""
     asked = hyper.lr_scheduler
     if asked is None or LR_SCHEDULERS[asked.name].measured:
@@ -120,94 +114,167 @@ def late_failure(hyper: Hyperparameters, steps_per_epoch: int) -> str | None:
             if not 0 <= rate <= LARGEST_RATE:
                 return f"makes the learning rate {rate:g} after {done} of {needed} steps"
             try:
-                if lr_scheduler is not None:
-                    lr_scheduler.step()
+                step_lr_scheduler(lr_scheduler, hyper, after=asked.per)
             except (ArithmeticError, RuntimeError, ValueError) as error:
                 return f"fails after {done + 1} of {needed} steps ({error})"
     return None
 
 
-@contextmanager
-def _values_of(field: str, name: str) -> Iterator[None]:
-    """Turn torch's complaints about argument values into findings on `field`."""
-    try:
-        yield
-    except _TORCH_ERRORS as error:
-        raise _not_taken(field, name, error) from None
+@dataclass(frozen=True, slots=True)
+class _Tryout:
+    """A network on one data set, which is the `entry` of its sub-model. Every method but `loss` leaves no gradients."""
 
+    trial: Trial
+    module: nn.Module
+    criterion: nn.Module
+    data: Dataset
+    entry: str
 
-def _loss(trial: Trial, module: nn.Module, criterion: nn.Module, data: Dataset, batch: range, entry: str) -> Tensor:
-    targets = data.targets[batch.start : batch.stop]
-    outputs = _outputs(trial, module, data, batch, entry)
-    hyper = trial.spec.hyperparameters
-    if hyper.criterion in CLASSIFICATION:
-        check_labels(trial, data, outputs, entry)
-    else:
-        check_values(trial, targets, outputs, entry)
-    try:
-        loss: Tensor = criterion(outputs, targets)
-    except _TORCH_ERRORS as error:
-        if _runs(build_criterion(hyper.model_copy(update={"criterion_args": {}})), outputs, targets):
-            raise _not_taken(f"{trial.field}.hyperparameters.criterion_args", hyper.criterion, error) from None
-        message = f"{hyper.criterion} does not take outputs {_shape(outputs)} with targets {_shape(targets)}: "
-        message += f"{_first_line(error)}."
-        remedy = "Choose another criterion, or store targets of the shape and type that it takes."
-        raise found("Outputs and targets", f"{trial.field}.{entry}", message, remedy) from None
-    return loss
+    @torch.no_grad()
+    def check_sizes(self, sizes: Iterable[int]) -> None:
+        """Raise `BadInput` if a batch of one of these sizes fails."""
+        for size in sorted({min(size, self.trial.batch_size) for size in sizes}, reverse=True):
+            self.loss(size)
 
+    def loss(self, size: int) -> Tensor:
+        """The loss of the first samples; raises `BadInput`."""
+        self._check_shape()
+        outputs, targets = self._outputs(self.data.inputs[:size]), self.data.targets[:size]
+        hyper = self.trial.spec.hyperparameters
+        if hyper.criterion in CLASSIFICATION:
+            self._check_labels(outputs)
+        else:
+            self._check_values(targets, outputs)
+        try:
+            loss: Tensor = self.criterion(outputs, targets)
+        except _TORCH_ERRORS as error:
+            if _runs(build_criterion(hyper.model_copy(update={"criterion_args": {}})), outputs, targets):
+                with _arguments(self.trial, "criterion_args", hyper.criterion):
+                    raise
+            message = f"{hyper.criterion} does not take outputs {_shape(outputs)} with targets {_shape(targets)}: "
+            message += f"{_first_line(error)}."
+            remedy = "Choose another criterion, or store targets of the shape and type that it takes."
+            raise self.trial.refusal("Outputs and targets", self.entry, message, remedy) from None
+        return loss
 
-def _require_memory(trial: Trial, error: Exception) -> None:
-    if "can't allocate memory" in str(error):
-        message = f"{trial.batch_size} samples at once take more memory than this machine has free."
-        remedy = "Give smaller batches, or a smaller network."
-        raise found("Too large", f"{trial.field}.model", message, remedy) from None
+    def _check_shape(self) -> None:
+        expected, given = self.trial.definition.input_shape, self.data.inputs.shape[1:]
+        if expected is None:
+            return
+        if len(expected) != len(given) or any(e not in (None, g) for e, g in zip(expected, given, strict=True)):
+            wanted = ["any" if size is None else size for size in expected]
+            message = f"The samples have the shape {list(given)}; the network takes {wanted}."
+            remedy = "Give data of that shape, or a network that fits the data."
+            raise self.trial.refusal("Shape of data", self.entry, message, remedy)
 
+    def _outputs(self, raw: Tensor) -> Tensor:
+        trial, spec = self.trial, self.trial.spec
+        inputs = to_model_input(raw, spec.scale, spec.mean, spec.std)
+        try:
+            outputs: object = self.module(inputs)
+        except _TORCH_ERRORS as error:
+            _require_memory(trial, error)
+            raise self._not_run(inputs, error) from None
+        if isinstance(outputs, tuple | list | dict):
+            message = f"The network returns several outputs (a {type(outputs).__name__}); a criterion needs one tensor."
+            raise trial.refusal("Several outputs", "model", message, "Let forward return the scores alone.")
+        if not isinstance(outputs, Tensor) or outputs.dim() == 0 or len(outputs) != len(raw):
+            message = "The network must return one tensor with one row for each sample."
+            raise trial.refusal("Output", "model", message, "Let forward return the scores alone.")
+        return outputs
 
-def _outputs(trial: Trial, module: nn.Module, data: Dataset, batch: range, entry: str) -> Tensor:
-    raw, spec = data.inputs[batch.start : batch.stop], trial.spec
-    inputs = to_model_input(raw, spec.scale, spec.mean, spec.std)
-    try:
-        outputs: object = module(inputs)
-    except _TORCH_ERRORS as error:
-        _require_memory(trial, error)
+    def _not_run(self, inputs: Tensor, error: Exception) -> BadInput:
+        """Why the network does not take the inputs, by which other inputs it takes."""
+        refusal, why, dtype = self.trial.refusal, _first_line(error), _dtype_name(inputs)
         if isinstance(error, TypeError) and "required positional argument" in str(error):
-            message = f"The network takes several inputs; a data set holds one tensor ({_first_line(error)})."
-            raise found("Several inputs", f"{trial.field}.model", message, "Let forward take one tensor.") from None
-        if not inputs.is_floating_point() and _runs(module, inputs.float() * IMAGE_SCALE):
-            message = f"The inputs are {dtype_name(inputs)}, but the network computes with floating point numbers."
+            message = f"The network takes several inputs; a data set holds one tensor ({why})."
+            return refusal("Several inputs", "model", message, "Let forward take one tensor.")
+        if not inputs.is_floating_point() and _runs(self.module, inputs.float() * IMAGE_SCALE):
+            message = f"The inputs are {dtype}, but the network computes with floating point numbers."
             remedy = f'Set "scale", for images {IMAGE_SCALE:.17g} (1/255), or store the inputs as float32.'
-            raise found("Integer inputs", f"{trial.field}.scale", message, remedy) from None
-        if len(raw) == 1 and entry == "train_data" and _runs(module, torch.cat([inputs, inputs])):
-            raise batch_of_one(trial, _first_line(error)) from None
-        if inputs.dtype is not torch.float32 and inputs.is_floating_point() and _runs(module, inputs.float()):
-            message = f"The inputs are {dtype_name(inputs)}, but the network computes with float32."
-            raise found("Type of data", f"{trial.field}.{entry}", message, "Store the inputs as float32.") from None
-        if inputs.dtype is not torch.float64 and inputs.is_floating_point() and _runs(module, inputs.double()):
-            message = f"The network computes with float64, but the inputs are {dtype_name(inputs)}."
-            raise found("Type of weights", f"{trial.field}.model", message, "Save the network as float32.") from None
-        message = f"The network does not take a batch {_shape(inputs)}: {_first_line(error)}."
-        remedy = "Give data of the shape that the network takes, or the network that fits the data."
-        raise found("Inputs", f"{trial.field}.{entry}", message, remedy) from None
-    if isinstance(outputs, tuple | list | dict):
-        message = f"The network returns several outputs (a {type(outputs).__name__}); a criterion compares one tensor."
-        raise found("Several outputs", f"{trial.field}.model", message, "Let forward return the scores alone.")
-    if not isinstance(outputs, Tensor) or outputs.dim() == 0 or len(outputs) != len(raw):
-        message = "The network must return one tensor with one row for each sample."
-        raise found("Output", f"{trial.field}.model", message, "Let forward return the scores alone.")
-    return outputs
+            return refusal("Integer inputs", "scale", message, remedy)
+        if len(inputs) == 1 and self.entry == "train_data" and _runs(self.module, torch.cat([inputs, inputs])):
+            return _batch_of_one(self.trial, why)
+        if inputs.dtype is not torch.float32 and inputs.is_floating_point() and _runs(self.module, inputs.float()):
+            message = f"The inputs are {dtype}, but the network computes with float32."
+            return refusal("Type of data", self.entry, message, "Store the inputs as float32.")
+        if inputs.dtype is not torch.float64 and inputs.is_floating_point() and _runs(self.module, inputs.double()):
+            message = f"The network computes with float64, but the inputs are {dtype}."
+            return refusal("Type of weights", "model", message, "Save the network as float32.")
+        message = f"The network does not take a batch {_shape(inputs)}: {why}."
+        remedy = "Give data of the shape that the network takes, or a network that fits the data."
+        return refusal("Inputs", self.entry, message, remedy)
 
+    def _check_labels(self, outputs: Tensor) -> None:
+        """Raise `BadInput` if targets are not among the classes that the outputs score, [batch, classes, ...]."""
+        refusal, hyper, targets = self.trial.refusal, self.trial.spec.hyperparameters, self.data.targets
+        if targets.is_floating_point():
+            message = f"{hyper.criterion} needs class numbers, but the targets are {_dtype_name(targets)}."
+            remedy = "Store class numbers as integers, or choose another criterion."
+            raise refusal("Targets", self.entry, message, remedy)
+        if outputs.dim() < 2:
+            message = f"{hyper.criterion} needs one score for each class, but a sample's output is a single number."
+            raise refusal("Outputs", "model", message, "Let the network return [batch, classes].")
+        if targets.shape[1:] != outputs.shape[2:]:
+            places = ["batch", *outputs.shape[2:]]
+            message = f"{hyper.criterion} takes outputs {['batch', 'classes', *outputs.shape[2:]]} with class numbers "
+            message += f"{places}; these are {['batch', *targets.shape[1:]]}."
+            remedy = "Store one class number for each, not one-hot rows."
+            if outputs.dim() > 2 and targets.shape[1:] == outputs.shape[1:-1]:
+                remedy = "Let the network return the classes in the second place: scores.transpose(1, -1)."
+            raise refusal("Targets", self.entry, message.replace("'", ""), remedy)
+        classes = outputs.shape[1]
+        outside = targets[((targets < 0) | (targets >= classes)) & (targets != hyper.ignored_label)]
+        if len(outside):
+            message = (
+                f"The network has {classes} classes (0 to {classes - 1}), but {len(outside)} targets are outside, "
+            )
+            message += f"such as {int(outside[0])}."
+            remedy = "Number the classes from 0, or use a larger network."
+            raise refusal("Labels outside the classes", self.entry, message, remedy)
 
-@torch.no_grad()
-def _check_sizes(
-    trial: Trial, module: nn.Module, criterion: nn.Module, data: Dataset, entry: str, sizes: Iterable[int]
-) -> None:
-    for size in sorted({min(size, trial.batch_size) for size in sizes}, reverse=True):
-        _loss(trial, module, criterion, data, range(size), entry)
+    def _check_values(self, targets: Tensor, outputs: Tensor) -> None:
+        """Raise `BadInput` if targets differ from outputs in shape: torch would stretch them without an error."""
+        refusal, criterion = self.trial.refusal, self.trial.spec.hyperparameters.criterion
+        if targets.shape != outputs.shape:
+            shapes = f"{list(outputs.shape)} and {list(targets.shape)}"
+            message = f"{criterion} compares outputs with targets one by one, but their shapes are {shapes}."
+            remedy = "Give targets of the shape of the outputs, or choose another criterion."
+            raise refusal("Outputs and targets", self.entry, message, remedy)
+        if CRITERIA[criterion].targets == "lists":
+            classes = outputs.shape[-1]
+            if targets.is_floating_point() or not bool(((targets >= -1) & (targets < classes)).all()):
+                message = f"{criterion} takes lists of class numbers from 0 to {classes - 1}, filled up with -1."
+                remedy = "Store such lists, or 0 and 1 for multi_label_soft_margin."
+                raise refusal("Targets", self.entry, message, remedy)
+        elif not targets.is_floating_point():
+            message = f"{criterion} needs targets that are real numbers, but they are {_dtype_name(targets)}."
+            remedy = "Store the targets as float32, or choose another criterion."
+            raise refusal("Targets", self.entry, message, remedy)
+
+    @torch.no_grad()
+    def check_extreme_ids(self) -> None:
+        """Try the samples with the smallest and the largest number if inputs stay integers; raises `BadInput`.
+
+        They are ids of an embedding then; an id out of range would end the whole process on a GPU.
+        """
+        spec, inputs = self.trial.spec, self.data.inputs
+        if inputs.is_floating_point() or (spec.scale, spec.mean, spec.std) != (None, None, None):
+            return
+        rows = inputs.reshape(len(inputs), -1)
+        least, most = rows.amin(1), rows.amax(1)
+        try:
+            self.module.eval()(inputs[torch.stack([least.argmin(), most.argmax()])])
+        except _TORCH_ERRORS as error:
+            message = f"The network does not take all numbers from {int(least.min())} to {int(most.max())} as input: "
+            message += f"{_first_line(error)}."
+            remedy = "Number the inputs from 0, and let the network have an entry for each."
+            raise self.trial.refusal("Inputs out of range", self.entry, message, remedy) from None
 
 
 @torch.no_grad()
 def _doubts(trial: Trial, module: nn.Module) -> Iterator[Finding]:
-    """Warnings on outputs that are not what the criterion takes them for, and on an export as for evaluation."""
+    """Warnings on outputs that do not suit the criterion, and on a network exported for evaluation."""
     spec, criterion = trial.spec, trial.spec.hyperparameters.criterion
     wanted, message, remedy = CRITERIA[criterion].outputs, "", ""
     if wanted != "scores":
@@ -222,34 +289,52 @@ def _doubts(trial: Trial, module: nn.Module) -> Iterator[Finding]:
                 message = f"{criterion} fails outside 0 to 1, and these outputs can leave that range."
                 remedy = "End the network with a sigmoid, or choose bce_with_logits, which takes plain scores."
     if message:
-        place = f"{trial.field}.hyperparameters.criterion"
+        place = trial.place("hyperparameters.criterion")
         yield Finding(severity="warning", title="Outputs", field=place, message=message, remedy=remedy)
     if off := trial.definition.switched_off:
         message = f"The file has {', '.join(off)} switched off, as for evaluation; in training they stay off."
-        remedy = "Export it in training mode: torch.export.export(network.train(), ...), unless that is meant."
-        title, place = "Exported in evaluation", f"{trial.field}.model"
+        remedy = "Export it in training mode: torch.export.export(network.train(), ...), unless you want that."
+        title, place = "Exported in evaluation", trial.place("model")
         yield Finding(severity="warning", title=title, field=place, message=message, remedy=remedy)
 
 
-def _check_extreme_ids(trial: Trial, module: nn.Module, data: Dataset, entry: str) -> None:
-    """Try the samples with the smallest and the largest number where inputs stay integers.
+def _check_batch_sizes(trial: Trial) -> None:
+    """Raise `BadInput` if the smallest batch of training or evaluation is too small for the network."""
+    hyper, least = trial.spec.hyperparameters, trial.definition.min_batch
+    message = f"The network takes at least {least} samples at once; the "
+    in_training = part_sizes(hyper, trial.train.samples)[-1]
+    if in_training < least:
+        message += f"smallest batch of an epoch has {in_training}."
+        raise _small_batch(trial, "Batch too small", message, in_training)
+    if trial.test is not None and (in_testing := batch_sizes(hyper, trial.test.samples, evaluated=True)[-1]) < least:
+        message += f"last batch of a test has {in_testing}."
+        raise trial.refusal("Batch too small", "test_data", message, "Choose another batch size.")
 
-    They are ids of an embedding then; an id out of range would end the whole process on a GPU.
-    """
-    spec = trial.spec
-    if data.inputs.is_floating_point() or (spec.scale, spec.mean, spec.std) != (None, None, None):
-        return
-    rows = data.inputs.flatten(1) if data.inputs.dim() > 1 else data.inputs.unsqueeze(1)
-    least, most = rows.amin(1), rows.amax(1)
-    extremes = data.inputs[torch.stack([least.argmin(), most.argmax()])]
-    try:
-        with torch.no_grad():
-            module.eval()(extremes)
-    except _TORCH_ERRORS as error:
-        message = f"The network does not take all numbers from {int(least.min())} to {int(most.max())} as input: "
-        remedy = "Number the inputs from 0, and let the network have an entry for each."
-        message += f"{_first_line(error)}."
-        raise found("Inputs out of range", f"{trial.field}.{entry}", message, remedy) from None
+
+def _batch_of_one(trial: Trial, reason: str) -> BadInput:
+    message = f"An epoch has a batch of one sample, which the network does not take: {reason}."
+    return _small_batch(trial, "Batch of one", message, 1)
+
+
+def _small_batch(trial: Trial, title: str, message: str, smallest: int) -> BadInput:
+    hyper, samples = trial.spec.hyperparameters, trial.train.samples
+    last = batch_sizes(hyper, samples)[-1]
+    if samples == smallest:
+        remedy = "Give more samples."
+    elif hyper.batch_size == smallest:
+        remedy = "Choose a larger batch size."
+    elif last > smallest:
+        remedy = 'Choose fewer parts, or set "drop_last" to true if only the last batch is too small.'
+    else:
+        remedy = 'Set "drop_last" to true, or choose another batch size.'
+    entry = "batch_split" if hyper.batch_split > 1 and last > 1 else "batch_size"
+    return trial.refusal(title, f"hyperparameters.{entry}", message, remedy)
+
+
+def _require_memory(trial: Trial, error: Exception) -> None:
+    if "can't allocate memory" in str(error):
+        message = f"{trial.batch_size} samples at once take more memory than this machine has free."
+        raise trial.refusal("Too large", "model", message, "Give smaller batches, or a smaller network.") from None
 
 
 def _runs(module: nn.Module, *inputs: Tensor) -> bool:
@@ -260,14 +345,12 @@ def _runs(module: nn.Module, *inputs: Tensor) -> bool:
     return True
 
 
-def _not_taken(field: str, name: str, error: Exception) -> BadInput:
-    message = f"{name} does not take these values: {_first_line(error)}."
-    remedy = f"Change them, or choose another {_OWNERS[field.rpartition('hyperparameters.')[2]]}."
-    return found(field.rpartition(".")[2].replace("_", " ").capitalize(), field, message, remedy)
-
-
 def _shape(tensor: Tensor) -> str:
-    return f"{list(tensor.shape)} of {dtype_name(tensor)}"
+    return f"{list(tensor.shape)} of {_dtype_name(tensor)}"
+
+
+def _dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _first_line(error: Exception) -> str:

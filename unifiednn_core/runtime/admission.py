@@ -1,4 +1,4 @@
-"""Whether there is room for a run that waits: what it was predicted to need, as it stands now, against what is free."""
+"""Whether a waiting run has room: the memory that it is predicted to need now, against what is free."""
 
 import logging
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ _log = logging.getLogger(__name__)
 
 
 def waits_for(run: RunRow, rows: Sequence[SubModelRow], budget: Budget) -> str | None:
-    """What has to be free before a run can start, as people read it after "waits for"; None if it can.
+    """Reason why a run cannot start yet, as text after "waits for"; None if it can.
 
-    A run that only waits to be stopped needs next to nothing. A concurrent baseline that the device never has room for
-    is started: that it does not fit is its result.
+    A run that is to be stopped needs next to nothing. A concurrent baseline that can never fit starts all the same:
+    not to fit is its result.
     """
     needed_bytes = None if State(run.state) is State.STOPPING else now_needed_bytes(run, rows)
     if needed_bytes is None:
@@ -29,10 +29,7 @@ def waits_for(run: RunRow, rows: Sequence[SubModelRow], budget: Budget) -> str |
 
 
 def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow]) -> int | None:
-    """Peak of what is left of a run, under its policy and batch splits of today; None if nothing is predicted.
-
-    Ended sub-models need nothing any more, and people may have changed the rest while it trained.
-    """
+    """Predicted peak of the rest of a run under its current policy and batch splits; None without a prediction."""
     try:
         predicted = {part.name: part for part in parts_of(run.prediction)}
         splits = {part["name"]: part["hyperparameters"].get("batch_split", 1) for part in run.spec["submodels"]}
@@ -46,6 +43,6 @@ def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow]) -> int | None:
         policy = PolicySpec.model_validate(run.spec.get("policy", {}))
         chosen = policy_named(policy.name, policy.parameters)
         return hybrid_bytes(parts, chosen, device_type=kind, context_bytes=context_bytes)
-    except (BadInput, ValueError, KeyError, TypeError):  # written by another version; it must not keep a run waiting
+    except (BadInput, ValueError, KeyError, TypeError):  # another version wrote it; it must not keep a run waiting
         _log.exception("The prediction of run %s cannot be read; it starts without regard to memory.", run.id)
         return None

@@ -13,23 +13,19 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.data.datasets import Dataset, read_dataset
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_store import CheckpointStore
-from unifiednn_core.engine.device import preserved
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.resident_data import ResidentData
-from unifiednn_core.engine.roster import Job
 from unifiednn_core.engine.start import initial_state
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.registry import sniff
-from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
-from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.store.telemetry import SHOWN_FIGURES
 
 
 @dataclass(frozen=True, slots=True)
 class Ingredients:
-    """Everything read from files for one sub-model. Reading it touches neither the hybrid nor any RNG."""
+    """Everything read from the files of one sub-model. Reading touches neither the hybrid nor any RNG."""
 
     spec: SubModelSpec
     seed: int
@@ -44,22 +40,17 @@ class Ingredients:
     """Its own newest checkpoint."""
 
     @property
-    def checkpoint_step(self) -> int:
-        """Step of its own newest checkpoint; 0 without one."""
-        return 0 if self.checkpoint is None or self.progress is None else self.progress.step
-
-    @property
     def columns(self) -> dict[str, Any]:
         """Columns of the sub-model's row at the point where it resumes."""
-        if self.progress is None:
-            return {"steps_done": 0, "epochs_done": 0, **dict.fromkeys(SHOWN_FIGURES)}
-        figures = self.progress.state["metrics"]["figures"]
-        last = {name: figures[-1][name] for name in SHOWN_FIGURES} if figures else dict.fromkeys(SHOWN_FIGURES)
-        columns = {"steps_done": self.progress.step, "epochs_done": self.progress.epoch, **last}
-        if self.checkpoint is not None:  # a worker that was killed after the rename has not recorded it
-            size_bytes = self.checkpoint.stat().st_size
-            columns |= {"checkpoint": self.checkpoint.name, "checkpoint_step": self.progress.step,
-                        "checkpoint_bytes": size_bytes}  # fmt: skip
+        columns: dict[str, Any] = {"steps_done": 0, "epochs_done": 0, **dict.fromkeys(SHOWN_FIGURES)}
+        progress, path = self.progress, self.checkpoint
+        if progress is not None:
+            last = progress.state["metrics"]["figures"][-1:]
+            columns |= {"steps_done": progress.step, "epochs_done": progress.epoch}
+            columns |= {name: row[name] for row in last for name in SHOWN_FIGURES}
+            if path is not None:  # a worker that was killed after the rename has not recorded it
+                size_bytes = path.stat().st_size
+                columns |= {"checkpoint": path.name, "checkpoint_step": progress.step, "checkpoint_bytes": size_bytes}
         return columns
 
 
@@ -89,7 +80,13 @@ class Workbench:
         `warn` takes sentences about damaged checkpoints.
         """
         [submodel] = [part for part in spec.submodels if part.name == name]
-        definition = _definition(self.home, submodel, filenames)
+        path = stored(self.home, submodel.model)
+        model_format = sniff(path)
+        if model_format is None:
+            message = "The stored model file cannot be recognised any more."
+            raise BadInput.of("Model file gone", f"submodels.{name}.model", message, "Submit the model again.")
+        definition = model_format.read(path, submodel.architecture)
+        definition = replace(definition, filename=filenames.get(submodel.model, ""))
         files = [file for file in (submodel.train_data, submodel.test_data) if file is not None]
         data = {file: self.data.peek(file) or read_dataset(stored(self.home, file)) for file in dict.fromkeys(files)}
         store = self.checkpoints(name)
@@ -126,30 +123,7 @@ class Workbench:
         self.definitions[read.spec.name] = read.definition
         return submodel
 
-    def job(self, row: SubModelRow, read: Ingredients, in_line_since: int) -> Job:
-        """A sub-model, merged, and where it stands according to its row. Raises `BadCheckpoint`."""
-        with preserved(self.device):
-            submodel = self.add(read)
-        state = State.PAUSED if row.state == State.PAUSED.value else State.QUEUED
-        return Job(submodel, in_line_since=in_line_since, state=state, service_s=row.service_s, paused_s=row.paused_s,
-                   captured_step=read.checkpoint_step)  # fmt: skip
-
 
 def stored(home: Home, reference: str) -> Path:
     """Path of a file that a spec names by content."""
     return home.file(reference.removeprefix("sha256:"))
-
-
-def _definition(home: Home, submodel: SubModelSpec, filenames: Mapping[str, str]) -> Definition:
-    """Read the model file of a sub-model again, with all checks of the import. Raises `BadInput`."""
-    path = stored(home, submodel.model)
-    model_format = sniff(path)
-    if model_format is None:
-        raise BadInput.of(
-            "Model file gone",
-            field=f"submodels.{submodel.name}.model",
-            message="The stored model file cannot be recognised any more.",
-            remedy="Submit the model again.",
-        )
-    definition = model_format.read(path, submodel.architecture)
-    return replace(definition, filename=filenames.get(submodel.model, ""))

@@ -20,8 +20,7 @@ _Task = Checkpoint | Callable[[], object]
 class CheckpointWriter:
     """Carries out tasks in order: writes checkpoints, and calls actions once everything before them is on disk.
 
-    On a full disk or a locked store it retries until it succeeds, and skips a checkpoint only for a newer one of the
-    same sub-model.
+    On a full disk or a locked store it retries until it succeeds; only a newer checkpoint replaces an older one.
     """
 
     def __init__(
@@ -33,8 +32,8 @@ class CheckpointWriter:
     ):
         """Start the thread.
 
-        `record` runs after each checkpoint on disk, `warn` (sub-model, message) where one cannot be written, and
-        `on_done` (sub-model) when a checkpoint is written or skipped.
+        `record` runs after each write, `on_done(submodel)` after each write or skip, and `warn(submodel, message)` when
+        a checkpoint cannot be written.
         """
         self._store_of, self._record, self._on_done, self._warn = store_of, record, on_done, warn
         self._dropped: set[str] = set()
@@ -59,7 +58,7 @@ class CheckpointWriter:
         self._dropped.add(submodel)
 
     def after(self, task: _Task) -> None:
-        """Call `task` once everything before it is done."""
+        """Carry out a task once everything before it is done."""
         with self._lock:
             self._open_tasks += 1
         self._tasks.put(task)
@@ -91,10 +90,6 @@ class CheckpointWriter:
 
     def _done(self, task: _Task) -> bool:
         """Whether the task is done or skipped; False if it has to be retried."""
-        checkpoint = task if isinstance(task, Checkpoint) else None
-        failed = (
-            checkpoint and f"The checkpoint of {checkpoint.submodel} at step {checkpoint.step} could not be written"
-        )
         try:
             if not isinstance(task, Checkpoint):
                 task()
@@ -103,17 +98,18 @@ class CheckpointWriter:
                 store.put(task)
                 self._record(task, store)
         except (OSError, OperationalError) as error:
-            if checkpoint is not None and self._waiting[checkpoint.submodel] > 1:
+            if isinstance(task, Checkpoint) and self._waiting[task.submodel] > 1:
                 return True
             if not self.stalled:
-                traceback.print_exc()
-                if checkpoint is not None:
-                    reason = error.strerror if isinstance(error, OSError) else "the store is locked"
-                    again = f"It is tried again every {RETRY_S:g} s; training goes on."
-                    self._warn(checkpoint.submodel, f"{failed}: {reason}. {again}")
+                reason = error.strerror if isinstance(error, OSError) else "the store is locked"
+                self._complain(task, f": {reason}. It is tried again every {RETRY_S:g} s; training goes on.")
             return False
         except Exception:  # a defect must not end this thread
-            traceback.print_exc()
-            if checkpoint is not None:
-                self._warn(checkpoint.submodel, f"{failed}; the log says why.")
+            self._complain(task, "; the log says why.")
         return True
+
+    def _complain(self, task: _Task, reason: str) -> None:
+        traceback.print_exc()
+        if isinstance(task, Checkpoint):
+            failed = f"The checkpoint of {task.submodel} at step {task.step} could not be written"
+            self._warn(task.submodel, failed + reason)

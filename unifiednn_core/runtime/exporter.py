@@ -20,7 +20,7 @@ RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A sub-model has left for good: with a verified file, without one, or with the reason why it failed."""
+    """A sub-model has left for good: with a verified file, or without one."""
 
     submodel: str
     event: Event
@@ -32,29 +32,22 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class ExportDelayed:
-    """A file cannot be written now; the exporter retries."""
+    """A file cannot be written now. The exporter retries, for ten minutes by itself and then after `Exporter.retry`."""
 
     submodel: str
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExportPaused:
-    """A file could not be written for ten minutes. The weights stay in memory until `Exporter.retry`."""
-
-    submodel: str
-    message: str
+    paused: bool = False
 
 
 class Exporter:
-    """Reports `Exported` for each ended sub-model, after `ExportDelayed` or `ExportPaused` while the disk is full."""
+    """Reports `Exported` for each ended sub-model, after `ExportDelayed` while the disk is full."""
 
     def __init__(
         self,
         folder: Path,
         definitions: Mapping[str, Definition],
         spec_of: Callable[[str], Mapping[str, object]],
-        report: Callable[[Exported | ExportDelayed | ExportPaused], object],
+        report: Callable[[Exported | ExportDelayed], object],
     ):
         self._folder, self._definitions, self._spec_of, self._report = folder, definitions, spec_of, report
         for leftover in folder.glob(".*"):  # of an export that was killed
@@ -93,12 +86,16 @@ class Exporter:
         try:
             for left in reversed(range(TRIES)):
                 try:
-                    self._report(Exported(name, ended.event, self._separate(ended)))
+                    weights, spec = ended.state_dict or {}, self._spec_of(name)
+                    definition, folder = self._definitions[name], self._folder
+                    found = separate(name, definition, weights, spec=spec, figures=ended.figures, folder=folder)
+                    self._report(Exported(name, ended.event, found))
                     return
                 except SeparationFailed as error:
                     if not left:
                         self._paused[name] = ended
-                        self._report(ExportPaused(name, str(error)))
+                        waits = f"Its weights wait in memory: make room, then resume {name}."
+                        self._report(ExportDelayed(name, f"{error} {waits}", paused=True))
                         return
                     if said != (said := str(error)):
                         self._report(ExportDelayed(name, f"{error} It is tried again every {RETRY_S:g} s."))
@@ -106,13 +103,8 @@ class Exporter:
         except SeparationCorrupt as error:
             remedy = "Check the disk for errors, then retry it: it continues from its last checkpoint."
             self._report(Exported(name, Event.FAIL, cause=str(error), remedy=remedy))
-        except Exception as error:  # every error must reach the operator, not die in a thread
+        except Exception as error:  # it must reach the operator, not die in a thread
             traceback.print_exc()
             cause = f"The trained model could not be written: {type(error).__name__}."
             remedy = "This is a defect of UnifiedNN; the worker's log in the run folder has the whole trace."
             self._report(Exported(name, Event.FAIL, cause=cause, remedy=remedy))
-
-    def _separate(self, ended: Ended) -> Separated:
-        name, weights = ended.submodel, ended.state_dict or {}
-        spec = self._spec_of(name)
-        return separate(name, self._definitions[name], weights, spec=spec, figures=ended.figures, folder=self._folder)

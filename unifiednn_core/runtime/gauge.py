@@ -4,29 +4,18 @@ import os
 import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.engine import device as devices
+from unifiednn_core.engine.engine import Engine
 from unifiednn_core.machine import breakdown
-from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading, GpuSampler, GpuUse
 from unifiednn_core.machine.host import PROCESS_PSS, MemorySample, SamplingBudget, process_memory, rollup
 
 TORCH_ALLOCATED, TORCH_RESERVED, PEAK_RESIDENT = "torch allocated", "torch reserved", "process peak RSS"
-
-
-class Trainer(Protocol):
-    """What the gauge reads of the engine, from another thread; `Engine` says what each member is."""
-
-    @property
-    def holder(self) -> str | None: ...  # noqa: D102
-
-    def footprints(self) -> Mapping[str, Footprint]: ...  # noqa: D102
-
-    def transient_bytes(self, submodel: str) -> int | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +26,7 @@ class Reading:
     """Seconds since the start of the run."""
     samples: tuple[MemorySample, ...]
     source: str
-    """Source of the figure that stands for the run: process on the GPU, else growth of the GPU, else the host."""
+    """Source of the run's main figure: process on the GPU, else growth of the GPU, else the host."""
     breakdown: dict[str, Any] | None
     """Columns of a breakdown row except the moment; None if the GPU gives no figures."""
     shared_bytes: int | None
@@ -67,21 +56,20 @@ class WorkerGauge:
         self._heap_bytes = None if sums is None else sums.pss_bytes - sums.file_bytes
         """Part of the context that is not file pages."""
 
-    def read(self, at_s: float, trainer: Trainer, data_bytes: int) -> Reading | None:
+    def read(self, at_s: float, engine: Engine, data_bytes: int) -> Reading | None:
         """Take a sample `at_s` seconds after the start of the run, if one is due."""
         if not self._budget.due():
             return None
         with self._budget.spending():
             if self._gpu is None:
-                return self._on_host(at_s, trainer, data_bytes)
-            host = process_memory(self._pid)
-            return self._on_gpu(at_s, host, self._gpu.read((self._pid,)), trainer, data_bytes)
+                return self._on_host(at_s, engine, data_bytes)
+            return self._on_gpu(at_s, self._gpu.read((self._pid,)), engine, data_bytes)
 
     def columns(self) -> dict[str, Any]:
         """Columns of the run's row as of now: CPU and GPU seconds and energy of all attempts."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         found: dict[str, Any] = {"cpu_s": self._earlier.get("cpu_s", 0.0) + used.ru_utime + used.ru_stime}
-        found |= self._use.columns(self._earlier)
+        found |= {name: self._earlier.get(name, 0.0) + value for name, value in self._use.columns().items()}
         if self._notes:
             found["memory_notes"] = list(self._notes)
         return found
@@ -93,9 +81,9 @@ class WorkerGauge:
         """Source of the peaks of turns."""
         return PEAK_RESIDENT if self._gpu is None else TORCH_ALLOCATED
 
-    def _on_host(self, at_s: float, trainer: Trainer, data_bytes: int) -> Reading:
+    def _on_host(self, at_s: float, engine: Engine, data_bytes: int) -> Reading:
         """Code loaded on first use counts as context, and so do pages that other processes stop sharing."""
-        sums, holder, context_bytes = rollup(self._pid), trainer.holder, self.context_bytes
+        sums, holder, context_bytes = rollup(self._pid), engine.holder, self.context_bytes
         if sums is None:
             host = process_memory(self._pid)
         else:
@@ -105,32 +93,25 @@ class WorkerGauge:
             host.size_bytes,
             context_bytes=context_bytes,
             data_bytes=data_bytes,
-            footprints=trainer.footprints(),
+            footprints=engine.footprints(),
             holder=holder,
-            transient_bytes=None if holder is None else trainer.transient_bytes(holder),
+            transient_bytes=None if holder is None else engine.transient_bytes(holder),
         )
         row = {"source": host.source, "total_bytes": host.size_bytes, "strata": found}
         shared_bytes = None if sums is None else max(0, sums.rss_bytes - sums.pss_bytes)
         return Reading(at_s=at_s, samples=(host,), source=host.source, breakdown=row, shared_bytes=shared_bytes)
 
-    def _on_gpu(self, at_s: float, host: MemorySample, seen: GpuReading, trainer: Trainer, data_bytes: int) -> Reading:
+    def _on_gpu(self, at_s: float, seen: GpuReading, engine: Engine, data_bytes: int) -> Reading:
+        host = process_memory(self._pid)
         self._notes |= dict.fromkeys(seen.notes)
         self._use.add(at_s, seen)
         reserved, allocated = torch.cuda.memory_reserved(self._device), torch.cuda.memory_allocated(self._device)
-        figures = breakdown.GpuFigures(
-            process_bytes=seen.process_bytes,
-            device_bytes=seen.device_bytes,
-            others_bytes=seen.others_bytes,
-            device_before_bytes=self._before.device_bytes,
-            reserved_bytes=reserved,
-            allocated_bytes=allocated,
-        )
         total, found = breakdown.on_gpu(
-            figures, data_bytes=data_bytes, footprints=trainer.footprints(), holder=trainer.holder
-        )
+            seen, before_bytes=self._before.device_bytes, reserved_bytes=reserved, allocated_bytes=allocated,
+            data_bytes=data_bytes, footprints=engine.footprints(), holder=engine.holder,
+        )  # fmt: skip
         self.context_bytes, self.context_source = found.get("context", self.context_bytes), NVML_PROCESS
-        of_card = {"utilisation": seen.utilisation, "power_w": seen.power_w}
-        found |= {name: value for name, value in of_card.items() if value is not None}
+        found |= {name: value for name in ("utilisation", "power_w") if (value := getattr(seen, name)) is not None}
         samples = [host, MemorySample(TORCH_RESERVED, reserved), MemorySample(TORCH_ALLOCATED, allocated)]
         main = host.source
         if seen.device_bytes is not None:

@@ -1,4 +1,4 @@
-"""Workers as processes: how they start, who they are, whether they live, and what they did last."""
+"""Workers as processes: their start, identity and liveness, and a mark of what they did last."""
 
 import contextlib
 import mmap
@@ -14,7 +14,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.store.schema import HYBRID
 from unifiednn_core.store.workers import WorkerIdentity
 
-# The worker of a baseline must not load torch: its memory would be counted with, and shared by, what it measures.
+# The runner of a baseline must not load torch: it would share pages with the processes that it measures.
 WORKERS = {HYBRID: "unifiednn_core.runtime.worker"}
 BASELINES = "unifiednn_core.compare.runner"
 MARK_BYTES = 256
@@ -41,7 +41,7 @@ class LocalLauncher:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, run_id: str, threads: int, mode: str) -> int:
-        """Start the worker in a session of its own; returns its process id. It logs to a file: a pipe may fill up."""
+        """Start the worker in a new session; returns its process id. It logs to a file, because a pipe may fill up."""
         for ended in self._processes.values():
             ended.poll()  # leaves no zombies behind
         self._home.at_work(run_id).unlink(missing_ok=True)  # the mark of an earlier worker is not this one's
@@ -56,12 +56,12 @@ class LocalLauncher:
         return self._processes[run_id].pid
 
     def exit_code(self, run_id: str) -> int | None:
-        """Exit code of the worker; None while it lives, or where this launcher did not start it."""
+        """Exit code of the worker; None while it lives, or if this launcher did not start it."""
         process = self._processes.get(run_id)
         return None if process is None else process.poll()
 
     def last_mark(self, run_id: str) -> str | None:
-        """What the last worker of a run was doing, as `NAME:DOING`; None if unknown."""
+        """Mark of the last worker of a run, as `NAME:DOING`; None if unknown."""
         return last_mark(self._home.at_work(run_id))
 
     def close(self) -> None:
@@ -80,9 +80,6 @@ def training_environment(threads: int) -> dict[str, str]:
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # repeatable matrix products; must be set before CUDA starts
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so the sampled GPU is the one that trains
     }
-
-
-# -- identity of a process
 
 
 def boot_id() -> str:
@@ -128,14 +125,11 @@ def is_alive(worker: WorkerIdentity) -> bool:
         return True
 
 
-# -- what a worker did last
-
-
 class WorkMark:
-    """Marks what a worker is doing, in a file that outlives it; so a step that kills workers again and again is found.
+    """Marks what a worker is doing, in a file that outlives it, to find a step that kills workers repeatedly.
 
-    The file is mapped into memory: a mark before every step costs a microsecond and no disk access. On a full disk the
-    worker goes without.
+    The file is mapped into memory: a mark before every step costs a microsecond and no disk access. On a full disk
+    there is no mark.
     """
 
     def __init__(self, path: Path):

@@ -1,4 +1,4 @@
-"""The main thread of a worker, where the engine trains, and what watches over it: SIGTERM and steps without end."""
+"""The main thread of a worker, in which the engine trains, and two watchers: for SIGTERM and for endless steps."""
 
 import contextlib
 import queue
@@ -34,9 +34,9 @@ class MainThreadTrainer:
         self._asked.put(True)
 
     def run(self, telemetry: Callable[[], int], leave: Callable[[int], NoReturn]) -> int:
-        """Run `telemetry` in a thread beside the training; return what it returns.
+        """Train in this thread and run `telemetry` in another; return its exit code.
 
-        If the engine still trains by then, in a step that may never end, `leave` ends the process.
+        If the engine still trains then, in a step that may never end, `leave` ends the process.
         """
 
         def beside() -> int:
@@ -86,19 +86,17 @@ class SigtermListener:
 
 
 class Watchdog:
-    """Calls `on_stuck` with the name of a sub-model whose step takes longer than `limit_s`.
+    """Calls `on_stuck` with the name of a sub-model if its step takes longer than `limit_s`.
 
-    It has a thread of its own: every other one can be blocked by the device. `on_stuck` is called again at each look
-    while the step lasts, because an error (a locked store) may keep it from acting.
+    It has its own thread, because the device can block every other one. It calls `on_stuck` at each look while the
+    step lasts, because an error (a locked store) may keep it from acting.
     """
 
     def __init__(
         self, at_work: Callable[[], tuple[str, float] | None], limit_s: float, on_stuck: Callable[[str], object]
     ):
         """`at_work` returns the sub-model in a step and when that began; it runs in the watchdog's thread."""
-        self._at_work = at_work
-        self._limit_s = limit_s
-        self._on_stuck = on_stuck
+        self._at_work, self._limit_s, self._on_stuck = at_work, limit_s, on_stuck
         self._step: tuple[str, float] | None = None
         self._elapsed_s = 0.0
 

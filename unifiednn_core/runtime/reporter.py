@@ -21,7 +21,7 @@ from unifiednn_core.engine.events import Answered, Captured, Ended, EpochDone, G
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.checkpoint_writer import CheckpointWriter
-from unifiednn_core.runtime.exporter import ExportDelayed, Exported, Exporter, ExportPaused
+from unifiednn_core.runtime.exporter import ExportDelayed, Exported, Exporter
 from unifiednn_core.runtime.gauge import Reading, WorkerGauge
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import RunSpec
@@ -35,7 +35,7 @@ HEARTBEAT_S = 2.0
 LATE_S = 10.0  # a sample may fall into a turn whose end is reported this much later
 EXPORT_S = 10.0  # after an end, the export takes memory that is not the next turn's
 
-_Message = Report | Exported | ExportDelayed | ExportPaused
+_Message = Report | Exported | ExportDelayed
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ class Reporter:
             case Exported(submodel=name):
                 self._exported(message)
                 self.open.discard(name)
-            case ExportPaused(submodel=name) if not self._store.runs.hold(self._run_id, name):
+            case ExportDelayed(paused=True, submodel=name) if not self._store.runs.hold(self._run_id, name):
                 self.exporter.retry(name)  # a person is stopping it, so it cannot be paused
 
     def _answer(self, answer: Answered) -> None:
@@ -196,7 +196,7 @@ class Reporter:
         if command is None:  # its target has ended meanwhile, which answered it
             return
         carry_out = partial(self._store.commands.carry_out, answer.id, answer.step)
-        if command.verb is Verb.PAUSE and command.submodel is None:
+        if command.verb == Verb.PAUSE and command.submodel is None:
             self.pause = answer
         elif command.verb in (Verb.PAUSE, Verb.SAVE):
             self.writer.after(carry_out)
@@ -292,9 +292,6 @@ class Reporter:
             case Captured(checkpoint=checkpoint):
                 self._close_window(checkpoint.submodel)
                 self.note(checkpoint.submodel, Code.CHECKPOINT, step=checkpoint.step)
-            case ExportPaused(submodel=name, message=text):
-                waits = f"Its weights wait in memory: make room, then resume {name}."
-                self.note(name, Code.WARNED, text=f"{text} {waits}")
             case ExportDelayed(submodel=name, message=text):
                 self.note(name, Code.WARNED, text=text)
 

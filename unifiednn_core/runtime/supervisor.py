@@ -69,14 +69,14 @@ class Supervisor:
         return self._thread is not None and self._thread.is_alive()
 
     def tick(self) -> None:
-        """Record the dead, who are queued again where they recover by themselves; settle, then start what can start."""
+        """Record dead workers (the store queues a run again that recovers), settle commands, start what can start."""
         held = self._store.workers.held()
         claims = {_claim_of(run) for run in held}
         self._coming_up = {claim: seen_s for claim, seen_s in self._coming_up.items() if claim in claims}
         for run in held:
             death = self._death_of(run)
             if death is not None:
-                self._lose(run.id, death, "Resume it: it goes on from its last checkpoints.")
+                self._lose(run.id, death, "Resume it: it continues from its last checkpoints.")
         self._store.commands.settle_unclaimed()
         for device in self._store.workers.waited_for():
             first = self._startable(device)
@@ -84,10 +84,7 @@ class Supervisor:
                 self._launch(first)
 
     def _startable(self, device: str) -> RunRow | None:
-        """The first in line for a device, once there is room for it.
-
-        No other run overtakes it: a stream of smaller ones could keep it waiting for ever.
-        """
+        """The first in line for a device, if there is room. No smaller run overtakes it, or it could starve."""
         first = self._store.workers.next_in_line(device)
         if first is None:
             return None
@@ -126,7 +123,7 @@ class Supervisor:
                 _log.exception("The supervisor could not look at the store; it tries again.")
 
     def _death_of(self, run: RunRow) -> "_Death | None":
-        """How the worker of a run died; None while it lives or may still come up."""
+        """How the worker of a run died; None while it lives or may still register."""
         log = f"Its log is runs/{run.id}/worker.log in the home folder."
         if run.worker_pid is not None:
             worker = WorkerIdentity(run.worker_pid, run.worker_started_at_s or 0.0, run.worker_boot_id or "")
@@ -145,7 +142,7 @@ class Supervisor:
 
 
 class _Death(NamedTuple):
-    """How a worker died, and whether that says anything about its run."""
+    """How a worker died, and whether that counts against its run."""
 
     cause: str
     counts: bool = True

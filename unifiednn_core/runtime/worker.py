@@ -22,13 +22,12 @@ from sqlalchemy.exc import OperationalError
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home
-from unifiednn_core.engine.device import environment, resolve
+from unifiednn_core.engine.device import environment, preserved, resolve
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
+from unifiednn_core.engine.job import Job, reasons
 from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
-from unifiednn_core.engine.roster import Job, reasons
-from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.runtime import launchers
@@ -41,8 +40,8 @@ from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import PolicySpec, RunSpec
 from unifiednn_core.store import Store
-from unifiednn_core.store.commands import Command, Verb
-from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.schema import CommandRow, RunRow, SubModelRow
 
 TICK_S = 0.2
 FAREWELL_S = 20.0  # a machine that shuts down gives us at most this long to write the last checkpoints
@@ -90,9 +89,11 @@ class Worker:
             WorkMark(home.at_work(run_id)),
         )
         for command in store.commands.open(run_id):
-            if command.verb is Verb.RETRY and command.arguments.get("from_start"):
+            if command.verb == Verb.RETRY and command.arguments.get("from_start"):
                 bench.checkpoints(command.submodel or "").clear()
-        last_turns = store.telemetry.last_turns(run_id)
+        last_turns, elapsed_s = store.telemetry.last_turns(run_id), 0.0
+        if run.started_at_s is not None:  # never before the last turn, even if the clock was set back
+            elapsed_s = max(clock.utc_s() - run.started_at_s, *last_turns.values(), 0.0)
         engine = Engine(
             bench.hybrid,
             policy_named(spec.policy.name, spec.policy.parameters),
@@ -103,7 +104,7 @@ class Worker:
             checkpoint=spec.checkpoint,
             on_step_start=work_mark.set,
             free_on_end=True,
-            elapsed_s=_elapsed_s(clock, run.started_at_s, max(last_turns.values(), default=0.0)),
+            elapsed_s=elapsed_s,
         )
         reads.reporter.attach(engine)
         return cls(reads, engine, gauge, work_mark, sigterm, threads=threads, step_limit_s=spec.step_limit_s)
@@ -113,7 +114,7 @@ class Worker:
         self._store.runs.record_environment(self._run_id, environment(self._bench.device, self._threads))
         self._store.runs.update(self._run_id, graph=graph_document(self._bench.hybrid))
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
-        self._carry_commands()  # what people asked for meanwhile holds before the first step
+        self._carry_commands()  # commands issued meanwhile take effect before the first step
         Watchdog(lambda: self._engine.at_work, self._step_limit_s, self._end_a_stuck_step).start()
         self._trainer.start()
         return self._trainer.run(partial(_guarded, self._store, self._run_id, self._telemetry), _leave)
@@ -193,18 +194,17 @@ class Worker:
             return self._paused(self._reporter.pause)
         if leaving:
             return TERMINATED
-        if self._engine.has_orders:  # a sub-model joined when all others had just ended
+        if self._engine.orders:  # a sub-model joined when all others had just ended
             self._trainer.start()
         elif self._reporter.open - self._reporter.exporter.paused:
             raise RuntimeError("The engine ended before its sub-models did; the worker's log says why.")
         return None
 
     def _paused(self, pause: Answered) -> int | None:
-        """Pause the run in the store, now that everything is on disk; go on where a stop came first."""
+        """Pause the run in the store, now that everything is on disk; train on if a stop came first."""
         if self._store.commands.carry_out(pause.id, pause.step):
             return DONE
         self._reporter.pause = None
-        self._engine.cancel_leave()
         self._trainer.start()
         return None
 
@@ -215,7 +215,7 @@ class Worker:
         for command in self._store.commands.open(self._run_id):
             if command.id in self._posted:
                 continue
-            if command.verb is Verb.RESUME and command.submodel is None:  # it asked for this very worker
+            if command.verb == Verb.RESUME and command.submodel is None:  # it asked for this very worker
                 self._store.commands.carry_out(command.id)
             elif (name := _joining(command)) is not None:
                 if not self._bring(command, name):
@@ -224,20 +224,20 @@ class Worker:
                 self._engine.post(order_of(command))
             self._posted.add(command.id)
 
-    def _carry_to_exporter(self, command: Command) -> bool:
+    def _carry_to_exporter(self, command: CommandRow) -> bool:
         """Resume, stop or discard sub-models whose export is paused; False if the engine has to act as well."""
         names = self._reporter.exporter.paused & ({command.submodel} if command.submodel else self._reporter.open)
         for name in names:
             if command.verb in (Verb.RESUME, Verb.STOP):
                 self._reporter.exporter.retry(name)
-            elif command.verb is Verb.DISCARD:
+            elif command.verb == Verb.DISCARD:
                 self._reporter.discard_export(name)
-        if command.verb is Verb.RESUME and names:
+        if command.verb == Verb.RESUME and names:
             self._store.commands.carry_out(command.id)
         return bool(names) and command.submodel is not None
 
-    def _bring(self, command: Command, name: str) -> bool:
-        """Read a sub-model in this thread, so the engine only merges it; False if that has to wait a little."""
+    def _bring(self, command: CommandRow, name: str) -> bool:
+        """Read a sub-model in this thread, so the engine only merges it; False to try again at the next tick."""
         run, rows = self._store.runs.get(self._run_id)
         row = next(row for row in rows if row.name == name)
         if name in self._reporter.open:  # this worker began with it
@@ -246,7 +246,7 @@ class Worker:
         if State(row.state) in ENDED:
             self._store.commands.decline(command.id, f"{command.verb}: {name} is {row.state}")
             return True
-        if self._reporter.writer.is_writing(name):  # a checkpoint of its last attempt must not follow the clearing
+        if self._reporter.writer.is_writing(name):  # a checkpoint of its last attempt must not follow `clear`
             return False
         try:
             if command.arguments.get("from_start"):
@@ -258,7 +258,7 @@ class Worker:
         if read is None:
             self._store.commands.decline(command.id, f"{command.verb}: {name} could not be read")
         else:
-            self._engine.post(order_of(command, partial(self._bench.add, read)))
+            self._engine.post(Join(name, partial(self._bench.add, read), command.id))
         return True
 
     def _end_a_stuck_step(self, name: str) -> None:
@@ -269,8 +269,8 @@ class Worker:
         _leave(STUCK)
 
 
-def order_of(command: Command, prepare: Callable[[], SubModel] | None = None) -> AnyOrder:
-    """The engine's order for a command; `prepare` merges the sub-model that an add or a retry brings."""
+def order_of(command: CommandRow) -> AnyOrder:
+    """The engine's order for a command that brings no sub-model."""
     name, arguments = command.submodel or "", command.arguments
     match command.verb:
         case Verb.PRIORITY:
@@ -282,14 +282,12 @@ def order_of(command: Command, prepare: Callable[[], SubModel] | None = None) ->
         case Verb.POLICY:
             policy = PolicySpec.model_validate(arguments["policy"])
             return SetPolicy(policy_named(policy.name, policy.parameters), command.id)
-        case Verb.ADD | Verb.RETRY if prepare is not None:
-            return Join(_joining(command) or "", prepare, command.id)
         case _:
             return Order(Event(command.verb), command.submodel, command.id)
 
 
 def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
-    """Be the worker of a run, in the main thread of a process of its own. Return the exit code."""
+    """Train a run in the main thread of this process, its worker. Return the exit code."""
     store = Store.open(home, clock)
     attempt = store.workers.register(run_id, launchers.own_identity())
     if attempt is None:
@@ -300,9 +298,9 @@ def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
 
 
 def launched_at_s(clock: Clock) -> float:
-    """UTC moment at which this process started, by the clock that goes on while the machine sleeps."""
+    """UTC moment at which this process started, by the clock that keeps running while the machine sleeps."""
     began_s = launchers.started_at_s(os.getpid())
-    if not hasattr(time, "CLOCK_BOOTTIME"):  # not Linux: it is a time of day already
+    if not hasattr(time, "CLOCK_BOOTTIME"):  # not Linux: `began_s` is a time of day already
         return began_s
     return clock.utc_s() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
 
@@ -313,12 +311,9 @@ def main() -> None:
     _leave(train(Home(Path(sys.argv[1])), sys.argv[2]))
 
 
-# -- inside
-
-
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Brings sub-models from files to where they can train. One that cannot be read or restored fails alone."""
+    """Prepares sub-models for training. One that cannot be read or restored fails alone."""
 
     store: Store
     bench: Workbench
@@ -327,7 +322,7 @@ class _Reader:
     def jobs(self, run: RunRow, rows: list[SubModelRow], mark: WorkMark, last_turns: dict[str, float]) -> list[Job]:
         """Sub-models that are ready to train, in order of arrival."""
         alive = [row for row in rows if State(row.state) not in ENDED]
-        # In line by the end of the last turn; those without one, or whose turn was cut short, come first.
+        # The line is sorted by the end of the last turn; without one, or if it was cut short, a sub-model goes first.
         line = sorted((row.name for row in alive), key=lambda name: last_turns.get(name, -1.0))
         jobs = []
         for row in alive:
@@ -336,7 +331,13 @@ class _Reader:
             if read is None:
                 continue
             try:
-                jobs.append(self.bench.job(row, read, line.index(row.name)))
+                with preserved(self.bench.device):
+                    submodel = self.bench.add(read)
+                jobs.append(Job(
+                    submodel, in_line_since=line.index(row.name), service_s=row.service_s, paused_s=row.paused_s,
+                    state=State.PAUSED if row.state == State.PAUSED.value else State.QUEUED,
+                    captured_step=read.columns.get("checkpoint_step", 0),
+                ))  # fmt: skip
             except Exception as error:
                 self._fail(row, error)
         mark.clear()
@@ -364,29 +365,22 @@ class _Reader:
         self.store.runs.fail_submodel(row.run_id, row.name, *reasons(error))
 
 
-def _joining(command: Command) -> str | None:
+def _joining(command: CommandRow) -> str | None:
     """Name of the sub-model that an add or a retry brings into the hybrid."""
-    if command.verb is Verb.ADD:
+    if command.verb == Verb.ADD:
         name: str = command.arguments["submodel"]["name"]
         return name
-    return command.submodel if command.verb is Verb.RETRY else None
-
-
-def _elapsed_s(clock: Clock, started_at_s: float | None, last_turn_end_s: float) -> float:
-    """Seconds since the run began; never before its last turn, even if the clock was set back."""
-    return 0.0 if started_at_s is None else max(clock.utc_s() - started_at_s, last_turn_end_s)
+    return command.submodel if command.verb == Verb.RETRY else None
 
 
 def _guarded(store: Store, run_id: str, work: Callable[[], int]) -> int:
     """Run `work`; after an error in it, record the failure of the run and return that exit code."""
     try:
         return work()
-    except (OperationalError, OSError):  # a store or disk that cannot be written is not the fault of the run
-        traceback.print_exc()
-        return FAILED
     except Exception as error:
         traceback.print_exc()
-        store.runs.fail_run(run_id, error)
+        if not isinstance(error, OperationalError | OSError):  # a full disk or a locked store is no fault of the run
+            store.runs.fail_run(run_id, error)
         return FAILED
 
 

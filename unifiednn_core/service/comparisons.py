@@ -1,4 +1,4 @@
-"""Comparisons for one person: hybrids against their baselines."""
+"""Comparisons of hybrids with their baselines, for one person."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from unifiednn_core.views.runs import RunView
 
 
 class ComparisonService:
-    """Arms of comparisons, started and compared. All methods raise `NotFound` for an unknown run."""
+    """Starts and compares the arms of comparisons. All methods raise `NotFound` for an unknown run."""
 
     def __init__(self, guard: Guard, store: Store, clock: Clock, reader: RunReader, submissions: Submissions):
         self.guard = guard
@@ -33,12 +33,12 @@ class ComparisonService:
     def submit_arm(self, spec: RunSpec, base: Path, mode: Mode) -> str:
         """Queue a new arm of a comparison; returns its id. Raises `BadInput` with all findings."""
         run, rows = self._submissions.rows(spec, base, mode)
-        self._store.runs.add(run, rows)
+        self._store.runs.add((run, rows))
         return run.id
 
     @permission(Role.SUBMITTER, Own.RUN, about="{mode}")
     def start_baseline(self, run_id: str, mode: Mode, *, fresh: bool = False) -> str:
-        """Queue a baseline of a run; returns its id. It waits for the same device, so that no arm disturbs another.
+        """Queue a baseline of a run; returns its id. It waits for the same device, so arms never disturb each other.
 
         An equal baseline that completed, trains or waits is used instead, unless `fresh`. Raises `BadInput` if the
         run was changed after its submission.
@@ -51,12 +51,12 @@ class ComparisonService:
         if found is None:
             baseline, parts = self._submissions.baseline(run, rows, mode)
             found = baseline.id
-            self._store.runs.add(baseline, parts)
+            self._store.runs.add((baseline, parts))
         return found
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
     def why_no_baseline(self, run_id: str) -> str | None:
-        """Why a run can have no new baseline, as one sentence; None if it can."""
+        """Sentence that says why a run can have no new baseline; None if it can."""
         return _why_no_baseline(self._store.runs.get(run_id)[0])
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
@@ -88,8 +88,6 @@ class ComparisonService:
         arms = (found.hybrid, *found.baselines.values())
         views = {arm.mode: self._reader.view(arm.run_ids[-1], None) for arm in arms}
         return html.render(found, views, plotly_js().read_text(encoding="utf-8"))
-
-    # -- inside
 
     def _comparison(self, run_id: str) -> Comparison:
         run, _ = self._store.runs.get(run_id)

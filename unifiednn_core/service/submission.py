@@ -1,4 +1,4 @@
-"""From a spec to queued rows: files checked and imported, memory forecast, owners found, rows filled."""
+"""Turns a spec into rows of a new run: checks and imports files, forecasts memory, finds owners."""
 
 import re
 import secrets
@@ -44,7 +44,7 @@ class Admitted:
     owners: Mapping[str, str]
     """Owner by sub-model."""
     filenames: dict[str, dict[str, str]]
-    """By sub-model: name of each file by its reference, as the owner knows it."""
+    """By sub-model: the owner's name for each file, by its reference."""
     forecast: Forecast | None
 
 
@@ -54,7 +54,7 @@ class Submissions:
     def __init__(self, home: Home, store: Store, clock: Clock, actor: Actor, importer: FileImporter, reader: RunReader):
         self._home, self._store, self._clock, self._actor = home, store, clock, actor
         self._importer, self._reader = importer, reader
-        # Memory that other people's runs took would tell a submitter that they trained the same network.
+        # Memory measured in other people's runs would reveal to a submitter that they trained the same network.
         self._measured = None if actor.sees_only_own else store.measured
 
     def check(self, spec: RunSpec, base: Path) -> CheckReport:
@@ -67,21 +67,16 @@ class Submissions:
         return report.model_copy(update={"findings": (*findings, *found.findings), "prediction": found.prediction})
 
     def admit(
-        self,
-        spec: RunSpec,
-        base: Path,
-        mode: Mode = HYBRID,
-        on_warnings: OnWarnings | None = None,
-        *,
-        others: Sequence[Part] = (),
-    ) -> Admitted:
+        self, spec: RunSpec, base: Path, mode: Mode = HYBRID,
+        on_warnings: OnWarnings | None = None, *, others: Sequence[Part] = (),
+    ) -> Admitted:  # fmt: skip
         """Check a spec and import its files; raises `BadInput` with all findings.
 
-        `others` are already in the hybrid that it joins.
+        `others` are the sub-models of the hybrid that it joins.
         """
         spec = self._with_allowed_files(spec, base)
         findings = own_findings(spec)
-        report = client.check(spec, base, self._home, admit=not findings)  # nothing of a refused spec is kept
+        report = client.check(spec, base, self._home)
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
         if errors:
             raise BadInput(errors)
@@ -90,10 +85,7 @@ class Submissions:
             raise BadInput(found.findings)
         if on_warnings is not None:
             on_warnings(report.findings)  # only warnings are left
-        for written, file in report.files.items():
-            if file.report is not None and not written.startswith("sha256:"):
-                self._importer.remember(file.report, file.filename)
-        resolved = with_files(spec, {written: f"sha256:{file.sha256}" for written, file in report.files.items()})
+        resolved = self.imported(spec, base)  # last, so that nothing of a refused spec is kept
         owners = owners_in(resolved, self._store.library, self._actor.id)
         return Admitted(without_owners(resolved), report, owners, self._filenames(resolved, owners), found)
 
@@ -140,10 +132,10 @@ class Submissions:
     # -- files
 
     def _with_allowed_files(self, spec: RunSpec, base: Path) -> RunSpec:
-        """The spec with files that this person may name; raises `BadInput`.
+        """Check that this person may name the files of a spec, and import those named by path; raises `BadInput`.
 
         A hash of someone else's file gets the same answer as an unknown one. Only people at the machine may name
-        paths; the files there are imported first.
+        paths.
         """
         if self._actor.here and not self._actor.id:
             return spec
@@ -181,7 +173,7 @@ class Submissions:
         return with_files(spec, found)
 
     def _filenames(self, resolved: RunSpec, owners: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        """By sub-model: name of each file by its reference, as the owner knows it."""
+        """By sub-model: the owner's name for each file, by its reference."""
 
         def name(reference: str, owner: str) -> str:
             sha256 = reference.removeprefix("sha256:")
@@ -228,7 +220,7 @@ def with_files(spec: RunSpec, references: Mapping[str, str]) -> RunSpec:
 
 
 def submodel_row(run_id: str, place: int, spec: RunSpec, admitted: Admitted) -> SubModelRow:
-    """Row of the sub-model at `place` in the order of arrival."""
+    """Row of the sub-model at index `place` of the spec."""
     submodel = spec.submodels[place]
     facts = admitted.report.submodels[submodel.name]
     epochs = submodel.hyperparameters.epochs

@@ -4,7 +4,8 @@ import difflib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from pydantic_core import PydanticCustomError
@@ -14,14 +15,15 @@ _LARGEST = 2**63 - 1
 Kind = Literal["number", "integer", "flag", "word", "numbers", "integers"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Argument:
     """One argument of a torch class and the values it accepts."""
 
-    name: str
     kind: Kind
+    name: str
     default: object = None
     """torch's default; None if the argument is required."""
+    _: KW_ONLY
     required: bool = False
     optional: bool = False
     """Whether None is valid; for a list, whether its entries may be None."""
@@ -38,32 +40,24 @@ class Argument:
     @property
     def takes(self) -> str:
         """Describe the valid values: "a number of at least 0"."""
-        match self.kind:
-            case "flag":
-                return "true or false"
-            case "word":
-                return "one of " + ", ".join(self.options)
-            case "number" | "integer":
-                one = "a number" if self.kind == "number" else "a whole number"
-                return f"{one}{self._range}"
-            case "numbers" | "integers":
-                many = "" if self.length is None else f"{self.length} "
-                each = f", each{self._range}" if self._range else ""
-                return f"a list of {many}{'whole ' if self.kind == 'integers' else ''}numbers{each}"
+        if self.kind == "flag":
+            return "true or false"
+        if self.kind == "word":
+            return "one of " + ", ".join(self.options)
+        whole = "whole " if self._whole else ""
+        if self.kind in ("number", "integer"):
+            return f"a {whole}number{self._range}"
+        many = "" if self.length is None else f"{self.length} "
+        each = f", each{self._range}" if self._range else ""
+        return f"a list of {many}{whole}numbers{each}"
 
     def accepts(self, value: object) -> bool:
         """Whether a value is valid. The bounds are torch's own, so torch accepts every value accepted here."""
-        match self.kind:
-            case "flag":
-                return isinstance(value, bool)
-            case "word":
-                return (value is None and self.optional) or value in self.options
-            case "number" | "integer":
-                return (value is None and self.optional) or self._within(value)
-            case "numbers" | "integers":
-                if not isinstance(value, list | tuple) or not value or self.length not in (None, len(value)):
-                    return False
-                return all((one is None and self.optional) or self._within(one) for one in value)
+        if self.kind not in ("numbers", "integers"):
+            return self._accepts_one(value)
+        if not isinstance(value, list | tuple) or not value or self.length not in (None, len(value)):
+            return False
+        return all(map(self._accepts_one, value))
 
     def plain(self, value: Any) -> Any:
         """Convert a valid value to the type torch expects: Adam refuses integer betas."""
@@ -71,9 +65,18 @@ class Argument:
             return value
         return [None if one is None else float(one) for one in value]
 
-    def _within(self, value: object) -> bool:
-        whole = self.kind in ("integer", "integers")
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+    @property
+    def _whole(self) -> bool:
+        return self.kind in ("integer", "integers")
+
+    def _accepts_one(self, value: object) -> bool:
+        if value is None:
+            return self.optional
+        if self.kind == "word":
+            return value in self.options
+        if self.kind == "flag" or isinstance(value, bool):
+            return self.kind == "flag" and isinstance(value, bool)
+        if not isinstance(value, int if self._whole else int | float):
             return False
         if isinstance(value, int) and abs(value) > _LARGEST:
             return False
@@ -92,32 +95,20 @@ class Argument:
         return f" {said}" if said else ""
 
 
-def number(name: str, default: float | None = None, **bounds: float) -> Argument:
-    """Build a float argument."""
-    return Argument(name=name, kind="number", default=default, **bounds)  # type: ignore[arg-type]
-
-
-def integer(name: str, default: int | None = None, *, least: int = 1, optional: bool = False) -> Argument:
-    """Build an integer argument."""
-    return Argument(name=name, kind="integer", default=default, least=least, optional=optional)
-
-
-def flag(name: str, *, default: bool = False) -> Argument:
-    """Build a Boolean argument."""
-    return Argument(name=name, kind="flag", default=default)
+number = partial(Argument, "number")
+integer = partial(Argument, "integer", least=1)
+flag = partial(Argument, "flag", default=False)
 
 
 def word(name: str, default: str | None, *options: str) -> Argument:
     """Build an argument that takes one of several words."""
-    return Argument(name=name, kind="word", default=default, optional=default is None, options=options)
+    return Argument("word", name, default, optional=default is None, options=options)
 
 
 def numbers(name: str, default: tuple[float | None, ...] | None = None, **bounds: float) -> Argument:
     """Build an argument that takes a list of numbers, as long as its default."""
-    length, optional = None if default is None else len(default), default is not None and None in default
-    return Argument(
-        name=name, kind="numbers", default=default, length=length, optional=optional, **bounds  # type: ignore[arg-type]
-    )  # fmt: skip
+    shape = {} if default is None else {"length": len(default), "optional": None in default}
+    return Argument("numbers", name, default, **shape, **bounds)  # type: ignore[arg-type]
 
 
 def shown(value: object) -> str:
@@ -146,7 +137,7 @@ class Choice:
     """Name in `torch.optim`, `torch.nn` or `torch.optim.lr_scheduler`."""
     arguments: tuple[Argument, ...] = ()
     help: str = ""
-    rate_once: bool = False
+    rate_once: bool = field(default=False, kw_only=True)
     """Whether an optimizer uses the learning rate only for its first step."""
 
     @property
@@ -214,16 +205,14 @@ def checked_arguments(args: dict[str, Any], choice: Choice | None) -> dict[str, 
         if name not in taken:
             context["reason"] = _GIVEN_ELSEWHERE.get(name, "")
             context["remedy"] = f"Choose from: {', '.join(taken)}." if taken else "Leave it out; it takes none."
-            raise PydanticCustomError(
-                "unknown_name", "{torch_class} has no argument '{name}' here{reason}. {remedy}", context
-            )
+            message = "{torch_class} has no argument '{name}' here{reason}. {remedy}"
+            raise PydanticCustomError("unknown_name", message, context)
         if not taken[name].accepts(value):
             context |= {"value": json.dumps(value, default=str)[:60], "takes": taken[name].takes}
-            raise PydanticCustomError(
-                "unknown_name", "{torch_class} does not accept {name} = {value}. Give {takes}.", context
-            )
-    missing = [name for name in choice.required if name not in args]
-    if missing:
-        context = {"torch_class": choice.torch_class, "name": missing[0]}
-        raise PydanticCustomError("unknown_name", "{torch_class} needs the argument '{name}'. Add it.", context)
+            message = "{torch_class} does not accept {name} = {value}. Give {takes}."
+            raise PydanticCustomError("unknown_name", message, context)
+    for name in choice.required:
+        if name not in args:
+            context = {"torch_class": choice.torch_class, "name": name}
+            raise PydanticCustomError("unknown_name", "{torch_class} needs the argument '{name}'. Add it.", context)
     return {name: taken[name].plain(value) for name, value in args.items()}

@@ -2,13 +2,25 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic_core import ErrorDetails
 
 from unifiednn_core.base.errors import Finding
 
-# Valid values by the beginning of pydantic's error type.
+# Message and remedy by pydantic's error type.
+_SAID = {
+    "string_too_short": ("This entry is empty.", "Choose or name one."),
+    "missing": ("This entry is missing.", "Add it."),
+    "extra_forbidden": ("Unknown entry.", "Remove it, or correct its spelling."),
+}
+# Valid values by the beginning of pydantic's error type; the first that fits counts.
 _GIVE = {
+    "greater_than_equal": "a number of at least {ge}",
+    "greater_than": "a number above {gt}",
+    "less_than_equal": "a number of at most {le}",
+    "less_than": "a number below {lt}",
+    "literal_error": "{expected}",
     "int": "a whole number",
     "float": "a number",
     "finite_number": "a number that is finite",
@@ -16,8 +28,8 @@ _GIVE = {
     "string_type": "a text in quotes",
     "list": "a list in brackets, [...]",
     "tuple": "a list in brackets, [...]",
-    "dict": "an object of names and values, {...}",
-    "model": "an object of names and values, {...}",
+    "dict": "an object of names and values, {{...}}",
+    "model": "an object of names and values, {{...}}",
 }
 
 
@@ -31,48 +43,37 @@ def finding_of(detail: ErrorDetails, data: object) -> Finding:
     if detail["type"] in ("unknown_name", "duplicate_name"):  # our own messages end with the remedy
         message, _, remedy = message.rpartition(". ") if message.count(". ") else (message, "", remedy)
         message += "."
-    elif detail["type"] == "string_too_short":
-        message, remedy = "This entry is empty.", "Choose or name one."
-    elif detail["type"] == "missing":
-        message, remedy = "This entry is missing.", "Add it."
-    elif detail["type"] == "extra_forbidden":
-        message, remedy = "Unknown entry.", "Remove it, or correct its spelling."
+    elif detail["type"] in _SAID:
+        message, remedy = _SAID[detail["type"]]
     elif detail["type"] == "string_pattern_mismatch" and field.endswith("name"):
         message = f"'{detail['input']}' is not a valid name."
         remedy = "Use 1 to 64 letters, digits, '-' and '_', beginning with a letter or digit."
     else:
-        message, remedy = f"This cannot be {_short(detail['input'])}.", _remedy(detail, message)
-    return Finding(title=field.rpartition(".")[2].replace("_", " ").capitalize(), field=field, message=message,
-                   remedy=remedy)  # fmt: skip
+        text = json.dumps(detail["input"], default=str)
+        message = f"This cannot be {text if len(text) <= 60 else f'{text[:57]}...'}."
+        remedy = _remedy(detail)
+    title = field.rpartition(".")[2].replace("_", " ").capitalize()
+    return Finding(title=title, field=field, message=message, remedy=remedy)
 
 
-def _remedy(detail: ErrorDetails, message: str) -> str:
+def _remedy(detail: ErrorDetails) -> str:
     """Say which values are valid, by pydantic's error type."""
-    context, kind = detail.get("ctx", {}), detail["type"]
-    bounds = {"greater_than": "above {gt}", "greater_than_equal": "of at least {ge}", "less_than": "below {lt}",
-              "less_than_equal": "of at most {le}"}  # fmt: skip
-    if kind in bounds:
-        said = {name: f"{value:g}" if isinstance(value, float) else value for name, value in context.items()}
-        return f"Give a number {bounds[kind].format(**said)}."
-    if kind == "literal_error":
-        return f"Give {context['expected']}."
-    if kind == "string_pattern_mismatch" and detail["loc"][-1] == "device":
+    if detail["type"] == "string_pattern_mismatch" and detail["loc"][-1] == "device":
         return 'Give "auto", "cpu", "cuda", or one GPU such as "cuda:0".'
-    return next((f"Give {what}." for start, what in _GIVE.items() if kind.startswith(start)), f"{message}.")
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    bounds = {
+        name: f"{value:g}" if isinstance(value, float) else value for name, value in detail.get("ctx", {}).items()
+    }
+    found = next((what for start, what in _GIVE.items() if detail["type"].startswith(start)), None)
+    return f"{detail['msg']}." if found is None else f"Give {found.format(**bounds)}."
 
 
 def _field_path(location: Sequence[str | int], data: object) -> str:
     """Path with named sub-models: `submodels.lenet.priority`."""
     parts: list[str] = []
-    here = data
+    here: Any = data
     for key in location:
         try:
-            here = here[key]  # type: ignore[index]
+            here = here[key]
         except (KeyError, IndexError, TypeError):
             here = None
         name = here.get("name") if isinstance(key, int) and isinstance(here, Mapping) else None

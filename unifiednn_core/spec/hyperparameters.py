@@ -1,25 +1,30 @@
 """Hyper-parameters of one sub-model: the file that a user uploads."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from unifiednn_core.spec.choices import (
-    CLASSIFICATION,
-    CRITERIA,
-    IGNORE_INDEX,
-    LR_SCHEDULERS,
-    OPTIMIZERS,
-    REFUSED_CRITERIA,
-    REFUSED_LR_SCHEDULERS,
-    REFUSED_OPTIMIZERS,
-    checked_arguments,
-    known,
-)
+from unifiednn_core.spec import choices
+from unifiednn_core.spec.choice import Choice, checked_arguments, known
+from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, IGNORE_INDEX, LR_SCHEDULERS, OPTIMIZERS
 
 # Arguments of LR schedulers that are learning rates themselves.
 _RATES = ("max_lr", "base_lr", "min_lr", "eta_min")
+
+
+def _named(table: Mapping[str, Choice], refused: Mapping[str, str], what: str) -> AfterValidator:
+    return AfterValidator(lambda name: known(name, table, refused, what))
+
+
+def _arguments_of(entry: str, table: Mapping[str, Choice]) -> AfterValidator:
+    """Check arguments against the choice that `entry` names."""
+
+    def checked(args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        return checked_arguments(args, table.get(info.data.get(entry, "")))
+
+    return AfterValidator(checked)
 
 
 class _Part(BaseModel):
@@ -33,19 +38,9 @@ class LRSchedulerSpec(_Part):
     `reduce_on_plateau` gets the test loss after each epoch, or the training loss if there is no test data.
     """
 
-    name: str
-    args: Annotated[dict[str, Any], Field(validate_default=True)] = {}
+    name: Annotated[str, _named(LR_SCHEDULERS, choices.REFUSED_LR_SCHEDULERS, "LR scheduler")]
+    args: Annotated[dict[str, Any], _arguments_of("name", LR_SCHEDULERS), Field(validate_default=True)] = {}
     per: Literal["epoch", "step"] = "epoch"
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        return known(name, LR_SCHEDULERS, REFUSED_LR_SCHEDULERS, "LR scheduler")
-
-    @field_validator("args")
-    @classmethod
-    def _arguments(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        return checked_arguments(args, LR_SCHEDULERS.get(info.data.get("name", "")))
 
     @field_validator("per")
     @classmethod
@@ -108,11 +103,11 @@ class Hyperparameters(_Part):
 
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 32
-    optimizer: str = "sgd"
+    optimizer: Annotated[str, _named(OPTIMIZERS, choices.REFUSED_OPTIMIZERS, "optimizer")] = "sgd"
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
-    optimizer_args: dict[str, Any] = {}
-    criterion: str = "cross_entropy"
-    criterion_args: dict[str, Any] = {}
+    optimizer_args: Annotated[dict[str, Any], _arguments_of("optimizer", OPTIMIZERS)] = {}
+    criterion: Annotated[str, _named(CRITERIA, choices.REFUSED_CRITERIA, "criterion")] = "cross_entropy"
+    criterion_args: Annotated[dict[str, Any], _arguments_of("criterion", CRITERIA)] = {}
     lr_scheduler: LRSchedulerSpec | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """Seed of this sub-model; by default the run's seed."""
@@ -128,26 +123,6 @@ class Hyperparameters(_Part):
     warm_up: WarmUp | None = None
     early_stopping: EarlyStopping | None = None
     techniques: list[str] = []
-
-    @field_validator("optimizer")
-    @classmethod
-    def _optimizer(cls, name: str) -> str:
-        return known(name, OPTIMIZERS, REFUSED_OPTIMIZERS, "optimizer")
-
-    @field_validator("criterion")
-    @classmethod
-    def _criterion(cls, name: str) -> str:
-        return known(name, CRITERIA, REFUSED_CRITERIA, "criterion")
-
-    @field_validator("optimizer_args")
-    @classmethod
-    def _optimizer_args(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        return checked_arguments(args, OPTIMIZERS.get(info.data.get("optimizer", "")))
-
-    @field_validator("criterion_args")
-    @classmethod
-    def _criterion_args(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        return checked_arguments(args, CRITERIA.get(info.data.get("criterion", "")))
 
     @field_validator("early_stopping")
     @classmethod

@@ -14,7 +14,6 @@ from unifiednn_core.base.errors import IllegalTransition
 class State(StrEnum):
     """State of a run or a sub-model."""
 
-    DRAFT = "draft"
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
@@ -30,9 +29,8 @@ class State(StrEnum):
 class Event(StrEnum):
     """Event that may change the state of a run or a sub-model."""
 
-    SUBMIT = "submit"  # a person submits it
     CLAIM = "claim"  # a worker starts for it
-    BEGIN = "begin"  # the first step after a wait is about to run
+    BEGIN = "begin"  # the first step after a wait begins
     PAUSE = "pause"  # a person asks for a pause
     HOLD = "hold"  # the pause is reached, at a step boundary
     RESUME = "resume"  # a person asks to continue; the machine does so after a crash
@@ -51,10 +49,9 @@ S, E = State, Event
 
 ALIVE = (S.QUEUED, S.STARTING, S.RUNNING, S.PAUSING, S.PAUSED, S.STOPPING)
 ENDED = frozenset({S.COMPLETED, S.STOPPED, S.FAILED, S.INTERRUPTED})
-PERSON_EVENTS = frozenset({E.SUBMIT, E.PAUSE, E.RESUME, E.SAVE, E.STOP, E.DISCARD, E.RETRY})
+PERSON_EVENTS = frozenset({E.PAUSE, E.RESUME, E.SAVE, E.STOP, E.DISCARD, E.RETRY})
 
 TRANSITIONS: dict[tuple[State, Event], State] = {
-    (S.DRAFT, E.SUBMIT): S.QUEUED,
     (S.QUEUED, E.CLAIM): S.STARTING,
     (S.QUEUED, E.BEGIN): S.RUNNING,
     (S.STARTING, E.BEGIN): S.RUNNING,

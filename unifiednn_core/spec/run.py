@@ -13,17 +13,15 @@ from pydantic_core import PydanticCustomError
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
-from unifiednn_core.spec.hyperparameters import GradientClipping as GradientClipping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
-from unifiednn_core.spec.hyperparameters import WarmUp as WarmUp
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 DEFAULT_CHECKPOINT_PERIOD_S = 30.0
 MAX_SPEC_BYTES = 4 * 1024**2
 
 Mode = Literal["hybrid", "concurrent", "sequential", "concurrent-resident", "sequential-resident"]
-"""How the sub-models of a run train: as one hybrid, or as a baseline of plain PyTorch processes.
+"""How the sub-models of a run train: as a hybrid, or as a baseline of plain PyTorch processes.
 
 The resident baselines index tensors on the device instead of using a `DataLoader`.
 """
@@ -65,7 +63,7 @@ class ArchitectureSpec(_Part):
 
 
 class StartSpec(_Part):
-    """Where training starts, instead of at the weights of the model file."""
+    """Start of the training, instead of the weights of the model file."""
 
     file: Annotated[str, Field(min_length=1)]
     """A checkpoint; with `take` = "weights" also any file of weights."""
@@ -84,7 +82,7 @@ def person_id(name: str) -> str:
 
 
 class SubModelSpec(_Part):
-    """One submitted network, its data and how it is trained. Paths are relative to the spec file."""
+    """A network, its data and its training. Paths are relative to the spec file."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     model: Annotated[str, Field(min_length=1)]
@@ -92,7 +90,7 @@ class SubModelSpec(_Part):
     train_data: Annotated[str, Field(min_length=1)]
     test_data: str | None = None
     scale: float | None = None
-    """Factor for integer inputs, so that the resident copy can stay uint8 (1/255 for images)."""
+    """Factor for integer inputs (1/255 for images); the resident copy stays uint8."""
     mean: float | None = None
     std: Annotated[float, Field(gt=0)] | None = None
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
@@ -104,7 +102,7 @@ class SubModelSpec(_Part):
 
 
 class CheckpointSpec(_Part):
-    """How often to write checkpoints: every so many seconds or steps of the run, whichever comes first."""
+    """Seconds or steps of the run between two checkpoints; whichever passes first counts."""
 
     every_s: Annotated[float, Field(gt=0)] | None = None
     every_steps: Annotated[int, Field(ge=1)] | None = None
@@ -118,9 +116,8 @@ class CheckpointSpec(_Part):
     @model_validator(mode="after")
     def _some_period(self) -> Self:
         if self.every_s is None and self.every_steps is None:  # both are null
-            raise PydanticCustomError(
-                "unknown_name", "Without a period no checkpoint is written. Give every_s, every_steps, or both.", {}
-            )
+            message = "Without a period no checkpoint is written. Give every_s, every_steps, or both."
+            raise PydanticCustomError("unknown_name", message)
         return self
 
 
@@ -136,11 +133,11 @@ class RunSpec(_Part):
     policy: PolicySpec = PolicySpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     recovery: Literal["auto", "ask"] = "auto"
-    """Whether a run whose worker died resumes by itself or waits for a person."""
+    """Whether a run resumes by itself after its worker died, or waits for a person."""
     memory_limit_bytes: Annotated[int, Field(ge=1)] | None = None
     """Upper limit of memory on the device; by default all of the device."""
     step_limit_s: Annotated[float, Field(gt=0)] = 600.0
-    """A longer step counts as endless: its sub-model fails, the others continue."""
+    """A longer step counts as stuck: its sub-model fails, the others continue."""
     submodels: tuple[SubModelSpec, ...]
 
     @model_validator(mode="after")
@@ -185,12 +182,10 @@ def load_run(path: Path) -> RunSpec:
     except (OSError, UnicodeDecodeError) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
         remedy = "Give the path of a JSON file such as sample_models/demo.json."
-        message = f"The spec cannot be read: {reason}."
-        raise BadInput.of("Spec not readable", field=str(path), message=message, remedy=remedy) from None
+        raise BadInput.of("Spec not readable", str(path), f"The spec cannot be read: {reason}.", remedy) from None
     if size_bytes > MAX_SPEC_BYTES:
         remedy = f"A spec is a small JSON file; at most {MAX_SPEC_BYTES} bytes are read."
-        message = f"The spec has {size_bytes} bytes."
-        raise BadInput.of("Spec too large", field=str(path), message=message, remedy=remedy)
+        raise BadInput.of("Spec too large", str(path), f"The spec has {size_bytes} bytes.", remedy)
     return parse_run(parse_json(text, field=str(path)))
 
 
@@ -200,19 +195,17 @@ def parse_json(text: str, *, field: str) -> object:
         return json.loads(text, object_pairs_hook=lambda pairs: _each_once(pairs, field))
     except (json.JSONDecodeError, RecursionError) as error:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}" if isinstance(error, ValueError) else "depth"
-        raise BadInput.of(
-            "Not JSON", field=field, message=f"This is not JSON ({where}).", remedy="Correct the JSON there."
-        ) from None
+        raise BadInput.of("Not JSON", field, f"This is not JSON ({where}).", "Correct the JSON there.") from None
 
 
 def _each_once(pairs: list[tuple[str, object]], field: str) -> dict[str, object]:
     """Build a JSON object. Raises `BadInput` for a repeated entry, which would silently replace the first."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        message = f"The entry '{twice[:60]}' occurs twice in one object."
-        raise BadInput.of("Given twice", field=field, message=message, remedy="Keep one of them.")
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            message = f"The entry '{name[:60]}' occurs twice in one object."
+            raise BadInput.of("Given twice", field, message, "Keep one of them.")
+        found[name] = value
     return found
 
 

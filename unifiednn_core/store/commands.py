@@ -1,7 +1,6 @@
-"""Commands: stored at once, carried out later at a step boundary, exactly once."""
+"""Commands of people: durable once acknowledged, carried out later, exactly once, at a step boundary."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -36,7 +35,7 @@ class Verb(StrEnum):
 
 
 EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.ORDER, Verb.POLICY, Verb.ADD})
-# Commands for a baseline, which is a measurement in one piece; a resume restarts it from nothing.
+# Commands for a baseline, which is one uninterrupted measurement; a resume restarts it.
 OF_A_BASELINE = frozenset({Verb.STOP, Verb.DISCARD, Verb.RESUME})
 # Commands that need a worker, because they involve weights or checkpoints.
 _NEEDS_WORKER = frozenset({Verb.SAVE, Verb.STOP, Verb.DISCARD, Verb.RETRY})
@@ -45,60 +44,51 @@ _STEERING = EDITS | {Verb.PAUSE, Verb.RESUME, Verb.SAVE, Verb.RETRY}
 _OPEN = CommandRow.applied_at_s.is_(None)
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """`verb` for one sub-model, or for the whole run where `submodel` is None."""
+def brief_of(command: CommandRow) -> dict[str, Any]:
+    """The verb of a command and its essential argument; `views.event_text.command_text` makes the text."""
+    arguments: dict[str, Any] = command.arguments
+    match command.verb:
+        case Verb.PRIORITY | Verb.EPOCHS:
+            more = {"value": arguments[command.verb]}
+        case Verb.ORDER:
+            more = {"names": list(arguments["names"])}
+        case Verb.POLICY:
+            more = {"policy": arguments["policy"]["name"]}
+        case Verb.ADD:
+            more = {"added": arguments["submodel"]["name"]}
+        case _:
+            more = {}
+    return {"verb": command.verb, **more}
 
-    id: int
-    submodel: str | None
-    verb: Verb
-    arguments: Mapping[str, Any]
-    issued_at_s: float
 
-    @property
-    def brief(self) -> dict[str, Any]:
-        """The verb and what people read beside it; `views.event_text.command_text` makes the text."""
-        arguments, brief = self.arguments, {"verb": self.verb.value}
-        match self.verb:
-            case Verb.PRIORITY | Verb.EPOCHS:
-                return brief | {"value": arguments[self.verb.value]}
-            case Verb.ORDER:
-                return brief | {"names": list(arguments["names"])}
-            case Verb.POLICY:
-                return brief | {"policy": arguments["policy"]["name"]}
-            case Verb.ADD:
-                return brief | {"added": arguments["submodel"]["name"]}
-        return brief
+def require_new_name(name: str, others: Iterable[str]) -> None:
+    """Raise `BadInput` if another sub-model of the run has this name, in upper or lower case."""
+    if name.lower() in {other.lower() for other in others}:
+        message, field = f"Two sub-models would be called '{name}'.", f"submodels.{name}.name"
+        raise BadInput.of("Name", field, message, "Give each its own name.")
 
 
 class Commands:
-    """The part of the store that holds commands."""
+    """Stores commands, and carries them out in the rows."""
 
     def __init__(self, database: Database, runs: Runs, clock: Clock):
         self._database, self._runs, self._clock = database, runs, clock
 
     def issue(
-        self,
-        run_id: str,
-        submodel: str | None,
-        verb: Verb,
-        arguments: Mapping[str, Any] = MappingProxyType({}),
-        *,
-        row: SubModelRow | None = None,
-    ) -> State:
-        """Store a command and show it in the state, in one transaction.
+        self, run_id: str, submodel: str | None, verb: Verb, arguments: Mapping[str, Any] = MappingProxyType({}),
+        *, row: SubModelRow | None = None,
+    ) -> State:  # fmt: skip
+        """Store a command for a sub-model, or for the whole run, and show it in the state, in one transaction.
 
         `row` is the sub-model that an `ADD` brings. Raises `IllegalTransition` if the state does not allow it,
         `NotFound` for an unknown run or sub-model.
         """
+        command = CommandRow(run_id=run_id, submodel=submodel, verb=verb.value, arguments=dict(arguments))
         with self._database.write() as session:
-            state = self._heard(session, run_id, submodel, verb, row, arguments)
-            now_s = self._clock.utc_s()
-            command = CommandRow(
-                run_id=run_id, submodel=submodel, verb=verb.value, arguments=dict(arguments), issued_at_s=now_s
-            )
+            command.issued_at_s = self._clock.utc_s()
+            state = self._heard(session, command, row)
             session.add(command)
-            self._runs.note(session, run_id, submodel, Code.ASKED, **Command(0, submodel, verb, arguments, now_s).brief)
+            self._runs.note(session, run_id, submodel, Code.ASKED, **brief_of(command))
             failpoints.passing("command.before_acknowledgement")
         failpoints.passing("command.after_acknowledgement")
         return state
@@ -109,24 +99,24 @@ class Commands:
         with self._database.read() as session:
             return session.scalar(select(CommandRow.id).where(of_run).limit(1)) is not None
 
-    def open(self, run_id: str) -> list[Command]:
+    def open(self, run_id: str) -> list[CommandRow]:
         """Commands that have not taken effect yet, oldest first."""
         with self._database.read() as session:
-            return [_command(row) for row in session.scalars(_open_of(run_id))]
+            return list(session.scalars(_open_of(run_id)))
 
     def adopt(self, run_id: str) -> None:
-        """Show open commands in the states again, after a dead worker's run was queued again."""
+        """Show open commands in the states again after a worker died and its run was queued again."""
         with self._database.write() as session:
             for command in list(session.scalars(_open_of(run_id))):
                 allowed = actions(State(row_of(session, run_id, command.submodel).state))
                 if command.verb in _ADOPTED and Event(command.verb) in allowed:
                     self._runs.transition_in(session, run_id, command.submodel, Event(command.verb))
 
-    def find_open(self, command_id: int) -> Command | None:
+    def find_open(self, command_id: int) -> CommandRow | None:
         """A command that has not taken effect yet; None if it was answered."""
         with self._database.read() as session:
             row = session.get_one(CommandRow, command_id)
-            return _command(row) if row.applied_at_s is None else None
+            return row if row.applied_at_s is None else None
 
     def carry_out(self, command_id: int, step: int | None = None) -> bool:
         """Let a command take effect in the store, exactly once; False if it had no effect."""
@@ -146,16 +136,16 @@ class Commands:
                 self._runs.answer(session, command, Code.DECLINED, verb=command.verb, reason=reason)
 
     def settle_unclaimed(self) -> None:
-        """Carry out the commands of runs without a worker: no step boundary has to be waited for."""
+        """Carry out the commands of runs that have no worker and so no step boundary to wait for."""
         unclaimed = select(CommandRow).join(RunRow, RunRow.id == CommandRow.run_id)
         unclaimed = unclaimed.where(_OPEN, RunRow.heartbeat_at_s.is_(None)).order_by(CommandRow.id)
         with self._database.read() as session:
-            if session.scalar(unclaimed.limit(1)) is None:  # the rule; no lock is taken for it
+            if session.scalar(unclaimed.limit(1)) is None:  # the usual case needs no write lock
                 return
         with self._database.write() as session:
             for command in list(session.scalars(unclaimed)):
                 run, ends = run_of(session, command.run_id), command.verb in (Verb.STOP, Verb.DISCARD)
-                if command.applied_at_s is not None:  # answered by the end of its run just now
+                if command.applied_at_s is not None:  # its run has just ended, which answered it
                     continue
                 if ends and command.submodel is None and run.started_at_s is None:
                     if State(run.state) is not State.STOPPING:
@@ -164,79 +154,55 @@ class Commands:
                 elif command.verb not in _NEEDS_WORKER:
                     self._carry_out_in(session, command, None)
 
-    # -- inside
-
-    def _heard(
-        self,
-        session: Session,
-        run_id: str,
-        submodel: str | None,
-        verb: Verb,
-        row: SubModelRow | None,
-        arguments: Mapping[str, Any],
-    ) -> State:
-        run = run_of(session, run_id)
+    def _heard(self, session: Session, command: CommandRow, row: SubModelRow | None) -> State:
+        """Check a new command against the states, and show it in them; return the state of its target."""
+        run, verb, submodel = run_of(session, command.run_id), Verb(command.verb), command.submodel
         if run.mode != HYBRID and verb not in OF_A_BASELINE:
-            raise BadInput.of(
-                "Not in a baseline",
-                field=run_id,
-                message=f"A baseline is a measurement in one piece: it takes no '{verb}'.",
-                remedy="Stop it, and run it again.",
-            )
-        if verb is Verb.ADD and row is not None:
-            _require_open(run.name, run, verb)
-            others = list(session.scalars(submodels_of(run_id)))
-            if row.name.lower() in {other.name.lower() for other in others}:
-                raise BadInput.of(
-                    "Name",
-                    field=f"submodels.{row.name}.name",
-                    message=f"Two sub-models would be called '{row.name}'.",
-                    remedy="Give each its own name.",
-                )
-            row.arrival = 1 + max((other.arrival for other in others), default=-1)
-            row.joined_at_s = self._clock.utc_s()
-            row.paused_since_s = row.joined_at_s if State(run.state) is State.PAUSED else None
-            session.add(row)
-            run.spec = {**run.spec, "submodels": [*run.spec["submodels"], arguments["submodel"]]}
-            files = run.environment.get("files", {}) | arguments["files"]
-            run.environment = {**run.environment, "files": files}
-            session.flush()
-            return State(run.state)
-        target = row_of(session, run_id, submodel)
+            message = f"A baseline is a measurement in one piece: it takes no '{verb}'."
+            raise BadInput.of("Not in a baseline", run.id, message, "Stop it, and run it again.")
+        target = row_of(session, run.id, submodel)
         if verb in EDITS:
-            _require_open(run.name, run, verb)
-            _require_open(target.name, target, verb)
+            _require_open(run, verb)
+            _require_open(target, verb)
+            if row is not None:
+                self._join(session, run, row, command.arguments)
             return State(target.state)
-        if submodel is not None and Event(verb) not in submodel_actions(State(run.state), State(target.state)):
-            _refuse(target.name, target, verb, submodel_actions(State(run.state), State(target.state)))
+        if submodel is not None:
+            allowed = submodel_actions(State(run.state), State(target.state))
+            if Event(verb) not in allowed:
+                _refuse(target, verb, allowed)
         if verb in (Verb.RESUME, Verb.RETRY):
             forget_deaths(run)
         if verb is Verb.RESUME:
-            self._undo_pauses(session, run_id, submodel)
-        if verb is Verb.RETRY:
-            return self._retry(session, run, submodel, arguments)
-        return self._runs.transition_in(session, run_id, submodel, Event(verb))
+            self._undo_pauses(session, run.id, submodel)
+        if verb is Verb.RETRY and submodel is not None:
+            return self._retry(session, run, submodel, command.arguments.get("hyperparameters"))
+        return self._runs.transition_in(session, run.id, submodel, Event(verb))
 
-    def _retry(self, session: Session, run: RunRow, submodel: str | None, arguments: Mapping[str, Any]) -> State:
-        """Queue failed sub-models again, with changed hyper-parameters; queue their run again if it had ended."""
-        names = [submodel] if submodel is not None else [
-            row["name"] for row in run.spec["submodels"]
-            if submodel_of(session, run.id, row["name"]).state == State.FAILED.value
-        ]  # fmt: skip
-        state = State.QUEUED
-        for name in names:
-            state = self._runs.transition_in(session, run.id, name, Event.RETRY)
-            if arguments.get("hyperparameters"):  # it will need another amount of memory than the key stands for
-                submodel_of(session, run.id, name).memory_key = ""
-        for name in names:
-            _edit(run, name, arguments.get("hyperparameters", {}))
+    def _join(self, session: Session, run: RunRow, row: SubModelRow, arguments: Mapping[str, Any]) -> None:
+        """Add a sub-model to a run."""
+        others = list(session.scalars(submodels_of(run.id)))
+        require_new_name(row.name, [other.name for other in others])
+        row.arrival = 1 + max((other.arrival for other in others), default=-1)
+        row.joined_at_s = self._clock.utc_s()
+        row.paused_since_s = row.joined_at_s if State(run.state) is State.PAUSED else None
+        session.add(row)
+        run.spec = {**run.spec, "submodels": [*run.spec["submodels"], arguments["submodel"]]}
+        run.environment = {**run.environment, "files": run.environment.get("files", {}) | arguments["files"]}
+
+    def _retry(self, session: Session, run: RunRow, submodel: str, changed: Mapping[str, Any] | None) -> State:
+        """Queue a failed sub-model again, with changed hyper-parameters; queue its run again if it had ended."""
+        state = self._runs.transition_in(session, run.id, submodel, Event.RETRY)
+        if changed:  # it will need another amount of memory than the one measured under its key
+            submodel_of(session, run.id, submodel).memory_key = ""
+            _edit(run, submodel, changed)
         if State(run.state) is State.FAILED:
             self._runs.transition_in(session, run.id, None, Event.RETRY)
             release_worker(run)
         return state
 
     def _undo_pauses(self, session: Session, run_id: str, submodel: str | None) -> None:
-        """Close the pauses before a resume, so that none takes effect after it."""
+        """Close open pauses before a resume, so none takes effect after it."""
         for command in list(session.scalars(_open_of(run_id))):
             if command.verb == Verb.PAUSE.value and command.submodel == submodel:
                 self._runs.answer(session, command, Code.UNDONE, verb=command.verb, by=Verb.RESUME.value)
@@ -244,32 +210,28 @@ class Commands:
     def _carry_out_in(self, session: Session, command: CommandRow, step: int | None) -> None:
         met = _effect(session, self._runs, command)
         if met is None:
-            self._runs.answer(session, command, Code.APPLIED, **_command(command).brief, step=step)
+            self._runs.answer(session, command, Code.APPLIED, **brief_of(command), step=step)
         else:
             name = command.submodel or run_of(session, command.run_id).name
             self._runs.answer(session, command, Code.OBSOLETE, verb=command.verb, name=name, found=met.value)
-
-
-def _command(row: CommandRow) -> Command:
-    return Command(row.id, row.submodel, Verb(row.verb), row.arguments, row.issued_at_s)
 
 
 def _open_of(run_id: str) -> Any:
     return select(CommandRow).where(CommandRow.run_id == run_id, _OPEN).order_by(CommandRow.id)
 
 
-def _require_open(what: str, row: RunRow | SubModelRow, verb: Verb) -> None:
+def _require_open(row: RunRow | SubModelRow, verb: Verb) -> None:
     state = State(row.state)
     if state in ENDED - {State.INTERRUPTED} or state is State.STOPPING:
-        _refuse(what, row, verb, actions(state))
+        _refuse(row, verb, actions(state))
 
 
-def _refuse(what: str, row: RunRow | SubModelRow, verb: Verb, allowed: frozenset[Event]) -> None:
-    raise IllegalTransition(what, row.state, verb.value, [event.value for event in Event if event in allowed])
+def _refuse(row: RunRow | SubModelRow, verb: Verb, allowed: frozenset[Event]) -> None:
+    raise IllegalTransition(row.name, row.state, verb.value, [event.value for event in Event if event in allowed])
 
 
 def _effect(session: Session, runs: Runs, command: CommandRow) -> State | None:
-    """Change rows and spec as `command` says; return the state that left it without effect, None if it took effect.
+    """Apply a command to rows and spec; return None, or the state that made it obsolete.
 
     A stop changes nothing here: the worker reports the end.
     """
@@ -284,7 +246,7 @@ def _effect(session: Session, runs: Runs, command: CommandRow) -> State | None:
         case "epochs":
             row = submodel_of(session, run.id, command.submodel or "")
             row.steps_total, row.epochs = row.steps_total // row.epochs * arguments["epochs"], arguments["epochs"]
-            _edit(run, command.submodel, {"epochs": arguments["epochs"]})
+            _edit(run, command.submodel, arguments)
         case "order":
             parts = {part["name"]: part for part in run.spec["submodels"]}
             names = [*arguments["names"], *(name for name in parts if name not in arguments["names"])]

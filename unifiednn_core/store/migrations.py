@@ -1,4 +1,4 @@
-"""Steps that bring an older database to the tables of this version, in one transaction when it is opened."""
+"""Migrations of older databases, run in one transaction when the database is opened."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

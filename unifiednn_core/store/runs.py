@@ -1,4 +1,4 @@
-"""Runs and sub-models: submitted, and moved from state to state."""
+"""Runs and sub-models, and their moves along the transition table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.schema import CommandRow, EventRow, RunRow, SubModelRow
 
 HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer"})
-"""Columns of a run that lists do not need; one run's may take 100 KiB."""
+"""Columns of a run that lists do not need; they may take 100 KiB per run."""
 _LISTED = (
     *(column for column in RunRow.__table__.columns if column.name not in HEAVY),
     RunRow.spec["policy"].label("policy"),
@@ -23,17 +23,13 @@ _FINAL = ENDED - {State.INTERRUPTED}
 
 
 class Runs:
-    """The part of the store that answers where each run and sub-model stands."""
+    """Reads runs and sub-models, and moves them from state to state."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
 
-    def add(self, run: RunRow, submodels: Sequence[SubModelRow]) -> None:
-        """Queue a run."""
-        self.add_all([(run, submodels)])
-
-    def add_all(self, runs: Sequence[tuple[RunRow, Sequence[SubModelRow]]]) -> None:
-        """Queue several runs, all or none."""
+    def add(self, *runs: tuple[RunRow, Sequence[SubModelRow]]) -> None:
+        """Queue runs with their sub-models, all or none."""
         with self._database.write() as session:
             for run, submodels in runs:
                 session.add(run)
@@ -50,7 +46,7 @@ class Runs:
     def listed(self) -> list[tuple[Row[Any], list[Row[Any]]]]:
         """Every run, the newest first, with its sub-models, as light rows for lists.
 
-        They have the columns of `RunRow` and `SubModelRow` but for `HEAVY`, and `policy`, that part of the spec.
+        They have the columns of `RunRow` and `SubModelRow` except `HEAVY`, and `policy`, which is part of the spec.
         """
         with self._database.read() as session:
             runs = session.execute(select(*_LISTED).order_by(RunRow.created_at_s.desc(), RunRow.id.desc())).all()
@@ -116,7 +112,7 @@ class Runs:
         self.transition(run_id, submodel, Event.FAIL, cause=cause, remedy=remedy)
 
     def fail_run(self, run_id: str, error: Exception) -> None:
-        """Fail a run that cannot be trained at all, with every sub-model that has not ended."""
+        """Fail a run that cannot train at all, and its sub-models that have not ended."""
         cause = str(error) if isinstance(error, UnifiedNNError) else f"{type(error).__name__}: {error}"
         remedy = f"The log runs/{run_id}/worker.log in the home folder has the whole trace. Correct it, then retry."
         with self._database.write() as session:
@@ -131,9 +127,9 @@ class Runs:
             return self.hold_in(session, run_id, submodel) is State.PAUSED
 
     def hold_in(self, session: Session, run_id: str, submodel: str | None) -> State:
-        """Reach a pause inside the caller's transaction; return the state afterwards.
+        """Reach a pause inside the caller's transaction; return the new state.
 
-        After a death in between, the run was queued again; then the pause is entered again.
+        If the worker died after the request, the run was queued again, and the pause is requested again here.
         """
         state = State(row_of(session, run_id, submodel).state)
         for event in (Event.PAUSE, Event.HOLD):
@@ -142,19 +138,20 @@ class Runs:
         return state
 
     def update(self, run_id: str, **values: Any) -> None:
-        """Set columns of a run that are no state."""
+        """Set columns of a run, except its state."""
         with self._database.write() as session:
-            _set(run_of(session, run_id), values)
+            run_of(session, run_id).assign(values)
 
     def record_environment(self, run_id: str, facts: Mapping[str, Any]) -> None:
-        """Add facts that the result depends on."""
+        """Add facts about the environment that the result depends on."""
         with self._database.write() as session:
             run = run_of(session, run_id)
             run.environment = {**run.environment, **facts}
 
     def record_artifact(self, run_id: str, submodel: str, **columns: Any) -> None:
         """Record the exported model of a sub-model."""
-        self._record(run_id, submodel, {**columns, "artifact_at_s": self._clock.utc_s()})
+        with self._database.write() as session:
+            submodel_of(session, run_id, submodel).assign({**columns, "artifact_at_s": self._clock.utc_s()})
 
     def record_checkpoint(self, run_id: str, submodel: str, *, name: str, step: int, size_bytes: int) -> None:
         """Record the newest checkpoint of a sub-model."""
@@ -163,17 +160,18 @@ class Runs:
             row = submodel_of(session, run_id, submodel)
             if step > (row.checkpoint_step or 0):
                 forget_deaths(run_of(session, run_id))
-            _set(row, {**columns, "checkpoint_at_s": self._clock.utc_s()})
+            row.assign({**columns, "checkpoint_at_s": self._clock.utc_s()})
 
     def forget_checkpoint(self, run_id: str, submodel: str) -> None:
         """Record that a sub-model has no checkpoints."""
         names = ("checkpoint", "checkpoint_step", "checkpoint_bytes", "checkpoint_at_s")
-        self._record(run_id, submodel, dict.fromkeys(names))
+        with self._database.write() as session:
+            submodel_of(session, run_id, submodel).assign(dict.fromkeys(names))
 
     def conclude(self, run_id: str) -> bool:
-        """End a run once all its sub-models have ended: failed if one failed, stopped if a person stopped it.
+        """End a run if all its sub-models have ended: failed if one failed, stopped if a person stopped it.
 
-        False if one joined, or is retried, at the same moment.
+        Returns False if one has not ended, because it joined or is retried.
         """
         with self._database.write() as session:
             rows = list(session.scalars(submodels_of(run_id)))
@@ -207,7 +205,7 @@ class Runs:
         """Add an event to the history of a run, inside the caller's transaction; `fields` may hold the `state`."""
         session.add(EventRow(run_id=run_id, **event_columns(self._clock.utc_s(), submodel, code, **fields)))
 
-    # -- what goes with a move
+    # -- consequences of a move
 
     def _moved_run(self, session: Session, run: RunRow, before: State, state: State) -> None:
         """Move the sub-models of a run that is paused, stopped, or resumed after a death."""
@@ -264,10 +262,6 @@ class Runs:
         elif not paused and row.paused_since_s is not None:
             row.paused_s, row.paused_since_s = row.paused_s + max(0.0, now_s - row.paused_since_s), None
 
-    def _record(self, run_id: str, submodel: str, columns: dict[str, Any]) -> None:
-        with self._database.write() as session:
-            _set(submodel_of(session, run_id, submodel), columns)
-
 
 def run_of(session: Session, run_id: str) -> RunRow:
     """Row of a run; raises `NotFound`."""
@@ -298,23 +292,18 @@ def _past_states(session: Session, run_id: str, submodel: str | None) -> list[st
     return [state or "" for state in reversed(list(session.scalars(states.order_by(EventRow.id.desc()).limit(5))))]
 
 
-def _set(row: RunRow | SubModelRow, columns: Mapping[str, Any]) -> None:
-    for name, value in columns.items():
-        setattr(row, name, value)
-
-
 def submodels_of(run_id: str) -> Any:
     """Query for the sub-models of a run in order of arrival."""
     return select(SubModelRow).where(SubModelRow.run_id == run_id).order_by(SubModelRow.arrival)
 
 
 def forget_deaths(run: RunRow) -> None:
-    """Count the deaths of its workers from zero again: the run has got further, or a person resumed it."""
+    """Reset the counts of worker deaths, because the run progressed or a person resumed it."""
     run.deaths = run.deaths_there = 0
     run.died_at = run.resume_at_s = None
 
 
 def release_worker(run: RunRow) -> None:
-    """Record that no worker trains the run and that it holds no device."""
+    """Record that the run has no worker and no device."""
     run.now_submodel = run.now_reason = run.now_since_s = run.claimer = None
     run.heartbeat_at_s = run.worker_pid = run.worker_started_at_s = run.worker_boot_id = None

@@ -1,11 +1,11 @@
-"""What a worker reports while it trains: metrics, slices, memory, progress. Written in batches, read by pages."""
+"""Reports of workers: metrics, turns, memory, progress. Workers write them in batches; pages read them."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import Row, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base.clock import Clock
@@ -23,15 +23,20 @@ from unifiednn_core.store.schema import (
     SubModelRow,
 )
 
-Row = dict[str, Any]
+Point = Row[Any]
+"""Some columns of one row, by name."""
+Columns = dict[str, Any]
+"""Values of one row, by column."""
 
 _MARKING = ("state", KINDS[Code.CHECKPOINT], KINDS[Code.SEPARATED])
-MOST_MARKS = 300
-# A page reads all curves of a run every second; longer trainings store means over several steps.
+LAST_EVENTS, MOST_MARKS = 200, 300
+MOST_ROWS = 2000
+_CHUNK = 500  # SQLite limits the values of one statement
+# A page reads all curves of a run every second, so longer trainings store means over several steps.
 STEP_ROWS_OF_RUN = 6000
 FEWEST_STEP_ROWS = 200
 SHOWN_FIGURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
-"""Figures of the newest epoch that a sub-model's row repeats."""
+"""Figures of the newest epoch that are also columns of `SubModelRow`."""
 
 
 def curve_stride(steps_total: int, peers: int) -> int:
@@ -39,40 +44,24 @@ def curve_stride(steps_total: int, peers: int) -> int:
     return max(1, math.ceil(steps_total / max(FEWEST_STEP_ROWS, STEP_ROWS_OF_RUN // peers)))
 
 
-MOST_ROWS = 2000
-_CHUNK = 500  # SQLite takes only so many values in one statement
-
-
 @dataclass(slots=True)
 class Batch:
-    """Everything since the last write, as columns by name: plain values can be written again after a failure."""
+    """Everything since the last write. It holds plain values, so it can be written again after a failure."""
 
-    steps: list[Row] = field(default_factory=list)
-    epochs: list[Row] = field(default_factory=list)
-    slices: list[Row] = field(default_factory=list)
-    memory: list[Row] = field(default_factory=list)
-    strata: list[Row] = field(default_factory=list)
-    events: list[Row] = field(default_factory=list)
-    submodels: dict[str, Row] = field(default_factory=dict)
-    """Columns of sub-models that changed, by name."""
-    run: Row = field(default_factory=dict)
-    """Columns of the run that changed."""
-
-
-class StepPoint(NamedTuple):
-    """One point of a curve over steps; `StepRow` says what the values are."""
-
-    submodel: str
-    attempt: int
-    step: int
-    steps: int
-    epoch: float
-    loss: float | None
-    accuracy: float | None
+    steps: list[Columns] = field(default_factory=list)
+    epochs: list[Columns] = field(default_factory=list)
+    slices: list[Columns] = field(default_factory=list)
+    memory: list[Columns] = field(default_factory=list)
+    strata: list[Columns] = field(default_factory=list)
+    events: list[Columns] = field(default_factory=list)
+    submodels: dict[str, Columns] = field(default_factory=dict)
+    """Changed columns of sub-models, by name of the sub-model."""
+    run: Columns = field(default_factory=dict)
+    """Changed columns of the run."""
 
 
 class SlicePoint(NamedTuple):
-    """One slice; `SliceRow` says what the values are."""
+    """Columns of a `SliceRow`; `steps` leaves out those that a later attempt repeated."""
 
     id: int
     submodel: str
@@ -84,35 +73,27 @@ class SlicePoint(NamedTuple):
     reason: str
 
 
-class StrataPoint(NamedTuple):
-    """Memory by use at one instant; `StrataRow` says what the values are."""
-
-    at_s: float
-    source: str
-    total_bytes: int
-    strata: Mapping[str, Any]
-
-
 @dataclass(frozen=True, slots=True)
 class History:
-    """All recorded rows of one run. What a later attempt did once more is void: it counts nowhere."""
+    """All recorded rows of one run. Steps that a later attempt repeated are void and do not count."""
 
-    steps: Mapping[str, Sequence[StepPoint]]
-    lost_steps: Mapping[str, Sequence[StepPoint]]
-    """Void steps, attempt by attempt."""
+    steps: Mapping[str, Sequence[Point]]
+    """Columns of `StepRow` by sub-model."""
+    lost_steps: Mapping[str, Sequence[Point]]
+    """Void steps, in order of attempts."""
     epochs: Mapping[str, Sequence[EpochRow]]
     slices: Sequence[SlicePoint]
-    """Their `steps` are those that no later attempt did once more."""
     memory: Sequence[tuple[float, int]]
     """`at_s` and `size_bytes` of `MemoryRow`."""
-    strata: Sequence[StrataPoint]
+    strata: Sequence[Point]
+    """`at_s`, `source`, `total_bytes` and `strata` of `StrataRow`."""
     events: Sequence[EventRow]
     marks: Sequence[EventRow]
-    """Lines that explain changes of memory: states of sub-models, checkpoints, separations."""
+    """Events that explain changes of memory: states of sub-models, checkpoints, separations."""
 
 
 class Telemetry:
-    """The part of the store that answers what happened, and when."""
+    """Writes and reads what workers report."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
@@ -120,42 +101,31 @@ class Telemetry:
     def write(self, run_id: str, batch: Batch) -> None:
         """Write a batch and the heartbeat in one transaction."""
         with self._database.write() as session:
-            for table, rows in (
-                (StepRow, batch.steps),
-                (EpochRow, batch.epochs),
-                (SliceRow, batch.slices),
-                (MemoryRow, batch.memory),
-                (StrataRow, batch.strata),
-                (EventRow, batch.events),
-            ):
+            lists = (batch.steps, batch.epochs, batch.slices, batch.memory, batch.strata, batch.events)
+            for table, rows in zip((StepRow, EpochRow, SliceRow, MemoryRow, StrataRow, EventRow), lists, strict=True):
                 if rows:
                     session.execute(insert(table), [{"run_id": run_id, **row} for row in rows])
             if batch.memory or batch.strata:
                 thin(session, run_id)
             run = session.get_one(RunRow, run_id)
-            if run.worker_pid is not None:  # a run that was just paused has none any more
+            if run.worker_pid is not None:  # a run that was just paused has no worker
                 run.heartbeat_at_s = self._clock.utc_s()
-            for name, value in batch.run.items():
-                setattr(run, name, value)
+            run.assign(batch.run)
             for submodel, columns in batch.submodels.items():
-                row = session.get_one(SubModelRow, (run_id, submodel))
-                for name, value in columns.items():
-                    setattr(row, name, value)
+                session.get_one(SubModelRow, (run_id, submodel)).assign(columns)
 
-    def history(
-        self, run_id: str, memory_source: str | None, *, last_events: int = 200, last_slices: int | None = None
-    ) -> History:
-        """Everything recorded of a run, oldest first; of events, and of slices where asked, only the last ones."""
+    def history(self, run_id: str, memory_source: str | None, *, last_slices: int | None = None) -> History:
+        """Everything recorded of a run, oldest first; only the last events, and the `last_slices` if given."""
         with self._database.read() as session:
             void_after = _void_after(session, run_id)
-            steps: dict[str, list[StepPoint]] = {}
-            lost: dict[str, list[StepPoint]] = {}
             void = {key for key, last in void_after.items() if last < math.inf}
-            columns = select(*(getattr(StepRow, name) for name in StepPoint._fields))
-            of_run = columns.where(StepRow.run_id == run_id).order_by(StepRow.attempt, StepRow.step)
-            for point in map(StepPoint._make, session.execute(of_run)):
-                key = point[:2]
-                kept = key not in void or point.step <= void_after[key]
+            steps: dict[str, list[Point]] = {}
+            lost: dict[str, list[Point]] = {}
+            names = ("submodel", "attempt", "step", "steps", "epoch", "loss", "accuracy")
+            columns = [getattr(StepRow, name) for name in names]
+            points: Any = select(*columns).where(StepRow.run_id == run_id).order_by(StepRow.attempt, StepRow.step)
+            for point in session.execute(points):
+                kept = point[:2] not in void or point.step <= void_after[point[:2]]
                 (steps if kept else lost).setdefault(point.submodel, []).append(point)
             epochs: dict[str, list[EpochRow]] = {}
             for epoch in session.scalars(select(EpochRow).where(EpochRow.run_id == run_id).order_by(EpochRow.epoch)):
@@ -163,9 +133,9 @@ class Telemetry:
                     epochs.setdefault(epoch.submodel, []).append(epoch)
             of_source = (MemoryRow.run_id == run_id) & (MemoryRow.source == (memory_source or ""))
             memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
-            used = select(*(getattr(StrataRow, name) for name in StrataPoint._fields)).where(StrataRow.run_id == run_id)
+            used = select(StrataRow.at_s, StrataRow.source, StrataRow.total_bytes, StrataRow.strata)
             latest = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc())
-            events = latest.where(EventRow.kind != KINDS[Code.CHECKPOINT]).limit(last_events)
+            events = latest.where(EventRow.kind != KINDS[Code.CHECKPOINT]).limit(LAST_EVENTS)
             marks = latest.where(EventRow.kind.in_(_MARKING), EventRow.submodel.is_not(None)).limit(MOST_MARKS)
             turns = select(*(getattr(SliceRow, name) for name in SlicePoint._fields)).where(SliceRow.run_id == run_id)
             latest_turns = session.execute(turns.order_by(SliceRow.id.desc()).limit(last_slices)).all()
@@ -178,13 +148,13 @@ class Telemetry:
                 epochs=epochs,
                 slices=shown,
                 memory=[(row.at_s, row.size_bytes) for row in session.execute(memory)],
-                strata=[StrataPoint._make(row) for row in session.execute(used.order_by(StrataRow.at_s))],
-                events=list(reversed(list(session.scalars(events)))),
-                marks=list(reversed(list(session.scalars(marks)))),
+                strata=session.execute(used.where(StrataRow.run_id == run_id).order_by(StrataRow.at_s)).all(),
+                events=session.scalars(events).all()[::-1],
+                marks=session.scalars(marks).all()[::-1],
             )
 
     def last_turns(self, run_id: str) -> dict[str, float]:
-        """When each sub-model last gave the device back, in seconds since the start of the run."""
+        """End of the last turn of each sub-model, in seconds since the start of the run."""
         with self._database.read() as session:
             ends = select(SliceRow.submodel, func.max(SliceRow.end_s).label("end_s")).where(SliceRow.run_id == run_id)
             return {row.submodel: row.end_s for row in session.execute(ends.group_by(SliceRow.submodel))}
@@ -197,7 +167,7 @@ def _counted(row: SlicePoint, void_after: Mapping[tuple[str, int], float]) -> in
 
 
 def _void_after(session: Session, run_id: str) -> dict[tuple[str, int], float]:
-    """Last step that counts of each attempt on each sub-model; a later attempt went on from there."""
+    """Last valid step of each attempt on each sub-model; a later attempt continued from there."""
     rows = session.scalars(select(AttemptRow).where(AttemptRow.run_id == run_id).order_by(AttemptRow.attempt.desc()))
     void_after: dict[tuple[str, int], float] = {}
     lowest: dict[str, float] = {}
@@ -207,18 +177,10 @@ def _void_after(session: Session, run_id: str) -> dict[tuple[str, int], float]:
     return void_after
 
 
-class Sample(NamedTuple):
-    """A memory row, as thinning sees it."""
-
-    id: int
-    at_s: float
-    size_bytes: int
-
-
 def thin(session: Session, run_id: str, *, most_rows: int = MOST_ROWS) -> None:
-    """Drop rows of a run's memory where there are more than `most_rows` of a source, inside the caller's transaction.
+    """Thin out a run's memory rows if a source has more than `most_rows`, inside the caller's transaction.
 
-    Half of them stay, so this happens once in a thousand samples; otherwise it costs two counts over an index.
+    Half of them stay, so this happens once in a thousand samples; otherwise it costs two indexed counts.
     """
     for table, size in ((MemoryRow, MemoryRow.size_bytes), (StrataRow, StrataRow.total_bytes)):
         counts = select(table.source, func.count()).where(table.run_id == run_id).group_by(table.source)
@@ -226,17 +188,22 @@ def thin(session: Session, run_id: str, *, most_rows: int = MOST_ROWS) -> None:
             if count <= most_rows:
                 continue
             of_source = (table.run_id == run_id) & (table.source == source)
-            rows = session.execute(select(table.id, table.at_s, size).where(of_source).order_by(table.at_s))
-            surplus = rows_to_drop([Sample(*row) for row in rows], most_rows // 2)
+            rows = session.execute(
+                select(table.id, table.at_s, size.label("size_bytes")).where(of_source).order_by(table.at_s)
+            )
+            surplus = rows_to_drop(rows.all(), most_rows // 2)
             for start in range(0, len(surplus), _CHUNK):
                 session.execute(delete(table).where(table.id.in_(surplus[start : start + _CHUNK])))
 
 
-def rows_to_drop(samples: Sequence[Sample], slots: int) -> list[int]:
-    """Ids to drop so that the largest sample of each of `slots` equal stretches of time stays, and both ends."""
+def rows_to_drop(samples: Sequence[Any], slots: int) -> list[int]:
+    """Ids to drop: all but the first, the last, and the largest sample of each of `slots` equal periods.
+
+    Each sample has `id`, `at_s` and `size_bytes`.
+    """
     first_s, last_s = samples[0].at_s, samples[-1].at_s
     width_s = (last_s - first_s) / slots or 1.0
-    greatest: dict[int, Sample] = {}
+    greatest: dict[int, Any] = {}
     for sample in samples:
         slot = min(slots - 1, int((sample.at_s - first_s) / width_s))
         if slot not in greatest or sample.size_bytes > greatest[slot].size_bytes:

@@ -1,9 +1,9 @@
-"""People, tokens and the audit log as the values that are shown."""
+"""People, tokens and the audit log as values, and how a row of the store becomes a value."""
 
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-View = TypeVar("View", "PersonView", "TokenView", "AuditView")
+View = TypeVar("View")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,4 +43,4 @@ class AuditView:
 
 def view_of(kind: type[View], row: Any, **named: Any) -> View:
     """The view of a database row: fields of the same name, and `named` for the others."""
-    return kind(**{one.name: getattr(row, one.name) for one in fields(kind) if one.name not in named}, **named)
+    return kind(**{one.name: getattr(row, one.name) for one in fields(kind) if one.name not in named}, **named)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Rows of the store as the values of `views.runs`, and a run as the document of `train --json`. Pure."""
+"""Rows of the store as values of `views.runs`, and a run as the document of `train --json`. Pure."""
 
 import json
 import math
@@ -10,28 +10,21 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.estimate import Part, predict
-from unifiednn_core.preflight.prediction import Prediction, SubModelPrediction
+from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.spec.run import CheckpointSpec, EarlyStopping, PolicySpec
-from unifiednn_core.store.commands import OF_A_BASELINE, Command
-from unifiednn_core.store.schema import HYBRID, EpochRow, EventRow, FileRow, RunRow, SubModelRow
-from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
-from unifiednn_core.views import times
+from unifiednn_core.store.commands import OF_A_BASELINE, brief_of
+from unifiednn_core.store.schema import HYBRID, CommandRow, EpochRow, EventRow, FileRow, RunRow, SubModelRow
+from unifiednn_core.store.telemetry import History, Point, SlicePoint
+from unifiednn_core.views import runs, times
 from unifiednn_core.views.event_text import command_text, event_text
-from unifiednn_core.views.memory import breakdown_of, gaps, marks_of
-from unifiednn_core.views.runs import (
-    CommandView,
-    EventView,
-    FileView,
-    RunView,
-    Series,
-    Slice,
-    SubModelView,
-    TrainedView,
-)
+from unifiednn_core.views.memory import breakdown_of, marks_of, with_gaps
+from unifiednn_core.views.people import view_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,9 +44,8 @@ def _same(view: type, row: type) -> tuple[str, ...]:
     return tuple(one.name for one in fields(view) if one.name in columns - _MADE)
 
 
-_RUN, _PART, _FILE = _same(RunView, RunRow), _same(SubModelView, SubModelRow), _same(FileView, FileRow)
-_EVENT = ("at_s", "submodel", "kind", "code", "fields")
-_PREDICTION, _PART_PREDICTION = ({one.name for one in fields(view)} for view in (Prediction, SubModelPrediction))
+_RUN, _PART = _same(runs.RunView, RunRow), _same(runs.SubModelView, SubModelRow)
+_PREDICTION = TypeAdapter(Prediction)
 
 
 def _columns(row: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -66,8 +58,8 @@ def run_view(
     now_s: float,
     *,
     history: History | None = None,
-    commands: Sequence[Command] = (),
-) -> RunView:
+    commands: Sequence[CommandRow] = (),
+) -> runs.RunView:
     """One run; curves and events only with a `history`."""
     asked = {part["name"]: part.get("hyperparameters", {}) for part in run.spec.get("submodels", ())}
     values = _run_values(run, submodels, run.spec.get("policy", {}), now_s) | {
@@ -75,10 +67,7 @@ def run_view(
         "cause": run.cause,
         "checkpoint_text": _period_text(json.dumps(run.spec.get("checkpoint", {}))),
         "recovery": run.spec.get("recovery", "auto"),
-        "waiting_commands": tuple(
-            CommandView(submodel=one.submodel, text=command_text(one.submodel, one.brief), issued_at_s=one.issued_at_s)
-            for one in commands
-        ),
+        "waiting_commands": tuple(map(_command_view, commands)),
         "memory_notes": tuple(run.memory_notes),
         "processes": run.environment.get("processes", {}),
         "prediction": prediction_of(run.prediction, run.spec, run.device),
@@ -89,11 +78,11 @@ def run_view(
             "schedule": _schedule(run, submodels, history.slices, now_s),
             "events": tuple(map(_event_view, history.events)),
         }
-    return RunView(**values)
+    return runs.RunView(**values)
 
 
-def listed_views(listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float) -> tuple[RunView, ...]:
-    """Runs for a list, from the light rows of `store.runs.listed`: without spec, curves and what a spec says."""
+def listed_views(listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float) -> tuple[runs.RunView, ...]:
+    """Runs for a list, from the light rows of `store.runs.listed`: without spec and curves."""
     rows = [_ListedRun(run, parts, (tuple(run), *map(tuple, parts))) for run, parts in listed]
     places = _places_in_line([row.run for row in rows])
     return tuple(_final_view(row) if row.is_final else _listed_view(row, now_s, places.get(row.run.id)) for row in rows)
@@ -118,14 +107,14 @@ class _ListedRun:
 
 
 @lru_cache(maxsize=2048)
-def _final_view(listed: _ListedRun) -> RunView:
-    """View of an ended run; a list of hundreds is read every second, so each is made once."""
+def _final_view(listed: _ListedRun) -> runs.RunView:
+    """View of an ended run, made once: a list of hundreds is read every second."""
     return _listed_view(listed, 0.0, None)
 
 
-def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> RunView:
+def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> runs.RunView:
     run, parts = listed.run, listed.parts
-    return RunView(
+    return runs.RunView(
         **_run_values(run, parts, run.policy or {}, now_s),
         submodels=tuple(_part_view(run, part, now_s, part.cause) for part in parts),
         cause=run.cause,
@@ -133,19 +122,14 @@ def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> RunView
     )
 
 
-def _event_view(row: EventRow) -> EventView:
-    state = None if row.state is None else State(row.state)
-    return EventView(**_columns(row, _EVENT), state=state, message=event_text(row))
-
-
-def file_view(row: FileRow) -> FileView:
+def file_view(row: FileRow) -> runs.FileView:
     """One file of the library."""
-    return FileView(**_columns(row, _FILE))
+    return view_of(runs.FileView, row)
 
 
-def trained_view(run: Any, row: Any) -> TrainedView:
+def trained_view(run: Any, row: Any) -> runs.TrainedView:
     """One separated model, from whole or light rows."""
-    return TrainedView(
+    return runs.TrainedView(
         run_id=run.id,
         run_name=run.name,
         submodel=row.name,
@@ -160,16 +144,14 @@ def trained_view(run: Any, row: Any) -> TrainedView:
 def prediction_of(
     document: Mapping[str, Any], spec: Mapping[str, Any] | None = None, device: str = "cpu"
 ) -> Prediction | None:
-    """`RunRow.prediction` as a value; None if nothing was predicted, or another version wrote other fields.
+    """`RunRow.prediction` as a value; None without one, or if another version wrote other fields.
 
-    With the `spec` of the run as people have changed it since, the prediction holds for that.
+    With the `spec` of the run, the prediction follows later changes of the run.
     """
     try:
         if spec is not None and document.get("parts"):
             document = {**document, **_renewed(json.dumps([document[key] for key in _MADE_OF]), _edits(spec), device)}
-        parts = [{key: part[key] for key in part.keys() & _PART_PREDICTION} for part in document["submodels"]]
-        known = {key: document[key] for key in document.keys() & _PREDICTION}
-        return Prediction(**known | {"submodels": tuple(SubModelPrediction(**part) for part in parts)})
+        return _PREDICTION.validate_python(document)
     except (KeyError, TypeError, ValueError, BadInput):
         return None
 
@@ -187,7 +169,7 @@ def _renewed(made_of: str, edits: str, device: str) -> dict[str, Any]:
 
 
 def _edits(spec: Mapping[str, Any]) -> str:
-    """What people can change of a run that its memory depends on, as a key."""
+    """The settings that people can change and that memory depends on, as a key."""
     parts = {
         part["name"]: {"priority": part.get("priority", 0), "epochs": part["hyperparameters"]["epochs"]}
         for part in spec["submodels"]
@@ -201,7 +183,7 @@ def early_stop(row: SubModelRow, hyperparameters: Mapping[str, Any]) -> str | No
     return EarlyStopping.model_validate(asked).sentence(row.epochs_done, row.epochs) if asked and _early(row) else None
 
 
-def document(view: RunView, model_paths: Mapping[str, str | None]) -> dict[str, object]:
+def document(view: runs.RunView, model_paths: Mapping[str, str | None]) -> dict[str, object]:
     """The document of `unifiednn train --json`."""
     return {
         "run_id": view.run_id,
@@ -225,28 +207,25 @@ def document(view: RunView, model_paths: Mapping[str, str | None]) -> dict[str, 
         "schedule": [
             _columns(s, ("submodel", "start_s", "end_s", "steps", "reason"))
             for s in view.schedule
-            # The start of a baseline's process is no turn, and a turn that goes on is not recorded yet.
+            # The start of a baseline's process is no turn; a turn that still runs is not recorded yet.
             if not s.running and (s.steps or view.mode == HYBRID)
         ],
     }
 
 
-def metrics_frame(view: RunView) -> "DataFrame":
+def metrics_frame(view: runs.RunView) -> "DataFrame":
     """Every point of every curve of a run, one row each: sub-model, data, epochs trained, loss and accuracy."""
     import pandas as pd
 
     curves = [
         pd.DataFrame({"submodel": part.name, "data": data, "epoch": series.x, figure: series.y})
         for part in view.submodels
-        for data, figure, series in (
-            ("train", "loss", part.loss),
-            ("train", "accuracy", part.accuracy),
-            ("test", "loss", part.test_loss_curve),
-            ("test", "accuracy", part.test_accuracy_curve),
-        )
+        for data, prefix, suffix in (("train", "", ""), ("test", "test_", "_curve"))
+        for figure in ("loss", "accuracy")
+        if (series := getattr(part, f"{prefix}{figure}{suffix}")).x
     ]
     keys = ["submodel", "data", "epoch"]
-    whole = pd.concat([pd.DataFrame(columns=[*keys, "loss", "accuracy"]), *(c for c in curves if len(c))])
+    whole = pd.concat([pd.DataFrame(columns=[*keys, "loss", "accuracy"]), *curves])
     return whole.groupby(keys, sort=False, as_index=False).first()
 
 
@@ -255,16 +234,8 @@ def stamp(utc_s: float) -> str:
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime(utc_s))
 
 
-def _finite(value: float | None) -> float | None:
-    """Value for JSON, which has no NaN and no infinity: they become null."""
-    return value if value is not None and math.isfinite(value) else None
-
-
-# -- inside
-
-
 def _run_values(run: Any, submodels: Sequence[Any], policy: Mapping[str, Any], now_s: float) -> dict[str, Any]:
-    """Fields that a light row gives."""
+    """Fields that light rows have, too."""
     name, text = _policy_texts(json.dumps(policy, sort_keys=True))
     return _columns(run, _RUN) | {
         "run_id": run.id,
@@ -288,37 +259,48 @@ def _policy_texts(policy: str) -> tuple[str, str]:
         return spec.name, spec.name
 
 
-def _places_in_line(runs: Iterable[Any]) -> dict[str, int]:
+def _places_in_line(listed: Iterable[Any]) -> dict[str, int]:
     """Place of each queued run in the line for its device, from 1."""
-    waiting = [run for run in runs if run.state == State.QUEUED.value and run.heartbeat_at_s is None]
-    lines: dict[str, list[str]] = {}
-    for run in sorted(waiting, key=attrgetter("created_at_s", "id")):
-        lines.setdefault(run.device, []).append(run.id)
-    return {run_id: place for line in lines.values() for place, run_id in enumerate(line, start=1)}
+    waiting = [run for run in listed if run.state == State.QUEUED.value and run.heartbeat_at_s is None]
+    lines = groupby(sorted(waiting, key=attrgetter("device", "created_at_s", "id")), key=attrgetter("device"))
+    return {run.id: place for _, line in lines for place, run in enumerate(line, start=1)}
+
+
+def _command_view(row: CommandRow) -> runs.CommandView:
+    text = command_text(row.submodel, brief_of(row))
+    return runs.CommandView(submodel=row.submodel, text=text, issued_at_s=row.issued_at_s)
+
+
+def _event_view(row: EventRow) -> runs.EventView:
+    return view_of(runs.EventView, row, state=None if row.state is None else State(row.state), message=event_text(row))
+
+
+def _finite(value: float | None) -> float | None:
+    """Value for JSON: NaN and infinity become null."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _early(row: Any) -> bool:
     return bool(row.state == State.COMPLETED.value and row.epochs_done < row.epochs)
 
 
-def _part_view(run: Any, row: Any, now_s: float, cause: str | None, **curves: Any) -> SubModelView:
+def _part_view(run: Any, row: Any, now_s: float, cause: str | None, **curves: Any) -> runs.SubModelView:
     state = State(row.state)
-    return SubModelView(
-        **_columns(row, _PART),
+    values = _columns(row, _PART) | times.part_times(run, row, now_s)._asdict() | curves
+    return runs.SubModelView(
+        **values,
         state=state,
         steps_total=row.steps_done if _early(row) else row.steps_total,
         holds_device=run.now_submodel == row.name and state not in ENDED,
-        **times.part_times(run, row, now_s)._asdict(),
         cause=cause,
         actions=submodel_actions(State(run.state), state) if run.mode == HYBRID else frozenset(),
-        **curves,
     )
 
 
 def _submodel_view(
     run: RunRow, row: SubModelRow, now_s: float, asked: Mapping[str, Any], history: History | None
-) -> SubModelView:
-    """A sub-model with its hyper-parameters and, where there is a history, its curves."""
+) -> runs.SubModelView:
+    """A sub-model with its hyper-parameters and, with a history, its curves."""
     values: dict[str, Any] = {name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked}
     if history is not None:
         steps, epochs = history.steps.get(row.name, ()), history.epochs.get(row.name, ())
@@ -336,18 +318,15 @@ def _submodel_view(
 
 
 def _actions(run: Any) -> frozenset[Event]:
-    """What a person can ask of a run; a retry is asked of the sub-model that failed."""
+    """Actions on a run; a retry is an action on the failed sub-model."""
     able = actions(State(run.state)) - {Event.RETRY}
     return able if run.mode == HYBRID else able & _OF_A_BASELINE
 
 
 def _memory(run: RunRow, history: History) -> dict[str, Any]:
     """Fields about memory; a gap in sampling is a NaN."""
-    points: list[tuple[float, float]] = list(history.memory)
-    for place in reversed(gaps([at_s for at_s, _ in points])):
-        points.insert(place, ((points[place - 1][0] + points[place][0]) / 2, math.nan))
     return {
-        "memory": _series(points),
+        "memory": _series(with_gaps(history.memory, math.nan)),
         "breakdown": breakdown_of(history.strata),
         "marks": marks_of(history.slices, history.marks, run.started_at_s),
         "utilisation": _gpu_series(history, "utilisation"),
@@ -355,7 +334,7 @@ def _memory(run: RunRow, history: History) -> dict[str, Any]:
     }
 
 
-def _gpu_series(history: History, figure: str) -> Series:
+def _gpu_series(history: History, figure: str) -> runs.Series:
     """A figure of the GPU over seconds; empty without a GPU."""
     return _series([(row.at_s, float(row.strata[figure])) for row in history.strata if figure in row.strata])
 
@@ -368,20 +347,20 @@ def _period_text(checkpoint: str) -> str:
     return " or ".join(text for text in (seconds, steps) if text)
 
 
-def _curve(points: Sequence[StepPoint | EpochRow], figure: str) -> Series:
+def _curve(points: Sequence[Point | EpochRow], figure: str) -> runs.Series:
     """A figure over epochs, without the points that lack it."""
     return _series([pair for pair in map(attrgetter("epoch", figure), points) if pair[1] is not None])
 
 
-def _series(points: Sequence[tuple[float, float]]) -> Series:
-    return Series(tuple([x for x, _ in points]), tuple([y for _, y in points]))
+def _series(points: Sequence[tuple[float, float]]) -> runs.Series:
+    return runs.Series(tuple([x for x, _ in points]), tuple([y for _, y in points]))
 
 
 def _schedule(
     run: RunRow, submodels: Sequence[SubModelRow], slices: Sequence[SlicePoint], now_s: float
-) -> tuple[Slice, ...]:
-    """Turns that ended, and those that go on now."""
-    ended = [Slice(s.submodel, s.start_s, s.end_s, s.steps, s.reason) for s in slices]
+) -> tuple[runs.Slice, ...]:
+    """Turns that ended, and those that still run."""
+    ended = [runs.Slice(s.submodel, s.start_s, s.end_s, s.steps, s.reason) for s in slices]
     if run.started_at_s is None or run.heartbeat_at_s is None:
         return tuple(ended)
     reached = {s.submodel: s.from_step + s.steps for s in slices}
@@ -390,12 +369,14 @@ def _schedule(
         since_s = _since_s(run, row, slices)
         if since_s is not None:
             steps = max(0, row.steps_done - reached.get(row.name, 0))
-            ended.append(Slice(row.name, since_s, max(since_s, until_s), steps, run.now_reason or "", running=True))
+            ended.append(
+                runs.Slice(row.name, since_s, max(since_s, until_s), steps, run.now_reason or "", running=True)
+            )
     return tuple(ended)
 
 
 def _since_s(run: RunRow, row: SubModelRow, slices: Sequence[SlicePoint]) -> float | None:
-    """When the turn of a sub-model began that goes on now, in seconds since the start of the run; else None."""
+    """Begin of the running turn of a sub-model, in seconds since the start of the run; None if none runs."""
     if run.mode == HYBRID:
         return run.now_since_s if row.name == run.now_submodel else None
     if State(row.state) is not State.RUNNING:

@@ -3,17 +3,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unifiednn_core.machine.breakdown import (
-    BY_SUBMODEL,
-    SINGLE,
-    Breakdown,
-    Footprint,
-    GpuFigures,
-    fitted,
-    on_gpu,
-    on_host,
-    sum_of,
-)
+from unifiednn_core.machine.breakdown import BY_SUBMODEL, SINGLE, Breakdown, Footprint, fitted, on_gpu, on_host, sum_of
+from unifiednn_core.machine.gpu import GpuReading
 
 SIZES = st.integers(0, 2**40)
 NAMES = st.sampled_from(["lenet", "resnet", "transformer", "mlp"])
@@ -79,23 +70,23 @@ def test_the_host_is_shown_as_far_as_it_is_known(
 
 
 @given(
-    figures=st.builds(
-        GpuFigures,
+    seen=st.builds(
+        GpuReading,
         process_bytes=st.none() | SIZES,
         device_bytes=st.none() | SIZES,
         others_bytes=st.none() | SIZES,
-        device_before_bytes=st.none() | SIZES,
-        reserved_bytes=SIZES,
-        allocated_bytes=SIZES,
+    ),
+    by_torch=st.fixed_dictionaries(
+        {"before_bytes": st.none() | SIZES, "reserved_bytes": SIZES, "allocated_bytes": SIZES}
     ),
     data=SIZES,
     footprints=FOOTPRINTS,
     holder=st.none() | NAMES,
 )
 def test_a_gpu_is_shown_as_far_as_it_is_known(
-    figures: GpuFigures, data: int, footprints: dict[str, Footprint], holder: str | None
+    seen: GpuReading, by_torch: dict[str, Any], data: int, footprints: dict[str, Footprint], holder: str | None
 ) -> None:
-    total, found = on_gpu(figures, data_bytes=data, footprints=footprints, holder=holder)
+    total, found = on_gpu(seen, **by_torch, data_bytes=data, footprints=footprints, holder=holder)
     assert all(size >= 0 for size in parts(found))
     assert total is None or sum_of(found) <= total
     shown = set(found["weights"]) | set(found["gradients"]) | set(found["optimizer"])
@@ -104,15 +95,9 @@ def test_a_gpu_is_shown_as_far_as_it_is_known(
 
 def test_a_gpu_where_nvml_tells_everything_is_explained_to_the_byte() -> None:
     footprints = {"a": Footprint(100, 100, 200, placed=True), "b": Footprint(70, 0, 0, placed=False)}
-    figures = GpuFigures(
-        process_bytes=2000,
-        device_bytes=3010,
-        others_bytes=1000,
-        device_before_bytes=900,
-        reserved_bytes=1500,
-        allocated_bytes=1200,
-    )
-    assert on_gpu(figures, data_bytes=50, footprints=footprints, holder="a") == (
+    seen = GpuReading(process_bytes=2000, device_bytes=3010, others_bytes=1000)
+    by_torch = {"before_bytes": 900, "reserved_bytes": 1500, "allocated_bytes": 1200}
+    assert on_gpu(seen, **by_torch, data_bytes=50, footprints=footprints, holder="a") == (
         3010,
         {
             "context": 500,
@@ -128,23 +113,14 @@ def test_a_gpu_where_nvml_tells_everything_is_explained_to_the_byte() -> None:
 
 
 def test_where_no_process_is_told_apart_what_the_gpu_grew_by_is_ours() -> None:
-    figures = GpuFigures(
-        process_bytes=None,
-        device_bytes=3000,
-        others_bytes=None,
-        device_before_bytes=900,
-        reserved_bytes=1500,
-        allocated_bytes=1500,
-    )
-    total, found = on_gpu(figures, data_bytes=1500, footprints={}, holder=None)
+    by_torch = {"before_bytes": 900, "reserved_bytes": 1500, "allocated_bytes": 1500}
+    total, found = on_gpu(GpuReading(device_bytes=3000), **by_torch, data_bytes=1500, footprints={}, holder=None)
     assert (total, found["context"], found["others"]) == (3000, 600, 900)
     assert sum_of(found) == total
 
 
 def test_a_gpu_of_which_nothing_is_known_has_no_total() -> None:
-    nothing = dict.fromkeys(("process_bytes", "device_bytes", "others_bytes", "device_before_bytes"))
-    total, found = on_gpu(
-        GpuFigures(**nothing, reserved_bytes=30, allocated_bytes=20), data_bytes=20, footprints={}, holder="a"
-    )
+    by_torch = {"before_bytes": None, "reserved_bytes": 30, "allocated_bytes": 20}
+    total, found = on_gpu(GpuReading(), **by_torch, data_bytes=20, footprints={}, holder="a")
     assert total is None
     assert found == {"data": 20, "slack": 10, "weights": {}, "gradients": {}, "optimizer": {}, "transient": {"a": 0}}

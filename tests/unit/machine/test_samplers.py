@@ -7,7 +7,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from unifiednn_core.machine.host import PROCESS_PSS, PROCESS_RSS, process_memory, processes_memory, rollup
+from tests.clock import SimulatedClock
+from unifiednn_core.machine.host import (
+    PROCESS_PSS,
+    PROCESS_RSS,
+    HostSampler,
+    MemorySample,
+    SamplingBudget,
+    process_memory,
+    rollup,
+)
 
 MIB = 2**20
 CHILD = """
@@ -38,25 +47,21 @@ def children() -> Iterator[list["subprocess.Popen[str]"]]:
 
 def test_the_sum_over_processes_is_what_the_system_says_of_them(children: list["subprocess.Popen[str]"]) -> None:
     pids = [process.pid for process in children]
-    sample = processes_memory(pids)
+    samples = [process_memory(pid) for pid in pids]
     told = sum(psutil.Process(pid).memory_full_info().pss for pid in pids)
-    assert sample.source == PROCESS_PSS
-    assert abs(sample.size_bytes - told) <= 0.03 * told
-    assert sample.size_bytes >= 90 * MIB
+    assert {sample.source for sample in samples} == {PROCESS_PSS}
+    assert abs(sum(sample.size_bytes for sample in samples) - told) <= 0.03 * told
+    assert sum(sample.size_bytes for sample in samples) >= 90 * MIB
 
 
 def test_who_has_ended_counts_nothing(children: list["subprocess.Popen[str]"]) -> None:
-    first, second = children
-    alone = process_memory(second.pid)
+    first, _ = children
     first.kill()
     os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # a zombie now: its number still stands for it
-    of_both = processes_memory([first.pid, second.pid])
-    assert of_both.source == PROCESS_PSS
-    assert abs(of_both.size_bytes - alone.size_bytes) <= 0.2 * alone.size_bytes
+    assert process_memory(first.pid) == MemorySample(PROCESS_PSS, 0)
     first.wait()
-    assert processes_memory([first.pid]).size_bytes == 0
+    assert process_memory(first.pid) == MemorySample(PROCESS_PSS, 0)
     assert rollup(first.pid) is None
-    assert processes_memory([]).size_bytes == 0
 
 
 def test_where_one_keeps_its_pss_to_itself_all_count_with_what_is_resident(
@@ -71,10 +76,10 @@ def test_where_one_keeps_its_pss_to_itself_all_count_with_what_is_resident(
         return real(path, *args, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Path, "read_text", read_text)
-    sample = processes_memory([first.pid, second.pid])
+    samples = HostSampler(SamplingBudget(SimulatedClock())).read([first.pid, second.pid]).values()
     told = sum(psutil.Process(process.pid).memory_info().rss for process in children)
-    assert sample.source == PROCESS_RSS
-    assert abs(sample.size_bytes - told) <= 0.03 * told
+    assert {sample.source for sample in samples} == {PROCESS_RSS}
+    assert abs(sum(sample.size_bytes for sample in samples) - told) <= 0.03 * told
 
 
 def test_the_parts_of_a_rollup_are_those_of_the_kernel() -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from tests.unit.formats import kit
 from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight import check as room
-from unifiednn_core.preflight import dry_run, inspection
+from unifiednn_core.preflight import dry_run
 from unifiednn_core.preflight.check import check
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.spec.run import parse_run
@@ -242,8 +242,8 @@ def test_a_data_set_is_read_once_however_many_name_it(
     folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
-    original = inspection.datasets.read_dataset
-    monkeypatch.setattr(inspection.datasets, "read_dataset", lambda path: read.append(path) or original(path))
+    original = room.read_dataset
+    monkeypatch.setattr(room, "read_dataset", lambda path: read.append(path) or original(path))
     checked(folder, home, asked(name="a"), asked(name="b"), asked(name="c"))
     assert read == [folder / "train.pt"]
 

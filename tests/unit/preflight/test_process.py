@@ -52,24 +52,6 @@ def test_a_file_is_recognised_by_its_bytes(filename: str, kind: str, fact: str |
     assert fact is None or fact in report.facts
 
 
-def test_admitting_puts_every_file_under_the_hash_of_its_content(folder: Path, home: Home) -> None:
-    report = client.check(spec(), folder, home, admit=True)
-    assert report.findings == ()
-    assert report.files.keys() == {"cnn.pt2", "data.pt"}
-    for written, file in report.files.items():
-        assert file.path == home.file(file.sha256)
-        assert file.path.read_bytes() == (folder / written).read_bytes()
-    kept = {path for path in home.files.rglob("*") if path.is_file()}
-    assert kept == {file.path for file in report.files.values()}
-    assert client.check(spec(), folder, home, admit=True) == report
-
-
-def test_nothing_is_admitted_where_there_is_an_error(folder: Path, home: Home) -> None:
-    report = client.check(spec(model="garbage.pt2"), folder, home, admit=True)
-    assert report.has_errors
-    assert not list(home.files.rglob("*"))
-
-
 def test_a_check_takes_nothing_in(folder: Path, home: Home) -> None:
     assert client.check(spec(), folder, home).findings == ()
     assert not list(home.files.rglob("*"))

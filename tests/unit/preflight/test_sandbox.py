@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,10 +15,10 @@ from unifiednn_core.base.paths import SANDBOX_SETTING
 from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.preflight import sandbox
 from unifiednn_core.preflight.pack import exporting, foreign
-from unifiednn_core.preflight.pack.comparing import differences
-from unifiednn_core.preflight.pack.request import Example, Source
+from unifiednn_core.preflight.pack.request import Example, PackRequest, Source
 from unifiednn_core.preflight.pack.source import network_of
-from unifiednn_core.preflight.sandbox import ConversionRequest, Limits
+from unifiednn_core.preflight.pack.work import differences
+from unifiednn_core.preflight.sandbox import Limits
 
 EXAMPLE = Example(shape=(1, 6, 6))
 NETWORK = """
@@ -88,10 +87,9 @@ def written(folder: Path, code: str) -> Path:
     return path
 
 
-def refusal(path: Path, out: Path, **request: Any) -> str:
-    asked = ConversionRequest.model_validate({"path": path, "example": EXAMPLE, "factory": "build"} | request)
+def refusal(path: Path, out: Path) -> str:
     with pytest.raises(BadInput) as caught:
-        sandbox.convert(asked, out)
+        sandbox.convert(PackRequest(source=Source(path=path, factory="build"), example=EXAMPLE, out=out / "net.pt2"))
     assert not list(out.glob("*.pt2"))
     assert not list(out.glob(".converting-*"))
     return " | ".join(f"{finding.title}: {finding}" for finding in caught.value.findings)
@@ -193,15 +191,16 @@ def test_nothing_runs_while_the_sandbox_is_off_or_does_not_work(
 
 def test_code_is_converted_to_the_same_bits_and_its_words_are_only_shown(tmp_path: Path) -> None:
     require_sandbox(tmp_path)
-    request = ConversionRequest(path=written(tmp_path, f"print('\\x1b[31mred')\n{NETWORK}"), example=EXAMPLE,
-                                factory="build", arguments={"width": 3})  # fmt: skip
-    done = sandbox.convert(request, tmp_path)
+    path = written(tmp_path, f"print('\\x1b[31mred')\n{NETWORK}")
+    source = Source(path=path, factory="build", arguments={"width": 3})
+    request = PackRequest(source=source, example=EXAMPLE, out=tmp_path / "net.pt2")
+    done = sandbox.convert(request)
     assert done.log == "\\x1b[31mred"
     with torch.random.fork_rng(devices=[]):
-        eager = network_of(Source(path=request.path, factory="build", arguments={"width": 3}))
+        eager = network_of(source)
     assert differences(eager, ExportedFormat().read(done.path, None), EXAMPLE) == []
     with pytest.raises(BadInput, match="exists already"):
-        sandbox.convert(request, tmp_path)
+        sandbox.convert(request)
 
 
 def test_a_forged_answer_is_shown_as_the_words_of_the_code(tmp_path: Path) -> None:
@@ -235,7 +234,7 @@ def test_torchscript_and_pickles_give_the_network_that_was_saved(
         del sys.modules["net"]
         eager = network_of(Source(path=tmp_path / "net.py", factory="build"))
         del sys.modules["net"]
-        loaded = foreign.loaded(ConversionRequest(path=path, example=EXAMPLE, companion=companion))
+        loaded = foreign.loaded(Source(path=path, companion=companion))
         torch.export.save(exporting.exported(loaded, EXAMPLE, "net"), tmp_path / "net.pt2")
     assert differences(eager, ExportedFormat().read(tmp_path / "net.pt2", None), EXAMPLE) == []
 
@@ -243,4 +242,4 @@ def test_torchscript_and_pickles_give_the_network_that_was_saved(
 def test_a_pickle_without_its_code_is_refused(tmp_path: Path) -> None:
     torch.save({"a": 1}, tmp_path / "whole.pt")
     with pytest.raises(BadInput, match="--code"):
-        foreign.loaded(ConversionRequest(path=tmp_path / "whole.pt", example=EXAMPLE))
+        foreign.loaded(Source(path=tmp_path / "whole.pt"))

@@ -9,9 +9,9 @@ import torch
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy.exc import OperationalError
 
+from tests.clock import SimulatedClock
 from tests.unit.store.test_store import add_run
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.clock import SimulatedClock
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.base.paths import Home

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from unifiednn_core.base.clock import SimulatedClock
+from tests.clock import SimulatedClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
@@ -87,7 +87,7 @@ def add_run(store: Store, home: Home, run_id: str, submitter: str, owners: dict[
         )
         for place, (name, owner) in enumerate(owners.items())
     ]  # fmt: skip
-    store.runs.add(run, rows)
+    store.runs.add((run, rows))
     for name in owners:
         write(home.run(run_id) / "models" / f"{name}.zip", f"zip of {name}")
         write(home.checkpoints(run_id, name) / "step-5.safetensors", f"checkpoint of {name}")

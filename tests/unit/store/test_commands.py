@@ -6,7 +6,7 @@ from tests.unit.store.test_workers import ME, states, take_up
 from unifiednn_core.base.errors import BadInput, IllegalTransition
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.store import Store
-from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.commands import Verb, brief_of
 from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.views.event_text import command_text, event_text
 
@@ -152,7 +152,7 @@ def test_one_more_submodel_is_there_from_the_acknowledgement_on(running: Store) 
     assert [(row.name, row.arrival) for row in rows] == [("a", 0), ("b", 1), ("c", 2)]
     assert run.environment["files"] == {"c": {"sha256:1": "c.pt2"}}
     assert not running.runs.conclude("r")
-    assert command_text(None, running.commands.open("r")[0].brief) == "add c"
+    assert command_text(None, brief_of(running.commands.open("r")[0])) == "add c"
 
 
 def test_a_run_that_waits_for_its_device_can_be_changed_paused_and_stopped_without_a_worker(store: Store) -> None:

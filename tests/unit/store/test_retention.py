@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import insert, select
 
+from tests.clock import SimulatedClock
 from tests.unit.store.test_store import add_run
-from unifiednn_core.base.clock import SimulatedClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import MemoryRow, StrataRow
-from unifiednn_core.store.telemetry import Sample, rows_to_drop, thin
+from unifiednn_core.store.telemetry import rows_to_drop, thin
 
 
 @given(
@@ -17,7 +17,7 @@ from unifiednn_core.store.telemetry import Sample, rows_to_drop, thin
     slots=st.integers(1, 20),
 )
 def test_peaks_and_both_ends_stay(points: list[tuple[float, int]], slots: int) -> None:
-    samples = [Sample(place, at_s, size) for place, (at_s, size) in enumerate(sorted(points))]
+    samples = [MemoryRow(id=place, at_s=at_s, size_bytes=size) for place, (at_s, size) in enumerate(sorted(points))]
     dropped = set(rows_to_drop(samples, slots))
     kept = [sample for sample in samples if sample.id not in dropped]
     assert len(kept) <= slots + 2

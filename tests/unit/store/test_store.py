@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy.exc import OperationalError
 
-from unifiednn_core.base.clock import SimulatedClock
+from tests.clock import SimulatedClock
 from unifiednn_core.base.errors import IllegalTransition, NotFound, WrongSchema
 from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import Event
@@ -37,7 +37,7 @@ def add_run(store: Store, run_id: str, created_at_s: float = 0.0, device: str = 
         )
         for place, name in enumerate(("a", "b"))
     ]
-    store.runs.add(run, submodels)
+    store.runs.add((run, submodels))
 
 
 def test_states_follow_the_table_and_leave_a_history(store: Store, clock: SimulatedClock) -> None:

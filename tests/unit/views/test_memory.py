@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from tests.unit.machine.test_breakdown import ANY_BREAKDOWN, SIZES
 from unifiednn_core.machine.breakdown import fitted
 from unifiednn_core.store.events import Code, event_columns
-from unifiednn_core.store.schema import EventRow
-from unifiednn_core.store.telemetry import SlicePoint, StrataPoint
+from unifiednn_core.store.schema import EventRow, StrataRow
+from unifiednn_core.store.telemetry import SlicePoint
 from unifiednn_core.views.memory import KINDS, Mark, MemoryBreakdown, breakdown_of, gaps, marks_of
 
 
-def row(at_s: float, total: int, **strata: object) -> StrataPoint:
-    return StrataPoint(at_s, "process PSS", total, strata)
+def row(at_s: float, total: int, **strata: object) -> StrataRow:
+    return StrataRow(at_s=at_s, source="process PSS", total_bytes=total, strata=strata)
 
 
 def turn(name: str, start_s: float) -> SlicePoint:

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.views.test_times import LAUNCHED_S, STARTED_S, part_row, run_row
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.store.events import Code, event_columns
-from unifiednn_core.store.schema import EventRow, RunRow, SubModelRow
-from unifiednn_core.store.telemetry import History, SlicePoint, StrataPoint
+from unifiednn_core.store.schema import EventRow, RunRow, StrataRow, SubModelRow
+from unifiednn_core.store.telemetry import History, SlicePoint
 from unifiednn_core.views import run_rows
 from unifiednn_core.views.runs import RunView, Series, Slice
 
@@ -72,7 +72,7 @@ def test_the_document_lists_turns_that_ended_and_no_start_of_a_process(mode: str
 
 def test_figures_of_the_gpu_are_curves_of_their_own() -> None:
     used: tuple[dict[str, float], ...] = ({}, {"utilisation": 0.25, "power_w": 70.5}, {"utilisation": 1.0})
-    samples = [StrataPoint(0.5 * place, "NVML device", 1, figures) for place, figures in enumerate(used)]
+    samples = [StrataRow(at_s=0.5 * place, total_bytes=1, strata=figures) for place, figures in enumerate(used)]
     view = run_rows.run_view(live(), [], NOW_S, history=replace(history(), strata=samples))
     assert (view.utilisation, view.power_w) == (Series((0.5, 1.0), (0.25, 1.0)), Series((0.5,), (70.5,)))
 

@@ -1,18 +1,46 @@
-"""Exports a network in train mode, with a dynamic batch."""
+"""Exports a network in train mode with a dynamic batch, or says why that fails and what to write instead."""
 
+import re
+import sysconfig
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.preflight.pack.failures import DATA_DEPENDENT, explained
 from unifiednn_core.preflight.pack.request import Example
 
 _READ_VALUES = frozenset({torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default})
+_DATA_DEPENDENT = (
+    r"(?i)data.dependent|GuardOnDataDependent|_local_scalar_dense|item\(\)|nonzero|\bu\d+\b",
+    "What the network does depends on the values of its input (an `if`, `.item()`, a mask as index).",
+    "Choose with torch.where instead of `if`, multiply by a mask instead of indexing with it, or use torch.cond.",
+)
+# Pattern of torch's message or of the files on the way to it, message, remedy. The first match is shown.
+_FAILURES = (
+    (
+        r"nn/modules/transformer\.py|_detect_is_causal_mask",
+        "TransformerEncoder looks at the values of its mask to find out whether it is causal.",
+        "Pass is_causal=True (or False) together with the mask.",
+    ),
+    _DATA_DEPENDENT,
+    (
+        r"specialized it to be a constant|Constraints violated \((?P<size>\w+)\)",
+        "The network works for one {size} alone.",
+        "Take sizes from the input (x.shape[0], x.flatten(1), -1 in reshape) instead of writing them as numbers. "
+        "Recurrent layers take sequences of one length alone: remove --free there.",
+    ),
+    (
+        r"(?i)backed by numpy|\.numpy\(\)|FakeTensor.*numpy|Cannot access data pointer",
+        "The network leaves torch, for instance through NumPy.",
+        "Write that part of forward with torch's own functions.",
+    ),
+)
 
 
 def example_input(example: Example, batch: int | None = None) -> Tensor:
@@ -25,7 +53,7 @@ def example_input(example: Example, batch: int | None = None) -> Tensor:
 
 
 def exported(network: nn.Module, example: Example, name: str) -> ExportedProgram:
-    """Export a network. It, its buffers and the default RNG stay as they were, except for its train mode.
+    """Export a network. Its buffers and the default RNG stay the same; its mode becomes train mode.
 
     Raises `BadInput` on `name` that says which line of code cannot be exported, and what to write instead.
     """
@@ -39,9 +67,9 @@ def exported(network: nn.Module, example: Example, name: str) -> ExportedProgram
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
                 program = export(network, (example_input(example),), dynamic_shapes=(sizes,), strict=False)
         except Exception as error:  # export fails in as many ways as Python can be written
-            raise BadInput([explained(error, name)]) from error
+            raise _explained(error, name) from error
     if any(node.target in _READ_VALUES for node in program.graph.nodes):
-        raise _wrong(name, DATA_DEPENDENT.message, DATA_DEPENDENT.remedy)
+        raise _wrong(name, *_DATA_DEPENDENT[1:])
     return program
 
 
@@ -75,7 +103,7 @@ def _check_forward(network: nn.Module, example: Example, name: str) -> None:
             raise _wrong(name, message, remedy)
         if outputs.dim() == 0 or len(outputs) != batch:
             message = f"For a batch of {batch} forward gives {list(outputs.shape)}; it must have a row per sample."
-            raise _wrong(name, message, "Return one row for each sample; the loss is computed outside of the network.")
+            raise _wrong(name, message, "Return one row for each sample; compute the loss outside of the network.")
 
 
 @contextmanager
@@ -90,5 +118,26 @@ def _kept(network: nn.Module) -> Iterator[None]:
                 buffer.copy_(values)
 
 
+def _explained(error: Exception, name: str) -> BadInput:
+    """Why export failed, in which line of the user's code, and what to write instead."""
+    frames = traceback.extract_tb(error.__traceback__)
+    text = f"{type(error).__name__}: {error}"
+    searched = "\n".join([text, *(frame.filename for frame in frames[-12:])])
+    message = f"torch cannot export the network: {text.splitlines()[0].rstrip('.')[:300]}."
+    remedy = "Write forward with plain tensor operations that do not depend on values."
+    for pattern, known_message, known_remedy in _FAILURES:
+        if (match := re.search(pattern, searched)) is not None:
+            size = (match.groupdict().get("size") or "batch").replace("size", "size of dimension ")
+            message = known_message.format(size="batch size" if size == "batch" else size)
+            remedy = known_remedy
+            break
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    not_users = (*libraries, str(Path(__file__).resolve().parents[2]), "<")
+    users = [frame for frame in frames if not frame.filename.startswith(not_users)]
+    if users and users[-1].line:
+        message += f" It is line {users[-1].lineno}: `{users[-1].line}`."
+    return BadInput.of("Cannot be exported", name, message, remedy)
+
+
 def _wrong(name: str, message: str, remedy: str) -> BadInput:
-    return BadInput.of("Not a network to train", field=name, message=message, remedy=remedy)
+    return BadInput.of("Not a network to train", name, message, remedy)

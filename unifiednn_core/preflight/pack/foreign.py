@@ -21,11 +21,11 @@ import torch.export
 from torch import nn
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.preflight.pack import exporting
+from unifiednn_core.preflight.pack.exporting import exported
 from unifiednn_core.preflight.pack.request import Source
 from unifiednn_core.preflight.pack.source import described, module_of, network_of
 from unifiednn_core.preflight.pack.torchscript import Script
-from unifiednn_core.preflight.sandbox import FAILED, ConversionJob, ConversionRequest, Limits
+from unifiednn_core.preflight.sandbox import FAILED, ConversionJob, Limits
 
 _OUT_OF_REACH = "In the sandbox code reaches no files but its own, no network and no GPU."
 _LIBRARIES = frozenset({"torch", "builtins", "collections", "numpy", "functools", "_codecs"})
@@ -39,43 +39,44 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
     _restrain(job.limits)
-    failure = _failure(job.request, job.result)
-    if failure:
+    code = 0
+    try:
+        program = exported(loaded(job.source), job.example, job.source.path.name)
+        with os.fdopen(os.dup(job.result), "wb") as file:
+            torch.export.save(program, file)
+    except BaseException as error:  # foreign code may raise anything, even SystemExit
+        failure = f"Code: The code failed: {type(error).__name__}: {str(error)[:600]}. {_OUT_OF_REACH}"
+        if isinstance(error, BadInput):
+            first = error.findings[0]
+            failure = f"{first.title}: {first.message} {first.remedy}"
         os.ftruncate(job.result, 0)
         os.pwrite(job.result, failure.encode(), 0)
+        code = FAILED
     sys.stdout.flush()
-    os._exit(FAILED if failure else 0)
+    os._exit(code)
 
 
-def _failure(request: ConversionRequest, result: int) -> str:
-    """Why the network in the file could not be written to `result`, if so."""
-    try:
-        program = exporting.exported(loaded(request), request.example, request.path.name)
-        with os.fdopen(os.dup(result), "wb") as file:
-            torch.export.save(program, file)
-    except BadInput as error:
-        first = error.findings[0]
-        return f"{first.title}: {first.message} {first.remedy}"
-    except BaseException as error:  # foreign code may raise anything, even SystemExit
-        return f"Code: The code failed: {type(error).__name__}: {str(error)[:600]}. {_OUT_OF_REACH}"
-    return ""
-
-
-def loaded(request: ConversionRequest) -> nn.Module:
+def loaded(source: Source) -> nn.Module:
     """The network in a foreign file, which runs its code; raises `BadInput`."""
-    if request.path.suffix == ".py":
-        return network_of(Source(path=request.path, factory=request.factory, arguments=request.arguments))
-    if _is_torchscript(request.path):
-        return Script(torch.jit.load(request.path, map_location="cpu"))  # type: ignore[no-untyped-call]
-    if request.companion is None:
-        message = "The pickle holds classes whose code is in a Python file of its own."
+    path = source.path
+    if path.suffix == ".py":
+        return network_of(source)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            is_torchscript = any(name.endswith("/constants.pkl") for name in archive.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile):
+        is_torchscript = False
+    if is_torchscript:
+        return Script(torch.jit.load(path, map_location="cpu"))  # type: ignore[no-untyped-call]
+    if source.companion is None:
+        message = "The pickle holds classes that are defined in another Python file."
         remedy = "Name the Python file with --code, or export the network with: unifiednn pack."
-        raise BadInput.of("Pickle", field=request.path.name, message=message, remedy=remedy)
-    return _unpickled(request.path, module_of(request.companion))
+        raise BadInput.of("Pickle", path.name, message, remedy)
+    return _unpickled(path, module_of(source.companion))
 
 
 def _unpickled(path: Path, classes: ModuleType) -> nn.Module:
-    """Load a pickled network whose own classes are in `classes`; raises `BadInput`."""
+    """Load a pickled network, with its own classes from `classes`; raises `BadInput`."""
 
     class Unpickler(pickle._Unpickler):  # the one in Python: torch derives from it
         def find_class(self, module: str, name: str) -> Any:
@@ -86,27 +87,19 @@ def _unpickled(path: Path, classes: ModuleType) -> nn.Module:
     def unpickle(file: io.BufferedIOBase, **options: Any) -> Any:
         return Unpickler(file, **options).load()
 
-    door = SimpleNamespace(
+    stand_in = SimpleNamespace(
         __name__="pickle", Unpickler=Unpickler, load=unpickle, UnpicklingError=pickle.UnpicklingError
     )
     try:
-        network = torch.load(path, map_location="cpu", pickle_module=door, weights_only=False)
+        network = torch.load(path, map_location="cpu", pickle_module=stand_in, weights_only=False)
     except Exception as error:  # a pickle is a program
         message = f"The pickle cannot be loaded: {described(error, Path(classes.__file__ or ''))}."
-        remedy = "Give the Python file that its classes were in when it was saved."
-        raise BadInput.of("Pickle", field=path.name, message=message, remedy=remedy) from error
+        remedy = "Give the Python file that defined its classes when it was saved."
+        raise BadInput.of("Pickle", path.name, message, remedy) from error
     if not isinstance(network, nn.Module):
         message = f"The pickle holds a {type(network).__name__}, not a torch.nn.Module."
-        raise BadInput.of("Pickle", field=path.name, message=message, remedy="Submit weights with an architecture.")
+        raise BadInput.of("Pickle", path.name, message, "Submit weights with an architecture.")
     return network
-
-
-def _is_torchscript(path: Path) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name.endswith("/constants.pkl") for name in archive.namelist())
-    except (OSError, ValueError, zipfile.BadZipFile):
-        return False
 
 
 def _restrain(limits: Limits) -> None:

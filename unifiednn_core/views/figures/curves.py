@@ -2,19 +2,16 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.figures.arrays import thin
-from unifiednn_core.views.figures.layout import FAINT, Trace, axis_title, figure, identity, layout, scatter
+from unifiednn_core.views.figures.layout import FAINT, Figure, Trace, figure, identity, layout, scatter
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import SHOWN_TURNS, RunView, Series, SubModelView
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 Quantity = Literal["loss", "accuracy"]
 Axis = Literal["epochs", "seconds"]
@@ -23,16 +20,14 @@ HEIGHT_PX = 250
 TITLE_LINE_ENTRIES = 3
 MAX_MARKERS = 60
 BASELINE_DASHES: dict[Mode, str] = {
-    "concurrent": "6px,3px",
-    "sequential": "2px,3px",
-    "concurrent-resident": "10px,3px",
-    "sequential-resident": "4px,3px,1px,3px",
-}
+    "concurrent": "6px,3px", "sequential": "2px,3px",
+    "concurrent-resident": "10px,3px", "sequential-resident": "4px,3px,1px,3px",
+}  # fmt: skip
 MAX_OVERLAY_POINTS = 400
 _EDGE_STEPS = 1e-6
 
 
-def curves(view: RunView, quantity: Quantity, baselines: Sequence[RunView] = (), over: Axis = "epochs") -> "Figure":
+def curves(view: RunView, quantity: Quantity, baselines: Sequence[RunView] = (), over: Axis = "epochs") -> Figure:
     """Loss or accuracy: training as a thick line, test as a thin, faint one, training of baselines dashed in grey."""
     number_format = ".1%" if quantity == "accuracy" else ".4g"
     traces: list[Trace] = []
@@ -47,12 +42,12 @@ def curves(view: RunView, quantity: Quantity, baselines: Sequence[RunView] = (),
     for baseline in baselines:
         traces += _overlay(baseline, quantity, over)
     title = f"{quantity.capitalize()} {'by epoch' if over == 'epochs' else 'over time'}"
-    figure_layout = layout(title if baselines else quantity.capitalize(), "", HEIGHT_PX, view.run_id)
     unit = "epochs trained" if over == "epochs" else "seconds since the launch"
-    figure_layout["xaxis"] |= {"title": axis_title(f"{unit} (thick: training, thin: test)"), "rangemode": "tozero"}
+    x_title = f"{unit} (thick: training, thin: test)"
+    figure_layout = layout(title if baselines else quantity.capitalize(), "", x_title, HEIGHT_PX, view.run_id)
     figure_layout["yaxis"] |= {"tickformat": ".0%"} if quantity == "accuracy" else {"rangemode": "tozero"}
     figure_layout["showlegend"] = True
-    if sum(bool(trace["showlegend"]) for trace in traces) > TITLE_LINE_ENTRIES:  # then below the title, not beside it
+    if sum(bool(trace["showlegend"]) for trace in traces) > TITLE_LINE_ENTRIES:  # below the title
         figure_layout["margin"] |= {"t": 60}
         figure_layout["height"] += 26
     return figure(traces, figure_layout)
@@ -61,8 +56,7 @@ def curves(view: RunView, quantity: Quantity, baselines: Sequence[RunView] = (),
 def over_time(view: RunView, submodel: SubModelView, series: Series) -> Series:
     """The same values over seconds since the launch, by the turns on the device.
 
-    A curve begins with the first turn that made a step: starting a process is none. What came before the first known
-    turn is left out.
+    A curve begins with the first known turn that made a step; the start of a process makes none.
     """
     turns = [turn for turn in view.schedule if turn.submodel == submodel.name and turn.steps > 0]
     if not turns or not series.x or not submodel.epochs:

@@ -6,31 +6,30 @@ The browser replaces each `var(--st-...)` by the colour of the current theme, so
 import zlib
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unifiednn_core.views.figures.arrays import Floats, single
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
+Figure = Any
+"""`plotly.graph_objects.Figure`; plotly is imported late, because that takes long."""
 Trace = dict[str, Any]
 """A trace, a layout or a part of one, in plotly's terms."""
 
 TEXT, FAINT, GRID = "var(--st-text-color)", "var(--st-gray-text-color)", "var(--st-border-color)"
 SURFACE, ACCENT = "var(--st-background-color)", "var(--st-primary-color)"
 CLEAR = "rgba(0,0,0,0)"
-NEUTRAL_RGB = "128,136,150"
-"""A grey that is visible on both themes' surfaces; it stands for no sub-model."""
+NEUTRAL = "#808896"
+"""A grey that is visible in both themes; no sub-model has it."""
 
 
-def figure(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> "Figure":
+def figure(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> Figure:
     """Traces and layout as a figure of `plotly.graph_objects`.
 
-    Validation of a live figure costs tens of milliseconds a tick and is off; the tests build every figure with it.
+    Validation would cost tens of milliseconds per tick, so only the tests validate.
     """
-    from plotly.graph_objects import Figure
+    from plotly import graph_objects
 
-    return Figure({"data": traces, "layout": layout}, _validate=False)
+    return graph_objects.Figure({"data": traces, "layout": layout}, _validate=False)
 
 
 def scatter(x: Sequence[float] | Floats, y: Sequence[float] | Floats, mode: str = "lines", **more: Any) -> Trace:
@@ -38,7 +37,7 @@ def scatter(x: Sequence[float] | Floats, y: Sequence[float] | Floats, mode: str 
     return {"type": "scatter", "mode": mode, "x": single(x), "y": single(y), **more}
 
 
-def layout(title: str, subtitle: str, height_px: int, revision: str) -> Trace:
+def layout(title: str, subtitle: str, x_title: str, height_px: int, revision: str) -> Trace:
     """Layout with a title at the left, a quiet grid and room for a legend; the zoom is kept per `revision`."""
     axis = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True,
             "tickfont": {"size": 11, "color": FAINT}}  # fmt: skip
@@ -49,7 +48,8 @@ def layout(title: str, subtitle: str, height_px: int, revision: str) -> Trace:
         "paper_bgcolor": CLEAR, "plot_bgcolor": CLEAR, "font": {"family": "var(--st-font)", "color": TEXT, "size": 12},
         "title": {"text": text, "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top",
                   "pad": {"t": 8, "l": 2}, "font": {"size": 13, "color": TEXT}},
-        "xaxis": axis | {"showgrid": False, "ticks": "outside", "ticklen": 4, "tickcolor": GRID,
+        "xaxis": axis | {"title": {"text": x_title, "standoff": 6, "font": {"size": 11, "color": FAINT}},
+                         "rangemode": "tozero", "showgrid": False, "ticks": "outside", "ticklen": 4, "tickcolor": GRID,
                          "spikecolor": FAINT, "spikethickness": 1, "spikedash": "solid", "hoverformat": ",.2f"},
         "yaxis": dict(axis),
         "showlegend": False,
@@ -61,22 +61,9 @@ def layout(title: str, subtitle: str, height_px: int, revision: str) -> Trace:
     }  # fmt: skip
 
 
-def axis_title(text: str) -> Trace:
-    """Title of an axis, small and quiet."""
-    return {"text": text, "standoff": 6, "font": {"size": 11, "color": FAINT}}
-
-
 def identity(*parts: object) -> str:
-    """Identity of a trace, by which plotly keeps hidden traces hidden when others join; safe in a CSS selector."""
+    """Identity of a trace: plotly keeps a hidden trace hidden by it. Safe in a CSS selector."""
     return f"u{zlib.crc32(repr(parts).encode()):08x}"
-
-
-def unavailable(layout: Trace, text: str) -> "Figure":
-    """A figure without data that says why in its middle, in place of its axes."""
-    note = {"text": escape(text), "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False,
-            "font": {"size": 12, "color": FAINT}}  # fmt: skip
-    hidden = {name: axis | {"visible": False} for name, axis in layout.items() if "axis" in name}
-    return figure([], layout | hidden | {"annotations": [note]})
 
 
 def tint(colour: str, alpha: float) -> str:
@@ -87,4 +74,4 @@ def tint(colour: str, alpha: float) -> str:
 
 def grey(alpha: float) -> str:
     """The neutral grey with an opacity."""
-    return f"rgba({NEUTRAL_RGB},{alpha:g})"
+    return tint(NEUTRAL, alpha)

@@ -1,13 +1,14 @@
-"""Memory over time by use, as stacked bands with marks of what happened; and how busy a GPU was."""
+"""Memory over time by use, as stacked bands with marks of events; and the load of a GPU."""
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from unifiednn_core.base.units import MIB, NOT_AVAILABLE
 from unifiednn_core.views.figures import marks
@@ -17,31 +18,26 @@ from unifiednn_core.views.figures.layout import (
     ACCENT,
     FAINT,
     TEXT,
+    Figure,
     Trace,
-    axis_title,
     figure,
     grey,
     identity,
-    layout,
     scatter,
     tint,
-    unavailable,
 )
+from unifiednn_core.views.figures.layout import layout as new_layout
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.memory import MemoryBreakdown, MemoryLayer
 from unifiednn_core.views.runs import RunView, SubModelView
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-HEIGHT_PX = 320
+HEIGHT_PX, GPU_HEIGHT_PX = 320, 150
 MAX_INSTANTS, MAX_VALUES = 600, 12_000
 """Most instants of a chart, and most values over all of its bands."""
 MAX_GAPS = 100
 MAX_STRETCHES = 12
 """With more gaps only the longest are shown: each costs one more set of bands."""
 SHADES_TEXT = "<br>of each sub-model, strong to faint: weights, gradients, optimizer, transient"
-NO_MEMORY = "Memory is not available."
 SHADES = {"weights": 0.95, "gradients": 0.7, "optimizer": 0.48, "transient": 0.28}
 """Opacity of the memory of a sub-model, from dark to light in the order of the stack."""
 GREYS = {"context": (0.3, ""), "slack": (0.16, "/"), "data": (0.5, "."), "others": (0.4, "x"),
@@ -49,11 +45,9 @@ GREYS = {"context": (0.3, ""), "slack": (0.16, "/"), "data": (0.5, "."), "others
 """Opacity and pattern of memory that belongs to no sub-model."""
 MAX_SUBMODELS = 8
 """With more sub-models the largest keep their own bands; the others share one of each kind."""
-GPU_HEIGHT_PX = 150
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
+class Band(NamedTuple):
     """One band of the stack. NaN if it was not measured, or is nothing."""
 
     kind: str
@@ -66,57 +60,59 @@ class Band:
     pattern: str = ""
 
 
-def memory(view: RunView, arms: Sequence[RunView] = ()) -> "Figure":
+def memory(view: RunView, arms: Sequence[RunView] = ()) -> Figure:
     """Memory of a run by use, as far as it is known, and the totals of `arms` dashed over it.
 
     With `arms`, seconds count from the launch of each arm.
     """
-    offset_s = view.launch_offset_s if arms else 0.0
+    by_use, offset_s = bool(view.breakdown.at_s), view.launch_offset_s if arms else 0.0
     source = view.breakdown.source or view.memory_source or f"source {NOT_AVAILABLE}"
-    figure_layout = layout("Memory", source, HEIGHT_PX, view.run_id)
-    x_title = f"seconds since the {'launch' if arms else 'start'}{SHADES_TEXT if view.breakdown.at_s else ''}"
-    figure_layout["yaxis"] |= {"ticksuffix": " MiB", "rangemode": "tozero", "domain": [0, marks.STRIP[0]]}
-    figure_layout["xaxis"] |= {"title": axis_title(x_title), "rangemode": "tozero"}
+    x_title = f"seconds since the {'launch' if arms else 'start'}{SHADES_TEXT if by_use else ''}"
+    layout = new_layout("Memory", source, x_title, HEIGHT_PX, view.run_id)
+    layout["yaxis"] |= {"ticksuffix": " MiB", "rangemode": "tozero", "domain": [0, marks.STRIP[0]]}
     others = [trace for arm in arms for trace in _arm_total(arm)]
-    if view.breakdown.at_s:
-        own = _breakdown(view, offset_s)
-    elif view.memory.x:
+    own = _breakdown(view, offset_s) if by_use else []
+    if not by_use and view.memory.x:
         own = [_total(floats(view.memory.x) + offset_s, floats(view.memory.y), filled=True)]
-    else:
-        own = []
     if not own and not others:
-        return unavailable(figure_layout, NO_MEMORY)
-    signs, lines = marks.draw(view.marks, offset_s)
-    figure_layout["shapes"] = lines
-    figure_layout["yaxis2"] = {"domain": list(marks.STRIP), "range": [-1, 1], "visible": False, "fixedrange": True}
-    figure_layout["showlegend"] = bool(view.breakdown.at_s or others)
-    figure_layout["legend"] |= {"x": 0, "xanchor": "left", "y": -0.3, "yanchor": "top", "traceorder": "normal"}
-    figure_layout["hoverlabel"] |= {"font": {"size": 11, "color": TEXT}}
-    return figure(own + others + signs, figure_layout)
+        return _unavailable(layout, "Memory is not available.")
+    signs, layout["shapes"] = marks.draw(view.marks, offset_s)
+    layout["yaxis2"] = {"domain": list(marks.STRIP), "range": [-1, 1], "visible": False, "fixedrange": True}
+    layout["showlegend"] = bool(by_use or others)
+    layout["legend"] |= {"x": 0, "xanchor": "left", "y": -0.3, "yanchor": "top", "traceorder": "normal"}
+    layout["hoverlabel"] |= {"font": {"size": 11, "color": TEXT}}
+    return figure(own + others + signs, layout)
 
 
-def device(view: RunView) -> "Figure":
+def device(view: RunView) -> Figure:
     """Utilisation and power of the GPU over time."""
-    figure_layout = layout("GPU", "utilisation, and power in grey", GPU_HEIGHT_PX, view.run_id)
+    title = "seconds since the start"
+    layout = new_layout("GPU", "utilisation, and power in grey", title, GPU_HEIGHT_PX, view.run_id)
     if not view.utilisation.x and not view.power_w.x:
-        return unavailable(figure_layout, "Utilisation and power are not available.")
+        return _unavailable(layout, "Utilisation and power are not available.")
     traces = []
-    for series, axis, name, unit, colour in (
-        (view.utilisation, "y", "utilisation", ".0%", ACCENT),
-        (view.power_w, "y2", "power", ",.0f", FAINT),
+    for series, name, label, looks in (
+        (view.utilisation, "utilisation", "%{y:.0%}", {"color": ACCENT, "width": 1.4, "dash": "solid"}),
+        (view.power_w, "power", "%{y:,.0f} W", {"color": FAINT, "width": 1.4, "dash": "2px,2px"}),
     ):
         kept = places(floats(series.y), MAX_INSTANTS)
-        line = {"color": colour, "width": 1.4, "dash": "solid" if axis == "y" else "2px,2px"}
-        label = f"%{{y:{unit}}}{' W' if axis == 'y2' else ''}"
         x, y = floats(series.x)[kept], floats(series.y)[kept]
-        traces.append(scatter(x, y, yaxis=axis, name=name, line=line, hovertemplate=label))
-    figure_layout["yaxis"] |= {"tickformat": ".0%", "range": [0, 1.02], "nticks": 4}
-    figure_layout["yaxis2"] = figure_layout["yaxis"] | {
+        axis = "y" if name == "utilisation" else "y2"
+        traces.append(scatter(x, y, yaxis=axis, name=name, line=looks, hovertemplate=label))
+    layout["yaxis"] |= {"tickformat": ".0%", "range": [0, 1.02], "nticks": 4}
+    layout["yaxis2"] = layout["yaxis"] | {
         "overlaying": "y", "side": "right", "tickformat": ",.0f", "ticksuffix": " W", "range": None,
         "rangemode": "tozero", "showgrid": False,
     }  # fmt: skip
-    figure_layout["xaxis"] |= {"title": axis_title("seconds since the start"), "rangemode": "tozero"}
-    return figure(traces, figure_layout)
+    return figure(traces, layout)
+
+
+def _unavailable(layout: Trace, text: str) -> Figure:
+    """A figure without data, with the reason in its middle instead of axes."""
+    note = {"text": escape(text), "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False,
+            "font": {"size": 12, "color": FAINT}}  # fmt: skip
+    hidden = {name: axis | {"visible": False} for name, axis in layout.items() if "axis" in name}
+    return figure([], layout | hidden | {"annotations": [note]})
 
 
 def bands(breakdown: MemoryBreakdown, submodels: Sequence[SubModelView]) -> list[Band]:
@@ -145,41 +141,39 @@ def bands(breakdown: MemoryBreakdown, submodels: Sequence[SubModelView]) -> list
     return drawn
 
 
-def stretches(known: Sequence[bool]) -> list[slice]:
+def stretches(known: npt.ArrayLike) -> list[slice]:
     """Stretches without a gap."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], np.asarray(known, dtype=bool), [False]]).astype(int)))
     return [slice(int(start), int(end)) for start, end in edges.reshape(-1, 2)]
 
 
 def _breakdown(view: RunView, offset_s: float) -> list[Trace]:
-    breakdown, drawn = view.breakdown, bands(view.breakdown, view.submodels)
-    total = floats(breakdown.total_bytes)
+    drawn, total = bands(view.breakdown, view.submodels), floats(view.breakdown.total_bytes)
     kept = _instants(total, len(drawn))
-    at_s = floats(breakdown.at_s)[kept] + offset_s
-    known = ~np.isnan(total[kept])
-    for band in drawn:
-        known |= ~np.isnan(band.size_bytes[kept])
-    letters = {s.name: f"{sign(s.number).letter}  {escape(s.name)}" for s in view.submodels}
+    at_s = floats(view.breakdown.at_s)[kept] + offset_s
+    sampled = ~np.isnan(np.stack([total, *(band.size_bytes for band in drawn)])[:, kept]).all(axis=0)
+    names = {s.name: f"{sign(s.number).letter}  {escape(s.name)}" for s in view.submodels}
     held: dict[str, Floats] = {}  # by each sub-model, all kinds together
     for band in drawn:
         if band.group != band.name:
             held[band.group] = held.get(band.group, 0.0) + np.nan_to_num(band.size_bytes)
     traces: list[Trace] = []
     named: set[str] = set()
-    for number, stretch in enumerate(_longest(stretches(known.tolist()), at_s)):
+    for number, stretch in enumerate(_longest(stretches(sampled), at_s)):
         for band in drawn:
             sizes = band.size_bytes[kept][stretch]
             if not np.nansum(sizes) > 0:
                 continue
-            trace = _band(band, at_s[stretch], sizes, f"stretch {number}")
+            trace, name = _band(band, at_s[stretch], sizes, f"stretch {number}"), escape(band.group)
+            name = names.get(band.group, name)
             if band.group in held and band.kind == "weights":
-                template = f"{letters.get(band.group, escape(band.group))} : %{{customdata:,.1f}} MiB<extra></extra>"
+                template = f"{name} : %{{customdata:,.1f}} MiB<extra></extra>"
                 of_all_kinds = single(held[band.group][kept][stretch] / MIB)
                 trace |= {"customdata": of_all_kinds, "hovertemplate": template, "hoverinfo": "all"}
             if band.group == band.name:  # its own pattern is its entry in the legend
                 trace["showlegend"] = band.group not in named
             elif band.group not in named:
-                traces.append(_legend_entry(band, letters.get(band.group, escape(band.group))))
+                traces.append(_legend_entry(band, name))
             named.add(band.group)
             traces.append(trace)
     if not np.isnan(total).all():
@@ -237,10 +231,9 @@ def _total(at_s: Floats, size_bytes: Floats, *, filled: bool) -> Trace:
 
 def _arm_total(arm: RunView) -> list[Trace]:
     """Total of another arm as a dashed grey line; nothing if it has none."""
-    breakdown = arm.breakdown
-    at_s = floats(breakdown.at_s) if breakdown.at_s else floats(arm.memory.x)
-    size_bytes = floats(breakdown.total_bytes) if breakdown.at_s else floats(arm.memory.y)
-    if not len(at_s) or np.isnan(size_bytes).all():
+    known, whole = arm.breakdown, arm.memory
+    at_s, size_bytes = map(floats, (known.at_s, known.total_bytes) if known.at_s else (whole.x, whole.y))
+    if np.isnan(size_bytes).all():
         return []
     line = {"color": FAINT, "width": 1.6, "dash": BASELINE_DASHES.get(arm.mode, "dash")}
     total = _total(at_s + arm.launch_offset_s, size_bytes, filled=False)
@@ -248,11 +241,9 @@ def _arm_total(arm: RunView) -> list[Trace]:
 
 
 def _largest(layers: Sequence[MemoryLayer]) -> set[str]:
-    peaks: dict[str, float] = {}
+    """Sub-models with their own bands: all, or of many those with the highest peaks."""
+    peaks: Counter[str] = Counter()
     for layer in layers:
         if layer.submodel is not None:
-            peak = max((value for value in layer.size_bytes if value is not None), default=0.0)
-            peaks[layer.submodel] = peaks.get(layer.submodel, 0.0) + peak
-    if len(peaks) <= MAX_SUBMODELS:
-        return set(peaks)
-    return set(sorted(peaks, key=peaks.__getitem__, reverse=True)[: MAX_SUBMODELS - 1])
+            peaks[layer.submodel] += int(max(filter(None, layer.size_bytes), default=0))
+    return set(peaks) if len(peaks) <= MAX_SUBMODELS else {name for name, _ in peaks.most_common(MAX_SUBMODELS - 1)}

@@ -2,18 +2,14 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.views.figures.arrays import Floats, single
-from unifiednn_core.views.figures.layout import FAINT, Trace, axis_title, figure, grey, layout
+from unifiednn_core.views.figures.layout import FAINT, Figure, Trace, figure, grey, layout
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import SHOWN_TURNS, RunView, Slice, SubModelView
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 MAX_BARS = 600
 PALE, FAINTEST = 0.3, 0.1
@@ -24,17 +20,15 @@ GAP_LANES = 0.7
 """Room between two arms."""
 SUBTITLES = {
     "hybrid": "who held the device",
-    "concurrent": "each in its own process",
-    "sequential": "one by one",
-    "concurrent-resident": "each in its own process, resident data",
-    "sequential-resident": "one by one, resident data",
-}
+    "concurrent": "each in its own process", "concurrent-resident": "each in its own process, resident data",
+    "sequential": "one by one", "sequential-resident": "one by one, resident data",
+}  # fmt: skip
 _BACK_TO_BACK_S = 1e-3
 _HATCHED = {"color": grey(0.35), "line": {"width": 1, "color": grey(0.8)},
             "pattern": {"shape": "/", "fgcolor": grey(0.9), "size": 6, "solidity": 0.25}}  # fmt: skip
 
 
-def schedule(view: RunView, height_px: int = MIN_HEIGHT_PX) -> "Figure":
+def schedule(view: RunView, height_px: int = MIN_HEIGHT_PX) -> Figure:
     """The turns of one run."""
     turns = gather(view.schedule)
     lanes = [f"{sign(submodel.number).letter}  {escape(submodel.name)}" for submodel in view.submodels]
@@ -49,7 +43,7 @@ def schedule(view: RunView, height_px: int = MIN_HEIGHT_PX) -> "Figure":
     return figure(traces, figure_layout)
 
 
-def arms_schedule(views: Sequence[RunView]) -> "Figure":
+def arms_schedule(views: Sequence[RunView]) -> Figure:
     """The turns of several arms below each other, counted from the launch of each arm; baselines are hatched."""
     traces: list[Trace] = []
     ticks: dict[float, str] = {}
@@ -74,9 +68,9 @@ def arms_schedule(views: Sequence[RunView]) -> "Figure":
 
 
 def gather(slices: Sequence[Slice], limit: int = MAX_BARS) -> list[Slice]:
-    """Turns as at most `limit` bars: one each, or one for each bin of time where there are more turns.
+    """Turns as at most `limit` bars: one each, or one for each bin of time if there are more.
 
-    A bar of a bin knows for which share of it the sub-model held the device, so no lane looks fuller than it was.
+    The bar of a bin has the share of time in which the sub-model held the device, so no lane looks fuller than it was.
     """
     lanes: dict[str, list[Slice]] = {}
     for turn in slices:
@@ -90,7 +84,7 @@ def gather(slices: Sequence[Slice], limit: int = MAX_BARS) -> list[Slice]:
 
 
 def _joined(lane: Sequence[Slice]) -> list[Slice]:
-    """Turns with those joined that follow each other at once; the start of a process stays apart from its steps."""
+    """Join turns without a pause between them; the start of a process stays apart from its steps."""
     joined: list[Slice] = []
     for turn in lane:
         last = joined[-1] if joined else None
@@ -116,19 +110,12 @@ def _binned(lane: Sequence[Slice], edges_s: Floats) -> list[Slice]:
     first = np.searchsorted(ends_s, edges_s[:-1], side="right")
     last = np.searchsorted(starts_s, edges_s[1:], side="left")
     width_s = edges_s[1] - edges_s[0]
-    return [
-        Slice(
-            submodel=lane[0].submodel,
-            start_s=float(edges_s[at]),
-            end_s=float(edges_s[at + 1]),
-            steps=int(steps[at]),
-            reason=lane[last[at] - 1].reason,
-            turns=int(max(1, last[at] - first[at])),
-            share=float(min(1.0, held_s[at] / width_s)),
-            running=lane[last[at] - 1].running,
-        )
-        for at in np.flatnonzero(held_s > 0)
-    ]
+    bars = []
+    for at in np.flatnonzero(held_s > 0):
+        newest, share = lane[last[at] - 1], float(min(1.0, held_s[at] / width_s))
+        span = {"start_s": float(edges_s[at]), "end_s": float(edges_s[at + 1]), "share": share}
+        bars.append(newest._replace(**span, steps=int(steps[at]), turns=int(max(1, last[at] - first[at]))))
+    return bars
 
 
 def _subtitle(mode: str, turns: Sequence[Slice]) -> str:
@@ -164,8 +151,8 @@ def _turn_text(turn: Slice, offset_s: float) -> str:
 
 
 def _frame(subtitle: str, height_px: int, revision: str, x_title: str) -> Trace:
-    figure_layout = layout("Schedule", subtitle, height_px, revision)
+    figure_layout = layout("Schedule", subtitle, x_title, height_px, revision)
     figure_layout |= {"barmode": "overlay", "bargap": 0.35, "hovermode": "closest"}
-    figure_layout["xaxis"] |= {"title": axis_title(x_title), "rangemode": "tozero", "showgrid": True}
+    figure_layout["xaxis"] |= {"showgrid": True}
     figure_layout["yaxis"] |= {"showgrid": False, "fixedrange": True}
     return figure_layout

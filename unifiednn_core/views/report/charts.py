@@ -2,53 +2,46 @@
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
 from unifiednn_core.views.figures.curves import Axis, Quantity, curves
+from unifiednn_core.views.figures.layout import Figure
 from unifiednn_core.views.figures.memory import memory
 from unifiednn_core.views.figures.schedule import arms_schedule
 from unifiednn_core.views.runs import RunView
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+AXES: tuple[Axis, ...] = ("epochs", "seconds")
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(NamedTuple):
     """A figure with its name, and a label for screen readers."""
 
     name: str
-    figure: "Figure"
+    figure: Figure
     label: str
     wide: bool = False
 
 
-def charts(
-    views: Mapping[Mode, RunView],
-    quantities: tuple[Quantity, ...] = ("loss",),
-    over: tuple[Axis, ...] = ("epochs", "seconds"),
-) -> list[Chart]:
+def charts(views: Mapping[Mode, RunView], quantities: tuple[Quantity, ...]) -> list[Chart]:
     """Curves by epochs and by time, memory, and the schedule of all arms; none without the hybrid's view."""
     hybrid = views.get("hybrid")
     if hybrid is None:
         return []
     baselines = [views[mode] for mode in ALL_BASELINES if mode in views]
-    return [
-        *(
-            Chart(
-                f"{quantity}-{axis}",
-                curves(hybrid, quantity, baselines, axis),
-                f"{quantity.capitalize()} of each sub-model over {axis}, baselines dashed",
-            )
-            for quantity in quantities
-            for axis in over
-        ),
-        Chart("memory", memory(hybrid, baselines), "Memory of the hybrid by use, baselines dashed", wide=True),
-        Chart("schedule", arms_schedule([hybrid, *baselines]), "Who held the device and when, in each arm", wide=True),
+    shown = [
+        Chart(
+            f"{quantity}-{axis}",
+            curves(hybrid, quantity, baselines, axis),
+            f"{quantity.capitalize()} of each sub-model over {axis}, baselines dashed",
+        )
+        for quantity in quantities
+        for axis in AXES
     ]
+    used, turns = memory(hybrid, baselines), arms_schedule([hybrid, *baselines])
+    shown.append(Chart("memory", used, "Memory of the hybrid by use, baselines dashed", wide=True))
+    return [*shown, Chart("schedule", turns, "Which sub-model held the device, in each arm", wide=True)]
 
 
 def plotly_js() -> Path:

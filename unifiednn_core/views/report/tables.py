@@ -1,16 +1,17 @@
 """The figures of all arms as HTML tables."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from html import escape
 
-from unifiednn_core.base.units import percent_text
-from unifiednn_core.views.comparison import ARM_FIGURES, ArmSubModel, Comparison, Spread, arms_of
-from unifiednn_core.views.report.cards import figure_text
-from unifiednn_core.views.report.markup import arm_badge, bold, faint, signed_name, table, text
+from unifiednn_core.base.units import NOT_AVAILABLE, percent_text
+from unifiednn_core.views.comparison import ARM_FIGURES, Arm, ArmSubModel, Comparison, Spread, arms_of
+from unifiednn_core.views.markup import Looks, arm_badge, bold, faint, frame, mono, signed, table
+from unifiednn_core.views.report.cards import QUANTITIES, figure_text
 
-HEADS = {
-    "memory_bytes": "Memory", "makespan_s": "Makespan", "mean_turnaround_s": "Mean turnaround",
-    "cpu_s": "CPU seconds", "gpu_s": "GPU seconds", "loader_s": "Data loader", "loader_cpu_s": "Data loader, CPU",
-    "wait_s": "Wait", "service_s": "Service", "turnaround_s": "Turnaround", "peak_memory_bytes": "Peak memory",
+HEADS = {measure.figure: measure.title for measure in QUANTITIES} | {
+    "loader_s": "Data loader", "loader_cpu_s": "Data loader, CPU", "wait_s": "Wait", "service_s": "Service",
+    "turnaround_s": "Turnaround", "peak_memory_bytes": "Peak memory",
 }  # fmt: skip
 PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
 _ONLY_IF_MEASURED = ("gpu_s", "loader_s", "loader_cpu_s")
@@ -18,31 +19,31 @@ _ONLY_IF_MEASURED = ("gpu_s", "loader_s", "loader_cpu_s")
 
 def arms(comparison: Comparison) -> str:
     """One row for each arm."""
-    measured = {name for arm in arms_of(comparison) for name in ARM_FIGURES if getattr(arm, name) is not None}
-    figures = [name for name in ARM_FIGURES if name in measured or name not in _ONLY_IF_MEASURED]
-    rows = []
-    for arm in arms_of(comparison):
-        cells = (_cell(getattr(arm, name), name) for name in figures)
-        remark = text(arm.problem or arm.memory_source or "")
-        rows.append((arm_badge(arm.mode), str(len(arm.run_ids)), *cells, remark))
-    heads = ("Arm", "Repeats", *(HEADS[name] for name in figures), "Remark")
-    caption = "The arms: median of their repeats, lowest to highest below it"
-    return table(caption, heads, rows, numeric=frozenset(range(1, len(heads) - 1)))
+    found = arms_of(comparison)
+    measured = {name for arm in found for name in ARM_FIGURES if getattr(arm, name) is not None}
+    names = [name for name in ARM_FIGURES if name in measured or name not in _ONLY_IF_MEASURED]
+    rows = [
+        {"Arm": arm.mode, "Repeats": len(arm.run_ids)}
+        | _figures(arm, names)
+        | {"Remark": arm.problem or arm.memory_source or ""}
+        for arm in found
+    ]
+    return table("The arms: median of their repeats, lowest to highest below it", frame(rows), _LOOKS, _RIGHT)
 
 
 def submodels(comparison: Comparison) -> str:
     """One row for each sub-model and arm."""
-    rows = []
-    for own in comparison.hybrid.submodels:
-        for arm in arms_of(comparison):
-            found = next((part for part in arm.submodels if part.name == own.name), None)
-            if found is not None:
-                name = signed_name(own.number, own.name) if arm is comparison.hybrid else ""
-                cells = (_cell(getattr(found, figure), figure) for figure in PART_FIGURES)
-                rows.append((name, arm_badge(arm.mode), *cells, _accuracy(found)))
-    heads = ("Sub-model", "Arm", *(HEADS[name] for name in PART_FIGURES), "Test accuracy")
+    rows = [
+        {"Sub-model": (own.number, own.name) if arm is comparison.hybrid else (), "Arm": arm.mode}
+        | _figures(part, PART_FIGURES)
+        | {"Test accuracy": part.cause or part.test_accuracy}
+        for own in comparison.hybrid.submodels
+        for arm in arms_of(comparison)
+        for part in arm.submodels
+        if part.name == own.name
+    ]
     caption = "Each sub-model in each arm. A baseline counts from its launch, a hybrid from its submission."
-    return table(caption, heads, rows, numeric=frozenset(range(2, 8)))
+    return table(caption, frame(rows), _LOOKS, _RIGHT)
 
 
 def weights(comparison: Comparison) -> str:
@@ -51,18 +52,18 @@ def weights(comparison: Comparison) -> str:
     for own in comparison.hybrid.submodels:
         expected = next((sha for sha in own.state_sha256 if sha), None)
         for arm in arms_of(comparison):
-            for repeat, sha in enumerate(next((s.state_sha256 for s in arm.submodels if s.name == own.name), ()), 1):
-                same = "-" if not sha or not expected else "equal" if sha == expected else "differs"
-                hexes = f'<span class="u-mono">{text(sha)}</span>' if sha else faint("no weights")
-                rows.append((signed_name(own.number, own.name), arm_badge(arm.mode), str(repeat), same, hexes))
-    heads = ("Sub-model", "Arm", "Repeat", "To the hybrid's", "SHA-256 of the weights")
-    return table("The same bits have the same hash", heads, rows, numeric=frozenset({2}))
+            hashes = next((part.state_sha256 for part in arm.submodels if part.name == own.name), ())
+            for repeat, sha in enumerate(hashes, 1):
+                same = (sha == expected) if sha and expected else None
+                row = {"Sub-model": (own.number, own.name), "Arm": arm.mode, "Repeat": repeat}
+                rows.append(row | {"To the hybrid's": same, "SHA-256 of the weights": sha or ""})
+    return table("The same bits have the same hash", frame(rows), _LOOKS)
 
 
 def environment(comparison: Comparison) -> str:
     """Machine and versions."""
-    rows = [(bold(name), text(value)) for name, value in flat(comparison.environment)]
-    return table("Where it was measured", ("What", "Value"), rows or [(faint("not recorded"), "")])
+    pairs = flat(comparison.environment) or [("not recorded", "")]
+    return table("Where it was measured", frame({"What": name, "Value": text} for name, text in pairs), _LOOKS)
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
@@ -75,18 +76,27 @@ def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]
         elif isinstance(value, list | tuple):
             pairs.append((name, ", ".join(map(str, value))))
         else:
-            pairs.append((name, "not available" if value is None else str(value)))
+            pairs.append((name, NOT_AVAILABLE if value is None else str(value)))
     return pairs
 
 
-def _accuracy(submodel: ArmSubModel) -> str:
-    accuracy = "-" if submodel.test_accuracy is None else percent_text(submodel.test_accuracy)
-    return text(accuracy) if not submodel.cause else faint(submodel.cause)
+def _figures(source: Arm | ArmSubModel, names: Sequence[str]) -> dict[str, object]:
+    return {HEADS[name]: getattr(source, name) for name in names}
 
 
-def _cell(spread: Spread | None, name: str) -> str:
-    """Median over the repeats, lowest to highest below it where they differ; a dash where a repeat lacks the figure."""
-    if spread is None:
-        return faint("-")
-    shown, low, high = (figure_text(value, name) for value in (spread.median, spread.low, spread.high))
-    return text(shown) if low == high else f'{text(shown)}<span class="u-under">{text(f"{low} to {high}")}</span>'
+def _spread(spread: Spread, name: str) -> str:
+    """Median over the repeats, and below it the lowest and the highest if they differ."""
+    shown, low, high = (escape(figure_text(value, name)) for value in (spread.median, spread.low, spread.high))
+    return shown if low == high else f'{shown}<span class="u-under">{low} to {high}</span>'
+
+
+_LOOKS: Looks = {
+    **{head: partial(_spread, name=name) for name, head in HEADS.items()},
+    "Sub-model": signed,
+    "Arm": arm_badge,
+    "Test accuracy": lambda value: faint(value) if isinstance(value, str) else percent_text(value),
+    "To the hybrid's": lambda same: "equal" if same else "differs",
+    "SHA-256 of the weights": lambda sha: mono(sha) if sha else faint("no weights"),
+    "What": bold,
+}
+_RIGHT = {*HEADS.values(), "Test accuracy"}

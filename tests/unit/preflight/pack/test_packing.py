@@ -15,7 +15,6 @@ from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.inspection import inspect_file
 from unifiednn_core.preflight.pack import work
-from unifiednn_core.preflight.pack.comparing import differences
 from unifiednn_core.preflight.pack.request import (
     Example,
     PackReport,
@@ -26,6 +25,7 @@ from unifiednn_core.preflight.pack.request import (
     parse_source,
 )
 from unifiednn_core.preflight.pack.source import network_of
+from unifiednn_core.preflight.pack.work import differences
 from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.spec.run import parse_hyperparameters, parse_json
 

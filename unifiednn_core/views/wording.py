@@ -1,9 +1,8 @@
 """Words that several pages share: states, actions, moments, and sentences for empty or stale pages."""
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from typing import Literal
+from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from unifiednn_core.spec.lifecycle import Event, State
@@ -11,20 +10,18 @@ from unifiednn_core.spec.lifecycle import Event, State
 Colour = Literal["blue", "green", "orange", "red", "gray", "violet"]
 
 
-@dataclass(frozen=True, slots=True)
-class StateWords:
+class StateWords(NamedTuple):
     """How a state is shown. Colour is never the only sign."""
 
     label: str
     icon: str
-    """Name of a Material symbol."""
+    """Material symbol."""
     colour: Colour
     sentence: str
     """What happens next."""
 
 
 STATES: dict[State, StateWords] = {
-    State.DRAFT: StateWords("Draft", "edit", "gray", "Not submitted yet."),
     State.QUEUED: StateWords("Queued", "schedule", "violet", "It starts when the device is free."),
     State.STARTING: StateWords("Starting", "hourglass_top", "blue", "The worker is loading models and data."),
     State.RUNNING: StateWords("Running", "play_arrow", "blue", "Training."),
@@ -37,85 +34,21 @@ STATES: dict[State, StateWords] = {
     State.INTERRUPTED: StateWords("Interrupted", "power_off", "red", "Its process or host died."),
 }
 
-VERBS: dict[Event, tuple[str, str]] = {
-    Event.PAUSE: ("Pause", "pause"),
-    Event.RESUME: ("Resume", "play_arrow"),
-    Event.SAVE: ("Save now", "save"),
-    Event.STOP: ("Stop", "stop"),
-    Event.DISCARD: ("Discard", "delete_forever"),
-    Event.RETRY: ("Retry", "replay"),
-}
-"""Label and Material symbol of each action on a run or a sub-model, in button order."""
-
+VERBS = {
+    Event.PAUSE: ("Pause", "pause"), Event.RESUME: ("Resume", "play_arrow"), Event.SAVE: ("Save now", "save"),
+    Event.STOP: ("Stop", "stop"), Event.DISCARD: ("Discard", "delete_forever"), Event.RETRY: ("Retry", "replay"),
+}  # fmt: skip
+"""Label and Material symbol of each action on a run or a sub-model."""
 EVENT_KINDS = {
-    "state": "State",
-    "command": "Command",
-    "applied": "Took effect",
-    "checkpoint": "Checkpoint",
-    "separated": "Separated",
-    "recovery": "Recovery",
-    "warning": "Warning",
-    "error": "Error",
-    "refused": "Refused",
+    "state": "State", "command": "Command", "applied": "Took effect", "checkpoint": "Checkpoint",
+    "separated": "Separated", "recovery": "Recovery", "warning": "Warning", "error": "Error", "refused": "Refused",
     "defect": "Defect",
-}
-
+}  # fmt: skip
 POLICY_TITLES = {"fcfs": "First come", "priority": "Priority", "sjf": "Shortest job", "round_robin": "Round robin"}
 
-NO_SUPERVISOR = "The supervisor is not running, so no queued run can start. Restart the dashboard."
-NOTHING_RUNS = "Nothing is training. A run that you start appears here, with what trains now and why."
-PROMISE = (
-    "They share one process and one device, and each keeps its own optimizer, data and random numbers. "
-    "No runs yet. Try the demo, or build your own hybrid."
-)
 NO_RUNS = "No runs yet. Try the demo, or build your own hybrid."
-NO_GRAPH = "The graph appears once the worker has merged the networks."
 NO_CURVES = "Curves appear after the first step."
-EMPTY_LIBRARY = {
-    "model": "Add a model above, or try the demo, which includes its own.",
-    "data set": "Add a data set above, or try the demo, which includes its own.",
-    "checkpoint": "Download a checkpoint from the page of a run and add it above to continue its training here.",
-}
-DEMO_HELP = "Trains three small networks on handwritten digits as one hybrid; about a minute on a CPU."
-STOP_RUN = (
-    "Training ends after the current step. The progress of each sub-model is saved and can be downloaded, and the "
-    "history stays. A stopped run cannot be resumed."
-)
-STOP_SUBMODEL = (
-    "It ends after its current step; the other sub-models go on. Its progress is saved and can be downloaded. "
-    "A stopped sub-model cannot be resumed."
-)
-DISCARD_RUN = (
-    "Training ends after the current step. Unfinished sub-models keep nothing: no model file and no checkpoint. "
-    "Finished sub-models and the history stay. This cannot be undone."
-)
-DISCARD_SUBMODEL = (
-    "It ends after its current step and keeps nothing: no model file and no checkpoint. The other sub-models go on. "
-    "This cannot be undone."
-)
-DRAFT_CONFLICT = (
-    "Another tab saved this draft after this tab read it. What you change here is not saved until you overwrite it."
-)
-PAUSED_RUN = "It holds no device, so other runs can train. It continues at the same step when you resume it."
-RESUME_RUN = (
-    "Resume continues each sub-model from its last checkpoint, in the middle of its epoch, with the same bits as "
-    "without the interruption. Later steps are trained again and count once."
-)
-RECOVERY = {"auto": "Restart by itself", "ask": "Wait for me"}
-EDITS_HELP = "Each change takes effect at the next step. No progress is lost."
-NOTHING_TO_ADJUST = "This run has ended; nothing is left to adjust."
-ORDER_HELP = "Earlier means arrived first. First come follows this order; the other policies break ties by it."
 ADD_HELP = "It joins the hybrid while the others train; the policy decides when it gets a turn."
-START_EVERYTHING = (
-    "Continues exactly there, with optimizer, LR scheduler, random numbers and data order. Trained epochs count."
-)
-BATCH_SPLIT_HELP = (
-    "Number of parts in which each batch passes through the network. More parts need less memory. The gradient is "
-    "that of the whole batch up to rounding; batch normalisation sees the parts."
-)
-CHECKPOINT_HELP = "How often a checkpoint is written. A crash costs at most this much training, which is then repeated."
-STEPS_HELP = "Steps of the run, all sub-models together. With both periods, the first to pass counts."
-STEP_LIMIT_HELP = "A longer step counts as endless: its sub-model fails and the others go on."
 STALE_AFTER_S = 10.0
 
 
@@ -128,14 +61,11 @@ def stale_text(heartbeat_age_s: float) -> str:
 
 
 def recovered_text(recoveries: int, redone_steps: int, *, ended: bool) -> str:
-    """What crashes and retries have cost so far; empty without any. Only an ended run knows that nothing was lost."""
+    """Cost of crashes and retries so far; empty without any. That no step was lost is certain only once a run ended."""
     if recoveries < 1 and redone_steps < 1:
         return ""
-    often = (
-        f"Recovered {'once' if recoveries == 1 else f'{recoveries} times'}"
-        if recoveries
-        else "Continued from the last checkpoints"
-    )
+    times = "once" if recoveries == 1 else f"{recoveries} times"
+    often = f"Recovered {times}" if recoveries else "Continued from the last checkpoints"
     if not redone_steps:
         return f"{often}; no step was lost." if ended else f"{often}."
     return f"{often}; {count_text(redone_steps, 'lost step')} trained again and counted once."

@@ -1,0 +1,77 @@
+"""A sub-model in a run: its state, its place in line, and what the policy sees of it."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from unifiednn_core.base.errors import Diverged
+from unifiednn_core.engine.meters import StepTimer
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.scheduling.base import JobView
+from unifiednn_core.spec.lifecycle import State
+
+
+@dataclass(slots=True)
+class Job:
+    """A sub-model that has not ended."""
+
+    submodel: SubModel
+    in_line_since: int
+    """Tick; among waiting sub-models the lowest goes first."""
+    state: State = State.QUEUED
+    """Queued or paused when an engine takes over the job."""
+    service_s: float = 0.0
+    paused_s: float = 0.0
+    captured_step: int = 0
+    """Step of its newest checkpoint."""
+    arrival: int = field(init=False, default=0)
+    priority: int = field(init=False)
+    paused_since_s: float | None = field(init=False, default=None)
+    pause_id: int | None = field(init=False, default=None)
+    """Command that asked for the pause."""
+    discarded: bool = field(init=False, default=False)
+    timer: StepTimer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.priority = self.submodel.spec.priority
+
+    @property
+    def name(self) -> str:
+        """Name of the sub-model."""
+        return self.submodel.name
+
+    def resume(self, now_s: float, in_line_since: int) -> None:
+        """End a pause, at the end of the line."""
+        self.paused_s, self.paused_since_s = self._paused_until(now_s), None
+        self.in_line_since = in_line_since
+
+    def view(self, now_s: float) -> JobView:
+        """Return what the policy sees."""
+        submodel = self.submodel
+        return JobView(
+            name=submodel.name,
+            arrival=self.arrival,
+            in_line_since=self.in_line_since,
+            priority=self.priority,
+            parameters=submodel.parameters,
+            epochs=submodel.epochs,
+            epochs_done=submodel.epochs_done,
+            steps_total=submodel.steps_per_epoch * submodel.epochs,
+            steps_done=submodel.steps_done,
+            seconds_per_step=self.timer.seconds_per_step,
+            waiting_s=max(0.0, now_s - self.service_s - self._paused_until(now_s)),
+        )
+
+    def _paused_until(self, now_s: float) -> float:
+        return self.paused_s + (0.0 if self.paused_since_s is None else now_s - self.paused_since_s)
+
+
+def reasons(error: Exception) -> tuple[str, str]:
+    """Cause of a failure in one line, and a remedy for the owner of the sub-model."""
+    text = (str(error).strip().splitlines() or ["no message"])[0]
+    cause = f"{type(error).__name__}: {text}"
+    if isinstance(error, Diverged):
+        return text, "Retry it with a smaller learning rate; it resumes from its last checkpoint, if there is one."
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return cause, "Retry it with a larger batch split: the same batches go through in parts that need less memory."
+    return cause, "The worker's log in the run folder has the full traceback. Fix the model or its data, or retry it."
