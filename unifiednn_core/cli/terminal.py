@@ -82,14 +82,13 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 def print_result(view: RunView, service: Service) -> None:
     """Print the result of a run, one row per sub-model."""
-    print_table(
-        ("sub-model", "status", "epochs", "test accuracy", "wait", "service", "turnaround"),
-        (
-            (part.name, part.state, f"{part.epochs_done}/{part.epochs}", percent_text(part.test_accuracy),
-             *map(duration_text, (part.wait_s, part.service_s, part.turnaround_s)))
-            for part in view.submodels
-        ),
+    columns = ("sub-model", "status", "epochs", "test accuracy", "wait", "service", "turnaround")
+    rows = (
+        (part.name, part.state, f"{part.epochs_done}/{part.epochs}", percent_text(part.test_accuracy),
+         *map(duration_text, (part.wait_s, part.service_s, part.turnaround_s)))
+        for part in view.submodels
     )  # fmt: skip
+    print_table(columns, rows)
     for part in view.submodels:  # a narrow terminal would cut them off in the table
         model = service.runs.artifact(view.run_id, part.name) if part.artifact else part.cause
         say(f"{part.name}: {model or 'no model'}")

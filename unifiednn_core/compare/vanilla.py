@@ -195,8 +195,7 @@ class PlainScript:
             self.lr_scheduler = scheduler(self.optimizer, **job.lr_scheduler_args)
         inputs, targets = read_data(job.train_data)
         self.order = Permutations(len(targets), job.seed)
-        self.loader_s = self.loader_cpu_s = 0.0
-        """Seconds, and CPU seconds of all threads, spent on fetching and collating batches."""
+        self.loader_s = self.loader_cpu_s = 0.0  # spent on fetching and collating batches; CPU seconds of all threads
         self.train_data = self._loader(inputs, targets, self.order)
         self.ignored, self.test_ignored = self._ignored_in(targets), None
         self.test_data: _Loader | None = None
@@ -299,15 +298,9 @@ class PlainScript:
         elif self.lr_scheduler is not None and self.job.lr_steps_by == "epoch":
             self.lr_scheduler.step()
         self.epochs_done += 1
-        figures = {
-            "epoch": self.epochs_done,
-            "step": self.steps_done,
-            "learning_rate": learning_rate,
-            "train_loss": train_loss,
-            "train_accuracy": train_accuracy,
-            "test_loss": test_loss,
-            "test_accuracy": test_accuracy,
-        }
+        train = {"train_loss": train_loss, "train_accuracy": train_accuracy}
+        test = {"test_loss": test_loss, "test_accuracy": test_accuracy}
+        figures = {"epoch": self.epochs_done, "step": self.steps_done, "learning_rate": learning_rate, **train, **test}
         self.history.append(figures)
         self.progress.epoch(figures)
 

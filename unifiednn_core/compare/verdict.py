@@ -97,6 +97,7 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
     if problem is None and differing:
         problem = f"repeats disagree: the weights of {', '.join(differing)} differ between equal {mode} runs"
     sources = {run.memory_source for run in runs}
+    queued_s = [max(0.0, (run.launched_at_s or 0.0) - run.created_at_s) for run in runs]
     return Arm(
         mode=mode,
         run_ids=tuple(run.run_id for run in runs),
@@ -104,9 +105,7 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
         memory_bytes=_spread(run.peak_memory_bytes for run in runs) if len(sources) == 1 else None,
         memory_source=sources.pop() if len(sources) == 1 else None,
         mean_turnaround_s=_spread(mean_turnaround_s(part.turnaround_s for part in run.submodels) for run in runs),
-        queued_s=_spread(max(0.0, (run.launched_at_s or 0.0) - run.created_at_s) for run in runs)
-        if mode == HYBRID
-        else None,
+        queued_s=_spread(queued_s) if mode == HYBRID else None,
         **{name: _spread(getattr(run, name) for run in runs) for name in ("makespan_s", "cpu_s", "gpu_s")},
         **{name: _spread(_loader(run, name) for run in runs) for name in ("loader_s", "loader_cpu_s")},
         submodels=parts,

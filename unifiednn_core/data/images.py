@@ -63,8 +63,8 @@ def read_images(path: Path) -> Opened:
 
 def _is_litter(info: zipfile.ZipInfo) -> bool:
     """Whether an entry is a folder or a leftover of a file manager."""
-    parts = PurePosixPath(info.filename).parts
-    return info.is_dir() or "__MACOSX" in parts or (bool(parts) and parts[-1] in (".DS_Store", "Thumbs.db"))
+    path = PurePosixPath(info.filename)
+    return info.is_dir() or "__MACOSX" in path.parts or path.name in (".DS_Store", "Thumbs.db")
 
 
 def _check_apart(infos: list[zipfile.ZipInfo]) -> None:
@@ -81,7 +81,7 @@ def _check_apart(infos: list[zipfile.ZipInfo]) -> None:
 def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
     shown = info.filename[:80]
     parts = info.orig_filename.replace("\\", "/").split("/")
-    if info.orig_filename.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or "\0" in info.orig_filename:
+    if parts[0] == "" or ".." in parts or ":" in parts[0]:
         raise HostileFile(f"The entry '{shown}' has a name that leads outside its folder.")
     if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
         raise HostileFile(f"The entry '{shown}' is a link or a device, not a file.")
