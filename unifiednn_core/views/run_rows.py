@@ -329,14 +329,11 @@ def _memory(run: RunRow, history: History) -> dict[str, Any]:
         "memory": _series(with_gaps(history.memory, math.nan)),
         "breakdown": breakdown_of(history.strata),
         "marks": marks_of(history.slices, history.marks, run.started_at_s),
-        "utilisation": _gpu_series(history, "utilisation"),
-        "power_w": _gpu_series(history, "power_w"),
+        **{
+            figure: _series([(row.at_s, float(row.strata[figure])) for row in history.strata if figure in row.strata])
+            for figure in ("utilisation", "power_w")  # empty without a GPU
+        },
     }
-
-
-def _gpu_series(history: History, figure: str) -> runs.Series:
-    """A figure of the GPU over seconds; empty without a GPU."""
-    return _series([(row.at_s, float(row.strata[figure])) for row in history.strata if figure in row.strata])
 
 
 @lru_cache(maxsize=256)
