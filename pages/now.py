@@ -52,7 +52,7 @@ def draw(live: bool) -> None:
 def _head(active: Sequence[RunView], queued: Sequence[RunView]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.html(markup.title("Now", markup.note(f"{_counts(active, queued)} · data as of {frame.clock()}")))
-        actions.demo_button("demo-head", primary=False)
+        actions.demo_button("demo-head", "secondary")
         _build_button("build-head", type="secondary" if active else "primary")
 
 

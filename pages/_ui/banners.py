@@ -1,4 +1,4 @@
-"""Problems of a run or a sub-model, what it waits for, and what a person can do."""
+"""Problems of a run or a sub-model, what it waits for, and how to continue."""
 
 import re
 from functools import partial

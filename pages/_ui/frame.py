@@ -85,7 +85,7 @@ def ago(at_s: float | None, *, seconds: bool = False) -> str:
 def route() -> None:
     """Run the page of the address."""
     st.session_state[_ROUTED] = True
-    _configure("UnifiedNN")  # before the navigation, whose arrival opens the sidebar at the width known by then
+    _configure("UnifiedNN")  # before the navigation, which opens the sidebar at this width
     _navigation().run()
 
 

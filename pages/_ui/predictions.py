@@ -1,4 +1,4 @@
-"""Predicted memory, beside the paper's equations and the measurement. HTML."""
+"""Predicted memory, with the paper's equations and the measurement. HTML."""
 
 from pages._ui import markup, wording
 from unifiednn_core.base.units import memory_text

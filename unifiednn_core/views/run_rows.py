@@ -237,12 +237,13 @@ def stamp(utc_s: float) -> str:
 def _run_values(run: Any, submodels: Sequence[Any], policy: Mapping[str, Any], now_s: float) -> dict[str, Any]:
     """Fields that light rows have, too."""
     name, text = _policy_texts(json.dumps(policy, sort_keys=True))
+    able = actions(State(run.state)) - {Event.RETRY}  # only of the sub-model that failed
     return _columns(run, _RUN) | {
         "run_id": run.id,
         "state": State(run.state),
         "policy": name,
         "policy_text": text,
-        "actions": _actions(run),
+        "actions": able if run.mode == HYBRID else able & _OF_A_BASELINE,
         "heartbeat_age_s": None if run.heartbeat_at_s is None else max(0.0, now_s - run.heartbeat_at_s),
         "elapsed_s": times.elapsed_s(run, submodels, now_s),
         "makespan_s": times.makespan_s(run, submodels),
@@ -315,12 +316,6 @@ def _submodel_view(
             "lost_accuracy": tuple(_curve(tail, "accuracy") for tail in lost),
         }
     return _part_view(run, row, now_s, row.cause or early_stop(row, asked), **values)
-
-
-def _actions(run: Any) -> frozenset[Event]:
-    """Actions on a run; a retry is an action on the failed sub-model."""
-    able = actions(State(run.state)) - {Event.RETRY}
-    return able if run.mode == HYBRID else able & _OF_A_BASELINE
 
 
 def _memory(run: RunRow, history: History) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def title(name: str) -> str:
 
 
 def moment_text(at_s: float, timezone: str | None, form: str) -> str:
-    """Moment (UTC seconds) in a form of `strftime` and a time zone; UTC where the zone is unknown."""
+    """Moment (UTC seconds) in a form of `strftime` and a time zone; UTC if the zone is unknown."""
     try:
         zone: tzinfo = ZoneInfo(timezone) if timezone else UTC
     except (ZoneInfoNotFoundError, ValueError):
