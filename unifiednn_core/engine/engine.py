@@ -15,7 +15,7 @@ import torch
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.engine import device as devices
-from unifiednn_core.engine.events import Answered, Captured, Ended, EpochDone, Granted, Moved, Refused, Released, Report
+from unifiednn_core.engine.events import Answered, Captured, Ended, EpochDone, Granted, Refused, Released, Report
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import Job, reasons
 from unifiednn_core.engine.meters import CheckpointTimer, StepTimer, TurnMeter, quantum_meter
@@ -170,12 +170,12 @@ class Engine:
     def _grant(self, job: Job, decision: Decision) -> None:
         """Let one sub-model hold the device until its quantum is used up, it is done, or an order ends its turn."""
         submodel, start_s, first_step = job.submodel, self.now_s(), job.submodel.steps_done
-        if job.state is State.QUEUED:
+        begins = job.state is State.QUEUED
+        if begins:
             job.state = next_state(job.name, job.state, Event.BEGIN)
-            self._report(Moved(job.name, Event.BEGIN))
         self._meter.begin(job.name, start_s)
         self.holder = job.name
-        self._report(Granted(job.name, start_s, decision.reason))
+        self._report(Granted(job.name, start_s, decision.reason, begins))
         failure: tuple[str, str] | None = None
         preempted = False
         try:
@@ -193,9 +193,9 @@ class Engine:
         self._settle(job, failure)
 
     def _hold_device(self, job: Job, decision: Decision) -> bool:
-        """Train one sub-model in its turn; whether another one preempts it.
+        """Train one sub-model in its turn; returns whether another one preempts it.
 
-        After an order that changes who could train or what the policy decides by, the policy is asked again.
+        After an order that may change the policy's choice, the policy is asked again.
         """
         submodel, quantum, preempted = job.submodel, decision.quantum, False
         self._changed = False
@@ -216,7 +216,7 @@ class Engine:
                     preempted, self._changed = chosen is not job, False
                     if again.quantum != quantum:
                         quantum, meter = again.quantum, quantum_meter(again.quantum, submodel, self._clock)
-        self._heartbeat(job.name)  # what was launched is waited for here
+        self._heartbeat(job.name)  # the host waits here for all launched work
         devices.synchronize(self._device)
         job.timer.stop()
         return preempted
@@ -239,13 +239,13 @@ class Engine:
             job.timer.start()
 
     def _heartbeat(self, name: str) -> None:
-        """Note that the device works for a sub-model from now on, for the watchdog."""
+        """Tell the watchdog that the device works for a sub-model from now on."""
         self.at_work = (name, self._clock.monotonic_s())
 
     # -- ends and pauses
 
     def _settle(self, job: Job, failure: tuple[str, str] | None = None) -> None:
-        """Do what the state of a sub-model asks for once it does not hold the device."""
+        """End or pause a sub-model that does not hold the device, if its state or a failure says so."""
         if failure is not None:
             with self._watched(job):
                 healthy = devices.is_healthy(self._device)

@@ -1,7 +1,7 @@
 """The smallest change that makes a run fit into memory. Pure.
 
 Changes are tried in this order: another policy trains the same weights, a larger batch split differs in rounding, a
-smaller batch trains differently, and a run without one sub-model leaves that for later.
+smaller batch trains differently, and a run without one sub-model trains that later.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,36 +17,34 @@ Peak = Callable[[Sequence[Part], Policy], int]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a spec, and what the run needs after it."""
+    """One change of a spec, and the need of the run after it."""
 
     field: str
     """Entry of the spec that it changes."""
     value: str | int | None
-    """What the entry is to be; None if a sub-model is to be left out."""
+    """New value of the entry; None if a sub-model is removed."""
     text: str
     """The change as a request, without a full stop."""
     peak_bytes: int
 
     @property
     def remedy(self) -> str:
-        """The request, and what it leads to."""
+        """The request and its effect."""
         return f"{self.text}: then {memory_text(self.peak_bytes)} are needed."
 
 
 def smallest_change(
     parts: Sequence[Part], policy: Policy, peak: Peak, most_bytes: int, names: Collection[str]
 ) -> Change | None:
-    """The first change that fits into `most_bytes` by `peak`; None if no single entry does it.
+    """The first change after which `peak` is at most `most_bytes`; None if no single change is enough.
 
     `names` are the sub-models that can still be changed.
     """
-    for change in _changes(tuple(parts), policy, peak, names):
-        if change.peak_bytes <= most_bytes:
-            return change
-    return None
+    changes = _changes(parts, policy, peak, names)
+    return next((change for change in changes if change.peak_bytes <= most_bytes), None)
 
 
-def _changes(parts: tuple[Part, ...], policy: Policy, peak: Peak, names: Collection[str]) -> Iterator[Change]:
+def _changes(parts: Sequence[Part], policy: Policy, peak: Peak, names: Collection[str]) -> Iterator[Change]:
     now_bytes = peak(parts, policy)
     for peak_bytes, name in sorted((peak(parts, other()), other.name) for other in POLICIES):
         if peak_bytes < now_bytes and name != policy.name:
@@ -63,5 +61,5 @@ def _changes(parts: tuple[Part, ...], policy: Policy, peak: Peak, names: Collect
         yield Change(field, value, f'Set "{entry}" of {part.name} to {value}', peak(changed, policy))
     if len(parts) > 1:
         rests = [(peak([other for other in parts if other is not part], policy), part.name) for part in open_parts]
-        for peak_bytes, name in sorted(rests, reverse=True):  # the smallest one that is enough
-            yield Change(f"submodels.{name}", None, f"Submit {name} as a run of its own", peak_bytes)
+        for peak_bytes, name in sorted(rests, reverse=True):  # the smallest sub-model that is enough
+            yield Change(f"submodels.{name}", None, f"Submit {name} as a separate run", peak_bytes)

@@ -25,7 +25,7 @@ Report = TypeVar("Report", bound=BaseModel)
 
 
 def inspect(path: Path, filename: str, *, convert_to: Path | None = None, patience_s: float = PATIENCE_S) -> FileReport:
-    """Say what a file is; with `convert_to`, a data set that cannot be mapped is written there, and that is reported.
+    """Describe a file; with `convert_to`, a data set that cannot be mapped is written there, and that is described.
 
     Raises `BadInput` for a missing file, `IntakeFailed` if the job dies or takes longer than `patience_s`.
     """
@@ -58,13 +58,13 @@ class _Intake:
         self._owner = 0
 
     def start(self) -> None:
-        """Start it where it does not run; does not wait until it has loaded torch."""
+        """Start it unless it runs; does not wait until it has loaded torch."""
         with self._lock:
             if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
                 self._start()
 
     def connect(self) -> socket.socket:
-        """A connection to a fork of it that waits for its job; raises `OSError`."""
+        """Return a connection to a new fork, which waits for its job; raises `OSError`."""
         self.start()
         ours, theirs = socket.socketpair()
         with self._lock, theirs:

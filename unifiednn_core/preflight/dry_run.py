@@ -149,7 +149,7 @@ class _Tryout:
             loss: Tensor = self.criterion(outputs, targets)
         except _TORCH_ERRORS as error:
             if _runs(build_criterion(hyper.model_copy(update={"criterion_args": {}})), outputs, targets):
-                with _arguments(self.trial, "criterion_args", hyper.criterion):
+                with _arguments(self.trial, "criterion_args", hyper.criterion):  # they are the mistake
                     raise
             message = f"{hyper.criterion} does not take outputs {_shape(outputs)} with targets {_shape(targets)}: "
             message += f"{_first_line(error)}."

@@ -26,16 +26,16 @@ _HYPERPARAMETERS = ("batch_size", "batch_split", "optimizer", "optimizer_args", 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The memory that a run will need."""
+    """Memory that a run will need."""
 
     prediction: Prediction
     parts: tuple[Part, ...]
     findings: tuple[Finding, ...] = ()
-    """An error where the device never has that much."""
+    """An error if the device never has that much."""
 
     @property
     def document(self) -> dict[str, Any]:
-        """The content of `RunRow.prediction`: the prediction, and the parts to predict from again."""
+        """The content of `RunRow.prediction`: the prediction, and the parts to repeat it from."""
         return {**asdict(self.prediction), "parts": [part.model_dump(mode="json") for part in self.parts]}
 
 
@@ -55,8 +55,7 @@ def forecast(
 ) -> Forecast | None:
     """Predict the memory of a checked run; None if the need of a sub-model is not known.
 
-    `others` are in the hybrid already. A concurrent baseline never gets a finding: that it does not fit is a result
-    worth showing.
+    `others` are already in the hybrid. A concurrent baseline never gets a finding: "it does not fit" is a result.
     """
     needs = {name: facts.memory for name, facts in report.submodels.items() if facts.memory is not None}
     try:
@@ -87,24 +86,24 @@ def forecast(
     predicted = predict(parts, policy, device_type=kind, context_bytes=context_bytes)
     prediction = replace(predicted, budget_bytes=most_bytes, budget_text=most_text)
     peak = partial(_peak, mode, kind, context_bytes)
-    findings: tuple[Finding, ...] = ()
-    if most_bytes is not None and peak(parts, policy) > most_bytes and not is_concurrent(mode):
-        change = smallest_change(parts, policy, peak, most_bytes, keys)
-        message = f"{memory_text(peak(parts, policy))} are needed on {device} with the policy {spec.policy.name}, "
-        message += f"{memory_text(context_bytes)} of it for the process itself; "
-        message += f"there are {memory_text(most_bytes)} {most_text}."
-        field, remedy = "device", "No single change is enough. Use smaller networks or batches, or fewer sub-models."
-        if change is not None:
-            field, remedy = change.field, change.remedy
-        findings = (Finding(title="Too little memory", field=field, message=message, remedy=remedy),)
-    return Forecast(prediction, parts, findings)
+    needed_bytes = peak(parts, policy)
+    if most_bytes is None or needed_bytes <= most_bytes or is_concurrent(mode):
+        return Forecast(prediction, parts)
+    message = f"The run needs {memory_text(needed_bytes)} on {device} with the policy {spec.policy.name}, "
+    message += f"{memory_text(context_bytes)} of it for the process itself; "
+    message += f"there are {memory_text(most_bytes)} {most_text}."
+    field, remedy = "device", "No single change is enough. Use smaller networks or batches, or fewer sub-models."
+    if (change := smallest_change(parts, policy, peak, most_bytes, keys)) is not None:
+        field, remedy = change.field, change.remedy
+    finding = Finding(title="Too little memory", field=field, message=message, remedy=remedy)
+    return Forecast(prediction, parts, (finding,))
 
 
 def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> str:
-    """Key of the measured memory of a sub-model: graph, shape of the data, training, device, version."""
+    """Key of the measured memory of a sub-model: graph, shape of the data, training, device, torch version."""
     facts, hyper = report.submodels[submodel.name], submodel.hyperparameters
     document = {
-        # The graph, whatever its weights are: architecture, or operators in order, and the sizes that they work on.
+        # The graph without its weights: architecture, or operators in order, and their sizes.
         "graph": (facts.format, facts.operators, facts.parameters, facts.weights_bytes),
         "architecture": None if submodel.architecture is None else submodel.architecture.model_dump(mode="json"),
         "input_shape": facts.input_shape,
@@ -124,7 +123,7 @@ def _peak(mode: Mode, kind: str, context_bytes: int, parts: Sequence[Part], poli
 
 
 def _most(spec: RunSpec, device: str, budget: Budget) -> tuple[int | None, str]:
-    """The most that the run may use, and where that limit comes from."""
+    """Limit of the run, and its source."""
     limit_bytes, total_bytes = spec.memory_limit_bytes, budget.total_bytes
     if limit_bytes is not None and (total_bytes is None or limit_bytes < total_bytes):
         return limit_bytes, "by memory_limit_bytes of the spec"

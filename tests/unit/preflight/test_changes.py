@@ -51,7 +51,7 @@ def test_at_last_one_is_left_for_a_run_of_its_own_the_smallest_that_is_enough() 
         return sum(one.need.weights_bytes for one in these)
 
     found = smallest_change(parts, FCFS, weights, 100 * MIB, "abc")
-    assert found == Change("submodels.b", None, "Submit b as a run of its own", 100 * MIB)
+    assert found == Change("submodels.b", None, "Submit b as a separate run", 100 * MIB)
 
 
 def test_what_is_in_training_already_is_not_changed() -> None:
