@@ -158,7 +158,7 @@ class Commands:
         """Check a new command against the states, and show it in them; return the state of its target."""
         run, verb, submodel = run_of(session, command.run_id), Verb(command.verb), command.submodel
         if run.mode != HYBRID and verb not in OF_A_BASELINE:
-            message = f"A baseline is a measurement in one piece: it takes no '{verb}'."
+            message = f"A baseline is one uninterrupted measurement and does not accept '{verb}'."
             raise BadInput.of("Not in a baseline", run.id, message, "Stop it, and run it again.")
         target = row_of(session, run.id, submodel)
         if verb in EDITS:
