@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import streamlit as st
 
 from pages._ui import actions, drafts, frame, markup, predictions, run_form, submodel_form, uploads, wording
 from unifiednn_core.base.errors import BadInput, Finding, NotFound, UnifiedNNError
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.spec.run import RunSpec
-
-if TYPE_CHECKING:
-    from unifiednn_core.preflight.report import CheckReport
 
 _DRAFT, _EDITOR, _REPORT, _WARNED, _CONFLICT = "draft", "editor", "report", "warned", "conflict"
 
@@ -208,7 +206,7 @@ def _check(spec: RunSpec | None) -> None:
         st.code(json.dumps(json.loads(text), indent=2), language="json", height=320)
 
 
-def _draw_report(report: "CheckReport", spec: RunSpec) -> None:
+def _draw_report(report: CheckReport, spec: RunSpec) -> None:
     ready = markup.notice("green", "check", "Ready", "This run can start.")
     st.html(markup.findings(report.findings) or ready)
     table = markup.frame(

@@ -3,15 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import streamlit as st
 from streamlit.navigation.page import Page
 
 from pages._ui import charts, markup, signed_in, wording
-
-if TYPE_CHECKING:
-    from unifiednn_core.service.facade import Service
+from unifiednn_core.service.facade import Service
 
 HERE = Path(__file__).parent
 STYLE = HERE / "style.css"
@@ -30,7 +28,7 @@ NO_SUPERVISOR = "The supervisor is not running, so no queued run can start. Rest
 Option = TypeVar("Option")
 
 
-def service() -> "Service":
+def service() -> Service:
     """The service for the viewer of this page."""
     return signed_in.service()
 

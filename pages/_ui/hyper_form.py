@@ -22,12 +22,10 @@ SPLIT_HELP = (
     "that of the whole batch up to rounding; batch normalisation sees the parts."
 )
 ACCUMULATION_HELP = (
-    "Batches per optimizer step, for a larger batch than memory holds. The gradient is that of their mean loss. "
-    "Batch split does the opposite: it divides one batch."
+    "Batches per optimizer step, for batches larger than memory. The gradient is that of their mean loss."
 )
 CLIPPING_HELP = (
-    "By norm: gradients with a larger norm over all weights are scaled down to the limit. "
-    "By value: each entry is clamped between minus and plus the limit."
+    "By norm: scales gradients down to this norm over all weights. By value: clamps each entry to this limit."
 )
 WARM_UP_HELP = "Step i of the warm-up uses i / steps of the learning rate, on top of the LR scheduler."
 STOPPING_HELP = "Ends the training if this metric has not improved for a number of epochs in a row."

@@ -19,20 +19,19 @@ DOWNLOADS = (
 def draw(view: RunView) -> None:
     """Draw the tabs."""
     # Only the open tab is drawn, so that a tick costs nothing for the others.
-    events, values, memory, graph, spec = st.tabs(TABS, key="details", on_change="rerun")
-    if events.open:
-        with events:
-            _events(view)
-    if values.open:
-        values.html(submodels.values(view))
-    if memory.open:
-        memory.html(predictions.measured(view))
-    if graph.open:
-        with graph:
-            _graph(view)
-    if spec.open:
-        with spec:
-            _spec(view)
+    drawn = (_events, _values, _memory, _graph, _spec)
+    for tab, draw_tab in zip(st.tabs(TABS, key="details", on_change="rerun"), drawn, strict=True):
+        if tab.open:
+            with tab:
+                draw_tab(view)
+
+
+def _values(view: RunView) -> None:
+    st.html(submodels.values(view))
+
+
+def _memory(view: RunView) -> None:
+    st.html(predictions.measured(view))
 
 
 def _graph(view: RunView) -> None:

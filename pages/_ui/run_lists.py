@@ -25,7 +25,7 @@ def draw_runs(runs: Iterable[RunView], *, key: str) -> None:
                     continue
                 icons = f"icons-{key}-{run.run_id}"
                 with st.container(horizontal=True, key=icons, width=ACTIONS_WIDTH_PX, wrap=False):
-                    actions.state_buttons(run.run_id, run.name, arms.fitting(run).actions, icons=True)
+                    actions.state_buttons(run.run_id, run.name, arms.fitting(run).actions, look="icon")
 
 
 def draw_hybrids(runs: Sequence[RunView]) -> None:

@@ -6,13 +6,12 @@ from html import escape
 
 from unifiednn_core.base.units import NOT_AVAILABLE, percent_text
 from unifiednn_core.views.comparison import ARM_FIGURES, Arm, ArmSubModel, Comparison, Spread, arms_of
-from unifiednn_core.views.report.cards import figure_text
-from unifiednn_core.views.report.markup import Looks, arm_badge, bold, faint, frame, mono, signed, table
+from unifiednn_core.views.markup import Looks, arm_badge, bold, faint, frame, mono, signed, table
+from unifiednn_core.views.report.cards import QUANTITIES, figure_text
 
-HEADS = {
-    "memory_bytes": "Memory", "makespan_s": "Makespan", "mean_turnaround_s": "Mean turnaround",
-    "cpu_s": "CPU seconds", "gpu_s": "GPU seconds", "loader_s": "Data loader", "loader_cpu_s": "Data loader, CPU",
-    "wait_s": "Wait", "service_s": "Service", "turnaround_s": "Turnaround", "peak_memory_bytes": "Peak memory",
+HEADS = {measure.figure: measure.title for measure in QUANTITIES} | {
+    "loader_s": "Data loader", "loader_cpu_s": "Data loader, CPU", "wait_s": "Wait", "service_s": "Service",
+    "turnaround_s": "Turnaround", "peak_memory_bytes": "Peak memory",
 }  # fmt: skip
 PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
 _ONLY_IF_MEASURED = ("gpu_s", "loader_s", "loader_cpu_s")
