@@ -29,7 +29,7 @@ _RUNNABLE = (State.QUEUED, State.RUNNING)
 
 
 class Engine:
-    """Trains a hybrid in the calling thread (`run`) or in a thread of its own (`start`)."""
+    """Trains a hybrid in the calling thread (`run`) or in its own thread (`start`)."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class Engine:
             try:
                 with self._watched(job):
                     checkpoint = submodel.capture()
-            except Exception as error:  # it fails alone, and the engine goes on
+            except Exception as error:  # it fails alone; the others train on
                 traceback.print_exc()
                 event, (cause, remedy) = Event.FAIL, reasons(error)
         job.state = next_state(name, job.state, event)
@@ -296,7 +296,7 @@ class Engine:
     # -- checkpoints
 
     def _between_steps(self, holder: Job | None) -> None:
-        """Carry out orders and capture what is due; `holder` is in the middle of its turn."""
+        """Carry out orders and take due checkpoints; `holder` is in the middle of its turn."""
         while self.orders and not self._leaving:
             self.at_work = None
             self._carry_out(self.orders.popleft(), holder)

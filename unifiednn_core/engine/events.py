@@ -59,7 +59,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """One step was launched. `loss` and `correct` are scalars on the device; reading them waits for it."""
+    """One step was launched. `loss` and `correct` are scalars on the device; reading them blocks until it is done."""
 
     submodel: str
     step: int

@@ -1,7 +1,7 @@
-"""State of optimizers and LR schedulers: restored, and moved between host and device, bit for bit.
+"""Restores the state of optimizers and LR schedulers, and moves it between host and device, bit for bit.
 
 torch's own `Optimizer.load_state_dict` casts floating-point state to the parameter's type and moves it to the
-parameter's device, which would change NAdam's `mu_product` (float32 on the host). Here state is restored as it was.
+parameter's device, which would change NAdam's `mu_product` (float32 on the host).
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Writes captured states to disk in a thread of its own, while training continues."""
+"""Writes captured states to disk in its own thread, while training continues."""
 
 import queue
 import threading

@@ -132,8 +132,13 @@ class Reporter:
             self._unwritten.append(self._inbox.get())
         while self._unwritten:
             message = self._unwritten[0]
-            if not self._recorded:
-                self._record(message)
+            try:
+                if not self._recorded:
+                    self._record(message)
+            except OperationalError:
+                raise
+            except Exception as error:
+                self._defect(error)
             self._recorded = True
             self._act_on(message)
             self._unwritten.popleft()
@@ -243,17 +248,13 @@ class Reporter:
 
     # -- from reports to rows
 
-    def _record(self, message: _Message) -> None:
-        """Add a report to the batch. A defect in here is noted and ends no training."""
-        try:
-            self._record_report(message)
-        except OperationalError:
-            raise
-        except Exception as error:
-            traceback.print_exc()
-            self.note(None, Code.UNRECORDED, error=type(error).__name__)
+    def _defect(self, error: Exception) -> None:
+        """Log and note an error in telemetry, which must not end the training."""
+        traceback.print_exception(error)
+        self.note(None, Code.UNRECORDED, error=type(error).__name__)
 
-    def _record_report(self, message: _Message) -> None:
+    def _record(self, message: _Message) -> None:
+        """Add a report to the batch."""
         match message:
             case Stepped(submodel=name, step=step):
                 track = self._tracks[name]
@@ -366,15 +367,12 @@ class Reporter:
             self._batch.run |= self._gauge.columns()
         try:
             self._store.telemetry.write(self._run_id, self._batch)
+            self._batch, self._written_at_s = Batch(), self._clock.monotonic_s()
         except (OperationalError, OSError):  # kept for the next time
             raise
         except Exception as error:  # a row that the store refuses must not hold up all others
-            traceback.print_exc()
             self._batch = Batch()
-            self.note(None, Code.UNRECORDED, error=type(error).__name__)
-        else:
-            self._batch = Batch()
-            self._written_at_s = self._clock.monotonic_s()
+            self._defect(error)
 
     @property
     def _has_news(self) -> bool:
