@@ -2,17 +2,16 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+from urllib.parse import quote
 
 import streamlit as st
 
 from pages._ui import actions, drafts, frame, markup, predictions, run_form, submodel_form, uploads, wording
 from unifiednn_core.base.errors import BadInput, Finding, NotFound, UnifiedNNError
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.spec.run import RunSpec
-
-if TYPE_CHECKING:
-    from unifiednn_core.preflight.report import CheckReport
 
 _DRAFT, _EDITOR, _REPORT, _WARNED, _CONFLICT = "draft", "editor", "report", "warned", "conflict"
 
@@ -84,14 +83,15 @@ def _conflict(draft: drafts.Document) -> None:
             del st.session_state[_CONFLICT]
             frame.service().library.save_draft(draft, draft_id)
             st.rerun()
-        # A link reloads the page, and with it fields that hold what the other tab saved.
-        actions.reload_link("Load the other version", f"build?draft={draft_id}")
+        # A link reloads the page, so that its fields hold the values of the other tab.
+        address = f"build?draft={quote(draft_id)}"
+        st.html(f'<a class="u-download" href="{address}" target="_self">Load the other version</a>', width="content")
 
 
 def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.html(markup.title("Build a hybrid", markup.note("" if spec else f"Not ready to start: {missing}")))
-        actions.demo_button("demo-build", primary=False)
+        actions.demo_button("demo-build", "secondary")
         icon, tip = ":material/play_arrow:", missing or None
         pressed = st.button("Start training", key="start", type="primary", icon=icon, disabled=spec is None, help=tip)
     if spec is not None:
@@ -208,7 +208,7 @@ def _check(spec: RunSpec | None) -> None:
         st.code(json.dumps(json.loads(text), indent=2), language="json", height=320)
 
 
-def _draw_report(report: "CheckReport", spec: RunSpec) -> None:
+def _draw_report(report: CheckReport, spec: RunSpec) -> None:
     ready = markup.notice("green", "check", "Ready", "This run can start.")
     st.html(markup.findings(report.findings) or ready)
     table = markup.frame(

@@ -107,13 +107,10 @@ def _charts(views: Mapping[Mode, RunView]) -> None:
 
 
 def _details(comparison: Comparison, hybrid: RunView) -> None:
-    submodels, weights, environment, spec = st.tabs(TABS, key="compare-tabs", on_change="rerun")
-    if submodels.open:
-        submodels.html(tables.submodels(comparison))
-    if weights.open:
-        weights.html(tables.weights(comparison))
-    if environment.open:
-        environment.html(tables.environment(comparison))
+    *shown, spec = st.tabs(TABS, key="compare-tabs", on_change="rerun")
+    for tab, table in zip(shown, (tables.submodels, tables.weights, tables.environment), strict=True):
+        if tab.open:
+            tab.html(table(comparison))
     if spec.open:
         with spec:
             st.markdown("Save the spec as `spec.json`, then compare in a terminal:")

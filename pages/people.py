@@ -2,16 +2,13 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from pages._ui import actions, frame, markup, wording
 from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.roles import NO_ROLE, Role
-
-if TYPE_CHECKING:
-    from unifiednn_core.service.people import PeopleService
 
 TABS = ("Roles", "Tokens", "Audit log")
 LONGEST_DAYS = 365
@@ -23,19 +20,13 @@ def main() -> None:
     frame.page("People")
     st.html(markup.title("People", markup.note("A role given here overrides that of the identity provider.")))
     desk = frame.service().people
-    roles, tokens, log = st.tabs(TABS, key="people-tabs", on_change="rerun")
-    if roles.open:
-        with roles:
-            _roles(desk)
-    if tokens.open:
-        with tokens:
-            _tokens(desk)
-    if log.open:
-        with log:
-            _audit(desk)
+    for tab, draw in zip(st.tabs(TABS, key="people-tabs", on_change="rerun"), (_roles, _tokens, _audit), strict=True):
+        if tab.open:
+            with tab:
+                draw(desk)
 
 
-def _roles(desk: "PeopleService") -> None:
+def _roles(desk: PeopleService) -> None:
     with st.form("give-role", clear_on_submit=True), st.container(horizontal=True, vertical_alignment="bottom"):
         person = st.text_input("E-mail address", key="role-person")
         role = st.selectbox("Role", [*map(str, Role), NO_ROLE], index=1, key="role-role")
@@ -60,7 +51,7 @@ def _roles(desk: "PeopleService") -> None:
             st.rerun()
 
 
-def _tokens(desk: "PeopleService") -> None:
+def _tokens(desk: PeopleService) -> None:
     with st.form("create-token"), st.container(horizontal=True, vertical_alignment="bottom"):
         person = st.text_input("For", key="token-person", help="E-mail address or name of the person.")
         role = st.selectbox("Role", list(map(str, Role)), index=1, key="token-role")
@@ -87,13 +78,13 @@ def _tokens(desk: "PeopleService") -> None:
             st.rerun()
 
 
-def _audit(desk: "PeopleService") -> None:
+def _audit(desk: PeopleService) -> None:
     table = markup.frame(
-        {"Time": _moment(line.at_s), "Who": line.person, "Role": line.role, "Did": line.action.replace("_", " ")}
-        | {"On": line.subject or "-", "Outcome": line.outcome}
+        {"Time": _moment(line.at_s), "Person": line.person, "Role": line.role, "Action": line.action.replace("_", " ")}
+        | {"Subject": line.subject or "-", "Outcome": line.outcome}
         for line in desk.audit()
     )
-    looks = {"Time": markup.faint, "Who": markup.bold}
+    looks = {"Time": markup.faint, "Person": markup.bold}
     st.html(f'<div class="u-log">{markup.table("Newest first", table, looks)}</div>')
 
 

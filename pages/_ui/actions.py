@@ -1,29 +1,29 @@
-"""What a person does to runs (pause, stop, retry, submit, download), and which dialog is open."""
+"""Actions on runs (pause, stop, submit, download), and the dialog that is open."""
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from functools import partial
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from pages._ui import frame, markup, signed_in, wording
-from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
+from unifiednn_core.base.errors import BadInput, UnifiedNNError
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import Mode, RunSpec
 
 BUILD_PAGE, RUN_PAGE, COMPARE_PAGE = (f"pages/{name}.py" for name in ("build", "run", "compare"))
-# Discarding stands behind "Stop", and retries beside the cause of the failure.
+# The dialog of "Stop" has "Discard", and the cause of a failure has the retries.
 BUTTONS = (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP)
 DialogKind = Literal["stop", "discard", "adjust", "add"]
+ButtonLook = Literal["icon", "primary", "secondary"]
 DEMO_HELP = "Trains three small networks on handwritten digits as one hybrid; about a minute on a CPU."
-_DIALOG, _DIALOGS = "dialog", "dialogs"
+DIALOG, _DIALOGS = "dialog", "dialogs"
 
 
-@dataclass(frozen=True, slots=True)
-class Dialog:
+class Dialog(NamedTuple):
     """An open dialog about a run, or about one of its sub-models."""
 
     kind: DialogKind
@@ -42,110 +42,80 @@ def show_error(error: UnifiedNNError) -> None:
 
 
 def state_buttons(
-    run_id: str,
-    run_name: str,
-    allowed: Set[Event],
-    submodel: str | None = None,
-    *,
-    icons: bool = False,
-    primary: bool = False,
+    run_id: str, run_name: str, allowed: Set[Event], submodel: str | None = None, *, look: ButtonLook = "secondary"
 ) -> None:
-    """Buttons for what is allowed, in fixed order. Called in a fragment or in a page.
+    """Draw buttons for what is allowed, in fixed order, in a fragment or in a page.
 
-    `icons` draws them as icon buttons.
-    A stop opens a dialog; every other action is carried out at once, and the page redrawn.
+    Stop opens a dialog; every other action happens at once, and the page is redrawn.
     """
     for event in BUTTONS:
         if event not in allowed:
             continue
         verb, icon = wording.VERBS[event]
-        label = f"{verb} {wording.plain(submodel or run_name)}" if icons else verb
         key = f"{event}-{run_id}-{submodel or ''}"
-        if icons:
-            pressed = icon_button(label, icon, key)
+        if look == "icon":
+            pressed = icon_button(f"{verb} {wording.plain(submodel or run_name)}", icon, key)
         else:
-            pressed = st.button(label, key=key, icon=f":material/{icon}:", type="primary" if primary else "secondary")
-        if not pressed:
-            continue
-        if event is Event.STOP:
+            pressed = st.button(verb, key=key, icon=f":material/{icon}:", type=look)
+        if pressed and event is Event.STOP:
             open_dialog("stop", run_id, submodel)
-        else:
+        elif pressed:
             carry_out(event, run_id, submodel)
-        st.rerun()
+        if pressed:
+            st.rerun()
 
 
 def icon_button(label: str, icon: str, key: str, **more: Any) -> bool:
-    """Button of an icon alone, for a container that hides its words (its key begins with "icons-")."""
+    """Draw a button with an icon alone, in a container that hides its words (its key begins with "icons-")."""
     return st.button(label, key=key, icon=f":material/{icon}:", type="tertiary", help=label, **more)
 
 
 def carry_out(event: Event, run_id: str, submodel: str | None) -> None:
-    """Send an action to the service; `show_refusals` shows a refusal."""
-    service = frame.service()
-    calls = {
-        Event.PAUSE: service.runs.pause,
-        Event.RESUME: service.runs.resume,
-        Event.SAVE: service.runs.save,
-        Event.STOP: service.runs.stop,
-        Event.DISCARD: service.runs.discard,
-    }
-    attempt(lambda: calls[event](run_id, submodel))
+    """Pause, resume, save, stop or discard; `show_refusals` shows a refusal."""
+    attempt(partial(getattr(frame.service().runs, event.value), run_id, submodel))
 
 
 def attempt(call: Callable[[], object]) -> None:
-    """Call the service; `show_refusals` shows a refusal, for instance because the state changed since the drawing."""
+    """Call the service; `show_refusals` shows a refusal, such as for a state that has changed since the drawing."""
     try:
         call()
     except UnifiedNNError as error:
         st.session_state["refusals"] = [*st.session_state.get("refusals", ()), str(error)]
 
 
-def demo_button(key: str, *, primary: bool, baselines: Sequence[Mode] = ()) -> None:
+def demo_button(key: str, look: Literal["primary", "secondary"], baselines: Sequence[Mode] = ()) -> None:
     """Draw the button that submits the demo, with baselines after it, and opens its run."""
     if not signed_in.may("submit"):
         return
     label = "Try the demo with its baselines" if baselines else "Try the demo"
-    kind: Literal["primary", "secondary"] = "primary" if primary else "secondary"
-    if st.button(label, key=key, type=kind, icon=":material/play_circle:", help=DEMO_HELP):
+    if st.button(label, key=key, type=look, icon=":material/play_circle:", help=DEMO_HELP):
         try:
             with st.spinner("Preparing the samples. The first time takes a few seconds."):
                 spec = frame.service().library.prepare_samples()
         except UnifiedNNError as error:
             show_error(error)
             return
-        run_id = try_submit(spec, baselines)
-        if run_id is not None:
+        if (run_id := try_submit(spec, baselines)) is not None:
             open_run(run_id)
 
 
 def empty_page(
-    heading: str, words: str, demo_key: str, *, primary: bool = True, baselines: Sequence[Mode] = ()
+    heading: str, words: str, demo_key: str, look: Literal["primary", "secondary"] = "primary", **demo: Any
 ) -> DeltaGenerator:
-    """Draw what an empty page says, and the demo's button where it has a key; returns the place of the buttons."""
+    """Draw the text of an empty page, and the demo's button if it has a key; returns the place of the buttons."""
     st.html(markup.empty(heading, words))
     place = st.container(horizontal=True, horizontal_alignment="center")
     if demo_key:
         with place:
-            demo_button(demo_key, primary=primary, baselines=baselines)
+            demo_button(demo_key, look, **demo)
     return place
 
 
-def try_submit(
-    spec: RunSpec,
-    baselines: Sequence[Mode] = (),
-    *,
-    baselines_first: bool = False,
-    on_warnings: Callable[[Sequence[Finding]], object] | None = None,
-) -> str | None:
-    """Submit a run and return its id; shows the findings of a refusal and returns None.
-
-    `on_warnings` gets the warnings first, and raises `BadInput` to cancel.
-    """
+def try_submit(spec: RunSpec, baselines: Sequence[Mode] = (), **options: Any) -> str | None:
+    """Submit a run and return its id; shows the findings of a refusal and returns None. `options` as for `submit`."""
     try:
         with st.spinner("Checking models and data…"):
-            return frame.service().runs.submit(
-                spec, baselines=baselines, baselines_first=baselines_first, on_warnings=on_warnings
-            )
+            return frame.service().runs.submit(spec, baselines=baselines, **options)
     except UnifiedNNError as error:
         show_error(error)
         return None
@@ -165,18 +135,12 @@ def show_refusals() -> None:
 def open_dialog(kind: DialogKind, run_id: str, submodel: str | None = None) -> None:
     """Open a dialog in the next run of the page, in place of the one that is open."""
     number = st.session_state[_DIALOGS] = st.session_state.get(_DIALOGS, 0) + 1
-    st.session_state[_DIALOG] = Dialog(kind, run_id, submodel, number)
-
-
-def opened_dialog() -> Dialog | None:
-    """The open dialog."""
-    known: Dialog | None = st.session_state.get(_DIALOG)
-    return known
+    st.session_state[DIALOG] = Dialog(kind, run_id, submodel, number)
 
 
 def close_dialog() -> None:
     """Close the dialog, in the next run of the page."""
-    st.session_state.pop(_DIALOG, None)
+    st.session_state.pop(DIALOG, None)
 
 
 def download_link(
@@ -193,11 +157,6 @@ def download_link(
     st.html(anchor, width="content")
 
 
-def reload_link(label: str, address: str) -> None:
-    """Draw a link, in the look of a button, that reloads a page in this tab."""
-    st.html(f'<a class="u-download" href="{escape(address)}" target="_self">{escape(label)}</a>', width="content")
-
-
 def download_address(kind: str, *names: str) -> str:
-    """Path of a download: relative, so that it holds behind a base path, too."""
+    """Path of a download: relative, so that it is valid behind a base path, too."""
     return "/".join(("files", kind, *(quote(name, safe="") for name in names)))

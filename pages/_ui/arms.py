@@ -12,7 +12,7 @@ from unifiednn_core.base.units import percent_text
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode
 from unifiednn_core.views.comparison import Comparison, Spread
-from unifiednn_core.views.report.words import HOW, QUANTITIES, difference
+from unifiednn_core.views.report.cards import HOW, QUANTITIES, difference
 from unifiednn_core.views.runs import RunView
 
 USELESS = frozenset({State.FAILED, State.STOPPED, State.INTERRUPTED})

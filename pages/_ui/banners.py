@@ -1,8 +1,8 @@
-"""What is wrong with a run or a sub-model, what it waits for, and what to do about it."""
+"""Problems of a run or a sub-model, what it waits for, and how to continue."""
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import streamlit as st
 
@@ -23,8 +23,7 @@ _SUGGESTS: tuple[tuple[str, RetryKind], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(NamedTuple):
     """One way to try again; None leaves a setting as it is."""
 
     kind: RetryKind
@@ -45,7 +44,7 @@ def draw(view: RunView) -> None:
             st.html(markup.notice("red", words.icon, words.label, view.cause or words.sentence, view.remedy or ""))
             if allowed := view.actions & own_actions(view):
                 st.html(markup.small(RESUME_RUN))
-                actions.state_buttons(view.run_id, view.name, allowed, primary=True)
+                actions.state_buttons(view.run_id, view.name, allowed, look="primary")
     elif view.state in WAITING:
         place = f" Position {view.queue_position} in the queue." if view.queue_position else ""
         sentence = PAUSED_RUN if view.state is State.PAUSED else words.sentence
@@ -60,20 +59,20 @@ def draw(view: RunView) -> None:
 
 def waiting(view: RunView) -> str:
     """Commands that have not taken effect, one line each, as HTML."""
-    lines = (
-        wording.waiting_text(command.text, command.submodel, frame.age(command.issued_at_s), view.state)
-        for command in view.waiting_commands
-    )
+    lines = []
+    for command in view.waiting_commands:
+        age = frame.ago(command.issued_at_s, seconds=True)
+        lines.append(wording.waiting_text(command.text, command.submodel, age, view.state))
     return "".join(markup.quiet("hourglass_top", line) for line in lines)
 
 
 def own_actions(view: RunView) -> frozenset[Event]:
-    """Actions with their button in a banner, beside what they do."""
+    """Actions whose button is in a banner."""
     return frozenset({Event.RESUME}) if view.state is State.INTERRUPTED else frozenset()
 
 
 def failure_panel(run_id: str, submodel: SubModelView) -> None:
-    """Draw cause, remedy and the possible retries of a sub-model that ended early; nothing without a cause."""
+    """Draw cause, remedy and possible retries of a sub-model that ended early; nothing without a cause."""
     if submodel.state not in ENDED or not submodel.cause:
         return
     words = wording.STATES[submodel.state]
@@ -91,32 +90,24 @@ def _retries(run_id: str, submodel: SubModelView) -> None:
     ways = offers(submodel)
     fresh = f"fresh-{run_id}-{submodel.name}"
     step = submodel.checkpoint_step
-    goes_on = "It starts from the beginning." if step is None else f"It continues from its checkpoint at step {step:,}."
-    goes_on = "" if st.session_state.get(fresh) else goes_on
-    st.html(markup.small(f"{ways[0].label}: {ways[0].sentence} {goes_on}"))
+    start = "It starts from the beginning." if step is None else f"It continues from its checkpoint at step {step:,}."
+    from_start = bool(st.session_state.get(fresh))
+    start = "" if from_start else start
+    st.html(markup.small(f"{ways[0].label}: {ways[0].sentence} {start}"))
     with st.container(horizontal=True, vertical_alignment="center"):
-        for place, way in enumerate(ways):
-            pressed = st.button(
-                way.label,
-                key=f"retry-{way.kind}-{run_id}-{submodel.name}",
-                type="primary" if place == 0 else "secondary",
-                icon=":material/replay:",
-                help=f"{way.sentence} {goes_on}",
-            )
-            if pressed:
-                _retry(run_id, submodel.name, way, from_start=bool(st.session_state.get(fresh)))
+        for way in ways:
+            look: Literal["primary", "secondary"] = "primary" if way is ways[0] else "secondary"
+            key, tip = f"retry-{way.kind}-{run_id}-{submodel.name}", f"{way.sentence} {start}"
+            if st.button(way.label, key=key, type=look, icon=":material/replay:", help=tip):
+                settings: dict[str, Any] = {
+                    "learning_rate": way.learning_rate,
+                    "batch_split": way.batch_split,
+                    "from_start": from_start,
+                }
+                actions.attempt(partial(frame.service().runs.retry, run_id, submodel.name, **settings))
+                st.rerun()
         if step is not None:
             st.checkbox("From the start", key=fresh, help="Ignore the checkpoint and train from the beginning.")
-
-
-def _retry(run_id: str, name: str, way: Retry, *, from_start: bool) -> None:
-    service = frame.service()
-    actions.attempt(
-        lambda: service.runs.retry(
-            run_id, name, learning_rate=way.learning_rate, batch_split=way.batch_split, from_start=from_start
-        )
-    )
-    st.rerun()
 
 
 def offers(submodel: SubModelView) -> tuple[Retry, ...]:

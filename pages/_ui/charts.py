@@ -34,10 +34,10 @@ def of_run(view: RunView, baselines: Sequence[RunView] = ()) -> None:
     _draw(accuracy, "accuracy", curves(view, "accuracy", baselines), "Accuracy of each sub-model by epoch")
     turns, use = st.columns(2, gap="medium")
     gpu = bool(view.utilisation.x or view.power_w.x)
-    _draw(turns, "schedule", schedule(view, 0 if gpu else HEIGHT_PX), "Who held the device and when")
+    _draw(turns, "schedule", schedule(view, 0 if gpu else HEIGHT_PX), "Turns of each sub-model on the device")
     if gpu:
         _draw(turns, "gpu", device(view), "Utilisation and power of the GPU")
-    _draw(use, "memory", memory(view), "Memory in use over time, by what it is used for")
+    _draw(use, "memory", memory(view), "Memory over time, by use")
     notes = [markup.quiet("info", note) for note in view.memory_notes]
     if view.marks:
         notes.insert(0, markup.small(f"{marks.key(view.marks)}. A click on a name in the legend hides it."))
@@ -46,35 +46,23 @@ def of_run(view: RunView, baselines: Sequence[RunView] = ()) -> None:
 
 
 def of_comparison(charts: Sequence[Chart]) -> None:
-    """The charts of a comparison: two beside each other, wide ones over the whole width."""
-    narrow = [chart for chart in charts if not chart.wide]
-    for one, other in zip(narrow[::2], narrow[1::2], strict=False):
-        left, right = st.columns(2, gap="medium")
-        _draw(left, one.name, one.figure, one.label)
-        _draw(right, other.name, other.figure, other.label)
+    """The charts of a comparison, two side by side; wide ones take the whole width."""
+    narrow = iter([chart for chart in charts if not chart.wide])
+    for pair in zip(narrow, narrow, strict=False):
+        for place, chart in zip(st.columns(2, gap="medium"), pair, strict=True):
+            _draw(place, chart.name, chart.figure, chart.label)
     for chart in charts:
         if chart.wide:
-            live_chart(chart.figure, key=f"chart-{chart.name}", label=chart.label)
+            _draw(st.container(), chart.name, chart.figure, chart.label)
 
 
 def _draw(place: st.delta_generator.DeltaGenerator, name: str, figure: Figure, label: str) -> None:
-    with place:
-        live_chart(figure, key=f"chart-{name}", label=label)
-
-
-def live_chart(figure: Figure, *, key: str, label: str) -> None:
-    """Draw a figure; the browser redraws it only where it differs from the one that it shows.
-
-    Args:
-        figure: Figure with a height in its layout.
-        key: Identity of the chart on the page; the same key updates the same chart.
-        label: What the chart shows, for screen readers.
-
-    """
+    """Draw a figure; the browser redraws it only if it differs from the last one of this name."""
     document = figure.to_plotly_json()
     revision = zlib.crc32(json.dumps(document, separators=(",", ":")).encode())
     data = {"figure": document, "label": label, "revision": revision}
-    _component()(data=data, key=key, height=document["layout"]["height"])
+    with place:
+        _component()(data=data, key=f"chart-{name}", height=document["layout"]["height"])
 
 
 @cache

@@ -15,30 +15,25 @@ from unifiednn_core.views.runs import RunView, SubModelView
 FIELD_WIDTH_PX, ICONS_WIDTH_PX = 112, 70
 OPEN = (frozenset(State) - ENDED - {State.STOPPING}) | {State.INTERRUPTED}
 """States in which a run or sub-model can be changed; the changes of an interrupted one hold when it is resumed."""
-STOP_RUN = (
-    "Training ends after the current step. The progress of each sub-model is saved and can be downloaded, and the "
-    "history stays. A stopped run cannot be resumed."
-)
+KEPT = "The progress of each sub-model is saved and can be downloaded, and the history stays."
+STOP_RUN = f"Training ends after the current step. {KEPT} A stopped run cannot be resumed."
 STOP_SUBMODEL = (
     "It ends after its current step; the other sub-models continue. Its progress is saved and can be downloaded. "
     "A stopped sub-model cannot be resumed."
 )
 STOP_BASELINE = "Its processes end now and keep nothing. A stopped baseline gives no verdict; you can run it again."
+LOST = "no model file and no checkpoint. This cannot be undone."
 DISCARD_RUN = (
-    "Training ends after the current step. Unfinished sub-models keep nothing: no model file and no checkpoint. "
-    "Finished sub-models and the history stay. This cannot be undone."
+    f"Training ends after this step. Finished sub-models and the history stay; the others keep nothing: {LOST}"
 )
-DISCARD_SUBMODEL = (
-    "It ends after its current step and keeps nothing: no model file and no checkpoint. The other sub-models "
-    "continue. This cannot be undone."
-)
+DISCARD_SUBMODEL = f"It ends after its current step; the other sub-models continue. It keeps nothing: {LOST}"
 EDITS_HELP = "Each change takes effect at the next step. No progress is lost."
 ORDER_HELP = "Earlier means arrived first. First come follows this order; the other policies break ties by it."
 
 
 def draw_all() -> None:
     """Draw the dialog that is open, if any. Call it once, in the body of a page."""
-    asked = actions.opened_dialog()
+    asked: actions.Dialog | None = st.session_state.get(actions.DIALOG)
     if asked is None:
         return
     view = frame.service().runs.observe(asked.run_id)
@@ -114,14 +109,13 @@ def _submit(run_id: str, entered: drafts.Document, taken: list[str], *, key: str
             st.session_state[f"{key}-warned"] = entered
             raise BadInput(findings)
 
+    spec, _ = drafts.spec_or_findings({"submodels": [entered]})
+    found = submodel_form.findings_of(entered, taken, key=key)
     try:
-        found = submodel_form.findings_of(entered, taken, key=key)
-        if found:
+        if found or spec is None:
             raise BadInput(found)
-        spec, _ = drafts.spec_or_findings({"submodels": [entered]})
-        if spec is not None:
-            with st.spinner("Checking model and data…"):
-                frame.service().runs.add_submodel(run_id, spec.submodels[0], on_warnings=on_warnings)
+        with st.spinner("Checking model and data…"):
+            frame.service().runs.add_submodel(run_id, spec.submodels[0], on_warnings=on_warnings)
     except BadInput as error:
         submodel_form.tell(error.findings, key=key)
         st.rerun()  # the form above was drawn without them
@@ -183,7 +177,7 @@ def _head() -> None:
 
 
 def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, int]:
-    """Draw the fields of one sub-model; returns the priority and the epochs that they hold."""
+    """Draw the fields of one sub-model; returns its priority and epochs."""
     name = submodel.name
     with st.container(horizontal=True, vertical_alignment="center", key=f"row-adjust-{name}"):
         st.html(markup.signed_name(submodel.number, name))
@@ -218,23 +212,23 @@ def _carry_out(calls: Sequence[Callable[[], object]]) -> None:
 
 
 def is_open(part: RunView | SubModelView) -> bool:
-    """Whether a run or a sub-model can still be changed."""
+    """Whether a run or a sub-model can still change."""
     return part.state in OPEN
 
 
 def moved(names: Sequence[str], name: str, by: int) -> list[str]:
-    """Names with one of them moved by so many places; it stays within the ends."""
+    """Names with one of them moved by a number of places, at most to an end."""
     rest = [other for other in names if other != name]
     at = max(0, min(names.index(name) + by, len(rest)))
     return [*rest[:at], name, *rest[at:]]
 
 
 def whole_order(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """All names, those in `wanted` in its order, each other one at the place that it has."""
+    """All names, those of `wanted` in its order; each other name keeps its place."""
     turn = iter(wanted)
     return [next(turn) if name in wanted else name for name in names]
 
 
 def changed(known: Mapping[str, int], typed: Mapping[str, int]) -> dict[str, int]:
-    """What was typed and differs."""
+    """Typed values that differ."""
     return {name: value for name, value in typed.items() if value != known[name]}

@@ -5,15 +5,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pages._ui.wording import count_text
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.spec.run import RunSpec, SubModelSpec, parse_run
 from unifiednn_core.views.runs import FileView
+from unifiednn_core.views.wording import count_text
 
 Document = dict[str, Any]
 ENTRIES = frozenset(SubModelSpec.model_fields)
 PLANS = ("baselines", "baselines_first", "filenames")
-"""Entries of a draft that no spec has: what runs beside the hybrid, and names of files when they were chosen."""
+"""Entries of a draft that no spec has: the baselines, and names of files when they were chosen."""
 
 
 def new() -> Document:
@@ -27,7 +27,7 @@ def submodels(document: Mapping[str, Any]) -> list[Document]:
 
 
 def put(document: Mapping[str, Any], at: int | None, submodel: Document) -> Document:
-    """Replace the sub-model at a place, or append it where the place is None."""
+    """Replace the sub-model at a place, or append it if the place is None."""
     listed = submodels(document)
     if at is None or at >= len(listed):
         listed.append(submodel)
@@ -46,12 +46,11 @@ def move(document: Mapping[str, Any], at: int, to: int) -> Document:
 
 def remove(document: Mapping[str, Any], at: int) -> Document:
     """Leave out the sub-model at a place."""
-    listed = submodels(document)
-    return {**document, "submodels": [*listed[:at], *listed[at + 1 :]]}
+    return {**document, "submodels": [s for place, s in enumerate(submodels(document)) if place != at]}
 
 
 def spec_or_findings(document: Mapping[str, Any]) -> tuple[RunSpec | None, tuple[Finding, ...]]:
-    """Spec that the draft describes, or what it still lacks."""
+    """Spec of the draft, or findings about what is missing or invalid."""
     try:
         return parse_run({entry: value for entry, value in document.items() if entry not in PLANS}), ()
     except BadInput as error:
@@ -59,7 +58,7 @@ def spec_or_findings(document: Mapping[str, Any]) -> tuple[RunSpec | None, tuple
 
 
 def findings_by_entry(found: Iterable[Finding]) -> dict[str, list[Finding]]:
-    """Findings about one sub-model by the entry of it that they are about; "" where they name none."""
+    """Findings about one sub-model, by its entry that they name; "" if they name none."""
     by_entry: dict[str, list[Finding]] = {}
     for finding in found:
         path = finding.field.split(".")
@@ -69,7 +68,7 @@ def findings_by_entry(found: Iterable[Finding]) -> dict[str, list[Finding]]:
 
 
 def free_name(filename: str, taken: Sequence[str]) -> str:
-    """Name for a sub-model after its file: allowed characters only, `-2` and so on where it is taken."""
+    """Name for a sub-model after its file: allowed characters only, `-2` and so on if it is taken."""
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", filename.rsplit(".", 1)[0]).strip("-_")[:56] or "model"
     lower = {name.lower() for name in taken}
     numbered = (stem if number == 1 else f"{stem}-{number}" for number in range(1, len(taken) + 2))
@@ -77,12 +76,12 @@ def free_name(filename: str, taken: Sequence[str]) -> str:
 
 
 def reference(file: FileView) -> str:
-    """How a spec names a file of the library."""
+    """Reference to a file of the library in a spec."""
     return f"sha256:{file.sha256}"
 
 
 def revision(document: Mapping[str, Any]) -> str:
-    """Content of a draft in a form that is equal for equal drafts; file names are added when it is saved."""
+    """Content of a draft, equal for equal drafts; without file names, which saving adds."""
     return json.dumps({entry: value for entry, value in document.items() if entry != "filenames"}, sort_keys=True)
 
 
@@ -99,7 +98,7 @@ def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str]) -> str:
 
 
 def argument(text: str) -> object:
-    """Value of an argument typed into a form: JSON where it is JSON, otherwise the text itself."""
+    """Value of an argument typed into a form: JSON if it is valid, otherwise the text itself."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -108,9 +107,7 @@ def argument(text: str) -> object:
 
 def argument_text(value: object) -> str:
     """Argument as it is typed into a form; `argument` reads it back."""
-    if isinstance(value, str) and argument(value) == value:
-        return value
-    return json.dumps(value)
+    return value if isinstance(value, str) and argument(value) == value else json.dumps(value)
 
 
 def _short(ref: str, filenames: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -9,43 +10,29 @@ from pages._ui import actions, drafts, frame, markup, uploads, wording
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.views.runs import FileView
 
-NOTHING = ""
 SHA_LENGTH, LONG_SHA_LENGTH = 4, 12
-SPLIT_HELP = (
-    "Writes two new data sets and keeps this one. The same share and seed always give the same two files; "
-    "samples keep their order."
-)
-SPLIT_LABEL = "Split into training and test"
-BY_CLASS_HELP = "Takes the same share of each class for the test, so that both parts are balanced alike."
+SPLIT_HELP = "Writes two new data sets and keeps this one. The same share and seed always give the same two files."
+BY_CLASS_HELP = "Takes the same share of each class for the test, so both parts have the same balance."
 
 
 def pick(
-    label: str,
-    files: Sequence[FileView],
-    chosen: str | None,
-    suffixes: tuple[str, ...],
-    *,
-    key: str,
-    nothing: str | None = None,
+    label: str, files: Sequence[FileView], chosen: str | None, suffixes: tuple[str, ...], *, key: str, nothing: str = ""
 ) -> str:
     """Draw a choice among files of the library, and an upload into it; returns the reference, or "" for none.
 
-    `nothing` is the label of "none" where none is a valid choice.
+    `nothing` is the label of "none", if none is a valid choice.
     """
     wanted = st.session_state.get(f"{key}-uploaded", chosen)
     names, known = labels(files), {drafts.reference(file): file for file in files}
-    options = ([NOTHING] if nothing else []) + list(names)
+    options = ([""] if nothing else []) + list(names)
     if chosen and chosen not in options:  # a path of a spec that was loaded, or a file that is gone
         options.append(chosen)
     index = options.index(wanted) if wanted in options else (0 if nothing else None)
-    picked = st.selectbox(
-        label,
-        options,
-        index=index,
-        format_func=lambda ref: names.get(ref, ref.rsplit("/", 1)[-1]) or nothing or "",
-        key=f"{key}-pick-{wanted}",
-        placeholder="choose from the library",
-    )
+
+    def title(ref: str) -> str:
+        return names.get(ref, ref.rsplit("/", 1)[-1]) or nothing
+
+    picked = st.selectbox(label, options, index, title, f"{key}-pick-{wanted}", placeholder="choose from the library")
     if picked in known:
         st.html(markup.small(" · ".join((*facts(known[picked]), f"SHA-256 {known[picked].sha256[:LONG_SHA_LENGTH]}…"))))
     opened = f"{key}-popover"
@@ -61,15 +48,15 @@ def pick(
 
 
 def choose(file: FileView, *, key: str) -> None:
-    """Let the choice of this key fall on a file from its next drawing on."""
+    """Choose a file for this key, from its next drawing on."""
     st.session_state[f"{key}-uploaded"] = drafts.reference(file)
 
 
 def labels(files: Sequence[FileView]) -> dict[str, str]:
     """One label per reference: `train.npz · 700 samples · 22 Nov 05:42 · fe23`.
 
-    No two labels are equal, since Streamlit finds the chosen option by its label. They hold the time of the import
-    instead of its age, since a label that changes while the list is open would match nothing.
+    Streamlit finds the chosen option by its label, so no two are equal, and none changes while the list is open: they
+    hold the time of the import instead of its age.
     """
     short = {drafts.reference(file): _label(file, SHA_LENGTH) for file in files}
     twice = Counter(short.values())
@@ -80,7 +67,7 @@ def labels(files: Sequence[FileView]) -> dict[str, str]:
 
 
 def short_names(files: Sequence[FileView], given: Mapping[str, str]) -> dict[str, str]:
-    """File name per reference, with the start of its hash where several files have that name; `given` names win."""
+    """File name per reference, with the start of its hash if several files have that name; `given` names win."""
     plain = {drafts.reference(file): file.filename for file in files} | dict(given)
     count = Counter(plain.values())
     return {
@@ -90,7 +77,7 @@ def short_names(files: Sequence[FileView], given: Mapping[str, str]) -> dict[str
 
 
 def facts(file: FileView) -> tuple[str, ...]:
-    """What intake found in a file, as short texts; empty if it found nothing."""
+    """Facts about a file, as short texts; empty without any."""
     known = file.facts
     found = (
         _figure(known, "parameters", "weight") or _figure(known, "elements", "value"),
@@ -115,7 +102,9 @@ def _figure(known: Mapping[str, object], entry: str, thing: str) -> str:
     return wording.count_text(count, thing) if isinstance(count, int) else ""
 
 
-def draw_split(file: FileView, *, key: str = "split", label: str = SPLIT_LABEL) -> tuple[FileView, FileView] | None:
+def draw_split(
+    file: FileView, *, key: str = "split", label: str = "Split into training and test"
+) -> tuple[FileView, FileView] | None:
     """Draw the form behind a button; returns the parts, to train on and to test with, once they are in the library."""
     with (
         st.popover(label, icon=":material/call_split:", help=SPLIT_HELP),
@@ -127,11 +116,10 @@ def draw_split(file: FileView, *, key: str = "split", label: str = SPLIT_LABEL) 
         by_class = st.checkbox("By class", value=classes, disabled=not classes, help=BY_CLASS_HELP)
         if not st.form_submit_button("Split", type="primary"):
             return None
+        plan: dict[str, Any] = {"test_share": share / 100, "seed": int(seed), "by_class": by_class}
         try:
             with st.spinner("Writing the two parts…"):
-                train, test = frame.service().library.split_data(
-                    file.sha256, test_share=share / 100, seed=int(seed), by_class=by_class
-                )
+                train, test = frame.service().library.split_data(file.sha256, **plan)
         except UnifiedNNError as error:
             actions.show_error(error)
             return None

@@ -22,12 +22,10 @@ SPLIT_HELP = (
     "that of the whole batch up to rounding; batch normalisation sees the parts."
 )
 ACCUMULATION_HELP = (
-    "Batches per optimizer step, for a larger batch than memory holds. The gradient is that of their mean loss. "
-    "Batch split does the opposite: it divides one batch."
+    "Batches per optimizer step, for batches larger than memory. The gradient is that of their mean loss."
 )
 CLIPPING_HELP = (
-    "By norm: gradients with a larger norm over all weights are scaled down to the limit. "
-    "By value: each entry is clamped between minus and plus the limit."
+    "By norm: scales gradients down to this norm over all weights. By value: clamps each entry to this limit."
 )
 WARM_UP_HELP = "Step i of the warm-up uses i / steps of the learning rate, on top of the LR scheduler."
 STOPPING_HELP = "Ends the training if this metric has not improved for a number of epochs in a row."
@@ -39,10 +37,9 @@ def hyperparameters(values: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     `values` seed the form; applying JSON stores new seeds under `{key}-json` and redraws the form.
     """
     generation = st.session_state.setdefault(f"{key}-generation", 0)
-    seeds = st.session_state.get(f"{key}-json", values)
     form, as_json = st.tabs(["Form", "JSON"], key=f"{key}-tabs")
     with form:
-        now = _form(seeds, key=f"{key}-{generation}")
+        now = _form(st.session_state.get(f"{key}-json", values), key=f"{key}-{generation}")
     with as_json:
         _json(now, key=key)
     return now
@@ -121,12 +118,12 @@ def _choice(column: Any, label: str, table: Mapping[str, Choice], name: str, key
 
 
 def title(name: str, choice: Choice) -> str:
-    """Short name, and that of torch's class where it is not the same word."""
+    """Short name, and the name of torch's class if it is another word."""
     return name if choice.torch_class.lower() == name else f"{name} ({choice.torch_class})"
 
 
 def _arguments(choice: Choice, known: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Draw the fields, and return what was filled in; an empty one means torch's default."""
+    """Draw the fields; returns the filled ones. An empty field means torch's default."""
     if not choice.arguments:
         return {}
     given = {}

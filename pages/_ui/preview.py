@@ -1,4 +1,4 @@
-"""What a data set is like: figures, class balance, first samples. HTML of values that were found at intake."""
+"""Preview of a data set: figures, class balance, first samples. HTML of values that the import found."""
 
 from collections.abc import Sequence
 from html import escape
@@ -14,7 +14,7 @@ MAX_SHOWN_NAMES = 40
 
 
 def panel(file: FileView) -> str:
-    """Preview of a data set; one sentence where none was made."""
+    """Preview of a data set; one sentence if it has none."""
     seen = file.preview
     if seen is None:
         return markup.small("This file was imported before previews existed. Import it again to see one.")
@@ -50,8 +50,7 @@ def _target(file: FileView, seen: DataPreview) -> markup.Fact:
     if seen.targets is not None:
         return markup.Fact("Targets", _range(seen.targets), f"{_spread(seen.targets)} · {kind}{each}")
     count = sum(number > 0 for number in seen.class_counts)
-    words = f"{count:,} class" if count == 1 else f"{count:,} classes"
-    return markup.Fact("Targets", words, f"{kind}{each}")
+    return markup.Fact("Targets", f"{count:,} class{'' if count == 1 else 'es'}", f"{kind}{each}")
 
 
 def _range(stats: ValueStats) -> str:
@@ -78,7 +77,7 @@ def _thumbnail(sample: DataSample) -> str:
 
 
 def _balance(seen: DataPreview) -> str:
-    """One bar for each class; very many classes share bars, which then say so."""
+    """One bar for each class; very many classes share bars, and a line says so."""
     counts = seen.class_counts
     per_bar = -(-len(counts) // MAX_BARS)
     groups = [(start, counts[start : start + per_bar]) for start in range(0, len(counts), per_bar)]
@@ -94,7 +93,7 @@ def _balance(seen: DataPreview) -> str:
 
 def _bar(seen: DataPreview, start: int, group: tuple[int, ...], highest: int, *, labelled: bool) -> str:
     count = sum(group)
-    height = f"max({100 * count / highest:.2f}%, 1px)" if count else "0"  # what is there at all is seen
+    height = f"max({100 * count / highest:.2f}%, 1px)" if count else "0"  # a class with one target is visible
     name = seen.class_name(start) if len(group) == 1 else f"{start} to {start + len(group) - 1}"
     title = escape(f"{name}: {wording.count_text(count, 'target')}")
     label = f"<span>{escape(name)}</span>" if labelled else ""

@@ -19,20 +19,19 @@ DOWNLOADS = (
 def draw(view: RunView) -> None:
     """Draw the tabs."""
     # Only the open tab is drawn, so that a tick costs nothing for the others.
-    events, values, memory, graph, spec = st.tabs(TABS, key="details", on_change="rerun")
-    if events.open:
-        with events:
-            _events(view)
-    if values.open:
-        values.html(submodels.values(view))
-    if memory.open:
-        memory.html(predictions.measured(view))
-    if graph.open:
-        with graph:
-            _graph(view)
-    if spec.open:
-        with spec:
-            _spec(view)
+    drawn = (_events, _values, _memory, _graph, _spec)
+    for tab, draw_tab in zip(st.tabs(TABS, key="details", on_change="rerun"), drawn, strict=True):
+        if tab.open:
+            with tab:
+                draw_tab(view)
+
+
+def _values(view: RunView) -> None:
+    st.html(submodels.values(view))
+
+
+def _memory(view: RunView) -> None:
+    st.html(predictions.measured(view))
 
 
 def _graph(view: RunView) -> None:
@@ -46,7 +45,7 @@ def _graph(view: RunView) -> None:
 def _events(view: RunView) -> None:
     table = markup.frame(
         {"Time": frame.clock(event.at_s), "Sub-model": event.submodel or "run"}
-        | {"Event": wording.event_kind(event.kind), "Message": event.message}
+        | {"Event": wording.title(event.kind), "Message": event.message}
         for event in reversed(view.events[-SHOWN_EVENTS:])
     )
     caption = f"Newest first, at most {SHOWN_EVENTS}"

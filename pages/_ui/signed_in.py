@@ -1,45 +1,40 @@
-"""Who uses the dashboard: the local operator, or a person who signed in. Pages get their service here."""
+"""The user of the dashboard: the local operator, or a person who signed in. Pages get their service here."""
 
 import gc
 import json
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import streamlit as st
+from starlette.requests import Request
 from streamlit.auth_util import get_cookie_with_chunks, get_origin_from_redirect_uri
 from streamlit.web.server.server_util import AUTH_COOKIE_NAME, get_cookie_secret
 from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
 
 from pages._ui import markup
 from unifiednn_core.base.errors import BadInput, Forbidden, Unauthorised
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from unifiednn_core.service.facade import Service
-    from unifiednn_core.service.gate import Gate, Settings
-    from unifiednn_core.service.roles import Actor
-
+from unifiednn_core.service.facade import PERMISSIONS, Service
+from unifiednn_core.service.gate import HOUR_S, LOCAL_HOSTS, Gate, Settings, hosts
+from unifiednn_core.service.roles import Actor, Role
+from unifiednn_core.spec.run import person_id
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address, UNIFIEDNN_HOSTS)."
 SECRET_LENGTH = 32
 SECRET_REMEDY = f"Give {SECRET_LENGTH} random ones or more: python -c 'import secrets; print(secrets.token_hex())'"
-PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see and steer yours."
+PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see and control yours."
 
 
 @st.cache_resource(show_spinner=False)
-def opened() -> "Service":
+def opened() -> Service:
     """The one service of this process, with its supervisor started.
 
     It acts for the local operator: pages and routes use `service` and `admit` instead.
     """
-    from unifiednn_core.service.facade import Service
-
     opened = Service.open()
     opened.start_supervisor()
-    # Streamlit collects garbage after every run of a script; frozen imports are not walked through each time.
+    # Streamlit collects garbage after every run of a script; frozen imports are skipped.
     gc.collect()
     gc.freeze()
     return opened
@@ -50,23 +45,19 @@ def login_configured() -> bool:
     return bool(_section("auth"))
 
 
-def settings() -> "Settings":
-    """How people are known: sections `[auth]` and `[access]` of Streamlit's secrets; raises `BadInput`."""
-    from unifiednn_core.service.gate import HOUR_S, Settings
-    from unifiednn_core.service.roles import Role, person_id
-
+def settings() -> Settings:
+    """Settings of sign-in: sections `[auth]` and `[access]` of Streamlit's secrets; raises `BadInput`."""
     access = _section("access")
     hours, secret = access.get("sign_in_hours", 12), str(_section("auth").get("cookie_secret", ""))
     wrong = None
     if not isinstance(hours, int | float) or hours <= 0:
-        wrong = "access.sign_in_hours", f"'{hours}' is no time.", "Give hours, such as 12."
+        wrong = "access.sign_in_hours", f"'{hours}' is no duration.", "Give hours, such as 12."
     elif login_configured() and find_spec("authlib") is None:
         wrong = "auth", "Authlib, which signs people in, is not installed.", "pip install -e '.[login]'"
     elif 0 < len(secret) < SECRET_LENGTH:
-        wrong = "auth.cookie_secret", f"It has {len(secret)} characters, and sign-ins can be forged.", SECRET_REMEDY
+        wrong = "auth.cookie_secret", f"It has {len(secret)} characters: sign-ins can be forged.", SECRET_REMEDY
     if wrong:
-        field, message, remedy = wrong
-        raise BadInput.of("Sign-in", field=field, message=message, remedy=remedy)
+        raise BadInput.of("Sign-in", field=wrong[0], message=wrong[1], remedy=wrong[2])
     return Settings(
         login=login_configured(),
         reachable=_reachable(),
@@ -77,29 +68,27 @@ def settings() -> "Settings":
     )
 
 
-def gate() -> "Gate":
+def gate() -> Gate:
     """The gate of this server; raises `BadInput` if its settings are wrong."""
-    from unifiednn_core.service.gate import Gate
-
     return Gate(opened(), settings(), cookie_claims)
 
 
-def admit(request: "Request") -> "Service":
+def admit(request: Request) -> Service:
     """The service for the sender of a request; raises `Unauthorised` and `Forbidden`."""
     return gate().admit(request.headers, request.cookies)
 
 
-def service() -> "Service":
+def service() -> Service:
     """The service for the viewer of this page. After a loss of access, the page reruns and `require` explains."""
     doors = gate()
     try:
-        return doors.acting_as(doors.actor_of(_claims())) if doors.settings.login else doors.local()
+        return doors.by_claims(_claims)
     except (Unauthorised, Forbidden):
         st.rerun()
 
 
-def actor() -> "Actor | None":
-    """The person who signed in; None without a sign-in, without a role, or where no sign-in is needed."""
+def actor() -> Actor | None:
+    """The person who signed in; None without a sign-in, without a role, or if the server needs no sign-in."""
     if not login_configured():
         return None
     try:
@@ -109,7 +98,7 @@ def actor() -> "Actor | None":
 
 
 def require(title: str) -> None:
-    """Draw the rest of the page only for people who may see it; tell everyone else what to do."""
+    """Stop the page for people who may not see it, and say what they can do."""
     if not login_configured():
         if _reachable():
             _stop("Sign-in is not configured", "Other machines can reach this server.", OPEN_REMEDY)
@@ -140,16 +129,12 @@ def require(title: str) -> None:
 
 def may(action: str) -> bool:
     """Whether the viewer's role allows an action; pages do not draw what it forbids."""
-    from unifiednn_core.service.facade import PERMISSIONS
-
     person = actor()
     return person is None or person.role.rank >= PERMISSIONS[action].least.rank
 
 
-def may_see(person: "Actor", title: str) -> bool:
+def may_see(person: Actor, title: str) -> bool:
     """Whether a page of this title is for a person."""
-    from unifiednn_core.service.facade import PERMISSIONS
-
     needs = {"Build": "submit", "Library": "files", "People": "people"}.get(title, "runs")
     return person.role.rank >= PERMISSIONS[needs].least.rank
 
@@ -164,9 +149,7 @@ def _section(name: str) -> dict[str, Any]:
 
 
 def _reachable() -> bool:
-    """Whether others can: the server listens to them, or answers to a name that a proxy in front of it has."""
-    from unifiednn_core.service.gate import LOCAL_HOSTS, hosts
-
+    """Whether other machines can reach the server, by its address or through a proxy."""
     return st.get_option("server.address") not in LOOPBACK or not set(hosts()) <= set(LOCAL_HOSTS)
 
 
@@ -183,7 +166,7 @@ def _stop(title: str, message: str, remedy: str) -> None:
 
 
 def cookie_claims(headers: Mapping[str, str], cookies: Mapping[str, str]) -> dict[str, Any]:
-    """Claims of the ID token of who is signed in; none if the cookie is missing, forged, too old, or for elsewhere.
+    """Claims of the signed-in person's ID token; none if the cookie is missing, forged, too old, or of another site.
 
     `headers` are those of the request by lower-case names.
     """

@@ -10,10 +10,7 @@ from pages._ui import actions, drafts, file_pick, frame, hyper_form, markup, upl
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.views.runs import FileView
 
-SCALING_HELP = (
-    "Inputs become (inputs * scale - mean) / std. An empty field changes nothing; "
-    f"8-bit images usually need the scale 1/255 = {1 / 255:.6f}."
-)
+SCALING_HELP = "Inputs become (inputs * scale - mean) / std. 8-bit images usually need the scale 1/255 = 0.003922."
 PRIORITY_HELP = "Lower goes first, under the policy Priority."
 START_KINDS = ("checkpoint", "weights")
 TAKE = {
@@ -30,7 +27,7 @@ ICONS = {
 
 
 def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) -> dict[str, Any]:
-    """Draw the editor seeded with `submodel` and return what it now says; `taken` are the other names."""
+    """Draw the editor seeded with `submodel`; returns its entries. `taken` are the names of the others."""
     found = drafts.findings_by_entry(st.session_state.get(f"{key}-found", ()))
 
     def said(*entries: str) -> None:
@@ -46,9 +43,8 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
         model = file_pick.pick("Model", models, submodel.get("model"), uploads.MODEL_SUFFIXES, key=f"{key}-model")
         said("model")
     with middle:
-        train = file_pick.pick(
-            "Training data", data, submodel.get("train_data"), uploads.DATA_SUFFIXES, key=f"{key}-train"
-        )
+        known = submodel.get("train_data")
+        train = file_pick.pick("Training data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-train")
         said("train_data")
     with right:
         known = submodel.get("test_data")
@@ -56,17 +52,16 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
         said("test_data")
         whole = next((file for file in data if drafts.reference(file) == train), None)
         if whole is not None and not test:
-            # The two parts become training data and test data.
             parts = file_pick.draw_split(whole, key=f"{key}-split", label="Split training data")
+            for field, part in zip(("train", "test"), parts or (), strict=False):
+                file_pick.choose(part, key=f"{key}-{field}")
             if parts is not None:
-                for field, part in zip(("train", "test"), parts, strict=True):
-                    file_pick.choose(part, key=f"{key}-{field}")
                 st.rerun()
     values: dict[str, Any] = {"model": model, "train_data": train, "test_data": test or None}
     chosen = next((file for file in models if drafts.reference(file) == model), None)
     name = submodel.get("name") or (drafts.free_name(chosen.filename, taken) if chosen else "")
     one, two = st.columns([2, 1])
-    # The key follows the model until the sub-model has a name of its own.
+    # The key follows the model until the sub-model has its own name.
     name_key = f"{key}-name-{'' if submodel.get('name') else model}"
     values["name"] = one.text_input("Name", name, key=name_key, max_chars=64)
     priority = int(submodel.get("priority", 0))
@@ -80,7 +75,7 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
     values |= _scaling(submodel, key)
     said("scale", "mean", "std")
     values["hyperparameters"] = hyper_form.hyperparameters(submodel.get("hyperparameters", {}), key=f"{key}-hyper")
-    said("hyperparameters", *list(found))  # and what belongs to no field
+    said("hyperparameters", *list(found))  # and findings that belong to no field
     return {entry: value for entry, value in values.items() if value is not None}
 
 
@@ -90,7 +85,7 @@ def tell(found: Sequence[Finding], *, key: str) -> None:
 
 
 def findings_of(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) -> tuple[Finding, ...]:
-    """What is wrong with a sub-model on its own: JSON that was not applied, its entries, a name that is taken."""
+    """Findings about one sub-model: JSON that was not applied, invalid entries, a name that is taken."""
     others = [{"name": name, "model": "-", "train_data": "-"} for name in taken]
     unapplied = hyper_form.unapplied(f"{key}-hyper")
     return unapplied or drafts.spec_or_findings({"submodels": [*others, dict(submodel)]})[1]
@@ -134,14 +129,9 @@ def _start_from(seed: Mapping[str, Any], files: Sequence[FileView], *, key: str)
             return None
         chosen = next((file for file in offered if drafts.reference(file) == ref), None)
         ways = ["weights"] if chosen is not None and chosen.kind == "weights" else list(TAKE)
-        take = two.radio(
-            "Load",
-            ways,
-            index=ways.index(seed["take"]) if seed.get("take") in ways else 0,
-            format_func=lambda way: TAKE[way][0],
-            captions=[TAKE[way][1] for way in ways],
-            key=f"{key}-take-{ref}",
-        )
+        index, captions = ways.index(seed["take"]) if seed.get("take") in ways else 0, [TAKE[way][1] for way in ways]
+        title = {way: TAKE[way][0] for way in ways}.__getitem__
+        take = two.radio("Load", ways, index, title, key=f"{key}-take-{ref}", captions=captions)
     return {"file": ref, "take": take}
 
 
@@ -172,18 +162,14 @@ def draw_rows(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document,
 
 
 def _priority(at: int, submodel: drafts.Document, locked: bool) -> int:
-    known = int(submodel.get("priority", 0))
-    # The key holds the value that is saved, so that a row which moved shows its own priority.
-    key, label = f"priority-{submodel['name']}-{at}-{known}", f"Priority of {wording.plain(submodel['name'])}"
-    tip = "Priority: lower goes first."
-    return st.number_input(
-        label, value=known, key=key, label_visibility="collapsed", width=104, help=tip, disabled=locked
-    )
+    known, label = int(submodel.get("priority", 0)), f"Priority of {wording.plain(submodel['name'])}"
+    # The key holds the value that is saved, so that a row that moved shows its own priority.
+    more: dict[str, Any] = {"key": f"priority-{submodel['name']}-{at}-{known}", "disabled": locked, "width": 104}
+    return int(st.number_input(label, value=known, label_visibility="collapsed", help="Lower goes first.", **more))
 
 
 def _buttons(at: int, name: str, count: int, locked: bool) -> str:
-    pressed = ""
-    off = {"up": at == 0, "top": at == 0, "down": at == count - 1}
+    pressed, off = "", {"up": at == 0, "top": at == 0, "down": at == count - 1}
     with st.container(horizontal=True, key=f"icons-build-{at}", width="content", wrap=False):
         for action, (icon, verb) in ICONS.items():
             label = f"{verb} {wording.plain(name)}"

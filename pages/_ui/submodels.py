@@ -1,4 +1,6 @@
-"""Sub-models of a run in rows: the table with its actions, the mini rows of Now, and the values for screen readers."""
+"""Sub-models of a run in rows: the table with its actions, the short rows of Now, and a table of all values."""
+
+from collections.abc import Callable
 
 import streamlit as st
 
@@ -7,10 +9,6 @@ from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import RunView, SubModelView
 
-HEADS = (
-    "Sub-model", "State", "Epoch", "Loss", "Test accuracy", "Service", "Wait", "Turnaround", "Peak memory",
-    "Checkpoint",
-)  # fmt: skip
 ACTIONS_WIDTH_PX = 132
 
 
@@ -32,7 +30,7 @@ def _actions(view: RunView, submodel: SubModelView) -> None:
         st.space(ACTIONS_WIDTH_PX)  # so that the columns of all rows align
         return
     with st.container(horizontal=True, key=f"icons-submodel-{submodel.name}", width=ACTIONS_WIDTH_PX, wrap=False):
-        actions.state_buttons(view.run_id, view.name, submodel.actions, submodel.name, icons=True)
+        actions.state_buttons(view.run_id, view.name, submodel.actions, submodel.name, look="icon")
         if submodel.artifact:
             download_button(view.run_id, submodel.name, submodel.artifact, submodel.artifact_bytes)
         if (step := submodel.checkpoint_step) is not None:
@@ -51,27 +49,16 @@ def download_button(run_id: str, submodel: str, artifact: str, size_bytes: int |
 
 def row(submodel: SubModelView) -> str:
     """One row of the table."""
-    epochs = f"{submodel.epochs_done:,} / {submodel.epochs:,}"
-    cells = (
-        f'<span class="u-nowrap">{epochs}</span>{_progress(submodel)}',
-        wording.loss_text(submodel.train_loss),
-        wording.accuracy_text(submodel.test_accuracy),
-        duration_text(submodel.service_s),
-        duration_text(submodel.wait_s),
-        "-" if submodel.turnaround_s is None else duration_text(submodel.turnaround_s),
-        "-" if submodel.peak_memory_bytes is None else memory_text(submodel.peak_memory_bytes),
-        _checkpoint(submodel),
-    )
     rest = "".join(
-        f'<span data-label="{head}"{"" if head == "Epoch" else " class=u-num"}>{cell}</span>'
-        for head, cell in zip(HEADS[2:], cells, strict=True)
+        f'<span data-label="{head}"{"" if head == "Epoch" else " class=u-num"}>{cell(submodel)}</span>'
+        for head, cell in CELLS.items()
     )
     name, state = markup.signed_name(submodel.number, submodel.name), markup.state_badge(submodel.state)
     return f'<div class="u-row"><span>{name}</span><span>{state}</span>{rest}</div>'
 
 
 def mini(submodel: SubModelView) -> str:
-    """One line of the Now page: sign, state, bar, epochs, loss, accuracy."""
+    """One line of the Now page."""
     figures = (
         f'<span class="u-num">{submodel.epochs_done:,} / {submodel.epochs:,} epochs</span>'
         f'<span class="u-num u-optional">loss {wording.loss_text(submodel.train_loss)}</span>'
@@ -84,19 +71,10 @@ def mini(submodel: SubModelView) -> str:
 def values(view: RunView) -> str:
     """Last value of every curve, as a table."""
     table = markup.frame(
-        {
-            "Sub-model": (s.number, s.name),
-            "State": s.state,
-            "Epochs": f"{s.epochs_done:,} / {s.epochs:,}",
-            "Steps": f"{s.steps_done:,} / {s.steps_total:,}",
-            "Train loss": s.train_loss,
-            "Train accuracy": s.train_accuracy,
-            "Test loss": s.test_loss,
-            "Test accuracy": s.test_accuracy,
-            "Weights": s.parameters,
-            "Format": s.model_format,
-            "SHA-256 of weights": s.state_sha256,
-        }
+        {"Sub-model": (s.number, s.name), "State": s.state, "Epochs": f"{s.epochs_done:,} / {s.epochs:,}"}
+        | {"Steps": f"{s.steps_done:,} / {s.steps_total:,}", "Train loss": s.train_loss}
+        | {"Train accuracy": s.train_accuracy, "Test loss": s.test_loss, "Test accuracy": s.test_accuracy}
+        | {"Weights": s.parameters, "Format": s.model_format, "SHA-256 of weights": s.state_sha256}
         for s in view.submodels
     )
     looks: markup.Looks = {
@@ -109,19 +87,30 @@ def values(view: RunView) -> str:
 
 
 def _head() -> str:
-    cells = "".join(
-        f"<span{' class=u-num' if at > 2 else ''}>{markup.text(head)}</span>" for at, head in enumerate(HEADS)
-    )
+    heads = ("Sub-model", "State", *CELLS)
+    cells = "".join(f"<span{' class=u-num' if at > 2 else ''}>{head}</span>" for at, head in enumerate(heads))
     return f'<div class="u-row u-head" aria-hidden="true">{cells}</div>'
 
 
 def _checkpoint(submodel: SubModelView) -> str:
-    if submodel.checkpoint_step is None:
-        return "-"
-    age = markup.text(frame.age(submodel.checkpoint_at_s))
-    return f'step {submodel.checkpoint_step:,}<span class="u-under">{age}</span>'
+    age = markup.text(frame.ago(submodel.checkpoint_at_s, seconds=True))
+    step = submodel.checkpoint_step
+    return "-" if step is None else f'step {step:,}<span class="u-under">{age}</span>'
 
 
 def _progress(submodel: SubModelView) -> str:
     done = submodel.steps_done / submodel.steps_total if submodel.steps_total else 0.0
     return markup.bar(done, f"Progress of {submodel.name}", sign(submodel.number).colour)
+
+
+CELLS: dict[str, Callable[[SubModelView], str]] = {
+    "Epoch": lambda s: f'<span class="u-nowrap">{s.epochs_done:,} / {s.epochs:,}</span>{_progress(s)}',
+    "Loss": lambda s: wording.loss_text(s.train_loss),
+    "Test accuracy": lambda s: wording.accuracy_text(s.test_accuracy),
+    "Service": lambda s: duration_text(s.service_s),
+    "Wait": lambda s: duration_text(s.wait_s),
+    "Turnaround": lambda s: "-" if s.turnaround_s is None else duration_text(s.turnaround_s),
+    "Peak memory": lambda s: "-" if s.peak_memory_bytes is None else memory_text(s.peak_memory_bytes),
+    "Checkpoint": _checkpoint,
+}
+"""Columns of the table, after name and state."""

@@ -31,15 +31,15 @@ OPTIONS = (
 )
 _PACK = "**Pack it on your own machine**, where torch and UnifiedNN are installed:"
 _CHECKED = (
-    "This exports your code for any batch size and compares training steps with it, bit for bit. Where it cannot, it "
-    "says at which line, and what to write instead. Add `Net.pt2`; edit `Net.json`, its hyper-parameters, and paste "
-    "them into a sub-model."
+    "This exports your code for any batch size and compares training steps with it, bit for bit. If it cannot, it "
+    "names the line and what to write instead. Add `Net.pt2`; edit its hyper-parameters in `Net.json`, and paste them "
+    "into a sub-model."
 )
 _READY = (
-    "**Good as they are:** a `.pt2` of `torch.export`; weights of a network that is known by name; "
+    "**No preparation needed:** a `.pt2` of `torch.export`; weights of a network that is known by name; "
     "`torch.save(network)` of torch's own layers; a list of layers; a `config.json` of transformers."
 )
-_BACK = "**What comes back:** the trained network in the format in which it came, and its weights as `.safetensors`."
+_BACK = "**What comes back:** the trained network in the format of the upload, and its weights as `.safetensors`."
 _WIDTH_PX = 520
 
 
@@ -48,7 +48,7 @@ def upload(label: str, suffixes: tuple[str, ...], *, key: str) -> FileView | Non
 
     The browser sends the bytes to the upload routes, not through this page, and then notifies the page.
     """
-    # Refusal of the file before, kept until the next one.
+    # The refusal of the last file stays until the next one.
     if (refusal := st.session_state.get(f"{key}-refusal")) is not None:
         actions.show_error(refusal)
     library = frame.service().library
@@ -90,15 +90,11 @@ def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str
         for name, file in files.items()
     }
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"{key}-server"):
+        title, where = labels.__getitem__, "or from a folder on the server"
         name = st.selectbox(
-            f"{label}, from a folder on the server",
-            list(files),
-            index=None,
-            format_func=lambda name: labels.get(name, name),
-            key=f"{key}-server-file",
-            placeholder="or from a folder on the server",
+            f"{label}, {where[3:]}", list(files), None, title, f"{key}-server-file", placeholder=where,
             label_visibility="collapsed",
-        )
+        )  # fmt: skip
         taken = st.button("Import", key=f"{key}-server-take", icon=":material/input:", disabled=name is None)
     return name if taken else None
 

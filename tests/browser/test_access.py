@@ -203,7 +203,7 @@ def test_what_is_somebody_elses_is_nowhere(house: House, visitors: dict[str, Vis
 
 def test_nobody_gets_no_further_than_the_door(house: House, visitors: dict[str, Visitor], shared: str) -> None:
     nobody = house.enter()
-    nobody.open(f"run?run={shared}", "Sign in to see and steer yours.")
+    nobody.open(f"run?run={shared}", "Sign in to see and control yours.")
     expect(nobody.page.get_by_test_id("stSidebar")).to_have_count(0)
     assert nobody.told and not any(b"together" in told or b"alpha" in told for told in nobody.told)
     paths = [f"models/{shared}/alpha", f"checkpoints/{shared}/alpha", f"uploads/{'0' * 32}"]

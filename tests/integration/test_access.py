@@ -12,6 +12,7 @@ import typer.testing
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from tests.clock import SimulatedClock
 from tests.unit.service.kit import (
     ADMIN,
     ALICE,
@@ -27,12 +28,12 @@ from tests.unit.service.kit import (
     sha,
     world,
 )
-from unifiednn_core.base.clock import RealClock, SimulatedClock
+from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.cli import main as cli
 from unifiednn_core.service.gate import Settings
+from unifiednn_core.service.people import Tokens
 from unifiednn_core.service.roles import Actor
-from unifiednn_core.service.tokens import Tokens
 from unifiednn_core.web.guard import middleware
 from unifiednn_core.web.routes import PLOTLY, routes
 

@@ -84,7 +84,7 @@ def test_an_interrupted_run_is_continued(product: Product, uninterrupted: dict[s
     product.service.close()  # nobody else is there
     done = unifiednn(product.home, "resume", product.run_id)
     assert done.returncode == 0, done.stderr
-    assert "transformer goes on at step" in done.stderr
+    assert "transformer continues at step" in done.stderr
     assert timeless(product.service.runs.document(product.run_id)) == uninterrupted
 
 

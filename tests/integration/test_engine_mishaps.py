@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.clock import SimulatedClock
 from tests.integration import kit
 from tests.integration.kit import CLASSES, Session, submodel_spec
 from tests.integration.three import NAMES, THREE, alone, at_step
-from unifiednn_core.base.clock import SimulatedClock
 from unifiednn_core.engine import device as devices
 from unifiednn_core.engine.events import Answered, Captured, Granted, Refused, Released, Report
 from unifiednn_core.engine.orders import Order, SetPriority

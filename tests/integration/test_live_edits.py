@@ -30,7 +30,7 @@ def assert_completed(product: Product, alone: Alone, **epochs: int) -> None:
 
 def assert_once(product: Product, *said: str) -> None:
     """Each command was asked for once, and took effect once."""
-    assert product.messages("command") == [f"Asked for: {what}." for what in said]
+    assert product.messages("command") == [f"Requested: {what}." for what in said]
     applied = product.messages("applied")
     assert len(applied) == len(said)
     for what in said:

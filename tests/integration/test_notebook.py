@@ -35,7 +35,7 @@ def test_networks_train_in_place_to_the_bits_of_a_plain_loop() -> None:
         assert [row.epoch for row in ended.figures] == [1, 2]
         assert ended.figures[-1].test_accuracy is not None
     assert [report.submodel for report in reports if isinstance(report, Granted)] == ["cnn", "lstm", "cnn", "lstm"]
-    assert resident._sets == {}, "the data sets are released"
+    assert resident.sets == {}, "the data sets are released"
 
 
 def test_equal_data_is_held_once() -> None:

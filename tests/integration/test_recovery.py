@@ -90,7 +90,7 @@ def test_a_terminated_worker_keeps_everything_first(product: Product, alone: Cal
     assert_whole(product, alone)
     assert [product.row(name).attempt for name in NAMES] == [2, 2, 2]
     assert [product.lost_steps(name) for name in NAMES] == [[0], [0], [0]]
-    assert "transformer goes on at step 6; 0 steps are trained again." in product.messages("recovery")
+    assert "transformer continues at step 6; 0 steps are trained again." in product.messages("recovery")
 
 
 def test_a_run_with_recovery_ask_waits_for_a_person(product: Product, alone: Callable[..., str]) -> None:

@@ -257,7 +257,7 @@ def test_an_uploaded_file_joins_the_library_or_leaves_no_trace(service: Service,
     assert service.home.file(view.sha256).read_bytes() == content
     with pytest.raises(BadInput):
         service.library.import_file("../../evil.pt2", [b"PK\x03\x04", b"rubbish"])
-    with pytest.raises(BadInput, match="holds model; this place needs data"):
+    with pytest.raises(BadInput, match="holds model, but data is needed here"):
         service.library.import_file("lenet.pt2", [content], ["data"])
     assert [file.sha256 for file in service.library.files()] == [view.sha256]
     assert list(service.home.quarantine.iterdir()) == []

@@ -100,7 +100,7 @@ def run(run_id: str, state: State, submodels: tuple[SubModelView, ...], **change
     )
     elapsed_s = len(turns) * EPOCH_S
     seconds = tuple(float(second) for second in range(int(elapsed_s)))
-    kinds = (("state", "demo is queued."), ("command", "Asked for: save."), ("applied", "Save, at step 7."))
+    kinds = (("state", "demo is queued."), ("command", "Requested: save."), ("applied", "Save, at step 7."))
     view = RunView(
         run_id=run_id,
         name="demo",
@@ -160,11 +160,11 @@ def recovered() -> RunView:
     lost = curve(6.9, 2.3, 0.12, wobble=0.11, points_per_epoch=STEPS_PER_EPOCH)
     tail = Series(lost.x[-25:], lost.y[-25:])
     parts = (parts[0], replace(parts[1], lost_loss=(tail,), lost_accuracy=(Series((5.0, 6.0), (0.8, 0.84)),)), parts[2])
-    died = "The worker process died. It goes on from its last checkpoints."
+    died = "The worker process died. It continues from its last checkpoints."
     events = (
         EventView(at_s=START_S, submodel=None, kind="state", message="recovered is queued."),
         EventView(at_s=START_S + 9, submodel=None, kind="recovery", message=died),
-        EventView(at_s=START_S + 9, submodel="resnet", kind="recovery", message="resnet goes on at step 115; 25 steps"),
+        EventView(at_s=START_S + 9, submodel="resnet", kind="recovery", message="resnet continues at step 115."),
         EventView(at_s=START_S + 20, submodel=None, kind="recovery", message=died),
     )
     return run("r-recovered", State.RUNNING, parts, name="recovered", attempt=3, recoveries=2, events=events)

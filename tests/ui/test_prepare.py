@@ -20,7 +20,7 @@ def test_the_way_to_hand_a_network_in_is_shown(open_page, page):
     assert uploads.COMMAND in words
     for option, meaning in uploads.OPTIONS:
         assert option in words and meaning in words
-    for sentence in ("Pack it on your own machine", "Good as they are", "What comes back"):
+    for sentence in ("Pack it on your own machine", "No preparation needed", "What comes back"):
         assert sentence in words
 
 

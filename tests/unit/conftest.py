@@ -1,6 +1,6 @@
 import pytest
 
-from unifiednn_core.base.clock import SimulatedClock
+from tests.clock import SimulatedClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store import Store
 

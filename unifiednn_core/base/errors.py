@@ -1,7 +1,6 @@
 """The exceptions of this project. Each message says what is wrong, where, and what to do.
 
-A `Finding` holds the same three things as a value, so that pages, command line and JSON documents can each show it
-their own way.
+A `Finding` holds these as values; pages, command line and JSON documents each show them in their own way.
 """
 
 from collections.abc import Sequence
@@ -47,7 +46,7 @@ class BadInput(UnifiedNNError, ValueError):
 
 
 class BadCheckpoint(UnifiedNNError, ValueError):
-    """A checkpoint cannot be used. The message says what is wrong and what remains possible."""
+    """A checkpoint cannot be used. The message says what is wrong and what is still possible."""
 
 
 class Diverged(UnifiedNNError, ArithmeticError):
@@ -94,7 +93,7 @@ class Unauthorised(UnifiedNNError):
 
 
 class UploadConflict(UnifiedNNError, RuntimeError):
-    """An upload has another writer or another length than expected; continue at `offset_bytes`."""
+    """An upload has another writer, or another length than expected; continue at `offset_bytes`."""
 
     def __init__(self, message: str, offset_bytes: int):
         self.offset_bytes = offset_bytes

@@ -1,16 +1,16 @@
-"""Named places where a test can inject a fault, so that recovery is tested and not only hoped for.
+"""Named points at which a test can inject a fault, to test recovery.
 
-Passing an unarmed point costs one comparison. The environment variable `UNIFIEDNN_FAULT` arms one for a process:
-`checkpoint.before_rename=sigkill@3` kills it when it passes that point for the third time.
+Passing an unarmed point costs one comparison. The environment variable `UNIFIEDNN_FAULT` arms a point for a process:
+`checkpoint.before_rename=sigkill@3` kills the process when it passes that point for the third time.
 """
 
 import errno
 import os
 import signal
 import sqlite3
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 VARIABLE = "UNIFIEDNN_FAULT"
 
@@ -38,7 +38,7 @@ ACTIONS = ("sigkill", "sigterm", "disk_full", "read_only", "locked")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`action` strikes at the `hit`-th passing of `point`; errors repeat for `times` passings."""
+    """`action` happens at the `hit`-th passing of `point`; errors repeat for `times` passings."""
 
     point: str
     action: str
@@ -47,9 +47,8 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.point not in POINTS or self.action not in ACTIONS or self.hit < 1 or self.times < 1:
-            raise ValueError(
-                f"{self} cannot be armed; points are {', '.join(POINTS)}; actions are {', '.join(ACTIONS)}."
-            )
+            valid = f"points are {', '.join(POINTS)}; actions are {', '.join(ACTIONS)}"
+            raise ValueError(f"{self} cannot be armed; {valid}.")
 
     @classmethod
     def parse(cls, text: str) -> "Fault":
@@ -63,12 +62,10 @@ class _Armed:
     """The fault of this process, and how often its point was passed."""
 
     def __init__(self, fault: Fault, witness: Callable[[Fault], object]):
-        self.fault, self.witness, self._passed, self._lock = fault, witness, 0, threading.Lock()
+        self.fault, self.witness, self._passings = fault, witness, count(1)
 
     def strikes(self) -> bool:
-        with self._lock:
-            self._passed += 1
-            return self.fault.hit <= self._passed < self.fault.hit + self.fault.times
+        return self.fault.hit <= next(self._passings) < self.fault.hit + self.fault.times  # next() is atomic
 
 
 _armed: _Armed | None = None
@@ -87,7 +84,7 @@ def arm_from_environment() -> None:
 
 
 def passing(point: str) -> None:
-    """Mark that `point` is reached; a fault armed for it strikes here."""
+    """Mark that `point` is reached; a fault armed for it happens here."""
     armed = _armed
     if armed is None or armed.fault.point != point or not armed.strikes():
         return
@@ -97,9 +94,8 @@ def passing(point: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "sigterm":
             os.kill(os.getpid(), signal.SIGTERM)
-        case "disk_full":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        case "read_only":
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        case "disk_full" | "read_only" as action:
+            number = errno.ENOSPC if action == "disk_full" else errno.EROFS
+            raise OSError(number, os.strerror(number))
         case "locked":
             raise sqlite3.OperationalError("database is locked")

@@ -5,6 +5,8 @@ import re
 import secrets
 import shutil
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from unifiednn_core.base import failpoints
@@ -22,18 +24,25 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """Yield a temporary file beside the target; it replaces the target at the end, and an error leaves no trace."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        yield temporary
+        sync(temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def copy_into(source: Path, folder: Path, name: str | None = None) -> Path:
     """Copy a file into a folder atomically, by default under its own name. Raises `OSError`."""
     failpoints.passing("download.before_copy")
     target = folder / (name or source.name)
-    temporary = folder / f".{target.name}.{secrets.token_hex(4)}.part"
-    try:
+    with _replacing(target) as temporary:
         shutil.copyfile(source, temporary)
-        sync(temporary)
         failpoints.passing("download.before_rename")
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
     return target
 
 
@@ -43,18 +52,13 @@ def move(source: Path, target: Path) -> None:
     sync(source)
     source.replace(target)
     sync(target.parent)
-    sync(target.parent.parent)  # which may have got a new folder
+    sync(target.parent.parent)  # `target.parent` may be new
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically. Raises `OSError`."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
+    with _replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        sync(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def plain_name(given: str) -> str:

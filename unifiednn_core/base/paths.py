@@ -1,4 +1,4 @@
-"""Where everything is kept: the folders under `UNIFIEDNN_HOME` and the application itself; and the sandbox setting."""
+"""Folders under `UNIFIEDNN_HOME` and of the application; the sandbox setting."""
 
 import os
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ def sandbox_is_on() -> bool:
 
 
 def application() -> Path:
-    """Read-only folder of app.py, pages/ and sample_models/: inside the installed package, beside it in a clone."""
+    """Read-only folder of app.py, pages/ and sample_models/: inside the installed package, next to it in a clone."""
     package = Path(__file__).parents[1]
     installed = package / "_application"
     return installed if installed.is_dir() else package.parent
@@ -51,7 +51,7 @@ class Home:
 
     @property
     def samples(self) -> Path:
-        """Sample models and their data, where the application's own folder has none."""
+        """Sample models and their data, if the application's own folder has none."""
         return self.root / "samples"
 
     def run(self, run_id: str) -> Path:

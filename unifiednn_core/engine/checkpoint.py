@@ -113,7 +113,7 @@ def _key(key: object, path: tuple[str, ...]) -> object:
 
 
 def _free_name(path: tuple[str, ...], tensors: Mapping[str, Tensor]) -> str:
-    """Name after the path, with a number where two paths give the same name."""
+    """Name after the path, with a number if two paths give the same name."""
     name = _place(path).encode("utf-8", "backslashreplace").decode()
     number, free = 1, name
     while free in tensors or free == _RESERVED:

@@ -142,7 +142,7 @@ def _on_host(name: str, tensor: Tensor) -> Tensor:
 
 
 def _verified(file: Any) -> dict[str, Any]:
-    """Document of a file of this version, which must be as it was written."""
+    """Document of a file of this version; raises `Unreadable` if it was changed."""
     metadata = file.metadata() or {}
     written = metadata.get(_VERSION, "")
     if not written.isdecimal() or len(written) > 9:

@@ -35,10 +35,10 @@ class CheckpointStore:
     def latest(
         self, on_damage: Callable[[Sequence[str]], object] = lambda sentences: None
     ) -> tuple[Checkpoint | None, tuple[str, ...]]:
-        """Read the newest intact checkpoint; returns it with a sentence for each newer one that is not intact.
+        """Read the newest intact checkpoint; returns it with a sentence for each newer one that is damaged.
 
-        Damaged files are renamed, so that the next call does not find them again, but only after `on_damage` has
-        taken the sentences. Files that an interrupted write left are removed.
+        After `on_damage` has received the sentences, damaged files are renamed, so that the next call skips them.
+        Leftovers of interrupted writes are removed.
         """
         _remove(self._leftovers())
         refused: list[tuple[int, str]] = []
@@ -65,7 +65,8 @@ class CheckpointStore:
 
     def paths(self) -> list[Path]:
         """Checkpoints by their names, the newest first, not verified."""
-        return sorted((path for path in self._entries() if _NAME.fullmatch(path.name)), key=_step_of, reverse=True)
+        named = [path for path in self.folder.glob("step-*") if _NAME.fullmatch(path.name)]
+        return sorted(named, key=_step_of, reverse=True)
 
     def newest_path(self) -> Path | None:
         """The newest checkpoint by its name, not verified; None without one."""
@@ -73,8 +74,7 @@ class CheckpointStore:
 
     def clear(self) -> None:
         """Remove every file that this store has written; raises `OSError` if one stays."""
-        damaged = [path for path in self._entries() if path.suffix == DAMAGED_SUFFIX]
-        for path in [*self.paths(), *self._leftovers(), *damaged]:
+        for path in [*self.paths(), *self._leftovers(), *self.folder.glob(f"*{DAMAGED_SUFFIX}")]:
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # other files keep the folder
             self.folder.rmdir()
@@ -92,13 +92,7 @@ class CheckpointStore:
         return [path for path in scores if path not in kept]
 
     def _leftovers(self) -> list[Path]:
-        return [path for path in self._entries() if path.name.startswith(".") and path.suffix == file.TEMPORARY_SUFFIX]
-
-    def _entries(self) -> list[Path]:
-        try:
-            return list(self.folder.iterdir())
-        except FileNotFoundError:
-            return []
+        return list(self.folder.glob(f".*{file.TEMPORARY_SUFFIX}"))
 
 
 def _remove(paths: Sequence[Path]) -> None:

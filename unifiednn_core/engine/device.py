@@ -4,7 +4,7 @@ import ctypes
 import os
 import platform
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import cast
@@ -134,11 +134,10 @@ def synchronize(device: torch.device) -> None:
 
 def is_healthy(device: torch.device) -> bool:
     """Whether the device still works for this process; some CUDA errors stay until the process ends."""
-    try:
+    with suppress(RuntimeError):
         synchronize(device)
-    except RuntimeError:
-        return False
-    return True
+        return True
+    return False
 
 
 def free_cached(device: torch.device) -> None:

@@ -15,7 +15,7 @@ import torch
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.engine import device as devices
-from unifiednn_core.engine.events import Answered, Captured, Ended, EpochDone, Granted, Moved, Refused, Released, Report
+from unifiednn_core.engine.events import Answered, Captured, Ended, EpochDone, Granted, Refused, Released, Report
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import Job, reasons
 from unifiednn_core.engine.meters import CheckpointTimer, StepTimer, TurnMeter, quantum_meter
@@ -29,7 +29,7 @@ _RUNNABLE = (State.QUEUED, State.RUNNING)
 
 
 class Engine:
-    """Trains a hybrid in the calling thread (`run`) or in a thread of its own (`start`)."""
+    """Trains a hybrid in the calling thread (`run`) or in its own thread (`start`)."""
 
     def __init__(
         self,
@@ -170,12 +170,12 @@ class Engine:
     def _grant(self, job: Job, decision: Decision) -> None:
         """Let one sub-model hold the device until its quantum is used up, it is done, or an order ends its turn."""
         submodel, start_s, first_step = job.submodel, self.now_s(), job.submodel.steps_done
-        if job.state is State.QUEUED:
+        begins = job.state is State.QUEUED
+        if begins:
             job.state = next_state(job.name, job.state, Event.BEGIN)
-            self._report(Moved(job.name, Event.BEGIN))
         self._meter.begin(job.name, start_s)
         self.holder = job.name
-        self._report(Granted(job.name, start_s, decision.reason))
+        self._report(Granted(job.name, start_s, decision.reason, begins))
         failure: tuple[str, str] | None = None
         preempted = False
         try:
@@ -193,9 +193,9 @@ class Engine:
         self._settle(job, failure)
 
     def _hold_device(self, job: Job, decision: Decision) -> bool:
-        """Train one sub-model in its turn; whether another one preempts it.
+        """Train one sub-model in its turn; returns whether another one preempts it.
 
-        After an order that changes who could train or what the policy decides by, the policy is asked again.
+        After an order that may change the policy's choice, the policy is asked again.
         """
         submodel, quantum, preempted = job.submodel, decision.quantum, False
         self._changed = False
@@ -216,7 +216,7 @@ class Engine:
                     preempted, self._changed = chosen is not job, False
                     if again.quantum != quantum:
                         quantum, meter = again.quantum, quantum_meter(again.quantum, submodel, self._clock)
-        self._heartbeat(job.name)  # what was launched is waited for here
+        self._heartbeat(job.name)  # the host waits here for all launched work
         devices.synchronize(self._device)
         job.timer.stop()
         return preempted
@@ -239,13 +239,13 @@ class Engine:
             job.timer.start()
 
     def _heartbeat(self, name: str) -> None:
-        """Note that the device works for a sub-model from now on, for the watchdog."""
+        """Tell the watchdog that the device works for a sub-model from now on."""
         self.at_work = (name, self._clock.monotonic_s())
 
     # -- ends and pauses
 
     def _settle(self, job: Job, failure: tuple[str, str] | None = None) -> None:
-        """Do what the state of a sub-model asks for once it does not hold the device."""
+        """End or pause a sub-model that does not hold the device, if its state or a failure says so."""
         if failure is not None:
             with self._watched(job):
                 healthy = devices.is_healthy(self._device)
@@ -283,7 +283,7 @@ class Engine:
             try:
                 with self._watched(job):
                     checkpoint = submodel.capture()
-            except Exception as error:  # it fails alone, and the engine goes on
+            except Exception as error:  # it fails alone; the others train on
                 traceback.print_exc()
                 event, (cause, remedy) = Event.FAIL, reasons(error)
         job.state = next_state(name, job.state, event)
@@ -296,7 +296,7 @@ class Engine:
     # -- checkpoints
 
     def _between_steps(self, holder: Job | None) -> None:
-        """Carry out orders and capture what is due; `holder` is in the middle of its turn."""
+        """Carry out orders and take due checkpoints; `holder` is in the middle of its turn."""
         while self.orders and not self._leaving:
             self.at_work = None
             self._carry_out(self.orders.popleft(), holder)

@@ -1,12 +1,12 @@
-"""What the engine reports. Reports are values put on a queue; no step ever waits for their reader.
+"""Reports of the engine: values put on a queue, so that no step ever waits for their reader.
 
-Where they occur in the loop:
+The loop emits them here:
 
     until every sub-model has ended:
         ask the policy .............................. Granted (or Refused)
-        steps of one sub-model ...................... Moved(begin) at its first, Stepped after each
+        steps of one sub-model ...................... Stepped after each
             at the end of each epoch, evaluate ...... EpochDone
-            between two steps, carry out orders ..... Moved, Answered
+            between two steps, carry out orders ..... Answered
             between two steps, now and then ......... Captured, for each sub-model that has changed
         the quantum is used up ...................... Released
         after its last step ......................... Ended, with a host copy of its state
@@ -20,14 +20,6 @@ from torch import Tensor
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.spec.lifecycle import Event
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A sub-model changed its state without an order."""
-
-    submodel: str
-    event: Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +45,8 @@ class Granted:
     submodel: str
     start_s: float
     reason: str
+    begins: bool = False
+    """Whether it was queued until now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +59,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """One step was launched. `loss` and `correct` are scalars on the device; reading them waits for it."""
+    """One step was launched. `loss` and `correct` are scalars on the device; reading them blocks until it is done."""
 
     submodel: str
     step: int
     loss: Tensor
     correct: Tensor | None
-    """Right answers among `labels`; None without classes."""
+    """Right answers among `labels`; None if there are no classes."""
     labels: int
 
 
@@ -90,7 +84,7 @@ class Cost:
     peak_bytes: int | None = None
     """Peak: allocated by torch on a GPU, resident memory of the process on the host. None if unknown."""
     transient_bytes: int | None = None
-    """Largest temporary memory, beside what stayed."""
+    """Largest temporary memory, in addition to what stayed."""
     cpu_s: float = 0.0
     """CPU seconds of the whole process, user and system."""
 
@@ -119,7 +113,7 @@ class Ended:
     cause: str | None = None
     remedy: str | None = None
     discarded: bool = False
-    """Whether a person asked to keep nothing of it."""
+    """Whether a person asked to keep nothing."""
 
     @property
     def state_dict(self) -> Mapping[str, Tensor] | None:
@@ -127,4 +121,4 @@ class Ended:
         return None if self.checkpoint is None else self.checkpoint.state["model"]
 
 
-Report = Moved | Answered | Captured | Granted | Refused | Stepped | EpochDone | Released | Ended
+Report = Answered | Captured | Granted | Refused | Stepped | EpochDone | Released | Ended

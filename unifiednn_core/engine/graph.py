@@ -22,8 +22,8 @@ class LayerGraph:
 
 def graph_document(hybrid: HybridModel) -> str:
     """Layers and edges of each sub-model as JSON; `views.graph` draws it."""
-    graphs = {name: _shortened(layer_graph(hybrid.submodel(name).module)) for name in hybrid.names}
-    return json.dumps([{"name": name, **asdict(graph)} for name, graph in graphs.items()])
+    graphs = ((submodel.name, _shortened(layer_graph(submodel.module))) for submodel in hybrid.submodels)
+    return json.dumps([{"name": name, **asdict(graph)} for name, graph in graphs])
 
 
 def layer_graph(module: nn.Module) -> LayerGraph:

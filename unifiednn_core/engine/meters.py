@@ -1,4 +1,4 @@
-"""What the engine measures: when a quantum is spent, when a checkpoint is due, step times, and what a turn costs."""
+"""Measurements of the engine: quanta, step times, due checkpoints, and the cost of turns."""
 
 import contextlib
 import os
@@ -74,7 +74,7 @@ class StepTimer:
 
 
 class CheckpointTimer:
-    """Tells when the next checkpoint of the run is due, by seconds or by steps."""
+    """Says when the next checkpoint of the run is due, by seconds or by steps."""
 
     def __init__(self, asked: CheckpointSpec | None, clock: Clock):
         self._asked, self._clock = asked, clock
@@ -85,12 +85,11 @@ class CheckpointTimer:
         if self._asked is None:
             return False
         every_s, every_steps, now_s = self._asked.every_s, self._asked.every_steps, self._clock.monotonic_s()
-        over = (every_s is not None and now_s - self._since_s >= every_s) or (
-            every_steps is not None and steps - self._since_steps >= every_steps
-        )
-        if over:
+        due = every_s is not None and now_s - self._since_s >= every_s
+        due = due or (every_steps is not None and steps - self._since_steps >= every_steps)
+        if due:
             self._since_s, self._since_steps = now_s, steps
-        return over
+        return due
 
 
 @dataclass(frozen=True, slots=True)

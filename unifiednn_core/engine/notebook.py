@@ -21,7 +21,7 @@ from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.spec.run import Hyperparameters, SubModelSpec
 
 _RESIDENT: WeakValueDictionary[torch.device, ResidentData] = WeakValueDictionary()
-"""The data sets of each device, as long as a sub-model there holds one."""
+"""The data sets of each device, while a sub-model there holds one."""
 
 
 def submodel(
@@ -51,14 +51,8 @@ def submodel(
         weights_bytes=size_bytes(module.state_dict()),
     )
     place = resolve(device)
-    return SubModel(
-        spec,
-        definition,
-        seed=wanted.seed or 0,
-        train=_held(inputs, targets, place),
-        test=None if test is None else _held(*test, place),
-        device=place,
-    )
+    held, held_out = _held(inputs, targets, place), None if test is None else _held(*test, place)
+    return SubModel(spec, definition, seed=wanted.seed or 0, train=held, test=held_out, device=place)
 
 
 def train(
@@ -85,15 +79,9 @@ def train(
             ends[happened.submodel] = happened
         report(happened)
 
-    order = hybrid.names
+    order, policy, threads = hybrid.names, policy or FirstComeFirstServed(), threads or torch.get_num_threads()
     for device in devices:
-        Engine(
-            hybrid,
-            policy or FirstComeFirstServed(),
-            device=device,
-            threads=threads or torch.get_num_threads(),
-            report=take,
-        ).run()
+        Engine(hybrid, policy, device=device, threads=threads, report=take).run()
     return {name: ends[name] for name in order}
 
 

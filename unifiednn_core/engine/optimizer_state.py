@@ -1,13 +1,12 @@
-"""State of optimizers and LR schedulers: restored, and moved between host and device, bit for bit.
+"""Restores the state of optimizers and LR schedulers, and moves it between host and device, bit for bit.
 
 torch's own `Optimizer.load_state_dict` casts floating-point state to the parameter's type and moves it to the
-parameter's device, which would change NAdam's `mu_product` (float32 on the host). Here state is restored as it was.
+parameter's device, which would change NAdam's `mu_product` (float32 on the host).
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -43,13 +42,13 @@ def restore_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
 
 
 def follow_parameters(optimizer: Optimizer) -> None:
-    """Move the state to the devices of the parameters."""
+    """Move the state to the devices of its parameters."""
     for parameter, entries in optimizer.state.items():
         entries.update(_on(entries, parameter))
 
 
 def scale_learning_rates(optimizer: Optimizer, lr_scheduler: LRScheduler | None, factor: float) -> None:
-    """Multiply the learning rate and everything that it is computed from."""
+    """Multiply the learning rate and all values that it is computed from."""
     for group in optimizer.param_groups:
         group.update({key: group[key] * factor for key in _LEARNING_RATES if key in group})
     for entries in optimizer.state.values():
@@ -63,9 +62,5 @@ def scale_learning_rates(optimizer: Optimizer, lr_scheduler: LRScheduler | None,
 
 
 def _on(entries: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
-    def placed(name: str, value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        return value.to(torch.device("cpu") if name in _ON_HOST else parameter.device)
-
-    return {name: placed(name, value) for name, value in entries.items()}
+    tensors = {name: value for name, value in entries.items() if isinstance(value, Tensor)}
+    return {**entries, **{name: t.to("cpu" if name in _ON_HOST else parameter.device) for name, t in tensors.items()}}

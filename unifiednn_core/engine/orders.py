@@ -1,4 +1,4 @@
-"""What the engine can be asked for. It carries orders out between two steps; `id` is the command to answer."""
+"""Orders for the engine. It carries them out between two steps and answers the command `id`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from unifiednn_core.spec.lifecycle import Event
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Pause, resume, stop, discard or save one sub-model, or the whole run where `submodel` is None.
+    """Pause, resume, stop, discard or save one sub-model, or the whole run if `submodel` is None.
 
     To pause the run, also because the process has to end, the engine captures everything and returns. A new engine
     resumes it.

@@ -1,7 +1,7 @@
 """Separates a trained sub-model: its weights in the format of the submitted file, verified, in one zip.
 
 The paper copies the whole hybrid model to the host; here only the weights of one sub-model are copied. Everything runs
-beside the training, on host copies.
+on host copies, in parallel with training.
 """
 
 import csv
@@ -46,7 +46,7 @@ def separate(
     figures: Sequence[EpochFigures],
     folder: Path,
 ) -> Separated:
-    """Write `folder/NAME.zip` and, beside it, the model file itself.
+    """Write `folder/NAME.zip` and next to it the model file itself.
 
     `state_dict` holds host copies under the submitted network's own keys. Raises `SeparationFailed` if the disk refuses
     the files now, and `SeparationCorrupt` if they read back differently; both leave no file behind.

@@ -185,8 +185,8 @@ def _recipe_findings(checkpoint: Checkpoint, asked: Hyperparameters, samples: in
     )  # fmt: skip
     for what, had, has, remedy in inside:
         if had != has:
-            where = f"The checkpoint is inside epoch {checkpoint.epoch + 1}, {cursor} samples in"
-            message = f"{where}, with {had} {what}; the spec has {has}."
+            position = f"The checkpoint is inside epoch {checkpoint.epoch + 1}, {cursor} samples in"
+            message = f"{position}, with {had} {what}; the spec has {has}."
             yield _finding(f"Another number of {what}", take, message, f"{remedy}. Or: {_WEIGHTS_ONLY}")
     if asked.epochs <= checkpoint.epoch:
         message = f"The checkpoint has done {checkpoint.epoch} epochs, the spec asks for {asked.epochs} in all."

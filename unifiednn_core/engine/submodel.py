@@ -120,8 +120,8 @@ class SubModel:
     def step(self) -> Stepped:
         """Train on the batches of the next step, inside `world`.
 
-        Raises `Diverged` for a loss that is NaN or infinite: at once on a CPU; on a GPU, where reading a loss makes the
-        host wait, at the end of the epoch or at the next checkpoint.
+        Raises `Diverged` for a NaN or infinite loss: at once on a CPU; on a GPU, to avoid a wait of the host, only at
+        the end of the epoch or at the next checkpoint.
         """
         data, hyperparameters, ignored = self._train.use(), self._hyperparameters, self._scorer.ignored_in(self._train)
         batches = self._progress.next_batches(self._train.samples, hyperparameters, self.device)

@@ -25,7 +25,7 @@ UNKNOWN = Budget(None, None)
 
 
 def slot(device: str) -> str:
-    """Device that a spec's `auto`, `cpu`, `cuda` or `cuda:N` stands for on this machine."""
+    """Device that a spec's `auto`, `cpu`, `cuda` or `cuda:N` means on this machine."""
     if device == "auto":
         return "cuda:0" if gpu_count() and not version("torch").endswith("+cpu") else "cpu"
     return "cuda:0" if device == "cuda" else device

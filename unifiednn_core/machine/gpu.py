@@ -1,4 +1,4 @@
-"""One GPU as NVML sees it. Whatever NVML cannot tell is None, and a note says why."""
+"""One GPU as NVML sees it. Figures that NVML cannot tell are None, and a note says why."""
 
 import contextlib
 import os
@@ -27,10 +27,10 @@ MISSING = "NVML cannot tell {what} of this GPU ({error})."
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """What NVML says at one instant; None is what it cannot tell."""
+    """Figures of NVML at one instant; None if it cannot tell."""
 
     process_bytes: int | None = None
-    """Of the processes asked for."""
+    """Of the given processes."""
     device_bytes: int | None = None
     """In use by all processes, without what the driver reserves for itself; `nvidia-smi` shows the same."""
     others_bytes: int | None = None
@@ -148,7 +148,7 @@ class GpuSampler:
             return False
 
     def _memory(self) -> Any:
-        """Second version of the answer where there is one: the first counts what the driver reserves as used."""
+        """Version 2 of the answer if there is one: version 1 counts the driver's reserve as used."""
         try:
             return self._nvml.nvmlDeviceGetMemoryInfo(self._handle, version=self._nvml.nvmlMemory_v2)
         except Exception:  # an older driver, or an older library that knows no versions

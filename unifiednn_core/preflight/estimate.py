@@ -1,20 +1,21 @@
 """Predicts the peak memory of a hybrid from the needs of its sub-models. Pure.
 
-What is in memory follows from what the engine does (`training.submodel`, `training.data`):
+What is in memory follows from the engine (`engine.submodel`, `engine.resident_data`):
 
-- The context: the process with its libraries, and what loads with the first step of a network.
+- The context: the process with its libraries, and everything that the first step of a network loads.
 - On a GPU, weights and optimizer state of each sub-model from its first turn to its end; nothing of one that has not
   started. On the host, the weights of all are read before the first step, and ended ones are gone; the state of an
   optimizer comes with its first step.
-- Gradients and the transient part of the one that holds the device alone.
+- Gradients and transient part of the sub-model that holds the device, of no other.
 - Each distinct data set once: on a GPU from the first turn of a sub-model that uses it, on the host until all ended.
-- On the host, copies of weights and optimizer state while checkpoints of them are written. They fit into what the
-  allocator keeps, where that is more.
+- On the host, copies of weights and optimizer state while their checkpoints are written. They fit into what the
+  allocator keeps, if that is more.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from unifiednn_core.base.units import MIB
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction, SubModelPrediction
@@ -23,24 +24,21 @@ from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.simulator import SimulatedJob, Stage, stages
 from unifiednn_core.spec.run import is_concurrent
 
-# A worker right before it reads its first model, once it has trained a tiny network to load what any step loads
-# (`training.device.warm_up`), where none of this machine and version has been measured yet. CPU: 349 MiB resident with
-# torch 2.13 on Linux x86-64; of these 106 are pages of files, of which a process has its share alone while others with
-# torch run. CUDA: not measured.
+# A worker right before it reads its first model, after a tiny network has loaded everything that any step loads
+# (`engine.device.warm_up`), until one of this machine and version has been measured. CPU: 349 MiB resident with torch
+# 2.13 on Linux x86-64; of these, 106 are pages of files, which processes with torch share. CUDA: not measured.
 CONTEXT_BYTES = {"cpu": 349 * MIB, "cuda": 600 * MIB}
 # What the first step of a real network adds for good. CPU: code of its kernels and files that were read, 5 to 8 MiB for
 # a LeNet, a ResNet and a Transformer. CUDA: the workspaces of cuBLAS for two threads, 32 MiB each with ":4096:8".
 FIRST_STEP_BYTES = {"cpu": 8 * MIB, "cuda": 64 * MIB}
-# What the allocator keeps beside the tensors of a step, as a share of gradients and transient part. CPU: glibc, 0.4 to
-# 2.2 for a LeNet, three ResNets and a Transformer at batches of 64 to 2048, these parts being up to 300 MiB; 0.01 to
-# 0.2 where glibc was told to keep nothing, so that workspaces of operators are the small part. CUDA: not measured.
+# What the allocator keeps on top of the tensors of a step, as a share of gradients and transient part. CPU: glibc, 0.4
+# to 2.2 for a LeNet, three ResNets and a Transformer at batches of 64 to 2048, with parts of up to 300 MiB; 0.01 to 0.2
+# with a glibc that keeps nothing, so workspaces of operators are the small part. CUDA: not measured.
 SLACK_SHARE = {"cpu": 1.0, "cuda": 0.2}
 
 
-class Part(BaseModel):
-    """One sub-model of a run as far as memory is concerned."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Part(BaseModel, frozen=True, extra="forbid"):
+    """What the memory of a run depends on, of one sub-model."""
 
     name: str
     need: MemoryNeed
@@ -49,7 +47,7 @@ class Part(BaseModel):
     epochs: int = 1
     steps_per_epoch: int = 1
     measured_bytes: int | None = None
-    """Transient bytes that an earlier training of the same took."""
+    """Transient bytes of an earlier training of the same graph."""
 
     @property
     def job(self) -> SimulatedJob:
@@ -57,18 +55,18 @@ class Part(BaseModel):
         return SimulatedJob(**self.model_dump(exclude={"need", "measured_bytes"}))
 
     def changed(self, *, batch_size: int | None = None, batch_split: int | None = None) -> "Part":
-        """The sub-model with another batch size or split, which is not measured."""
+        """The sub-model with another batch size or split, without a measurement."""
         need = self.need.changed(batch_size=batch_size, batch_split=batch_split)
         return self.model_copy(update={"need": need, "measured_bytes": None})
 
     def with_split(self, batch_split: int) -> "Part":
-        """The sub-model with this batch split, which may be the one that it has."""
+        """The sub-model with this batch split; it keeps its measurement if that does not change."""
         split = min(batch_split, self.need.batch_size)
         return self if split == self.need.batch_split else self.changed(batch_split=split)
 
 
 def context_of(device_type: str, measured_bytes: int | None) -> int:
-    """What a process takes beside the tensors of its sub-models; `measured_bytes` is that before its first model."""
+    """Bytes of a process without the tensors of its sub-models; `measured_bytes` is its size before the first model."""
     return (measured_bytes or CONTEXT_BYTES[device_type]) + FIRST_STEP_BYTES[device_type]
 
 
@@ -80,10 +78,8 @@ def context_key(device_type: str, torch_version: str) -> str:
 def predict(parts: Sequence[Part], policy: Policy, *, device_type: str, context_bytes: int) -> Prediction:
     """Peak of a hybrid of `parts`, in order of arrival, under `policy` and under each other one with its defaults."""
     policies = {**{other.name: other() for other in POLICIES}, policy.name: policy}
-    by_policy = {
-        name: hybrid_bytes(parts, other, device_type=device_type, context_bytes=context_bytes)
-        for name, other in policies.items()
-    }
+    peak = partial(hybrid_bytes, parts, device_type=device_type, context_bytes=context_bytes)
+    by_policy = {name: peak(other) for name, other in policies.items()}
     submodels = tuple(_alone(part, context_bytes, device_type) for part in parts)
     return Prediction(
         peak_bytes=by_policy[policy.name],
@@ -104,7 +100,7 @@ def hybrid_bytes(parts: Sequence[Part], policy: Policy, *, device_type: str, con
 def baseline_bytes(parts: Sequence[Part], mode: str, *, device_type: str, context_bytes: int) -> int:
     """Peak of a baseline: a process for each sub-model, all at once (`concurrent`) or one after another.
 
-    Each has a context of its own. On the host, processes share the code that they load: this is an upper bound.
+    Each has its own context. On the host, processes share the code that they load: this is an upper bound.
     """
     each = [context_bytes + _alone(part, context_bytes, device_type).peak_bytes for part in parts]
     return sum(each) if is_concurrent(mode) else max(each)
@@ -116,9 +112,7 @@ def _alone(part: Part, context_bytes: int, device_type: str) -> SubModelPredicti
     kept = need.weights_bytes + need.gradients_bytes + need.optimizer_bytes
     return SubModelPrediction(
         name=part.name,
-        weights_bytes=need.weights_bytes,
-        gradients_bytes=need.gradients_bytes,
-        optimizer_bytes=need.optimizer_bytes,
+        **need.model_dump(include={"weights_bytes", "gradients_bytes", "optimizer_bytes"}),
         transient_bytes=transient_bytes,
         data_bytes=data_bytes,
         measured=part.measured_bytes is not None,
@@ -127,27 +121,22 @@ def _alone(part: Part, context_bytes: int, device_type: str) -> SubModelPredicti
 
 
 def _at(stage: Stage, parts: Mapping[str, Part], device_type: str) -> int:
+    on_gpu, holder = device_type == "cuda", parts[stage.holder].need
     started = [parts[name].need for name in stage.started]
-    held = started if device_type == "cuda" else [*started, *(parts[name].need for name in stage.waiting)]
-    holder = parts[stage.holder].need
+    held = started if on_gpu else [*started, *(parts[name].need for name in stage.waiting)]
     data = {sha256: size for need in held for sha256, size in need.data.items()}
+    weights_bytes = sum(need.weights_bytes for need in held)
+    optimizer_bytes = sum(need.optimizer_bytes for need in started)
     transient_bytes = _transient(parts[stage.holder], device_type)
-    copies_bytes = 0 if device_type == "cuda" else sum(need.weights_bytes + need.optimizer_bytes for need in started)
-    return (
-        sum(need.weights_bytes for need in held)
-        + sum(need.optimizer_bytes for need in started)
-        + holder.gradients_bytes
-        + transient_bytes
-        + max(0, copies_bytes - (transient_bytes - holder.transient_bytes))
-        + sum(data.values())
-    )
+    copies_bytes = 0 if on_gpu else sum(need.weights_bytes for need in started) + optimizer_bytes
+    more_bytes = max(0, copies_bytes - (transient_bytes - holder.transient_bytes))
+    return weights_bytes + optimizer_bytes + holder.gradients_bytes + transient_bytes + more_bytes + sum(data.values())
 
 
 def _transient(part: Part, device_type: str) -> int:
-    """Transient part with what the allocator keeps; a measurement replaces the estimate, where it is no smaller than
-    the tensors that were seen to live at once.
+    """Transient part with what the allocator keeps; a measurement replaces the estimate if it is not smaller.
 
-    On the host, what was measured is what the process grew by, which has the allocator in it.
+    On the host, a measurement is the growth of the process and so includes the allocator.
     """
     share, need = SLACK_SHARE[device_type], part.need
     if part.measured_bytes is None:

@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -20,22 +19,22 @@ from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec, is_concurrent
 from unifiednn_core.store.library import Measured
 
-# Hyper-parameters on which the memory of a sub-model depends, beside network, data and device.
+# The memory of a sub-model depends on these hyper-parameters, and on network, data and device.
 _HYPERPARAMETERS = ("batch_size", "batch_split", "optimizer", "optimizer_args", "criterion", "criterion_args")
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The memory that a run will need."""
+    """Memory that a run will need."""
 
     prediction: Prediction
     parts: tuple[Part, ...]
     findings: tuple[Finding, ...] = ()
-    """An error where the device never has that much."""
+    """An error if the device never has that much."""
 
     @property
     def document(self) -> dict[str, Any]:
-        """The content of `RunRow.prediction`: the prediction, and the parts to predict from again."""
+        """The content of `RunRow.prediction`: the prediction, and the parts to repeat it from."""
         return {**asdict(self.prediction), "parts": [part.model_dump(mode="json") for part in self.parts]}
 
 
@@ -45,18 +44,11 @@ def parts_of(document: Mapping[str, Any]) -> tuple[Part, ...]:
 
 
 def forecast(
-    spec: RunSpec,
-    report: CheckReport,
-    measured: Measured | None,
-    *,
-    mode: Mode = "hybrid",
-    others: Sequence[Part] = (),
-    budget: Callable[[str], Budget] | None = None,
+    spec: RunSpec, report: CheckReport, measured: Measured | None, *, mode: Mode = "hybrid", others: Sequence[Part] = ()
 ) -> Forecast | None:
     """Predict the memory of a checked run; None if the need of a sub-model is not known.
 
-    `others` are in the hybrid already. A concurrent baseline never gets a finding: that it does not fit is a result
-    worth showing.
+    `others` are already in the hybrid. A concurrent baseline never gets a finding: "it does not fit" is a result.
     """
     needs = {name: facts.memory for name, facts in report.submodels.items() if facts.memory is not None}
     try:
@@ -83,28 +75,32 @@ def forecast(
         for part in spec.submodels
     ]
     parts = (*others, *asked)
-    most_bytes, most_text = _most(spec, device, (budget or budget_of)(device))
+    most_bytes, most_text = _most(spec, device, budget_of(device))
     predicted = predict(parts, policy, device_type=kind, context_bytes=context_bytes)
     prediction = replace(predicted, budget_bytes=most_bytes, budget_text=most_text)
-    peak = partial(_peak, mode, kind, context_bytes)
-    findings: tuple[Finding, ...] = ()
-    if most_bytes is not None and peak(parts, policy) > most_bytes and not is_concurrent(mode):
-        change = smallest_change(parts, policy, peak, most_bytes, keys)
-        message = f"{memory_text(peak(parts, policy))} are needed on {device} with the policy {spec.policy.name}, "
-        message += f"{memory_text(context_bytes)} of it for the process itself; "
-        message += f"there are {memory_text(most_bytes)} {most_text}."
-        field, remedy = "device", "No single change is enough. Use smaller networks or batches, or fewer sub-models."
-        if change is not None:
-            field, remedy = change.field, change.remedy
-        findings = (Finding(title="Too little memory", field=field, message=message, remedy=remedy),)
-    return Forecast(prediction, parts, findings)
+
+    def peak(parts: Sequence[Part], policy: Policy) -> int:
+        if mode == "hybrid":
+            return hybrid_bytes(parts, policy, device_type=kind, context_bytes=context_bytes)
+        return baseline_bytes(parts, mode, device_type=kind, context_bytes=context_bytes)
+
+    needed_bytes = peak(parts, policy)
+    if most_bytes is None or needed_bytes <= most_bytes or is_concurrent(mode):
+        return Forecast(prediction, parts)
+    message = f"The run needs {memory_text(needed_bytes)} on {device} with the policy {spec.policy.name}, "
+    message += f"{memory_text(context_bytes)} of it for the process itself; "
+    message += f"there are {memory_text(most_bytes)} {most_text}."
+    no_change = "device", "No single change is enough. Use smaller networks or batches, or fewer sub-models."
+    field, remedy = smallest_change(parts, policy, peak, most_bytes, keys) or no_change
+    finding = Finding(title="Too little memory", field=field, message=message, remedy=remedy)
+    return Forecast(prediction, parts, (finding,))
 
 
 def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> str:
-    """Key of the measured memory of a sub-model: graph, shape of the data, training, device, version."""
+    """Key of the measured memory of a sub-model: graph, shape of the data, training, device, torch version."""
     facts, hyper = report.submodels[submodel.name], submodel.hyperparameters
     document = {
-        # The graph, whatever its weights are: architecture, or operators in order, and the sizes that they work on.
+        # The graph without its weights: architecture, or operators in order, and their sizes.
         "graph": (facts.format, facts.operators, facts.parameters, facts.weights_bytes),
         "architecture": None if submodel.architecture is None else submodel.architecture.model_dump(mode="json"),
         "input_shape": facts.input_shape,
@@ -117,14 +113,8 @@ def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> st
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def _peak(mode: Mode, kind: str, context_bytes: int, parts: Sequence[Part], policy: Policy) -> int:
-    if mode == "hybrid":
-        return hybrid_bytes(parts, policy, device_type=kind, context_bytes=context_bytes)
-    return baseline_bytes(parts, mode, device_type=kind, context_bytes=context_bytes)
-
-
 def _most(spec: RunSpec, device: str, budget: Budget) -> tuple[int | None, str]:
-    """The most that the run may use, and where that limit comes from."""
+    """Limit of the run, and its source."""
     limit_bytes, total_bytes = spec.memory_limit_bytes, budget.total_bytes
     if limit_bytes is not None and (total_bytes is None or limit_bytes < total_bytes):
         return limit_bytes, "by memory_limit_bytes of the spec"

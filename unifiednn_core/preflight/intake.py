@@ -1,7 +1,7 @@
 """The intake process: `python -m unifiednn_core.preflight.intake FD`.
 
 It loads torch once, before it has read any file, and forks a child with limits for each job that arrives at the socket
-FD. It has one thread and runs nothing of torch, so a fork is as good as a new interpreter. It ends with the process
+FD. It has one thread and runs no code of torch, so a fork is as good as a new interpreter. It ends with the process
 that started it, and its jobs end with it.
 """
 
@@ -23,7 +23,7 @@ from unifiednn_core.preflight import process
 from unifiednn_core.preflight.report import Request
 
 MOST_AT_ONCE = max(2, os.cpu_count() or 1)
-# What reading and training load at their first use; not pyarrow, which starts a thread.
+# Modules that reading and training load at their first use; not pyarrow, which starts a thread.
 _LOADED_LATE = ("torch._dynamo", "torch.export", "safetensors.torch", "PIL.Image")
 _DIE_WITH_PARENT, _NEW_USERS, _NEW_NETWORK = 1, 0x10000000, 0x40000000
 
@@ -31,7 +31,7 @@ _DIE_WITH_PARENT, _NEW_USERS, _NEW_NETWORK = 1, 0x10000000, 0x40000000
 def main() -> None:
     """Load what jobs need, then serve them."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    for number in (signal.SIGINT, signal.SIGTERM):  # the caller gets them too, and then closes the socket
+    for number in (signal.SIGINT, signal.SIGTERM):  # the caller gets them, too, and then closes the socket
         signal.signal(number, signal.SIG_IGN)
     _leave_the_network()
     for name in _LOADED_LATE:
@@ -80,7 +80,7 @@ def _serve(control: socket.socket) -> None:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 for other in (control, woken, wake, *waiting, *running.values()):
-                    other.close()  # a caller gets its end of file once its own job has ended
+                    other.close()  # a caller gets its end of file when its own job ends
                 _work(caller)
             running[pid] = caller
 
@@ -113,7 +113,7 @@ def _work(caller: socket.socket) -> None:
 
 
 def _leave_the_network() -> None:
-    """Leave the host's network where the kernel allows it; a reader needs none."""
+    """Leave the host's network if the kernel allows it; a reader needs none."""
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.geteuid(), os.getegid()
     if user == 0:

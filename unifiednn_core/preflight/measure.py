@@ -1,12 +1,13 @@
-"""Measures the memory that a sub-model needs: trains a few samples while all living tensors are counted.
+"""Measures the memory that a sub-model needs: trains a few samples and counts all living tensors.
 
-A step is a sequence of operators. At two small batch sizes the same operators run, and what lives after each of them
-is a constant plus a share for each sample; so two small steps tell every larger one, moment by moment, and its peak is
-its greatest moment. (The peaks themselves do not lie on a line: at a small batch that of the optimizer is the greatest,
-at a large one that of the activations.) A whole batch that costs little is run as well, and counts as it is.
+A step is a sequence of operators. At two small batch sizes the same operators run, and the bytes that live after each
+of them are a constant plus a share for each sample. So two small steps give every larger one, moment by moment; its
+peak is its greatest moment. (The peaks are not linear: at a small batch the optimizer has the greatest, at a large one
+the activations.) A whole batch that costs little is run as well, and its own count is used.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from unifiednn_core.spec.choices import CLASSIFICATION
 BLOCK_BYTES = {"cpu": 64, "cuda": 512}
 # A batch that takes more is too costly to be run only to be counted.
 WHOLE_BATCH_BYTES = 64 * 1024**2
-# oneDNN rounds what it keeps of a recurrent layer up to whole groups of samples: fewer would give too little.
+# oneDNN rounds the memory of a recurrent layer up to whole groups of samples: fewer would give too little.
 SMALL_BATCH = 8
 # A network whose dry run took longer is measured with the fewest samples.
 SLOW_CPU_S = 20.0
@@ -32,19 +33,19 @@ _INDEX_BYTES = 8
 
 
 class Moments(NamedTuple):
-    """What lives after each operator, beyond what lives between steps; of a batch that goes through in two parts."""
+    """Bytes that live after each operator and not between steps, for a batch in two parts."""
 
     first: list[int]
     """Forward and backward of the first part."""
     second: list[int]
-    """The same while the gradients of the first part are there."""
+    """The same with the gradients of the first part."""
     update: list[int]
     """The optimizer's step, with all gradients."""
     evaluation: list[int]
     """Without gradients."""
 
     def peaks(self, gradients_bytes: int) -> tuple[int, int, int]:
-        """Most beside the gradients: of a whole batch, of one in parts, of an evaluation."""
+        """Peaks without the gradients: of a whole batch, of one in parts, of an evaluation."""
         whole = max(chain(self.first, self.update)) - gradients_bytes
         parts = max(chain(self.first, self.second, self.update)) - gradients_bytes
         return max(0, whole), max(0, parts), max(self.evaluation, default=0)
@@ -53,7 +54,7 @@ class Moments(NamedTuple):
 def measure(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str]) -> MemoryNeed:
     """Memory of a sub-model on a device of this type; `hashes` name its data sets, training data first.
 
-    The network is trained on; the default RNG is left as it was.
+    This trains the network further; the default RNG stays the same.
     """
     hyper, batch_size = trial.spec.hyperparameters, min(trial.spec.hyperparameters.batch_size, trial.train.samples)
     costly = trial.definition.weights_bytes > LARGE_WEIGHTS_BYTES or tried.cpu_s > SLOW_CPU_S
@@ -78,13 +79,10 @@ def measure(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str])
         data=dict(zip(hashes, counted.data_bytes, strict=True)),
         batch_size=batch_size,
         batch_split=min(hyper.batch_split, batch_size),
-        # A batch that is not the first of its step finds gradients there, as a part does that is not the first.
-        whole={
-            size: (parts if hyper.accumulation_steps > 1 else whole) + order_bytes
-            for size, (whole, parts, _) in peaks.items()
-        },
-        parts={size: parts + order_bytes for size, (_, parts, _) in peaks.items()},
-        evaluation={size: tested + order_bytes for size, (_, _, tested) in peaks.items() if trial.test is not None},
+        # Like a later part of a batch, a later batch of a step meets the gradients of those before it.
+        whole={size: peak[1 if hyper.accumulation_steps > 1 else 0] + order_bytes for size, peak in peaks.items()},
+        parts={size: peak[1] + order_bytes for size, peak in peaks.items()},
+        evaluation={size: peak[2] + order_bytes for size, peak in peaks.items() if trial.test is not None},
         fitted=not cheap,
     ).changed()
 
@@ -92,7 +90,7 @@ def measure(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str])
 def fitted(low: Moments, high: Moments, sizes: tuple[int, int], size: int) -> Moments:
     """Moments at another batch size, each on the line through the two that are known.
 
-    A network whose operators depend on the batch has no such moments; its peak is taken to grow as the batch does.
+    A network whose operators depend on the batch has no such moments; its peak is assumed to grow with the batch.
     """
 
     def line(two: tuple[list[int], list[int]]) -> list[int]:
@@ -125,7 +123,7 @@ class _Counted:
         self._at_rest = self.weights_bytes = self.optimizer_bytes = self.gradients_bytes = 0
 
     def settle(self, size: int) -> None:
-        """Take a step, after which everything that stays is there and has been seen; learn what that is."""
+        """Take a step, after which everything that stays is there and counted; learn its size."""
         optimizer = self.tried.optimizer
         self._live.track(chain(self.tried.module.parameters(), self.tried.module.buffers()))
         self.moments(size)
@@ -139,8 +137,8 @@ class _Counted:
         optimizer = self.tried.optimizer
         with self._live:
             optimizer.zero_grad(set_to_none=True)
-            first, second = (self._timeline(lambda: self._learn(size)) for _ in range(2))
-            update = self._timeline(optimizer.step)
+            learn = partial(self._learn, size)
+            first, second, update = (self._timeline(work) for work in (learn, learn, optimizer.step))
             gradients = [p.grad for p in self.tried.module.parameters() if p.grad is not None]
             self.gradients_bytes = LiveBytes(self._block_bytes).track(gradients)
             del gradients
@@ -149,12 +147,11 @@ class _Counted:
         return Moments(first, second, update, evaluation)
 
     def _timeline(self, work: Callable[[], object]) -> list[int]:
-        self._live.restart()
+        self._live.timeline = []
         work()
         return [size_bytes - self._at_rest for size_bytes in self._live.timeline]
 
     def _learn(self, size: int) -> None:
-        """Forward and backward of one part, as training does them."""
         inputs, targets = self._batch(self.trial.train, size)
         outputs = self.tried.module(inputs)
         loss = self.tried.criterion(outputs, targets)

@@ -1,7 +1,6 @@
 """One sub-model with its files as the check tries it: its batch sizes, and a limit on the processor time of a try."""
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,13 +67,10 @@ class _OutOfTime(Exception):
 
 @contextmanager
 def at_most_cpu(cpu_s: float, trial: Trial, work: str) -> Iterator[None]:
-    """Raise `BadInput` inside the block once it has used `cpu_s` of processor time. Works in the main thread only.
+    """Raise `BadInput` inside the block once it has used `cpu_s` of processor time; for the main thread only.
 
     `work` begins the sentence that people read.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         raise _OutOfTime

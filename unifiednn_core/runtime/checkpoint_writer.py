@@ -1,4 +1,4 @@
-"""Writes captured states to disk in a thread of its own, while training continues."""
+"""Writes captured states to disk in its own thread, while training continues."""
 
 import queue
 import threading
@@ -6,6 +6,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from sqlalchemy.exc import OperationalError
 
@@ -26,14 +27,14 @@ class CheckpointWriter:
     def __init__(
         self,
         store_of: Callable[[str], CheckpointStore],
-        record: Callable[[Checkpoint, CheckpointStore], object],
+        record: Callable[[Checkpoint, Path], object],
         on_done: Callable[[str], object],
         warn: Callable[[str, str], object],
     ):
         """Start the thread.
 
-        `record` runs after each write, `on_done(submodel)` after each write or skip, and `warn(submodel, message)` when
-        a checkpoint cannot be written.
+        `record` gets each written checkpoint and its path, `on_done` the sub-model after each write or skip, `warn` a
+        sub-model and a message if its checkpoint cannot be written.
         """
         self._store_of, self._record, self._on_done, self._warn = store_of, record, on_done, warn
         self._dropped: set[str] = set()
@@ -94,9 +95,7 @@ class CheckpointWriter:
             if not isinstance(task, Checkpoint):
                 task()
             elif task.submodel not in self._dropped:
-                store = self._store_of(task.submodel)
-                store.put(task)
-                self._record(task, store)
+                self._record(task, self._store_of(task.submodel).put(task))
         except (OSError, OperationalError) as error:
             if isinstance(task, Checkpoint) and self._waiting[task.submodel] > 1:
                 return True

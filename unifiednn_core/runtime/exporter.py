@@ -1,4 +1,4 @@
-"""Exports sub-models that have ended as model files, in a thread of its own, while the others train on."""
+"""Exports sub-models that have ended as model files, in its own thread, while the others train on."""
 
 import shutil
 import time

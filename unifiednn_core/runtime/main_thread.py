@@ -39,7 +39,7 @@ class MainThreadTrainer:
         If the engine still trains then, in a step that may never end, `leave` ends the process.
         """
 
-        def beside() -> int:
+        def in_thread() -> int:
             try:
                 code = telemetry()
                 if self.is_training:
@@ -49,7 +49,7 @@ class MainThreadTrainer:
                 self._asked.put(False)
 
         with ThreadPoolExecutor(1, "telemetry") as pool:
-            done = pool.submit(beside)
+            done = pool.submit(in_thread)
             while self._asked.get():
                 try:
                     self._train()
@@ -101,7 +101,7 @@ class Watchdog:
         self._elapsed_s = 0.0
 
     def start(self) -> None:
-        """Watch in a background thread as long as the process lives."""
+        """Watch in a background thread until the process ends."""
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def look(self, since_last_s: float) -> None:

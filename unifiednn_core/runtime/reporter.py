@@ -1,4 +1,4 @@
-"""Writes to the store what engine, exporter and checkpoint writer report, and acts on it."""
+"""Writes the reports of engine, exporter and checkpoint writer to the store, and acts on them."""
 
 import queue
 import traceback
@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,9 +16,8 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.engine import events
 from unifiednn_core.engine.checkpoint import Checkpoint
-from unifiednn_core.engine.checkpoint_store import CheckpointStore
 from unifiednn_core.engine.engine import Engine
-from unifiednn_core.engine.events import Answered, Captured, Ended, EpochDone, Granted, Moved, Released, Report, Stepped
+from unifiednn_core.engine.events import Answered, Captured, Ended, EpochDone, Granted, Released, Report, Stepped
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.checkpoint_writer import CheckpointWriter
@@ -40,11 +40,11 @@ _Message = Report | Exported | ExportDelayed
 
 @dataclass(slots=True)
 class _Track:
-    """What the reporter gathers about one sub-model."""
+    """Figures of one sub-model, gathered from its reports."""
 
     attempt: int
     turn_from_step: int
-    """Steps done before the turn under way, or the next one."""
+    """Steps done before the current or next turn."""
     steps_per_epoch: int
     stride: int
     service_s: float
@@ -58,21 +58,22 @@ class _Track:
 
 
 class Reporter:
-    """Turns reports into rows of the store, and carries out what follows from them.
+    """Turns reports into rows of the store, and acts on them.
 
-    `report` is safe in any thread; everything else belongs to the telemetry thread. What the store cannot take now
-    stays first in line.
+    `report` is safe in any thread; everything else belongs to the telemetry thread. A report that the store cannot
+    take now stays first in line.
     """
 
     def __init__(self, store: Store, run: RunRow, bench: Workbench, clock: Clock, gauge: WorkerGauge | None = None):
         """`gauge` gives the CPU and GPU seconds that each write records."""
         self._store, self._run_id, self._bench, self._clock, self._gauge = store, run.id, bench, clock, gauge
-        self._engine: Engine | None = None
+        self.engine: Engine | None = None
+        """The engine that reports here."""
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self.report = self._inbox.put
         self._unwritten: deque[_Message] = deque()
         self._recorded = False
-        """Whether the first in line is in the batch already and only its consequence is missing."""
+        """Whether the first in line is in the batch already, but not acted on."""
         self.open: set[str] = set()
         """Sub-models that have not been exported."""
         self.pause: Answered | None = None
@@ -83,12 +84,12 @@ class Reporter:
         self._tracks: dict[str, _Track] = {}
         self._holding: Granted | None = None
         self._samples: list[tuple[float, int]] = []
-        """Moments and bytes of the last samples: the end of a turn before them may not be known yet."""
+        """Moments and bytes of the last samples; a turn that ended before them may not be reported yet."""
         self._released_at_s = 0.0
         self._quiet_from_s = -1.0
-        """From when on the memory of a turn is its own."""
+        """Time after which no export adds to the memory of a turn."""
         self._source: str | None = run.memory_source
-        """Source of the figure that stands for the run."""
+        """Source of the run's main memory figure."""
         self._run_peaks = {} if run.memory_source is None else {run.memory_source: run.peak_memory_bytes or 0}
         self._shared_bytes = 0
         """Resident memory that does not count, because other processes share it."""
@@ -98,22 +99,13 @@ class Reporter:
         )  # fmt: skip
         self.exporter = Exporter(bench.home.run(run.id) / "models", bench.definitions, self._spec_of, self.report)
 
-    def attach(self, engine: Engine) -> None:
-        """Set the engine that reports here."""
-        self._engine = engine
-
-    def admit(self, row: SubModelRow, attempt: int, *, from_step: int, steps_per_epoch: int, peers: int) -> None:
-        """Begin to record an attempt on a sub-model, one of `peers`, whose last figures are in `row`."""
+    def admit(self, row: SubModelRow, attempt: int, *, from_step: int, peers: int) -> None:
+        """Begin to record an attempt on one of `peers` sub-models; `row` has its last figures."""
         self._tracks[row.name] = _Track(
-            attempt=attempt,
-            turn_from_step=from_step,
-            steps_per_epoch=steps_per_epoch,
-            stride=curve_stride(row.steps_total, peers),
-            service_s=row.service_s,
-            cpu_s=row.cpu_s or 0.0,
-            memory_key=row.memory_key,
-            peak_bytes=row.peak_memory_bytes or 0,
-        )
+            attempt, from_step, steps_per_epoch=row.steps_total // row.epochs,
+            stride=curve_stride(row.steps_total, peers), service_s=row.service_s, cpu_s=row.cpu_s or 0.0,
+            memory_key=row.memory_key, peak_bytes=row.peak_memory_bytes or 0,
+        )  # fmt: skip
         self.open.add(row.name)
 
     @property
@@ -130,18 +122,23 @@ class Reporter:
         self.writer.after(partial(self._discard, submodel, partial(self.exporter.forget, submodel)))
 
     def write(self, now_s: float) -> None:
-        """Write all reports and carry out what follows; `now_s` is the engine's clock.
+        """Write all reports and act on them; `now_s` is the engine's clock.
 
-        Without news it writes nothing but a heartbeat every `HEARTBEAT_S`. Raises `OperationalError` if the store
-        cannot be written now.
+        Without news it only writes a heartbeat every `HEARTBEAT_S`. Raises `OperationalError` if the store cannot be
+        written now.
         """
         self._now_s = now_s
         while not self._inbox.empty():
             self._unwritten.append(self._inbox.get())
         while self._unwritten:
             message = self._unwritten[0]
-            if not self._recorded:
-                self._record(message)
+            try:
+                if not self._recorded:
+                    self._record(message)
+            except OperationalError:
+                raise
+            except Exception as error:
+                self._defect(error)
             self._recorded = True
             self._act_on(message)
             self._unwritten.popleft()
@@ -164,7 +161,7 @@ class Reporter:
             self._batch.strata.append({"at_s": at_s, **reading.breakdown})
         self._source, self._shared_bytes = source, reading.shared_bytes or 0
 
-    # -- what follows from a report
+    # -- acting on reports
 
     def _act_on(self, message: _Message) -> None:
         match message:
@@ -191,7 +188,7 @@ class Reporter:
                 self.exporter.retry(name)  # a person is stopping it, so it cannot be paused
 
     def _answer(self, answer: Answered) -> None:
-        """Carry out a command in the store; a pause and a save once their checkpoints are on disk."""
+        """Mark a command as carried out; a pause and a save only once their checkpoints are on disk."""
         command = self._store.commands.find_open(answer.id)
         if command is None:  # its target has ended meanwhile, which answered it
             return
@@ -204,7 +201,7 @@ class Reporter:
             carry_out()
 
     def _discard(self, submodel: str, end: partial[None]) -> None:
-        """Delete the checkpoints of a sub-model, and only then report its end."""
+        """Delete the checkpoints of a sub-model, then report its end."""
         self._bench.checkpoints(submodel).clear()
         self._store.runs.forget_checkpoint(self._run_id, submodel)
         end()
@@ -228,18 +225,16 @@ class Reporter:
         except IllegalTransition as error:  # a wrong state costs less than the training of all
             self.note(submodel, Code.ILLEGAL_MOVE, text=str(error))
 
-    def _checkpoint_recorded(self, checkpoint: Checkpoint, store: CheckpointStore) -> None:
-        path, record = store.newest_path(), self._store.runs.record_checkpoint
-        if path is not None:
-            size_bytes = path.stat().st_size
-            record(self._run_id, checkpoint.submodel, name=path.name, step=checkpoint.step, size_bytes=size_bytes)
+    def _checkpoint_recorded(self, checkpoint: Checkpoint, path: Path) -> None:
+        record, size_bytes = self._store.runs.record_checkpoint, path.stat().st_size
+        record(self._run_id, checkpoint.submodel, name=path.name, step=checkpoint.step, size_bytes=size_bytes)
 
     def _checkpoint_done(self, submodel: str) -> None:
-        if self._engine is not None:
-            self._engine.checkpoint_written(submodel)
+        if self.engine is not None:
+            self.engine.checkpoint_written(submodel)
 
     def _spec_of(self, name: str) -> Mapping[str, Any]:
-        """What `spec.json` beside a model holds: its part of the spec, with files under their own names."""
+        """Content of `spec.json` in an export: the sub-model's part of the spec, with the original file names."""
         run, _ = self._store.runs.get(self._run_id)
         spec, filenames = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(name, {})
         document = spec.model_dump(mode="json", exclude_none=True)
@@ -253,20 +248,14 @@ class Reporter:
 
     # -- from reports to rows
 
-    def _record(self, message: _Message) -> None:
-        """Add a report to the batch. A defect in here is noted and ends no training."""
-        try:
-            self._record_report(message)
-        except OperationalError:
-            raise
-        except Exception as error:
-            traceback.print_exc()
-            self.note(None, Code.UNRECORDED, error=type(error).__name__)
+    def _defect(self, error: Exception) -> None:
+        """Log and note an error in telemetry, which must not end the training."""
+        traceback.print_exception(error)
+        self.note(None, Code.UNRECORDED, error=type(error).__name__)
 
-    def _record_report(self, message: _Message) -> None:
+    def _record(self, message: _Message) -> None:
+        """Add a report to the batch."""
         match message:
-            case Moved(submodel=name, event=event):
-                self._move(name, event)
             case Stepped(submodel=name, step=step):
                 track = self._tracks[name]
                 track.window.append(message)
@@ -278,6 +267,8 @@ class Reporter:
                 shown = {key: columns[key] for key in SHOWN_FIGURES}
                 self._columns(name).update(epochs_done=figures.epoch, steps_done=figures.step, **shown)
             case Granted(submodel=name, reason=reason, start_s=start_s):
+                if message.begins:
+                    self._move(name, Event.BEGIN)
                 self._holding = message
                 self._batch.run |= {"now_submodel": name, "now_reason": reason, "now_since_s": start_s}
             case Released():
@@ -360,7 +351,7 @@ class Reporter:
     # -- writing
 
     def _flush(self, *, heartbeat: bool = False) -> None:
-        """Write the batch where it has news, or where a heartbeat is due. Memory samples alone can wait for that."""
+        """Write the batch if it has news, or if a heartbeat is due. Memory samples alone wait for the heartbeat."""
         since_s = self._clock.monotonic_s() - self._written_at_s
         if not (self._has_news or (heartbeat and since_s >= HEARTBEAT_S)):
             return
@@ -376,15 +367,12 @@ class Reporter:
             self._batch.run |= self._gauge.columns()
         try:
             self._store.telemetry.write(self._run_id, self._batch)
+            self._batch, self._written_at_s = Batch(), self._clock.monotonic_s()
         except (OperationalError, OSError):  # kept for the next time
             raise
         except Exception as error:  # a row that the store refuses must not hold up all others
-            traceback.print_exc()
             self._batch = Batch()
-            self.note(None, Code.UNRECORDED, error=type(error).__name__)
-        else:
-            self._batch = Batch()
-            self._written_at_s = self._clock.monotonic_s()
+            self._defect(error)
 
     @property
     def _has_news(self) -> bool:

@@ -106,7 +106,7 @@ class Worker:
             free_on_end=True,
             elapsed_s=elapsed_s,
         )
-        reads.reporter.attach(engine)
+        reads.reporter.engine = engine
         return cls(reads, engine, gauge, work_mark, sigterm, threads=threads, step_limit_s=spec.step_limit_s)
 
     def run(self) -> int:
@@ -355,8 +355,7 @@ class _Reader:
             return None
         columns = read.columns
         [attempt] = self.store.workers.begin(run.id, {row.name: columns}).values()
-        steps_per_epoch = row.steps_total // row.epochs
-        self.reporter.admit(row, attempt, from_step=columns["steps_done"], steps_per_epoch=steps_per_epoch, peers=peers)
+        self.reporter.admit(row, attempt, from_step=columns["steps_done"], peers=peers)
         return read
 
     def _fail(self, row: SubModelRow, error: Exception) -> None:

@@ -1,1 +1,1 @@
-"""Who trains next: policies, simulator."""
+"""Policies, which decide which sub-model trains next, and a simulator."""

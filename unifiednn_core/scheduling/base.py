@@ -1,7 +1,7 @@
-"""The contract of a policy: `decide(view) -> Decision`, pure, without torch and without memory of its own.
+"""The contract of a policy: `decide(view) -> Decision`, a pure function, without torch and without state.
 
 The engine asks when a quantum ends and when the set of runnable sub-models changes (one arrives, is paused, resumed,
-stopped or edited), so a policy needs no event hooks. Same view, same decision.
+stopped or edited), so a policy needs no event hooks.
 """
 
 import traceback
@@ -13,7 +13,7 @@ QuantumKind = Literal["completion", "epochs", "steps", "seconds"]
 
 @dataclass(frozen=True, slots=True)
 class Quantum:
-    """For how long a sub-model may hold the device. Seconds are rounded up to a whole step."""
+    """How long a sub-model may hold the device. Seconds are rounded up to a whole step."""
 
     kind: QuantumKind
     amount: float = 0
@@ -39,7 +39,7 @@ class JobView:
     arrival: int
     """Place in the order of arrival, from 0."""
     in_line_since: int
-    """Tick at which it last joined the line: on arrival, at the end of its last quantum, on resume."""
+    """Tick at which it last joined the line: on arrival, after its last quantum, or on resume."""
     priority: int
     """Lower goes first."""
     parameters: int
@@ -63,7 +63,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which sub-model trains next, for how long, and the sentence that the operator reads."""
+    """Which sub-model trains next, for how long, and why, as a sentence for the operator."""
 
     job: str
     quantum: Quantum
@@ -84,15 +84,15 @@ class Policy(Protocol):
 
 
 def next_in_line(jobs: tuple[JobView, ...]) -> JobView:
-    """Job that has been in line longest; of two that joined at once, the earlier arrival."""
+    """Job that has been in line longest; ties go to the earlier arrival."""
     return min(jobs, key=lambda job: (job.in_line_since, job.arrival))
 
 
 def enactable(policy: Policy, view: View) -> tuple[Decision, bool]:
     """Ask the policy; returns a decision that can be enacted, and whether the policy's own was refused.
 
-    A policy that raises or decides what cannot be enacted is refused: the job that has been in line longest trains for
-    one epoch instead, and the reason says why.
+    If the policy raises, or decides something impossible, the job that has been in line longest trains for one epoch
+    instead, and the reason says why.
     """
     try:
         decision = policy.decide(view)
@@ -107,7 +107,7 @@ def enactable(policy: Policy, view: View) -> tuple[Decision, bool]:
 
 
 def _problem_of(decision: object, view: View) -> str | None:
-    """Why a decision cannot be enacted, as it follows the name of the policy in a sentence; None if it can."""
+    """Why a decision cannot be enacted, as the end of a sentence about the policy; None if it can."""
     if not isinstance(decision, Decision):
         return f"returned {decision!r:.80}, which is not a Decision"
     given: tuple[object, object] = (decision.quantum, decision.reason)

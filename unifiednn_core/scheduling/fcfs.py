@@ -8,10 +8,7 @@ from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstComeFirstServed:
-    """Train in the order of arrival, each sub-model to completion.
-
-    No sub-model is overtaken, so a short one may wait behind a long one.
-    """
+    """Train in the order of arrival, each sub-model to completion."""
 
     name: ClassVar[str] = "fcfs"
     summary: ClassVar[str] = (

@@ -1,4 +1,4 @@
-"""All policies by name, with what the command line and the pages need to offer them.
+"""All policies by name, and their descriptions for command line and pages.
 
 Other packages add policies with an entry point: `[project.entry-points."unifiednn.policies"]` in `pyproject.toml`, then
 `mine = "my_package:MyPolicy"`. A notebook adds one to its own process with `register_policy`.
@@ -24,7 +24,7 @@ from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.sjf import ShortestJobFirst
 
 POLICIES: tuple[type[Policy], ...] = (FirstComeFirstServed, Priority, ShortestJobFirst, RoundRobin)
-"""The policies of this package, in the order in which they are offered."""
+"""The policies of this package, in display order."""
 ENTRY_POINTS = "unifiednn.policies"
 _REGISTERED: dict[str, type[Policy]] = {}
 _log = logging.getLogger(__name__)
@@ -40,12 +40,12 @@ class ParameterCard:
     valid: str
     """Valid values in words: "epochs, steps or seconds"."""
     choices: tuple[str, ...] = ()
-    """The valid values where they are names; empty for numbers."""
+    """The valid values if they are names; empty for numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyCard:
-    """What a person reads before choosing a policy."""
+    """Description of a policy."""
 
     name: str
     summary: str
@@ -53,7 +53,7 @@ class PolicyCard:
 
 
 def policies() -> tuple[type[Policy], ...]:
-    """List every policy that a spec can name: ours, those of installed packages, and those registered here."""
+    """All policies that a spec can name: of this package, of installed packages, and registered in this process."""
     return (*POLICIES, *_installed(), *_REGISTERED.values())
 
 
@@ -62,7 +62,7 @@ def register_policy(policy: _AnyPolicy) -> _AnyPolicy:
 
     Raises `ValueError` for the name of a policy of this or an installed package, and `TypeError` for a class that is
     not a frozen dataclass with `name`, `summary`, `decide` and a default for each parameter.
-    `unifiednn_core.testing.policies.check_policy` checks everything else that a policy promises.
+    `unifiednn_core.testing.policies.check_policy` checks the rest of the contract.
     """
     _require_form(policy)
     if policy.name in [known.name for known in (*POLICIES, *_installed())]:
@@ -72,7 +72,7 @@ def register_policy(policy: _AnyPolicy) -> _AnyPolicy:
 
 
 def describe() -> tuple[PolicyCard, ...]:
-    """List a card for every policy, in the order in which they are offered."""
+    """Describe every policy, in display order."""
     return tuple(_card(policy) for policy in policies())
 
 
@@ -89,11 +89,8 @@ def policy_named(name: str, parameters: Mapping[str, object]) -> Policy:
     card = _card(policy)
     known = [parameter.name for parameter in card.parameters]
     remedy = f"Choose from: {', '.join(known)}." if known else "Remove it: this policy has no parameters."
-    findings = [
-        _unknown(key, key, known, f"The policy '{name}' has no parameter '{key}'", remedy)
-        for key in parameters
-        if key not in known
-    ]
+    wrong = [key for key in parameters if key not in known]
+    findings = [_unknown(key, key, known, f"The policy '{name}' has no parameter '{key}'", remedy) for key in wrong]
     try:
         # Unknown entries are left out: pydantic ignores them in a plain dataclass.
         made = TypeAdapter(policy).validate_python({key: parameters[key] for key in known if key in parameters})
@@ -106,7 +103,7 @@ def policy_named(name: str, parameters: Mapping[str, object]) -> Policy:
 
 @cache
 def _installed() -> tuple[type[Policy], ...]:
-    """Policies of other packages. One that cannot be used is left out, and the log says why."""
+    """Policies of other packages. Unusable ones are left out and logged."""
     found: list[type[Policy]] = []
     for point in entry_points(group=ENTRY_POINTS):
         try:
@@ -139,8 +136,7 @@ def _card(policy: type[Policy]) -> PolicyCard:
         choices = get_args(hints[parameter.name]) if get_origin(hints[parameter.name]) is Literal else ()
         valid = parameter.metadata.get("valid") or " or ".join(", ".join(choices).rsplit(", ", 1))
         valid = valid or f"a value of type {getattr(hints[parameter.name], '__name__', hints[parameter.name])}"
-        card = ParameterCard(name=parameter.name, default=parameter.default, valid=valid, choices=choices)
-        parameters.append(card)
+        parameters.append(ParameterCard(name=parameter.name, default=parameter.default, valid=valid, choices=choices))
     return PolicyCard(name=policy.name, summary=policy.summary, parameters=tuple(parameters))
 
 

@@ -12,9 +12,8 @@ from unifiednn_core.scheduling.base import Decision, Quantum, View, next_in_line
 class RoundRobin:
     """Let all sub-models take turns of `amount` epochs (as published), steps or seconds.
 
-    All make progress from the start; each takes longer than alone. Turns of epochs favour sub-models with long
-    epochs; turns of seconds, rounded up to a whole step, are equal. Raises `BadInput` for an `amount` that is not
-    above 0, or not whole for epochs and steps.
+    Turns of epochs favour sub-models with long epochs; turns of seconds, rounded up to a whole step, are equal. Raises
+    `BadInput` for an `amount` that is not above 0, or not whole for epochs and steps.
     """
 
     name: ClassVar[str] = "round_robin"
@@ -28,12 +27,8 @@ class RoundRobin:
     def __post_init__(self) -> None:
         fractions = self.unit == "seconds"
         if not 0 < self.amount < math.inf or not (fractions or self.amount == int(self.amount)):
-            raise BadInput.of(
-                "Amount",
-                field="policy.amount",
-                message=f"A turn cannot be {self.amount:g} {self.unit}.",
-                remedy=f"Give a {'' if fractions else 'whole '}number of {self.unit} above 0.",
-            )
+            remedy = f"Give a {'' if fractions else 'whole '}number of {self.unit} above 0."
+            raise BadInput.of("Amount", "policy.amount", f"A turn cannot be {self.amount:g} {self.unit}.", remedy)
 
     def decide(self, view: View) -> Decision:
         """Choose the sub-model that has been in line longest."""

@@ -1,4 +1,4 @@
-"""Runs the same policy objects without a network or a device: on simulated time, or as stages of memory use.
+"""Runs a policy without a network or a device: on simulated time, or as stages of memory use.
 
 The rules are the engine's: a quantum ends at completion, after its epochs (at the n-th epoch end from here), steps or
 seconds (rounded up to a whole step), or at the first step boundary after another job has arrived. Jobs that arrived
@@ -16,7 +16,7 @@ from unifiednn_core.scheduling.base import JobView, Policy, Quantum, View, enact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedJob:
-    """What scheduling needs to know of one sub-model."""
+    """What scheduling needs to know about one sub-model."""
 
     name: str
     arrival_s: float = 0.0
@@ -30,7 +30,7 @@ class SimulatedJob:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTurn:
-    """One stretch in which one job holds the device. Seconds count from the simulated 0."""
+    """A turn of one job on the device. Seconds count from the start of the simulation."""
 
     submodel: str
     start_s: float
@@ -54,10 +54,7 @@ def simulate(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[SimulatedTur
         name, chosen = decision.job, line.get(decision.job)
         if chosen is None:
             raise ValueError(f"The policy chose '{name}', which is not in line. In line: {', '.join(line)}.")
-        steps, seconds_per_step = (
-            min(chosen.steps_left, chosen.steps_within(decision.quantum)),
-            chosen.job.seconds_per_step,
-        )
+        steps, seconds_per_step = chosen.steps_within(decision.quantum), chosen.job.seconds_per_step
         if coming:
             steps = _first_step_reaching(coming[0].job.arrival_s, now_s, seconds_per_step, steps)
         start_s, now_s = now_s, now_s + steps * seconds_per_step
@@ -73,17 +70,17 @@ def simulate(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[SimulatedTur
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stretch in which one sub-model holds the device, and the others that have not ended."""
+    """A period in which one sub-model holds the device, and the others that have not ended."""
 
     holder: str
     started: frozenset[str]
-    """Have trained and not ended, the holder included: their weights and optimizers stay on the device."""
+    """Sub-models that have trained and not ended, with the holder: their weights and optimizers stay on the device."""
     waiting: frozenset[str]
-    """Have not trained yet."""
+    """Sub-models that have not trained yet."""
 
 
 def stages(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[Stage, ...]:
-    """Follow a run of these jobs, in order of arrival, through every stage that could need the most memory.
+    """Simulate a run of these jobs, in order of arrival, through every stage that could need the most memory.
 
     Once every job in a round of turns has had one with the same others, later rounds need no more; then the next in
     line is taken to its end. A turn of some seconds ends no job, because the duration of a step is unknown.
@@ -103,15 +100,13 @@ def stages(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[Stage, ...]:
         found.append(Stage(decision.job, frozenset(started), frozenset(alive.keys() - started)))
         chosen.steps_done += 0 if quantum.kind == "seconds" else chosen.steps_within(quantum)
         chosen.in_line_since = next(ticks)
-        if again or chosen.steps_left <= 0:
+        if again or not chosen.steps_left:
             del alive[decision.job]
     return tuple(found)
 
 
 @dataclass(slots=True, eq=False)
 class _Progress:
-    """State of one job."""
-
     job: SimulatedJob
     arrival: int
     in_line_since: int = 0
@@ -139,18 +134,19 @@ class _Progress:
         )
 
     def steps_within(self, quantum: Quantum) -> int:
-        if quantum.kind == "completion":
-            return self.steps_left
+        steps = self.steps_left
         if quantum.kind == "epochs":
             last_epoch = self.steps_done // self.job.steps_per_epoch + math.ceil(quantum.amount)
-            return last_epoch * self.job.steps_per_epoch - self.steps_done
-        if quantum.kind == "steps":
-            return math.ceil(quantum.amount)
-        return _first_step_reaching(quantum.amount, 0.0, self.job.seconds_per_step, self.steps_left)
+            steps = last_epoch * self.job.steps_per_epoch - self.steps_done
+        elif quantum.kind == "steps":
+            steps = math.ceil(quantum.amount)
+        elif quantum.kind == "seconds":
+            steps = _first_step_reaching(quantum.amount, 0.0, self.job.seconds_per_step, steps)
+        return min(steps, self.steps_left)
 
 
 def _admit(coming: deque[_Progress], line: dict[str, _Progress], now_s: float, ticks: Iterator[int]) -> None:
-    """Move the jobs that have arrived into the line, in order of arrival."""
+    """Move jobs that have arrived into the line, in order of arrival."""
     while coming and coming[0].job.arrival_s <= now_s:
         progress = coming.popleft()
         progress.in_line_since, progress.line_since_s = next(ticks), progress.job.arrival_s

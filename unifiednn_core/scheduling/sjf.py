@@ -1,7 +1,7 @@
 """Shortest job first (Section "Trainer" of the UnifiedNN paper); `by="time"` is ours."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, assert_never
+from typing import ClassVar, Literal
 
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, JobView, Quantum, View
@@ -15,7 +15,7 @@ class ShortestJobFirst:
     """Train the shortest sub-model first, to completion; ties go to the earlier arrival.
 
     Length is the number of weights or of epochs (both as published), or the measured time left. A shorter one that
-    arrives takes over at the next step. Mean turnaround is low; long ones wait.
+    arrives takes over at the next step.
     """
 
     name: ClassVar[str] = "sjf"
@@ -34,15 +34,13 @@ class ShortestJobFirst:
         elif self.by == "epochs":
             job = min(by_arrival, key=lambda job: job.epochs)
             reason = f"{job.name} asks for the fewest epochs: {job.epochs:,}."
-        elif self.by == "time":
+        else:
             unmeasured = [job for job in by_arrival if job.seconds_per_step is None]
             if unmeasured:
                 name = unmeasured[0].name
                 return Decision(name, PROBE, f"{name} is not measured yet; {PROBE} show its speed.")
             job = min(by_arrival, key=_time_left_s)
             reason = f"{job.name} has the least time left: about {duration_text(_time_left_s(job))}."
-        else:
-            assert_never(self.by)
         return Decision(job.name, TO_COMPLETION, reason)
 
     def __str__(self) -> str:

@@ -1,1 +1,1 @@
-"""The door: runs, library, permissions."""
+"""The service: runs, library, comparisons, people, and the permissions on them."""

@@ -1,4 +1,4 @@
-"""Comparisons for one person: hybrids against their baselines."""
+"""Comparisons of hybrids with their baselines, for one person."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from unifiednn_core.views.runs import RunView
 
 
 class ComparisonService:
-    """Arms of comparisons, started and compared. All methods raise `NotFound` for an unknown run."""
+    """Starts and compares the arms of comparisons. All methods raise `NotFound` for an unknown run."""
 
     def __init__(self, guard: Guard, store: Store, clock: Clock, reader: RunReader, submissions: Submissions):
         self.guard = guard
@@ -38,7 +38,7 @@ class ComparisonService:
 
     @permission(Role.SUBMITTER, Own.RUN, about="{mode}")
     def start_baseline(self, run_id: str, mode: Mode, *, fresh: bool = False) -> str:
-        """Queue a baseline of a run; returns its id. It waits for the same device, so that no arm disturbs another.
+        """Queue a baseline of a run; returns its id. It waits for the same device, so arms never disturb each other.
 
         An equal baseline that completed, trains or waits is used instead, unless `fresh`. Raises `BadInput` if the
         run was changed after its submission.
@@ -56,7 +56,7 @@ class ComparisonService:
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
     def why_no_baseline(self, run_id: str) -> str | None:
-        """Why a run can have no new baseline, as one sentence; None if it can."""
+        """Sentence that says why a run can have no new baseline; None if it can."""
         return _why_no_baseline(self._store.runs.get(run_id)[0])
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
@@ -89,8 +89,6 @@ class ComparisonService:
         views = {arm.mode: self._reader.view(arm.run_ids[-1], None) for arm in arms}
         return html.render(found, views, plotly_js().read_text(encoding="utf-8"))
 
-    # -- inside
-
     def _comparison(self, run_id: str) -> Comparison:
         run, _ = self._store.runs.get(run_id)
         peers = self._reader.equal_to(run)
@@ -103,7 +101,7 @@ class ComparisonService:
         return verdict.compare(list(views.values())[::-1], of, lambda view: view.run_id in steered, measured_on)
 
     def _steered(self, run: RunRow) -> bool:
-        """Whether people changed a run after its submission, or made it do more than train."""
+        """Whether people changed a run after its submission, or gave it commands that cost time."""
         asked = run.environment.get("asked_sha256")
         return asked != asked_sha256(RunSpec.model_validate(run.spec)) or self._store.commands.steered(run.id)
 

@@ -1,4 +1,4 @@
-"""The service: the only door for pages, command line and routes."""
+"""The facade of the service, used by pages, command line and routes."""
 
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home
@@ -13,8 +13,6 @@ from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
-from unifiednn_core.service.tokens import Tokens
-from unifiednn_core.service.uploads import Uploads
 from unifiednn_core.store import Store
 
 PERMISSIONS = permissions_of(RunService, LibraryService, ComparisonService, PeopleService)
@@ -22,7 +20,7 @@ PERMISSIONS = permissions_of(RunService, LibraryService, ComparisonService, Peop
 
 
 class Service:
-    """Everything that one person can ask for, in four parts. Safe to share between threads."""
+    """All actions of one person, in four parts. Safe to share between threads."""
 
     def __init__(self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR):
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
@@ -32,19 +30,19 @@ class Service:
         reader = RunReader(store, clock, actor, importer.references)
         submissions = Submissions(home, store, clock, actor, importer, reader)
         self.runs = RunService(guard, home, store, clock, reader, submissions)
-        self.library = LibraryService(guard, home, store.library, importer, Uploads(home.quarantine), submissions)
+        self.library = LibraryService(guard, home, store.library, importer, submissions)
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
-        self.people = PeopleService(guard, store.people, Tokens(store.people, clock))
+        self.people = PeopleService(guard, store.people, clock)
 
     @classmethod
     def open(cls, home: Home | None = None) -> "Service":
-        """Open a home (by default the one that the environment names) for the local operator."""
+        """Open a home, by default the one of the environment, for the local operator."""
         home, clock = (home or Home.default()).create(), RealClock()
         store = Store.open(home, clock)
         return cls(home, store, Supervisor(store, LocalLauncher(home), clock), clock)
 
     def acting_as(self, actor: Actor) -> "Service":
-        """The same service for another person: what they submit is theirs, and they see what their role allows."""
+        """The same service for another person, who owns what they submit and sees what their role allows."""
         return Service(self.home, self.store, self._supervisor, self.clock, actor)
 
     def start_supervisor(self) -> None:
@@ -53,7 +51,7 @@ class Service:
 
     @property
     def supervisor_alive(self) -> bool:
-        """Whether queued runs are being started."""
+        """Whether queued runs are started."""
         return self._supervisor.alive
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
-"""A run as one person may see it: the work of others is not shown, named or counted. Pure.
+"""A run as one person may see it, without any trace of other people's work. Pure.
 
-Of a hybrid with networks of several people, a submitter sees a run of only their own sub-models: curves, events, turns,
-memory, and their part of the spec. What concerns the whole is withheld: total memory and time, place in the queue,
-prediction, the policy's reasons, other people's commands, the fingerprint. That their sub-models wait stays visible.
+In a hybrid of several people, a submitter sees only their own sub-models: curves, events, turns, memory, and their part
+of the spec. Figures of the whole run are withheld: total memory and time, place in the queue, prediction, the policy's
+reasons, other people's commands, the fingerprint. It stays visible that their sub-models wait.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +20,13 @@ TURN = "It is the turn of {name}."
 ROOM = "room on the device"
 STOPPED_WORKER = "The process that trained it ended; its last checkpoint is kept."
 WITHHELD = "withheld"
-ENDED_AS_A_WHOLE = "The run that it belongs to could not go on."
+ENDED_AS_A_WHOLE = "Its run could not continue."
 ASK_AN_OPERATOR = "Ask an operator: others have a part in this run."
-# Without the policy's reasons, which compare sub-models, and without sentences of older versions.
+# Not the policy's reasons, which compare sub-models, and no sentences of older versions.
 _SHOWN_CODES = frozenset(Code) - {Code.REFUSED, Code.ILLEGAL_MOVE, Code.UNRECORDED}
 _ENDS = (State.FAILED, State.INTERRUPTED, State.STOPPED)
 _FIGURES = ("peak_memory_bytes", "heartbeat_age_s", "queue_position", "prediction", "cpu_s", "gpu_s", "energy_j")
+_FILES = ("model", "train_data", "test_data")
 _TOTALS: dict[str, Any] = {
     **dict.fromkeys(("memory_source", *_FIGURES)),
     **dict.fromkeys(("memory", "utilisation", "power_w"), Series()),
@@ -45,17 +46,18 @@ def as_seen_by(actor: Actor, view: RunView, owners: RunOwners, own_files: frozen
 
 
 def share_of(view: RunView, names: frozenset[str], visible_files: frozenset[str]) -> RunView:
-    """The view of a person who owns the sub-models `names`; only files among `visible_files` are named."""
+    """The view of the owner of the sub-models `names`; other files than `visible_files` are withheld."""
     own = [part for part in view.submodels if part.name in names]
     parts = tuple(_own_part(part, place, view.cause) for place, part in enumerate(own))
     ended = all(part.state in ENDED for part in parts)
     ended_at_s = max((part.ended_at_s for part in parts if part.ended_at_s is not None), default=None)
     holder = next((part.name for part in parts if part.holds_device), None)
     cause, remedy = _cause(view, parts)
+    states = {part.state for part in parts}
     return replace(
         view,
         **_TOTALS,
-        state=_end_of(parts) if ended else view.state,
+        state=next((state for state in _ENDS if state in states), State.COMPLETED) if ended else view.state,
         submodels=parts,
         ended_at_s=ended_at_s if ended else None,
         elapsed_s=_until(view.started_at_s, ended_at_s) if ended else view.elapsed_s,
@@ -77,39 +79,29 @@ def share_of(view: RunView, names: frozenset[str], visible_files: frozenset[str]
 
 
 def own_run(view: RunView, visible_files: frozenset[str]) -> RunView:
-    """The view of a person who owns the whole run: only what concerns other runs is withheld."""
+    """The view of the owner of the whole run: only facts about other runs are withheld."""
     layers = [layer for layer in view.breakdown.layers if layer.kind != "others"]
-    names = frozenset(part.name for part in view.submodels)
     whole = len(layers) == len(view.breakdown.layers)
-    return replace(
-        view,
-        queue_position=None,
-        waits_for=None if view.waits_for is None else ROOM,
-        breakdown=view.breakdown if whole else _of_layers(view.breakdown, layers),
-        memory_notes=(),
-        spec=_own_spec(view.spec, names, visible_files),
-    )
+    breakdown = view.breakdown if whole else _of_layers(view.breakdown, layers)
+    waits_for = None if view.waits_for is None else ROOM
+    spec = _own_spec(view.spec, {part.name for part in view.submodels}, visible_files)
+    return replace(view, queue_position=None, waits_for=waits_for, breakdown=breakdown, memory_notes=(), spec=spec)
 
 
 def without_files(view: RunView) -> RunView:
-    """The view of a person who may neither see files nor give commands."""
+    """The view of a person without access to files and commands."""
     files: dict[str, Any] = dict.fromkeys(("artifact", "artifact_bytes", "checkpoint_step", "checkpoint_bytes"))
     parts = tuple(replace(part, **files, actions=frozenset()) for part in view.submodels)
-    names = frozenset(part.name for part in parts)
-    return replace(view, submodels=parts, actions=frozenset(), spec=_own_spec(view.spec, names, frozenset()))
+    spec = _own_spec(view.spec, {part.name for part in parts}, frozenset())
+    return replace(view, submodels=parts, actions=frozenset(), spec=spec)
 
 
 def _cause(view: RunView, parts: Sequence[SubModelView]) -> tuple[str | None, str | None]:
-    """Why the run stands still, as far as that concerns these sub-models."""
+    """Cause and remedy of the run, as far as they concern these sub-models."""
     failed = [part.name for part in parts if part.state is State.FAILED]
     if view.state is State.INTERRUPTED:
         return STOPPED_WORKER, "An operator resumes it."
-    return (f"{', '.join(failed)} failed.", "Its own cause and remedy are beside it.") if failed else (None, None)
-
-
-def _end_of(parts: Sequence[SubModelView]) -> State:
-    states = {part.state for part in parts}
-    return next((state for state in _ENDS if state in states), State.COMPLETED)
+    return (f"{', '.join(failed)} failed.", "Its own cause and remedy are shown with it.") if failed else (None, None)
 
 
 def _until(begun_at_s: float | None, ended_at_s: float | None) -> float | None:
@@ -126,31 +118,32 @@ def _of_layers(breakdown: MemoryBreakdown, layers: Sequence[MemoryLayer]) -> Mem
 
 
 def _own_part(part: SubModelView, place: int, run_cause: str | None) -> SubModelView:
-    """One of the person's sub-models, counted among their own. Its peak memory is that of the whole process."""
+    """An own sub-model, numbered among the own ones, without the peak memory of the whole process."""
     shown = replace(part, arrival=place, number=place, peak_memory_bytes=None)
-    if part.cause is not None and part.cause == run_cause:  # it ended with the run, and that cause may name others
+    if part.cause is not None and part.cause == run_cause:  # the cause of the run may name others
         return replace(shown, cause=ENDED_AS_A_WHOLE, remedy=ASK_AN_OPERATOR)
     return shown
 
 
 def _own_events(view: RunView, names: frozenset[str]) -> tuple[EventView, ...]:
-    """Events of the person's sub-models whose fields are about these alone."""
+    """Events about only the person's own sub-models."""
     causes = {view.cause, *(event.fields.get("cause") for event in view.events if event.submodel is None)} - {None}
     own = [event for event in view.events if event.submodel in names and event.code in _SHOWN_CODES]
     return tuple(event for event in own if event.fields.get("cause") not in causes)
 
 
-def _own_spec(spec: dict[str, object], names: frozenset[str], visible_files: frozenset[str]) -> dict[str, object]:
-    listed: Any = spec.get("submodels", ())
-    parts = [_with_own_files(part, visible_files) for part in listed if part["name"] in names]
-    return {**spec, "submodels": parts}
+def _own_spec(spec: dict[str, object], names: Set[str], visible_files: Set[str]) -> dict[str, object]:
+    """The part of a spec about the sub-models `names`, with other files than `visible_files` withheld."""
 
-
-def _with_own_files(part: dict[str, Any], visible_files: frozenset[str]) -> dict[str, Any]:
     def shown(reference: str) -> str:
         return reference if reference in visible_files else WITHHELD
 
-    files: dict[str, Any] = {key: shown(part[key]) for key in ("model", "train_data", "test_data") if part.get(key)}
-    if start := part.get("start_from"):
-        files["start_from"] = {**start, "file": shown(start["file"])}
-    return part | files
+    listed: Any = spec.get("submodels", ())
+    parts: list[dict[str, Any]] = []
+    for part in listed:
+        if part["name"] in names:
+            files: dict[str, Any] = {key: shown(part[key]) for key in _FILES if part.get(key)}
+            if start := part.get("start_from"):
+                files["start_from"] = {**start, "file": shown(start["file"])}
+            parts.append(part | files)
+    return {**spec, "submodels": parts}

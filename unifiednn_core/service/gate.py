@@ -1,4 +1,4 @@
-"""The gate: from the claims, cookie or token of a request to the service for that person."""
+"""The gate: from the claims, the cookie or the token of a request to the service for its sender."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -7,8 +7,9 @@ from typing import Any
 
 from unifiednn_core.base.errors import Forbidden, Unauthorised
 from unifiednn_core.service.facade import Service
-from unifiednn_core.service.roles import NO_ROLE, SUBJECT, Actor, Role, person_id
-from unifiednn_core.service.tokens import Tokens
+from unifiednn_core.service.people import Tokens
+from unifiednn_core.service.roles import NO_ROLE, Actor, Role
+from unifiednn_core.spec.run import SUBJECT, person_id
 from unifiednn_core.store.people import People
 
 BEARER = "bearer"
@@ -17,12 +18,12 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost")
 HOSTS_VARIABLE = "UNIFIEDNN_HOSTS"
 Claims = Mapping[str, Any]
 ReadCookie = Callable[[Mapping[str, str], Mapping[str, str]], Claims]
-"""From headers and cookies of a request to the claims of the signed-in person; empty if nobody is signed in."""
+"""Returns the claims of the signed-in person from headers and cookies of a request; empty without a sign-in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How the server knows people."""
+    """How people sign in, and which roles they get."""
 
     login: bool = False
     """Whether people have to sign in."""
@@ -32,19 +33,15 @@ class Settings:
     roles: Mapping[str, Role] = field(default_factory=dict)
     """Role by value of that claim."""
     admins: frozenset[str] = frozenset()
-    """Ids (see `person_id`) that are admins in any case: the first admin needs this."""
+    """Ids (see `person_id`) of people who are always admins: the first admin needs this."""
     sign_in_s: float = 12 * HOUR_S
     """How long a sign-in is valid."""
 
 
-def _no_cookie(headers: Mapping[str, str], cookies: Mapping[str, str]) -> Claims:
-    return {}
-
-
 class Gate:
-    """Finds out who asks, and gives that person's service. Safe to share between threads."""
+    """Identifies the sender of a request and returns the service for that person. Safe to share between threads."""
 
-    def __init__(self, service: Service, settings: Settings, read_cookie: ReadCookie = _no_cookie):
+    def __init__(self, service: Service, settings: Settings, read_cookie: ReadCookie = lambda headers, cookies: {}):
         self.settings = settings
         self._service, self._read_cookie = service, read_cookie
         self._tokens = Tokens(service.store.people, service.clock)
@@ -52,7 +49,7 @@ class Gate:
     def admit(self, request_headers: Mapping[str, str], cookies: Mapping[str, str]) -> Service:
         """The service for a request; raises `Unauthorised`, and `Forbidden` for a person without a role.
 
-        A token in `Authorization: Bearer` counts before a cookie; an invalid one is rejected even with a valid cookie.
+        A token in `Authorization: Bearer` takes precedence; an invalid token is rejected even with a valid cookie.
         """
         headers = {name.lower(): value for name, value in request_headers.items()}
         authorization = headers.get("authorization")
@@ -61,12 +58,14 @@ class Gate:
             if scheme.lower() != BEARER:
                 raise Unauthorised("Only 'Authorization: Bearer TOKEN' is supported. Send a token.")
             return self.acting_by_token(token.strip())
-        if not self.settings.login:
-            return self.local()
-        return self._service.acting_as(self.actor_of(self._read_cookie(headers, cookies)))
+        return self.by_claims(lambda: self._read_cookie(headers, cookies))
+
+    def by_claims(self, read: Callable[[], Claims]) -> Service:
+        """The service for the person who signed in, or for the local operator if no sign-in is configured."""
+        return self._service.acting_as(self.actor_of(read())) if self.settings.login else self.local()
 
     def local(self) -> Service:
-        """The service for the local operator; raises `Unauthorised` where other machines can reach the server."""
+        """The service for the local operator; raises `Unauthorised` if other machines can reach the server."""
         if self.settings.login or self.settings.reachable:
             raise Unauthorised(
                 "Other machines can reach this server, but sign-in is not configured. Configure [auth] in "
@@ -77,10 +76,6 @@ class Gate:
     def acting_by_token(self, token: str, *, here: bool = False) -> Service:
         """The service for the person of a token, `here` at this machine; raises `Unauthorised`."""
         return self._service.acting_as(replace(self._tokens.actor(token), here=here))
-
-    def acting_as(self, actor: Actor) -> Service:
-        """The service for `actor`."""
-        return self._service.acting_as(actor)
 
     def actor_of(self, claims: Claims) -> Actor:
         """The person who signed in with these claims of an ID token.
@@ -106,17 +101,13 @@ def hosts() -> list[str]:
 
 
 def _id_of(claims: Claims) -> str:
-    email = claims.get("email")
-    if isinstance(email, str) and _is_address(person_id(email)) and claims.get("email_verified") is not False:
-        return person_id(email)
+    email = person_id(str(claims.get("email")))
+    if "@" in email and not email.startswith(SUBJECT) and claims.get("email_verified") is not False:
+        return email
     subject = claims.get("sub")
     if not isinstance(subject, str) or not subject:
         raise Unauthorised("The identity provider sent no id. It has to send an e-mail address or a subject.")
     return f"{SUBJECT}{subject}"
-
-
-def _is_address(text: str) -> bool:
-    return "@" in text and not text.startswith(SUBJECT)
 
 
 def _role_of(person: str, claims: Claims, settings: Settings, people: People) -> Role | None:

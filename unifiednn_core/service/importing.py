@@ -1,4 +1,4 @@
-"""Bringing files into the library of one person: inspected by the intake process, kept durably by content."""
+"""Imports files into the library of one person: the intake process inspects them; they are stored by content."""
 
 import secrets
 import shutil
@@ -24,15 +24,14 @@ BLOCK_BYTES = 1024**2
 
 
 class FileImporter:
-    """The library as one person sees it, and the only way for files to enter it."""
+    """The library of one person, and the only way to add files to it."""
 
     def __init__(self, home: Home, library: Library, actor: Actor):
         self._home, self._library, self._actor = home, library, actor
 
     def files(self) -> tuple[FileView, ...]:
         """Models and data sets that this person may use, the newest first."""
-        owner = self._actor.id
-        rows = self._library.files_of(owner) if self._actor.sees_only_own else self._library.files(owner)
+        rows = self._library.files(self._actor.id, only_own=self._actor.sees_only_own)
         return tuple(file_view(row) for row in rows)
 
     def references(self) -> frozenset[str]:
@@ -59,7 +58,7 @@ class FileImporter:
             return self.import_chunks(path.name, iter(lambda: file.read(BLOCK_BYTES), b""), kinds)
 
     def import_moved(self, path: Path, filename: str, kinds: Sequence[str]) -> FileView:
-        """Import a file that lies in the quarantine; it leaves that place. Raises `BadInput`, `IntakeFailed`."""
+        """Import a file by moving it out of the quarantine. Raises `BadInput`, `IntakeFailed`."""
         converted = self._home.quarantine / f"{secrets.token_hex(8)}.converted"
         try:
             report = client.inspect(path, filename, convert_to=converted)
@@ -67,7 +66,7 @@ class FileImporter:
             if errors:
                 raise BadInput(errors)
             if report.kind not in kinds:
-                message = f"This file holds {report.kind}; this place needs {' or '.join(kinds)}."
+                message = f"This file holds {report.kind}, but {' or '.join(kinds)} is needed here."
                 remedy = "Data sets hold exactly the entries 'inputs' and 'targets'."
                 raise BadInput.of("Another kind of file", filename, message, remedy)
             durable.move(converted if report.converted else path, self._home.file(report.sha256))
@@ -78,15 +77,8 @@ class FileImporter:
 
     def remember(self, report: FileReport, filename: str) -> None:
         """List a stored file in this person's library."""
-        self._library.add_file(
-            sha256=report.sha256,
-            kind=report.kind,
-            filename=filename,
-            format=report.format,
-            size_bytes=report.size_bytes,
-            facts=dict(report.facts),
-            owner=self._actor.id,
-        )
+        columns = report.model_dump(include={"sha256", "kind", "format", "size_bytes", "facts"})
+        self._library.add_file(filename=filename, owner=self._actor.id, **columns)
 
     def file(self, sha256: str) -> FileView:
         """One file that this person has imported."""

@@ -24,22 +24,13 @@ from unifiednn_core.views.runs import FileView
 
 
 class LibraryService:
-    """Model and data files, uploads and drafts. What a person imports becomes their own."""
+    """Model and data files, uploads and drafts. People own what they import."""
 
-    def __init__(
-        self,
-        guard: Guard,
-        home: Home,
-        library: Library,
-        importer: FileImporter,
-        uploads: Uploads,
-        submissions: Submissions,
-    ):
+    def __init__(self, guard: Guard, home: Home, library: Library, importer: FileImporter, submissions: Submissions):
         self.guard = guard
-        self._home, self._library, self._importer = home, library, importer
-        self._uploads, self._submissions = uploads, submissions
-        actor = guard.actor
-        self._only_of = actor.id if actor.sees_only_own else None
+        self._home, self._library, self._importer, self._submissions = home, library, importer, submissions
+        self._uploads = Uploads(home.quarantine)
+        self._only_of = guard.actor.id if guard.actor.sees_only_own else None
 
     # -- files
 
@@ -60,7 +51,7 @@ class LibraryService:
 
     @permission(Role.SUBMITTER, audited=False, here=True)
     def inspect(self, path: Path) -> FileReport:
-        """Report what a file of this machine is; the intake process opens it."""
+        """Inspect a file of this machine in the intake process."""
         return client.inspect(path, path.name)
 
     @permission(Role.SUBMITTER, about="{filename}")
@@ -70,7 +61,7 @@ class LibraryService:
 
     @permission(Role.SUBMITTER, audited=False)
     def server_files(self, suffixes: Sequence[str] = ()) -> tuple[ServerFile, ...]:
-        """Files in the folders that the server's operator opened; a submitter sees none."""
+        """Files in the folders that the server's operator shares; none for a submitter."""
         return () if self._only_of is not None else server_folders.listing(suffixes)
 
     @permission(Role.OPERATOR, about="{name}")
@@ -83,7 +74,7 @@ class LibraryService:
 
     @permission(Role.SUBMITTER)
     def prepare_samples(self) -> RunSpec:
-        """Return the demo, ready to submit; writes its files where they are missing. Raises `SamplesFailed`."""
+        """Return the demo, ready to submit; writes missing files. Raises `SamplesFailed`."""
         demo = samples.demo(self._home)
         return demo if self.guard.actor.here else self._submissions.imported(demo, Path("/"))
 
@@ -113,7 +104,7 @@ class LibraryService:
     def begin_upload(
         self, filename: str, size_bytes: int, sha256: str | None = None, kinds: Sequence[str] = KINDS
     ) -> UploadView:
-        """Announce a file that arrives in pieces; raises `BadInput` if it cannot be accepted."""
+        """Announce an upload in pieces; raises `BadInput` if it cannot be accepted."""
         return self._uploads.begin(filename, size_bytes, sha256, kinds, self.guard.actor.id)
 
     @permission(Role.SUBMITTER, audited=False)
@@ -131,8 +122,8 @@ class LibraryService:
     def finish_upload(self, upload_id: str) -> FileView:
         """Import a complete upload.
 
-        Raises `BadInput`, and then nothing is kept; `IntakeFailed`, and then it can be tried again; `UploadConflict`
-        where bytes are missing; `NotFound`.
+        Raises `BadInput` (nothing is kept), `IntakeFailed` (try again), `UploadConflict` (bytes are missing),
+        `NotFound`.
         """
         self._uploads.get(upload_id, self._only_of)
         with self._uploads.finishing(upload_id) as (upload, path):
@@ -148,22 +139,20 @@ class LibraryService:
 
     @permission(Role.SUBMITTER, audited=False)
     def save_draft(self, document: dict[str, object], draft_id: str | None = None) -> str:
-        """Keep an unfinished run; returns the draft's id, a new one where the draft belongs to someone else.
+        """Save an unfinished run; returns the draft's id, a new one if the draft belongs to someone else.
 
-        The entry `filenames` keeps the name under which each file came into the draft.
+        The entry `filenames` keeps the name that each file had when it entered the draft.
         """
-        known: object = {}
-        try:
-            known = self._library.draft(draft_id or "", self._only_of).get("filenames", {})
-        except NotFound:
-            draft_id = draft_id if draft_id and self._only_of is None else secrets.token_hex(4)
+        kept_id = draft_id or ""
         names = {f"sha256:{file.sha256}": file.filename for file in self._importer.files()}
-        kept = names | (known if isinstance(known, dict) else {})
+        try:
+            names |= self._library.draft(kept_id, self._only_of).get("filenames", {})
+        except NotFound:
+            kept_id = kept_id if kept_id and self._only_of is None else secrets.token_hex(4)
         written = json.dumps(document.get("submodels", ()))
-        used = {reference: name for reference, name in kept.items() if reference in written}
-        draft_id = draft_id or secrets.token_hex(4)
-        self._library.save_draft(draft_id, {**document, "filenames": used}, self.guard.actor.id)
-        return draft_id
+        used = {reference: name for reference, name in names.items() if reference in written}
+        self._library.save_draft(kept_id, {**document, "filenames": used}, self.guard.actor.id)
+        return kept_id
 
     @permission(Role.SUBMITTER, audited=False)
     def draft(self, draft_id: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Who owns each sub-model of a run, derived from who owns its model file. People are ids; "" is the local operator."""
+"""Owners of sub-models, which are the owners of their model files. People are ids; "" is the local operator."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from unifiednn_core.store.library import Library
 
 @dataclass(frozen=True, slots=True)
 class RunOwners:
-    """Who submitted a run, and who owns its sub-models."""
+    """Submitter of a run, and owners of its sub-models."""
 
     submitter: str
     submodels: Mapping[str, str]
@@ -27,14 +27,14 @@ class RunOwners:
 
 
 def owners_of(run: Any, rows: Sequence[Any]) -> RunOwners:
-    """Owners in a run, from whole or light rows."""
+    """Owners in a run; also takes the light rows of `store.runs.listed`."""
     return RunOwners(run.submitter, {row.name: row.owner for row in rows})
 
 
 def owners_in(spec: RunSpec, library: Library, submitter: str) -> dict[str, str]:
-    """Owner of each sub-model of a spec whose files are named by content; raises `BadInput` if that is ambiguous.
+    """Owner of each sub-model of a spec with files named by content; raises `BadInput` if ambiguous.
 
-    A model file that the submitter owns makes the sub-model the submitter's.
+    If the submitter is among the owners of the model file, the sub-model is theirs.
     """
     owners: dict[str, str] = {}
     for part in spec.submodels:
@@ -52,16 +52,13 @@ def owners_in(spec: RunSpec, library: Library, submitter: str) -> dict[str, str]
 
 
 def without_owners(spec: RunSpec) -> RunSpec:
-    """The spec as it is stored: what is trained does not depend on the owners."""
+    """The spec as stored: owners do not affect the training."""
     parts = tuple(part.model_copy(update={"owner": None}) for part in spec.submodels)
     return spec.model_copy(update={"submodels": parts})
 
 
 def filename_for(names_by_owner: Mapping[str, str], owner: str, submitter: str, sha256: str) -> str:
-    """Name of a file beside a trained model of `owner`: the owner's name for it, else the submitter's.
-
-    A file that belongs only to others gets a neutral name.
-    """
+    """Name of a file in the results of `owner`: the owner's name for it, else the submitter's, else a neutral one."""
     name = names_by_owner.get(owner, names_by_owner.get(submitter))
     if name is not None:
         return name

@@ -1,25 +1,39 @@
-"""People for an admin: roles, tokens, and the audit log."""
+"""People for an admin: roles, tokens for terminals and routes, and the audit log.
 
-from unifiednn_core.base.errors import BadInput, NotFound
+A token is shown once, stored as a hash, limited in time, and revocable.
+"""
+
+import hashlib
+import hmac
+import secrets
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import BadInput, NotFound, Unauthorised
 from unifiednn_core.service.permissions import Guard, permission
-from unifiednn_core.service.roles import NO_ROLE, Role, person_id
-from unifiednn_core.service.tokens import Tokens
-from unifiednn_core.store.people import People
+from unifiednn_core.service.roles import NO_ROLE, Actor, Role
+from unifiednn_core.spec.run import person_id
+from unifiednn_core.store.people import People, TokenRow
 from unifiednn_core.views.people import AuditView, PersonView, TokenView, view_of
 
 SHOWN_LINES = 500
+PREFIX = "unn"
+SECRET_BYTES = 32
+DAY_S = 86_400
+LONGEST_DAYS = 3650
+# Compared for an unknown token, so the answer takes equally long.
+_NO_SHA256 = hashlib.sha256(b"").hexdigest()
 
 
 class PeopleService:
-    """Manages who may do what."""
+    """Manages roles and tokens, and shows the audit log."""
 
-    def __init__(self, guard: Guard, people: People, tokens: Tokens):
+    def __init__(self, guard: Guard, people: People, clock: Clock):
         self.guard = guard
-        self._people, self._tokens = people, tokens
+        self._people, self._tokens = people, Tokens(people, clock)
 
     @permission(Role.ADMIN, audited=False)
     def people(self) -> tuple[PersonView, ...]:
-        """Everyone who was given a role."""
+        """All people with a given role."""
         return tuple(view_of(PersonView, row, person=row.id) for row in self._people.all())
 
     @permission(Role.ADMIN, about="{person} {role}")
@@ -33,7 +47,7 @@ class PeopleService:
 
     @permission(Role.ADMIN, about="{person}")
     def forget_person(self, person: str) -> None:
-        """Remove a given role, so that the identity provider decides again; raises `NotFound`."""
+        """Remove a given role: the identity provider decides again. Raises `NotFound`."""
         self._require_another(person)
         if not self._people.forget(person_id(person)):
             raise NotFound(f"'{person}' was given no role. List the given ones with: unifiednn people list")
@@ -41,7 +55,7 @@ class PeopleService:
     @permission(Role.ADMIN, audited=False)
     def tokens(self) -> tuple[TokenView, ...]:
         """All tokens, the newest first."""
-        return self._tokens.all()
+        return tuple(view_of(TokenView, row, token_id=row.id) for row in self._people.tokens())
 
     @permission(Role.ADMIN, about="{person} {role}, {days:g} days")
     def create_token(self, person: str, role: str, days: float) -> str:
@@ -51,7 +65,8 @@ class PeopleService:
     @permission(Role.ADMIN, about="{token_id}")
     def revoke_token(self, token_id: str) -> None:
         """Revoke a token; raises `NotFound`."""
-        self._tokens.revoke(token_id)
+        if not self._people.revoke(token_id):
+            raise NotFound(f"There is no token '{token_id}'. List them with: unifiednn token list")
 
     @permission(Role.ADMIN, audited=False)
     def audit(self, last: int = SHOWN_LINES) -> tuple[AuditView, ...]:
@@ -59,7 +74,52 @@ class PeopleService:
         return tuple(view_of(AuditView, row) for row in self._people.audit_log(last))
 
     def _require_another(self, person: str) -> None:
-        """Nobody can change their own role, so that the last admin stays one."""
+        """Refuse to change the actor's own role, so the last admin stays one."""
         if person_id(person) == self.guard.actor.id:
             remedy = "Ask another admin, or run on the server: unifiednn people give"
             raise BadInput.of("Person", "person", "This is your own role.", remedy)
+
+
+class Tokens:
+    """Creates tokens, and returns their actors."""
+
+    def __init__(self, people: People, clock: Clock):
+        self._people, self._clock = people, clock
+
+    def create(self, person: str, role: Role, days: float, by: str) -> str:
+        """Create a token and return it; it cannot be read again. Raises `BadInput` for a wrong time or person."""
+        if not 0 < days <= LONGEST_DAYS:
+            raise BadInput.of("Days", "days", f"A token cannot last {days:g} days.", f"Give 1 to {LONGEST_DAYS}.")
+        if not person.strip():
+            raise BadInput.of("Person", "for", "The person is empty.", "Give a name or e-mail address.")
+        token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(SECRET_BYTES)
+        now_s = self._clock.utc_s()
+        row = TokenRow(id=token_id, person=person_id(person), role=role.value, secret_sha256=_sha256(secret))
+        row.created_at_s, row.created_by, row.expires_at_s = now_s, by, now_s + days * DAY_S
+        self._people.add_token(row)
+        return f"{PREFIX}_{token_id}_{secret}"
+
+    def actor(self, token: str) -> Actor:
+        """The person of a token; raises `Unauthorised` if it is unknown, expired or revoked."""
+        prefix, _, rest = token.partition("_")
+        token_id, _, secret = rest.partition("_")
+        row = self._people.token(token_id)
+        known = hmac.compare_digest(_sha256(secret), _NO_SHA256 if row is None else row.secret_sha256)
+        if prefix != PREFIX or row is None or not known:
+            raise Unauthorised("This token is unknown. Ask an admin for a new one.")
+        if row.revoked_at_s is not None:
+            raise Unauthorised("This token was revoked. Ask an admin for a new one.")
+        if self._clock.utc_s() >= row.expires_at_s:
+            raise Unauthorised("This token has expired. Ask an admin for a new one.")
+        return Actor(id=row.person, name=row.person, role=self._role(row))
+
+    def _role(self, row: TokenRow) -> Role:
+        """Role of the token, at most the role that its person was given."""
+        role, given = Role(row.role), self._people.role_of(row.person)
+        if given == NO_ROLE:
+            raise Unauthorised("The person of this token has no role here any more. Ask an admin.")
+        return role if given is None else min(role, Role(given), key=lambda one: one.rank)
+
+
+def _sha256(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -16,7 +16,7 @@ from unifiednn_core.store.runs import Runs
 
 
 class Own(StrEnum):
-    """What a submitter must own to take an action. Higher roles act on everything."""
+    """What a submitter must own for an action. Higher roles need not own anything."""
 
     ANYTHING = "anything"
     """No condition: the action concerns no existing run."""
@@ -36,7 +36,7 @@ class Permission:
     own: Own = Own.ANYTHING
     audited: bool = True
     here: bool = False
-    """Whether the method reads or writes paths of the server, which only people at the machine may name."""
+    """Whether the method takes paths of the server, which only people at the machine may name."""
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -45,11 +45,11 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 def permission(
     least: Role, own: Own = Own.ANYTHING, *, audited: bool = True, here: bool = False, about: str = ""
 ) -> Callable[[Method], Method]:
-    """Let a method run only for actors who may call it, of a class whose `guard` checks the calls of one actor.
+    """Restrict a method to actors who may call it. Its class has a `guard`, which checks and audits the calls.
 
-    The parameters `run_id` and `submodel` name what must be owned. `about` is a format string over the arguments; it
-    completes the subject in the audit log. The method raises `Forbidden` for a role that is too low, and `NotFound`
-    for what belongs to others, exactly as for what does not exist.
+    The parameters `run_id` and `submodel` name what must be owned. `about` is a format string over the arguments that
+    completes the subject in the audit log. The method raises `Forbidden` for a role that is too low, and the same
+    `NotFound` for work of others as for work that does not exist.
     """
     rule = Permission(least, own, audited, here)
 
@@ -88,18 +88,13 @@ class Guard:
         run_id, submodel = arguments.get("run_id"), arguments.get("submodel")
         submodel = submodel if isinstance(submodel, str) else None
         text = about.format(**{**arguments, "names": " ".join(arguments.get("names") or ())})
-        note = functools.partial(
-            self._people.note,
-            person=self.actor.label,
-            role=self.actor.role,
-            action=action,
-            subject=" ".join(filter(None, (run_id, submodel, text))),
-        )
+        actor, subject = self.actor, " ".join(filter(None, (run_id, submodel, text)))
+        note = functools.partial(self._people.note, person=actor.label, role=actor.role, action=action, subject=subject)
         try:
             self.require_role(rule)
             if run_id is not None:
                 self._require_own(rule, run_id, submodel)
-            if rule.here and not self.actor.here:
+            if rule.here and not actor.here:
                 raise Forbidden("Folders of the server can only be used from its own terminal.")
         except Forbidden:
             note(outcome="forbidden")
@@ -108,7 +103,7 @@ class Guard:
             if rule.audited:
                 note(outcome="not found")
             raise
-        if rule.audited:  # before the action, so that nothing happens that the log does not show
+        if rule.audited:  # before the action, so every action is in the log
             note(outcome="allowed")
         try:
             yield

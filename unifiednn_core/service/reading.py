@@ -1,4 +1,4 @@
-"""Runs as one person sees them: rows from the store, turned into views, with the work of others left out."""
+"""Runs as one person sees them: views of stored rows, without the work of others."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -41,7 +41,7 @@ class RunReader:
         return self._seen([(run, parts)], [view])[0]
 
     def document(self, run_id: str) -> dict[str, Any]:
-        """The document that `unifiednn train --json` prints; paths of the server only for people who work at it."""
+        """The document of `unifiednn train --json`, with paths of the server only for people at the machine."""
         paths = {part.name: part.model_path for part in self._store.runs.get(run_id)[1]} if self._actor.here else {}
         return present.document(self.view(run_id, last_slices=None), paths)
 
@@ -51,7 +51,7 @@ class RunReader:
         return self._seen(rows, [present.run_view(run, parts, now_s) for run, parts in rows])
 
     def equal_to(self, run: RunRow) -> list[Rows]:
-        """Runs of the same fingerprint, the newest first; without a fingerprint a run equals only itself.
+        """Runs of the same fingerprint, the newest first; a run without a fingerprint equals only itself.
 
         A submitter gets only runs that are wholly their own.
         """

@@ -1,16 +1,13 @@
-"""Roles, and the people who act in them."""
+"""Roles and actors."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.spec.run import SUBJECT, person_id
-
-__all__ = ["LOCAL_OPERATOR", "NO_ROLE", "SUBJECT", "Actor", "Role", "person_id"]
 
 
 class Role(StrEnum):
-    """What a person may do, from the least to the most.
+    """Roles, in ascending order of their rights.
 
     A viewer sees all runs and figures, but no files. A submitter sees and steers only their own work, also inside a
     hybrid that an operator arranged from several people's networks. An operator sees and does everything except
@@ -24,7 +21,7 @@ class Role(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Place among the roles, from 0."""
+        """Position among the roles, from 0."""
         return list(Role).index(self)
 
     @classmethod
@@ -38,7 +35,7 @@ class Role(StrEnum):
 
 
 NO_ROLE = "none"
-"""In place of a role: the person may do nothing, whatever the identity provider says."""
+"""Given instead of a role: the person may do nothing, whatever the identity provider says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class Actor:
     name: str
     role: Role
     here: bool = False
-    """Whether the person works at the machine itself and may name paths on it."""
+    """Whether the person is at the machine itself and may name paths on it."""
 
     @property
     def sees_only_own(self) -> bool:
@@ -68,4 +65,4 @@ class Actor:
 
 
 LOCAL_OPERATOR = Actor(id="", name="local operator", role=Role.ADMIN, here=True)
-"""The person at the machine itself, where nobody has to sign in."""
+"""The person at the machine itself, without a sign-in."""

@@ -1,4 +1,4 @@
-"""Runs for one person: submit, steer, observe, download."""
+"""Runs of one person: submit, control, observe, download."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,30 +16,22 @@ from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.submission import OnWarnings, Submissions, require_baseline, submodel_row
-from unifiednn_core.spec.hyperparameters import at_learning_rate
+from unifiednn_core.spec.hyperparameters import Hyperparameters, at_learning_rate
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import (
-    Hyperparameters,
-    Mode,
-    PolicySpec,
-    RunSpec,
-    SubModelSpec,
-    parse_hyperparameters,
-    parse_run,
-)
+from unifiednn_core.spec.run import Mode, PolicySpec, RunSpec, SubModelSpec, parse_hyperparameters, parse_run
 from unifiednn_core.store import Store
-from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.commands import Verb, require_new_name
 from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.views.graph import graph_dot
 from unifiednn_core.views.run_rows import metrics_frame, trained_view
 from unifiednn_core.views.runs import RunView, TrainedView
 
 QUEUE_STEP_S = 0.001
-"""Runs of one submission are queued so far apart: the queue goes by time."""
+"""Difference in time between runs of one submission, because the queue is ordered by time."""
 
 
 class RunService:
-    """Runs, steered and observed. A command is durable once its call returns.
+    """Submits, controls and observes runs. A command is durable once its call returns.
 
     All methods raise `NotFound` for an unknown run or sub-model; commands raise `IllegalTransition` if the state
     does not allow them.
@@ -66,14 +58,9 @@ class RunService:
 
     @permission(Role.SUBMITTER, about="{spec.name}")
     def submit(
-        self,
-        spec: RunSpec,
-        base: Path | None = None,
-        *,
-        baselines: Sequence[Mode] = (),
-        baselines_first: bool = False,
-        on_warnings: OnWarnings | None = None,
-    ) -> str:
+        self, spec: RunSpec, base: Path | None = None,
+        *, baselines: Sequence[Mode] = (), baselines_first: bool = False, on_warnings: OnWarnings | None = None,
+    ) -> str:  # fmt: skip
         """Check a spec, keep its files, and queue it; returns the run's id. Raises `BadInput` with all findings.
 
         `baselines` are queued with it, before or after it; an equal one that exists is kept instead.
@@ -93,14 +80,11 @@ class RunService:
     def add_submodel(
         self, run_id: str, submodel: SubModelSpec, base: Path | None = None, *, on_warnings: OnWarnings | None = None
     ) -> State:
-        """Add one more network to a run, where the policy admits it; raises `BadInput` with all findings."""
+        """Add a network to a run; raises `BadInput` with all findings."""
         run, rows = self._store.runs.get(run_id)
-        if submodel.name.lower() in {row.name.lower() for row in rows}:
-            message = f"Two sub-models would be called '{submodel.name}'."
-            raise BadInput.of("Name", f"submodels.{submodel.name}.name", message, "Give each its own name.")
-        alone = RunSpec.model_validate(
-            {**run.spec, "device": run.device, "submodels": [submodel.model_dump(mode="json")]}
-        )
+        require_new_name(submodel.name, [row.name for row in rows])
+        changed = {"device": run.device, "submodels": [submodel.model_dump(mode="json")]}
+        alone = RunSpec.model_validate(run.spec | changed)
         training = {row.name for row in rows if State(row.state) not in ENDED}
         others = [part for part in parts_of(run.prediction) if part.name in training]
         admitted = self._submissions.admit(alone, base or Path.cwd(), on_warnings=on_warnings, others=others)
@@ -112,7 +96,7 @@ class RunService:
             self._store.runs.update(run_id, prediction=admitted.forecast.document)
         return state
 
-    # -- steer
+    # -- control
 
     @permission(Role.SUBMITTER, Own.PART)
     def pause(self, run_id: str, submodel: str | None = None) -> State:
@@ -121,7 +105,7 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.PART)
     def resume(self, run_id: str, submodel: str | None = None) -> State:
-        """Resume a paused run or sub-model, or an interrupted run, from where it was."""
+        """Continue a paused run or sub-model, or an interrupted run."""
         return self._store.commands.issue(run_id, submodel, Verb.RESUME)
 
     @permission(Role.SUBMITTER, Own.PART)
@@ -141,15 +125,10 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.PART)
     def retry(
-        self,
-        run_id: str,
-        submodel: str,
-        *,
-        learning_rate: float | None = None,
-        batch_split: int | None = None,
-        from_start: bool = False,
-    ) -> State:
-        """Retry a failed sub-model from its last checkpoint or its start, with the given changes.
+        self, run_id: str, submodel: str,
+        *, learning_rate: float | None = None, batch_split: int | None = None, from_start: bool = False,
+    ) -> State:  # fmt: skip
+        """Retry a failed sub-model from its last checkpoint or from the start, with the given changes.
 
         A new learning rate also scales the learning rates in the LR scheduler's arguments. Raises `BadInput`.
         """
@@ -170,7 +149,7 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.PART, about="to {epochs}")
     def set_epochs(self, run_id: str, submodel: str, epochs: int) -> State:
-        """Change the number of epochs of a sub-model; raises `BadInput`, also below the epoch that it has reached."""
+        """Change the number of epochs of a sub-model; raises `BadInput`, also if the sub-model is past them."""
         hyperparameters = self._spec_of(run_id, submodel).hyperparameters
         parse_hyperparameters(hyperparameters.model_dump(mode="json") | {"epochs": epochs})
         self._require_possible_epochs(self._row(run_id, submodel), hyperparameters, epochs)
@@ -187,7 +166,7 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.RUN, about="{policy.name}")
     def set_policy(self, run_id: str, policy: PolicySpec) -> State:
-        """Let another policy decide from the next step on; raises `BadInput` for an unknown one."""
+        """Use another policy from the next step on; raises `BadInput` for an unknown one."""
         policy_named(policy.name, policy.parameters)
         return self._store.commands.issue(run_id, None, Verb.POLICY, {"policy": policy.model_dump(mode="json")})
 
@@ -246,7 +225,7 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.PART, here=True)
     def download(self, run_id: str, submodel: str, folder: Path) -> Path:
-        """Copy the zip of a trained model into a folder, whole or not at all; raises `OSError`."""
+        """Copy the zip of a trained model into a folder, atomically; raises `OSError`."""
         return copy_into(self._artifact(run_id, submodel), folder)
 
     @permission(Role.SUBMITTER, Own.PART)
@@ -256,7 +235,7 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.PART, here=True)
     def download_checkpoint(self, run_id: str, submodel: str, folder: Path) -> Path:
-        """Copy a sub-model's newest checkpoint into a folder, whole or not at all; raises `OSError`."""
+        """Copy a sub-model's newest checkpoint into a folder, atomically; raises `OSError`."""
         while True:
             newest = self._checkpoint(run_id, submodel)
             try:
@@ -265,14 +244,10 @@ class RunService:
                 if newest.exists():  # the folder is missing
                     raise  # else a newer checkpoint replaced it during the copy
 
-    # -- inside
-
     def _artifact(self, run_id: str, submodel: str) -> Path:
         artifact = self._row(run_id, submodel).artifact
         if artifact is None:
-            raise NotFound(
-                f"Run '{run_id}' has no trained model of '{submodel}' yet. It appears when training is done."
-            )
+            raise NotFound(f"Run '{run_id}' has no trained model of '{submodel}' yet. It appears after training.")
         return self._home.run(run_id) / "models" / artifact
 
     def _checkpoint(self, run_id: str, submodel: str) -> Path:

@@ -1,7 +1,7 @@
-"""Files in folders of the server that its operator opened, for import without an upload.
+"""Files in shared folders of the server, for import without an upload.
 
-`UNIFIEDNN_FOLDERS` names the folders, separated as in PATH. Nothing outside is reachable: each part of a name is opened
-by itself, and no symbolic link is followed.
+`UNIFIEDNN_FOLDERS` names the folders, separated as in PATH. Files outside are unreachable: each part of a path is
+opened separately, without following symbolic links.
 """
 
 import os
@@ -15,18 +15,18 @@ from unifiednn_core.views.library import ServerFile
 
 FOLDERS_VARIABLE = "UNIFIEDNN_FOLDERS"
 LISTED = 2000
-"""The list ends here; move further files into a folder of their own."""
+"""Most files that are listed."""
 DEEPEST = 6
 
 
 def folders() -> tuple[Path, ...]:
-    """Folders that may be read, as the environment names them."""
+    """The shared folders, as named in the environment."""
     named = os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)
     return tuple(Path(folder).expanduser().resolve() for folder in named if folder.strip())
 
 
 def listing(suffixes: Sequence[str] = ()) -> tuple[ServerFile, ...]:
-    """Files of these suffixes in all folders, by name, without links and hidden ones."""
+    """Files with these suffixes in all folders, by name, without links and hidden files."""
     wanted = tuple(f".{suffix.lower()}" for suffix in suffixes)
     found = [
         ServerFile(name=f"{place}/{below}", shown=f"{folder.name}/{below}", size_bytes=size_bytes)

@@ -1,4 +1,4 @@
-"""From a spec to queued rows: files checked and imported, memory forecast, owners found, rows filled."""
+"""Turns a spec into rows of a new run: checks and imports files, forecasts memory, finds owners."""
 
 import re
 import secrets
@@ -44,7 +44,7 @@ class Admitted:
     owners: Mapping[str, str]
     """Owner by sub-model."""
     filenames: dict[str, dict[str, str]]
-    """By sub-model: name of each file by its reference, as the owner knows it."""
+    """By sub-model: the owner's name for each file, by its reference."""
     forecast: Forecast | None
 
 
@@ -54,30 +54,24 @@ class Submissions:
     def __init__(self, home: Home, store: Store, clock: Clock, actor: Actor, importer: FileImporter, reader: RunReader):
         self._home, self._store, self._clock, self._actor = home, store, clock, actor
         self._importer, self._reader = importer, reader
-        # Memory that other people's runs took would tell a submitter that they trained the same network.
+        # Memory measured in other people's runs would reveal to a submitter that they trained the same network.
         self._measured = None if actor.sees_only_own else store.measured
 
     def check(self, spec: RunSpec, base: Path) -> CheckReport:
         """Check everything that a spec names; paths are relative to `base`. Raises `BadInput` for files of others."""
         spec = self._with_allowed_files(spec, base)
         report = client.check(spec, base, self._home)
-        findings = (*own_findings(spec), *report.findings)
-        if (found := forecast(spec, report, self._measured)) is None:
-            return report.model_copy(update={"findings": findings, "prediction": None})
-        return report.model_copy(update={"findings": (*findings, *found.findings), "prediction": found.prediction})
+        found = forecast(spec, report, self._measured)
+        findings = (*own_findings(spec), *report.findings, *(found.findings if found else ()))
+        return report.model_copy(update={"findings": findings, "prediction": found and found.prediction})
 
     def admit(
-        self,
-        spec: RunSpec,
-        base: Path,
-        mode: Mode = HYBRID,
-        on_warnings: OnWarnings | None = None,
-        *,
-        others: Sequence[Part] = (),
-    ) -> Admitted:
+        self, spec: RunSpec, base: Path, mode: Mode = HYBRID,
+        on_warnings: OnWarnings | None = None, *, others: Sequence[Part] = (),
+    ) -> Admitted:  # fmt: skip
         """Check a spec and import its files; raises `BadInput` with all findings.
 
-        `others` are already in the hybrid that it joins.
+        `others` are the sub-models of the hybrid that it joins.
         """
         spec = self._with_allowed_files(spec, base)
         findings = own_findings(spec)
@@ -101,6 +95,7 @@ class Submissions:
         admitted = self.admit(spec, base, mode, on_warnings)
         resolved, found = admitted.spec, admitted.forecast
         threads, device = spec.threads or default_threads(), slot(spec.device)
+        facts = {"files": admitted.filenames, "asked_sha256": asked_sha256(resolved), "measured_on": machine(device)}
         run = RunRow(
             id=self._new_id(),
             name=spec.name,
@@ -113,11 +108,7 @@ class Submissions:
             threads=threads,
             prediction={} if found is None else found.document,
             created_at_s=self._clock.utc_s(),
-            environment={
-                "files": admitted.filenames,
-                "asked_sha256": asked_sha256(resolved),
-                "measured_on": machine(device),
-            },
+            environment=facts,
         )
         return run, [submodel_row(run.id, place, spec, admitted) for place in range(len(spec.submodels))]
 
@@ -137,10 +128,10 @@ class Submissions:
     # -- files
 
     def _with_allowed_files(self, spec: RunSpec, base: Path) -> RunSpec:
-        """The spec with files that this person may name; raises `BadInput`.
+        """Check that this person may name the files of a spec, and import those named by path; raises `BadInput`.
 
         A hash of someone else's file gets the same answer as an unknown one. Only people at the machine may name
-        paths; the files there are imported first.
+        paths.
         """
         if self._actor.here and not self._actor.id:
             return spec
@@ -178,7 +169,7 @@ class Submissions:
         return with_files(spec, found)
 
     def _filenames(self, resolved: RunSpec, owners: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        """By sub-model: name of each file by its reference, as the owner knows it."""
+        """By sub-model: the owner's name for each file, by its reference."""
 
         def name(reference: str, owner: str) -> str:
             sha256 = reference.removeprefix("sha256:")
@@ -225,7 +216,7 @@ def with_files(spec: RunSpec, references: Mapping[str, str]) -> RunSpec:
 
 
 def submodel_row(run_id: str, place: int, spec: RunSpec, admitted: Admitted) -> SubModelRow:
-    """Row of the sub-model at `place` in the order of arrival."""
+    """Row of the sub-model at index `place` of the spec."""
     submodel = spec.submodels[place]
     facts = admitted.report.submodels[submodel.name]
     epochs = submodel.hyperparameters.epochs

@@ -1,8 +1,7 @@
-"""Resumable uploads: where their bytes wait until they are complete.
+"""Resumable uploads, kept in the quarantine until they are complete.
 
-Each upload is two files in the quarantine: `ID` holds the bytes so far, `ID.json` what was announced. The size of the
-first is the offset, so neither a lost connection nor a killed server loses anything. A file lock, which ends with its
-process, keeps one writer at a time.
+Each upload has two files: `ID` holds the bytes so far, `ID.json` the announcement. The size of the first is the offset,
+so a lost connection or a killed server loses nothing. A file lock, released when its process ends, admits one writer.
 """
 
 import asyncio
@@ -44,14 +43,14 @@ class Uploads:
     def begin(
         self, filename: str, size_bytes: int, sha256: str | None, kinds: Sequence[str], owner: str = ""
     ) -> UploadView:
-        """Reserve room for an upload; raises `BadInput` for an invalid name, size or hash, and without room."""
+        """Reserve room for an upload; raises `BadInput` for an invalid name, size or hash, or if there is no room."""
         name = plain_name(filename)
         if sha256 is not None and not _SHA256.fullmatch(sha256):
             raise _wrong(name, "This is not a SHA-256.", "Give 64 hexadecimal digits in lower case, or leave it out.")
         if size_bytes < 1:
             raise _wrong(name, "This file is empty.", "Choose another file.")
         upload = UploadView(secrets.token_hex(16), name, size_bytes, 0, sha256, tuple(kinds), owner)
-        with self._alone():  # two that begin at once must not count on the same room
+        with self._alone():  # two uploads must not reserve the same room
             self.sweep()
             self._require_room(name, size_bytes)
             self._data(upload.upload_id).touch()
@@ -73,7 +72,7 @@ class Uploads:
         return upload
 
     async def append(self, upload_id: str, offset_bytes: int, chunks: AsyncIterator[bytes]) -> UploadView:
-        """Append what arrives; it is on disk when this returns. Memory stays flat.
+        """Append chunks, which are on disk when this returns. Memory stays flat.
 
         Raises `UploadConflict` for a wrong offset or while another writer is active, `BadInput` for more bytes than
         announced. Bytes that arrived before a lost connection are kept.
@@ -101,10 +100,10 @@ class Uploads:
 
     @contextmanager
     def finishing(self, upload_id: str) -> Iterator[tuple[UploadView, Path]]:
-        """Hold a complete upload and its file; afterwards it is gone, imported or refused.
+        """Lock a complete upload and yield its file; delete it afterwards, whether imported or refused.
 
-        After any error but `BadInput`, such as a full disk, it stays and can be finished again. Raises
-        `UploadConflict` where bytes are missing, `BadInput` for another hash.
+        After other errors than `BadInput`, such as a full disk, it stays and can be finished again. Raises
+        `UploadConflict` if bytes are missing, `BadInput` for another hash.
         """
         upload = self.get(upload_id)
         with self._writing(upload_id):
@@ -127,10 +126,10 @@ class Uploads:
             self._data(upload_id).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what has not changed for a day: abandoned uploads, and files of intake processes that were killed."""
+        """Delete files that are a day old: abandoned uploads, and leftovers of killed intake processes."""
         stale = time.time() - STALE_S
         for left in self.folder.iterdir():
-            with suppress(OSError):  # what cannot be removed, or already is, must not keep others from uploading
+            with suppress(OSError):  # one file that cannot be deleted must not block all uploads
                 if left.suffix == ".json" or left.stat().st_mtime >= stale:
                     continue
                 if left.is_dir() and not left.is_symlink():
@@ -138,8 +137,6 @@ class Uploads:
                 else:
                     left.unlink(missing_ok=True)
                     left.with_suffix(".json").unlink(missing_ok=True)
-
-    # -- inside
 
     def _require_room(self, name: str, size_bytes: int) -> None:
         reserved = there = 0

@@ -1,1 +1,1 @@
-"""What a person can ask for."""
+"""Specs of runs: their entries, validation, and states."""

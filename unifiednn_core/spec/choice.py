@@ -4,7 +4,8 @@ import difflib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from pydantic_core import PydanticCustomError
@@ -14,14 +15,15 @@ _LARGEST = 2**63 - 1
 Kind = Literal["number", "integer", "flag", "word", "numbers", "integers"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Argument:
     """One argument of a torch class and the values it accepts."""
 
-    name: str
     kind: Kind
+    name: str
     default: object = None
     """torch's default; None if the argument is required."""
+    _: KW_ONLY
     required: bool = False
     optional: bool = False
     """Whether None is valid; for a list, whether its entries may be None."""
@@ -93,30 +95,20 @@ class Argument:
         return f" {said}" if said else ""
 
 
-def number(name: str, default: float | None = None, **bounds: float) -> Argument:
-    """Build a float argument."""
-    return Argument(name=name, kind="number", default=default, **bounds)  # type: ignore[arg-type]
-
-
-def integer(name: str, default: int | None = None, *, least: int = 1, optional: bool = False) -> Argument:
-    """Build an integer argument."""
-    return Argument(name=name, kind="integer", default=default, least=least, optional=optional)
-
-
-def flag(name: str, *, default: bool = False) -> Argument:
-    """Build a Boolean argument."""
-    return Argument(name=name, kind="flag", default=default)
+number = partial(Argument, "number")
+integer = partial(Argument, "integer", least=1)
+flag = partial(Argument, "flag", default=False)
 
 
 def word(name: str, default: str | None, *options: str) -> Argument:
     """Build an argument that takes one of several words."""
-    return Argument(name=name, kind="word", default=default, optional=default is None, options=options)
+    return Argument("word", name, default, optional=default is None, options=options)
 
 
 def numbers(name: str, default: tuple[float | None, ...] | None = None, **bounds: float) -> Argument:
     """Build an argument that takes a list of numbers, as long as its default."""
     shape = {} if default is None else {"length": len(default), "optional": None in default}
-    return Argument(name=name, kind="numbers", default=default, **shape, **bounds)  # type: ignore[arg-type]
+    return Argument("numbers", name, default, **shape, **bounds)  # type: ignore[arg-type]
 
 
 def shown(value: object) -> str:

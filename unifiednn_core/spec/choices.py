@@ -4,8 +4,6 @@ Each has a short name and also goes by its class name: "adamw" is "AdamW"; commo
 validation, checks and the trainer all use these tables. They do not import torch; a test compares them with torch.
 """
 
-from dataclasses import replace
-
 from unifiednn_core.spec.choice import (
     Argument,
     Choice,
@@ -18,11 +16,6 @@ from unifiednn_core.spec.choice import (
     word,
 )
 
-
-def _needed(argument: Argument) -> Argument:
-    return replace(argument, required=True)
-
-
 _MAXIMIZE = flag("maximize")
 _BETAS = numbers("betas", (0.9, 0.999), least=0, below=1)
 _EPS = number("eps", 1e-8, least=0)
@@ -31,12 +24,12 @@ _DECOUPLED = flag("decoupled_weight_decay")
 _WEIGHT = numbers("weight", least=0)
 # Argument that holds the class index to leave out of loss and accuracy.
 IGNORE_INDEX = "ignore_index"
-_IGNORED = Argument(name=IGNORE_INDEX, kind="integer", default=-100)
+_IGNORED = Argument("integer", IGNORE_INDEX, -100)
 _GAMMA = number("gamma", 0.1, least=0)
 _ETA_MIN = number("eta_min", 0.0, least=0)
 
 # fmt: off
-# `lr` is no argument here: it is the entry learning_rate.
+# `lr` is not among the arguments: it is the entry learning_rate.
 OPTIMIZERS: dict[str, Choice] = {
     "sgd": Choice(
         "SGD", (number("momentum", 0, least=0), number("dampening", 0), _DECAY, flag("nesterov"), _MAXIMIZE),
@@ -115,7 +108,7 @@ CRITERIA: dict[str, CriterionChoice] = {
         "MultiLabelSoftMarginLoss", (_WEIGHT,), "Yes/no scores against 0 and 1, the mean over the classes.", "shares"),
     "multi_margin": CriterionChoice(
         "MultiMarginLoss",
-        (Argument(name="p", kind="integer", default=1, least=1, most=2), number("margin", 1.0), _WEIGHT),
+        (integer("p", 1, most=2), number("margin", 1.0), _WEIGHT),
         "Class scores against class indices, by a margin.", "classes"),
     "poisson_nll": CriterionChoice(
         "PoissonNLLLoss", (flag("log_input", default=True), flag("full"), number("eps", 1e-8, above=0)),
@@ -137,21 +130,22 @@ CLASSIFICATION = frozenset(name for name, choice in CRITERIA.items() if choice.t
 
 LR_SCHEDULERS: dict[str, LRSchedulerChoice] = {
     "cosine": LRSchedulerChoice(
-        "CosineAnnealingLR", (_needed(integer("T_max")), _ETA_MIN),
+        "CosineAnnealingLR", (integer("T_max", required=True), _ETA_MIN),
         "A half cosine down to eta_min.", span="T_max", afterwards="rises"),
     "step": LRSchedulerChoice(
-        "StepLR", (_needed(integer("step_size")), _GAMMA),
+        "StepLR", (integer("step_size", required=True), _GAMMA),
         "Times gamma every step_size epochs.", first_change="step_size"),
     "multi_step": LRSchedulerChoice(
-        "MultiStepLR", (_needed(Argument(name="milestones", kind="integers", least=1)), _GAMMA),
+        "MultiStepLR", (Argument("integers", "milestones", least=1, required=True), _GAMMA),
         "Times gamma at each milestone.", first_change="milestones"),
-    "exponential": LRSchedulerChoice("ExponentialLR", (_needed(number("gamma", least=0)),), "Times gamma every epoch."),
+    "exponential": LRSchedulerChoice(
+        "ExponentialLR", (number("gamma", least=0, required=True),), "Times gamma every epoch."),
     "linear": LRSchedulerChoice(
         "LinearLR", (number("start_factor", 1 / 3, above=0, most=1), number("end_factor", 1.0, least=0, most=1),
                      integer("total_iters", 5)),
         "A line between two factors."),
     "one_cycle": LRSchedulerChoice(
-        "OneCycleLR", (_needed(number("max_lr", above=0)), _needed(integer("total_steps")),
+        "OneCycleLR", (number("max_lr", above=0, required=True), integer("total_steps", required=True),
                        number("pct_start", 0.3, above=0, below=1), word("anneal_strategy", "cos", "cos", "linear"),
                        flag("cycle_momentum", default=True), number("base_momentum", 0.85, least=0, below=1),
                        number("max_momentum", 0.95, least=0, below=1), number("div_factor", 25.0, above=0),
@@ -168,10 +162,10 @@ LR_SCHEDULERS: dict[str, LRSchedulerChoice] = {
         "ConstantLR", (number("factor", 1 / 3, least=0, most=1), integer("total_iters", 5)),
         "Times factor for the first total_iters epochs."),
     "cosine_warm_restarts": LRSchedulerChoice(
-        "CosineAnnealingWarmRestarts", (_needed(integer("T_0")), integer("T_mult", 1), _ETA_MIN),
+        "CosineAnnealingWarmRestarts", (integer("T_0", required=True), integer("T_mult", 1), _ETA_MIN),
         "A half cosine down that starts again, each time T_mult times as long."),
     "cyclic": LRSchedulerChoice(
-        "CyclicLR", (_needed(number("base_lr", above=0)), _needed(number("max_lr", above=0)),
+        "CyclicLR", (number("base_lr", above=0, required=True), number("max_lr", above=0, required=True),
                      integer("step_size_up", 2000), integer("step_size_down", optional=True),
                      word("mode", "triangular", "triangular", "triangular2", "exp_range"),
                      number("gamma", 1.0, above=0), word("scale_mode", "cycle", "cycle", "iterations"),

@@ -21,7 +21,7 @@ DEFAULT_CHECKPOINT_PERIOD_S = 30.0
 MAX_SPEC_BYTES = 4 * 1024**2
 
 Mode = Literal["hybrid", "concurrent", "sequential", "concurrent-resident", "sequential-resident"]
-"""How the sub-models of a run train: as one hybrid, or as a baseline of plain PyTorch processes.
+"""How the sub-models of a run train: as a hybrid, or as a baseline of plain PyTorch processes.
 
 The resident baselines index tensors on the device instead of using a `DataLoader`.
 """
@@ -63,7 +63,7 @@ class ArchitectureSpec(_Part):
 
 
 class StartSpec(_Part):
-    """Where training starts, instead of at the weights of the model file."""
+    """Start of the training, instead of the weights of the model file."""
 
     file: Annotated[str, Field(min_length=1)]
     """A checkpoint; with `take` = "weights" also any file of weights."""
@@ -82,7 +82,7 @@ def person_id(name: str) -> str:
 
 
 class SubModelSpec(_Part):
-    """One submitted network, its data and how it is trained. Paths are relative to the spec file."""
+    """A network, its data and its training. Paths are relative to the spec file."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     model: Annotated[str, Field(min_length=1)]
@@ -90,7 +90,7 @@ class SubModelSpec(_Part):
     train_data: Annotated[str, Field(min_length=1)]
     test_data: str | None = None
     scale: float | None = None
-    """Factor for integer inputs, so that the resident copy can stay uint8 (1/255 for images)."""
+    """Factor for integer inputs (1/255 for images); the resident copy stays uint8."""
     mean: float | None = None
     std: Annotated[float, Field(gt=0)] | None = None
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
@@ -133,11 +133,11 @@ class RunSpec(_Part):
     policy: PolicySpec = PolicySpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     recovery: Literal["auto", "ask"] = "auto"
-    """Whether a run whose worker died resumes by itself or waits for a person."""
+    """Whether a run resumes by itself after its worker died, or waits for a person."""
     memory_limit_bytes: Annotated[int, Field(ge=1)] | None = None
     """Upper limit of memory on the device; by default all of the device."""
     step_limit_s: Annotated[float, Field(gt=0)] = 600.0
-    """A longer step counts as endless: its sub-model fails, the others continue."""
+    """A longer step counts as stuck: its sub-model fails, the others continue."""
     submodels: tuple[SubModelSpec, ...]
 
     @model_validator(mode="after")

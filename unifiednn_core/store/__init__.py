@@ -1,4 +1,4 @@
-"""What happened: SQLite by SQLAlchemy."""
+"""The database: runs, commands, measurements, files and people."""
 
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home
@@ -27,9 +27,9 @@ class Store:
 
     @classmethod
     def open(cls, home: Home, clock: Clock | None = None) -> "Store":
-        """Open the store of a home, making its folders where they are missing."""
+        """Open the store of a home; creates missing folders."""
         return cls(home.create().database_url, clock)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close all connections."""
         self._database.close()

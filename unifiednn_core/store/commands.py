@@ -1,4 +1,4 @@
-"""Commands: stored at once, carried out later at a step boundary, exactly once."""
+"""Commands of people: durable once acknowledged, carried out later, exactly once, at a step boundary."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -35,7 +35,7 @@ class Verb(StrEnum):
 
 
 EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.ORDER, Verb.POLICY, Verb.ADD})
-# Commands for a baseline, which is a measurement in one piece; a resume restarts it from nothing.
+# Commands for a baseline, which is one uninterrupted measurement; a resume restarts it.
 OF_A_BASELINE = frozenset({Verb.STOP, Verb.DISCARD, Verb.RESUME})
 # Commands that need a worker, because they involve weights or checkpoints.
 _NEEDS_WORKER = frozenset({Verb.SAVE, Verb.STOP, Verb.DISCARD, Verb.RETRY})
@@ -69,7 +69,7 @@ def require_new_name(name: str, others: Iterable[str]) -> None:
 
 
 class Commands:
-    """The part of the store that holds commands."""
+    """Stores commands, and carries them out in the rows."""
 
     def __init__(self, database: Database, runs: Runs, clock: Clock):
         self._database, self._runs, self._clock = database, runs, clock
@@ -86,7 +86,7 @@ class Commands:
         command = CommandRow(run_id=run_id, submodel=submodel, verb=verb.value, arguments=dict(arguments))
         with self._database.write() as session:
             command.issued_at_s = self._clock.utc_s()
-            state = self._heard(session, command, row)
+            state = self._accept(session, command, row)
             session.add(command)
             self._runs.note(session, run_id, submodel, Code.ASKED, **brief_of(command))
             failpoints.passing("command.before_acknowledgement")
@@ -94,7 +94,7 @@ class Commands:
         return state
 
     def steered(self, run_id: str) -> bool:
-        """Whether any command of a run changed how long it takes."""
+        """Whether any command changed the duration of a run."""
         of_run = (CommandRow.run_id == run_id) & CommandRow.verb.in_([verb.value for verb in _STEERING])
         with self._database.read() as session:
             return session.scalar(select(CommandRow.id).where(of_run).limit(1)) is not None
@@ -105,7 +105,7 @@ class Commands:
             return list(session.scalars(_open_of(run_id)))
 
     def adopt(self, run_id: str) -> None:
-        """Show open commands in the states again, after a dead worker's run was queued again."""
+        """Show open commands in the states again after a worker died and its run was queued again."""
         with self._database.write() as session:
             for command in list(session.scalars(_open_of(run_id))):
                 allowed = actions(State(row_of(session, run_id, command.submodel).state))
@@ -136,16 +136,16 @@ class Commands:
                 self._runs.answer(session, command, Code.DECLINED, verb=command.verb, reason=reason)
 
     def settle_unclaimed(self) -> None:
-        """Carry out the commands of runs without a worker: no step boundary has to be waited for."""
+        """Carry out the commands of runs that have no worker and so no step boundary to wait for."""
         unclaimed = select(CommandRow).join(RunRow, RunRow.id == CommandRow.run_id)
         unclaimed = unclaimed.where(_OPEN, RunRow.heartbeat_at_s.is_(None)).order_by(CommandRow.id)
         with self._database.read() as session:
-            if session.scalar(unclaimed.limit(1)) is None:  # the rule; no lock is taken for it
+            if session.scalar(unclaimed.limit(1)) is None:  # the usual case needs no write lock
                 return
         with self._database.write() as session:
             for command in list(session.scalars(unclaimed)):
                 run, ends = run_of(session, command.run_id), command.verb in (Verb.STOP, Verb.DISCARD)
-                if command.applied_at_s is not None:  # answered by the end of its run just now
+                if command.applied_at_s is not None:  # its run has just ended, which answered it
                     continue
                 if ends and command.submodel is None and run.started_at_s is None:
                     if State(run.state) is not State.STOPPING:
@@ -154,13 +154,11 @@ class Commands:
                 elif command.verb not in _NEEDS_WORKER:
                     self._carry_out_in(session, command, None)
 
-    # -- inside
-
-    def _heard(self, session: Session, command: CommandRow, row: SubModelRow | None) -> State:
-        """Check a new command against the states and show it in them; return the state of its target."""
+    def _accept(self, session: Session, command: CommandRow, row: SubModelRow | None) -> State:
+        """Check a new command against the states, and show it in them; return the state of its target."""
         run, verb, submodel = run_of(session, command.run_id), Verb(command.verb), command.submodel
         if run.mode != HYBRID and verb not in OF_A_BASELINE:
-            message = f"A baseline is a measurement in one piece: it takes no '{verb}'."
+            message = f"A baseline is one uninterrupted measurement and does not accept '{verb}'."
             raise BadInput.of("Not in a baseline", run.id, message, "Stop it, and run it again.")
         target = row_of(session, run.id, submodel)
         if verb in EDITS:
@@ -182,7 +180,6 @@ class Commands:
         return self._runs.transition_in(session, run.id, submodel, Event(verb))
 
     def _join(self, session: Session, run: RunRow, row: SubModelRow, arguments: Mapping[str, Any]) -> None:
-        """Add a sub-model to a run."""
         others = list(session.scalars(submodels_of(run.id)))
         require_new_name(row.name, [other.name for other in others])
         row.arrival = 1 + max((other.arrival for other in others), default=-1)
@@ -204,13 +201,13 @@ class Commands:
         return state
 
     def _undo_pauses(self, session: Session, run_id: str, submodel: str | None) -> None:
-        """Close the pauses before a resume, so that none takes effect after it."""
+        """Close open pauses before a resume, so none takes effect after it."""
         for command in list(session.scalars(_open_of(run_id))):
             if command.verb == Verb.PAUSE.value and command.submodel == submodel:
                 self._runs.answer(session, command, Code.UNDONE, verb=command.verb, by=Verb.RESUME.value)
 
     def _carry_out_in(self, session: Session, command: CommandRow, step: int | None) -> None:
-        met = _effect(session, self._runs, command)
+        met = _apply(session, self._runs, command)
         if met is None:
             self._runs.answer(session, command, Code.APPLIED, **brief_of(command), step=step)
         else:
@@ -232,8 +229,8 @@ def _refuse(row: RunRow | SubModelRow, verb: Verb, allowed: frozenset[Event]) ->
     raise IllegalTransition(row.name, row.state, verb.value, [event.value for event in Event if event in allowed])
 
 
-def _effect(session: Session, runs: Runs, command: CommandRow) -> State | None:
-    """Change rows and spec as `command` says; return the state that left it without effect, None if it took effect.
+def _apply(session: Session, runs: Runs, command: CommandRow) -> State | None:
+    """Apply a command to rows and spec; return None, or the state that made it obsolete.
 
     A stop changes nothing here: the worker reports the end.
     """

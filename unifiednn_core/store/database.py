@@ -1,4 +1,4 @@
-"""Opening the database: SQLite in WAL mode by default, another database by URL."""
+"""Opens the database: SQLite in WAL mode by default, another database by URL."""
 
 import sqlite3
 import time
@@ -44,23 +44,23 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A consistent look at one moment; nothing is written."""
+        """A read-only transaction: a consistent snapshot."""
         with Session(self._engine) as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """One transaction that holds the write lock from its start; commits at the end, or leaves no trace."""
+        """A transaction that holds the write lock from its start; commits at the end, rolls back after an error."""
         try:
             with Session(self._writing, expire_on_commit=False) as session, session.begin():
                 yield session
                 failpoints.passing("store.before_commit")
-        except sqlite3.OperationalError as error:  # an armed fault speaks as the driver does
+        except sqlite3.OperationalError as error:  # a fault that a test injected, as the driver would raise it
             raise OperationalError("COMMIT", None, error) from error
         failpoints.passing("store.after_commit")
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close all connections."""
         self._engine.dispose()
 
 
@@ -68,12 +68,12 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # the begin event below decides how a transaction starts
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000}")
     _use_wal(connection)
-    connection.execute("PRAGMA synchronous = FULL")  # an acknowledged command outlives a power cut
+    connection.execute("PRAGMA synchronous = FULL")  # an acknowledged command survives a power cut
     connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _use_wal(connection: Any) -> None:
-    """Switch to WAL mode; where two processes make a new database at once, SQLite refuses one without waiting."""
+    """Switch to WAL mode. SQLite refuses one of two processes that create a database together, without waiting."""
     deadline_s = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:

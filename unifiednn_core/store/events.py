@@ -1,4 +1,4 @@
-"""What happens to a run, as structured events: a code, the state entered, and fields. `views` makes the sentence."""
+"""Structured events in the history of a run: a code, the state entered, and fields. `views` makes the sentence."""
 
 from enum import StrEnum
 from typing import Any, Final
@@ -8,17 +8,17 @@ LEGACY: Final = "legacy"
 
 
 class Code(StrEnum):
-    """What happened. The comment names the fields that come with it."""
+    """What happened. Each comment names the fields."""
 
-    ENTERED = "entered"  # name of the run or sub-model, cause; the state entered is a column
-    ASKED = "asked"  # verb, and what came with it: `commands.brief_of`
+    ENTERED = "entered"  # name of the run or sub-model, cause; the state is a column
+    ASKED = "asked"  # `commands.brief_of`: verb and essential argument
     APPLIED = "applied"  # the same, and step
     DECLINED = "declined"  # verb, reason
     UNDONE = "undone"  # verb, by: the later command
-    OBSOLETE = "obsolete"  # verb, name, found: the state that it met
-    DONE = "done"  # verb; the end of its target fulfilled it
+    OBSOLETE = "obsolete"  # verb, name, found: the state that made it obsolete
+    DONE = "done"  # verb; the target ended as asked
     CONTINUED = "continued"  # step, lost_steps
-    RESTARTED = "restarted"  # a baseline begins again from nothing
+    RESTARTED = "restarted"  # a baseline begins again
     WORKER_LOST = "worker_lost"  # cause, wait_s
     WARNED = "warned"  # text
     REFUSED = "refused"  # text: the policy's decision that the engine did not enact
@@ -41,13 +41,13 @@ KINDS: Final[dict[Code, str]] = {
     Code.CHECKPOINT: "checkpoint",
     Code.SEPARATED: "separated",
 }
-"""Kind under which pages and documents group the events of each code."""
+"""Group of each code on pages and in documents."""
 
 
 def event_columns(
     at_s: float, submodel: str | None, code: Code, *, state: str | None = None, **fields: Any
 ) -> dict[str, Any]:
-    """Columns of an `EventRow`, but for the run. Fields that are None are left out."""
+    """Columns of an `EventRow`, except the run. Fields that are None are left out."""
     given = {name: value for name, value in fields.items() if value is not None}
     return {"submodel": submodel, "at_s": at_s, "kind": KINDS[code], "code": code.value, "state": state,
             "fields": given}  # fmt: skip

@@ -12,7 +12,7 @@ from unifiednn_core.store.schema import DraftRow, FileOwnerRow, FileRow, Measure
 
 
 class Library:
-    """The part of the store that knows the files."""
+    """Files and drafts."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
@@ -20,8 +20,7 @@ class Library:
     def add_file(self, *, sha256: str, filename: str, owner: str = "", **columns: Any) -> None:
         """Add a file that belongs to `owner`, or give one of the same bytes this owner's newest name.
 
-        `columns` are the others of `FileRow`. Names of other owners, and the time at which each owner first had it,
-        stay as they are.
+        `columns` are the other columns of `FileRow`. Other owners keep their names; all keep their first times.
         """
         with self._database.write() as session:
             first = {"filename": filename, "created_at_s": self._clock.utc_s()}
@@ -36,26 +35,23 @@ class Library:
             else:
                 known.assign(columns)
 
-    def files(self, reader: str = "") -> list[FileRow]:
-        """All files, the newest first, under the names that `reader` gave them, else their first names."""
-        own = select(FileOwnerRow.sha256, FileOwnerRow.filename).where(FileOwnerRow.owner == reader)
-        with self._database.read() as session:
-            rows = list(session.scalars(select(FileRow).order_by(FileRow.created_at_s.desc(), FileRow.sha256)))
-            names = {row.sha256: row.filename for row in session.execute(own)}
-            for row in rows:
-                session.expunge(row)
-                row.filename = names.get(row.sha256, row.filename)
-            return rows
+    def files(self, reader: str = "", *, only_own: bool = False) -> list[FileRow]:
+        """All files, the newest first, under the names that `reader` gave them, else their first names.
 
-    def files_of(self, owner: str) -> list[FileRow]:
-        """Files of one person, the newest first, under this person's own names; no session holds them."""
-        mine = select(FileRow, FileOwnerRow).join(FileOwnerRow, FileOwnerRow.sha256 == FileRow.sha256)
-        mine = mine.where(FileOwnerRow.owner == owner).order_by(FileOwnerRow.created_at_s.desc(), FileRow.sha256)
+        With `only_own`, only files of `reader`, with the time at which this person first had each. No session holds
+        the rows.
+        """
+        own = (FileOwnerRow.sha256 == FileRow.sha256) & (FileOwnerRow.owner == reader)
+        found = select(FileRow, FileOwnerRow).join(FileOwnerRow, own, isouter=not only_own)
+        first_s = FileOwnerRow.created_at_s if only_own else FileRow.created_at_s
         with self._database.read() as session:
             rows = []
-            for file, own in session.execute(mine):
+            for file, mine in session.execute(found.order_by(first_s.desc(), FileRow.sha256)):
                 session.expunge(file)
-                file.filename, file.created_at_s = own.filename, own.created_at_s
+                if mine is not None:
+                    file.filename = mine.filename
+                if only_own:
+                    file.created_at_s = mine.created_at_s
                 rows.append(file)
             return rows
 
@@ -73,7 +69,7 @@ class Library:
             session.merge(DraftRow(id=draft_id, owner=owner, document=document, changed_at_s=self._clock.utc_s()))
 
     def draft(self, draft_id: str, owner: str | None = None) -> dict[str, Any]:
-        """Document of a draft, with `owner` only where it is that person's own; raises `NotFound`."""
+        """Document of a draft; raises `NotFound`, with `owner` also for drafts of others."""
         with self._database.read() as session:
             row = session.get(DraftRow, draft_id)
             if row is None or (owner is not None and row.owner != owner):
@@ -81,7 +77,7 @@ class Library:
             return row.document
 
     def delete_draft(self, draft_id: str, owner: str | None = None) -> None:
-        """Delete a draft, with `owner` only one of that person; unknown ids are ignored."""
+        """Delete a draft, with `owner` only if it is theirs; ignores unknown ids."""
         with self._database.write() as session:
             row = session.get(DraftRow, draft_id)
             if row is not None and owner in (None, row.owner):
@@ -89,7 +85,7 @@ class Library:
 
 
 class Measured:
-    """The part of the store that keeps measured memory, for predictions."""
+    """Measured memory, for predictions."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
@@ -102,10 +98,10 @@ class Measured:
             return {row.key: row.size_bytes for row in rows}
 
     def remember(self, key: str, size_bytes: int, source: str) -> None:
-        """Keep a measurement by `source`: the greatest of all, since each later sample may have missed the peak.
+        """Keep a measurement by `source` if it is the largest so far: any one sample may have missed the peak.
 
-        A prediction that is too low lets a run in that dies of it; one that is too high only lets it wait. Figures of
-        0 and without a key say nothing.
+        A prediction that is too low kills a run; one that is too high only makes it wait. Sizes of 0 and empty keys are
+        ignored.
         """
         if not key or size_bytes <= 0:
             return

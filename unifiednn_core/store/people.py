@@ -1,4 +1,4 @@
-"""Who may do what, and who did what: roles, tokens, audit log."""
+"""Roles, tokens and the audit log."""
 
 from sqlalchemy import DDL, event, select
 from sqlalchemy.orm import Mapped, mapped_column
@@ -9,7 +9,7 @@ from unifiednn_core.store.schema import Base
 
 
 class PersonRow(Base):
-    """Role that an admin gave to a person; "none" overrides the identity provider."""
+    """Role that an admin gave to a person; it overrides the identity provider, also if it is "none"."""
 
     __tablename__ = "people"
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -34,7 +34,7 @@ class TokenRow(Base):
 
 
 class AuditRow(Base):
-    """One line of the audit log: what a person did or tried."""
+    """One line of the audit log: an action of a person, allowed or refused."""
 
     __tablename__ = "ledger"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
@@ -55,34 +55,34 @@ _TRIGGERS = (
     f"WHEN EXISTS (SELECT 1 FROM ledger WHERE id = NEW.id) {_REFUSE}",
 )
 for _trigger in _TRIGGERS:
-    _ddl = DDL(_trigger).execute_if(dialect="sqlite")  # type: ignore[no-untyped-call]  # SQLAlchemy types it not
+    _ddl = DDL(_trigger).execute_if(dialect="sqlite")  # type: ignore[no-untyped-call]
     event.listen(AuditRow.__table__, "after_create", _ddl)
 
 
 class People:
-    """The part of the store that knows people; the service gives roles their meaning."""
+    """Reads and writes roles, tokens and the audit log; the service gives roles their meaning."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
 
     def role_of(self, person: str) -> str | None:
-        """Role that was given to a person; None if none was."""
+        """Role that an admin gave to a person, or None."""
         with self._database.read() as session:
             row = session.get(PersonRow, person)
             return None if row is None else row.role
 
     def all(self) -> list[PersonRow]:
-        """Everyone with a role, by name."""
+        """All people with a given role, by id."""
         with self._database.read() as session:
             return list(session.scalars(select(PersonRow).order_by(PersonRow.id)))
 
     def give_role(self, person: str, role: str, by: str) -> None:
-        """Give a role to a person, in place of the one before."""
+        """Give a role to a person; replaces an earlier one."""
         with self._database.write() as session:
             session.merge(PersonRow(id=person, role=role, changed_at_s=self._clock.utc_s(), changed_by=by))
 
     def forget(self, person: str) -> bool:
-        """Remove a role, so that the identity provider decides again; False if there was none."""
+        """Remove a given role: the identity provider decides again. False if no role was given."""
         with self._database.write() as session:
             row = session.get(PersonRow, person)
             if row is not None:
@@ -90,7 +90,7 @@ class People:
             return row is not None
 
     def token(self, token_id: str) -> TokenRow | None:
-        """A token, also one that has expired."""
+        """A token, also an expired one; None for an unknown id."""
         with self._database.read() as session:
             return session.get(TokenRow, token_id)
 
@@ -100,12 +100,12 @@ class People:
             return list(session.scalars(select(TokenRow).order_by(TokenRow.created_at_s.desc(), TokenRow.id)))
 
     def add_token(self, row: TokenRow) -> None:
-        """Keep a new token."""
+        """Store a new token."""
         with self._database.write() as session:
             session.add(row)
 
     def revoke(self, token_id: str) -> bool:
-        """Revoke a token, once; False for an unknown one."""
+        """Revoke a token; idempotent. False for an unknown id."""
         with self._database.write() as session:
             row = session.get(TokenRow, token_id)
             if row is not None and row.revoked_at_s is None:

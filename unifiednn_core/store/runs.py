@@ -1,4 +1,4 @@
-"""Runs and sub-models: submitted, and moved from state to state."""
+"""Runs and sub-models, and their moves along the transition table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.schema import CommandRow, EventRow, RunRow, SubModelRow
 
 HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer"})
-"""Columns of a run that lists do not need; one run's may take 100 KiB."""
+"""Columns of a run that lists do not need; they may take 100 KiB per run."""
 _LISTED = (
     *(column for column in RunRow.__table__.columns if column.name not in HEAVY),
     RunRow.spec["policy"].label("policy"),
@@ -23,7 +23,7 @@ _FINAL = ENDED - {State.INTERRUPTED}
 
 
 class Runs:
-    """The part of the store that answers where each run and sub-model stands."""
+    """Reads runs and sub-models, and moves them from state to state."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
@@ -46,7 +46,7 @@ class Runs:
     def listed(self) -> list[tuple[Row[Any], list[Row[Any]]]]:
         """Every run, the newest first, with its sub-models, as light rows for lists.
 
-        They have the columns of `RunRow` and `SubModelRow` but for `HEAVY`, and `policy`, that part of the spec.
+        They have the columns of `RunRow` and `SubModelRow` except `HEAVY`, and `policy`, which is part of the spec.
         """
         with self._database.read() as session:
             runs = session.execute(select(*_LISTED).order_by(RunRow.created_at_s.desc(), RunRow.id.desc())).all()
@@ -112,7 +112,7 @@ class Runs:
         self.transition(run_id, submodel, Event.FAIL, cause=cause, remedy=remedy)
 
     def fail_run(self, run_id: str, error: Exception) -> None:
-        """Fail a run that cannot be trained at all, with every sub-model that has not ended."""
+        """Fail a run that cannot train at all, and its sub-models that have not ended."""
         cause = str(error) if isinstance(error, UnifiedNNError) else f"{type(error).__name__}: {error}"
         remedy = f"The log runs/{run_id}/worker.log in the home folder has the whole trace. Correct it, then retry."
         with self._database.write() as session:
@@ -127,9 +127,9 @@ class Runs:
             return self.hold_in(session, run_id, submodel) is State.PAUSED
 
     def hold_in(self, session: Session, run_id: str, submodel: str | None) -> State:
-        """Reach a pause inside the caller's transaction; return the state afterwards.
+        """Reach a pause inside the caller's transaction; return the new state.
 
-        After a death in between, the run was queued again; then the pause is entered again.
+        If the worker died after the request, the run was queued again, and the pause is requested again here.
         """
         state = State(row_of(session, run_id, submodel).state)
         for event in (Event.PAUSE, Event.HOLD):
@@ -138,12 +138,12 @@ class Runs:
         return state
 
     def update(self, run_id: str, **values: Any) -> None:
-        """Set columns of a run that are no state."""
+        """Set columns of a run, except its state."""
         with self._database.write() as session:
             run_of(session, run_id).assign(values)
 
     def record_environment(self, run_id: str, facts: Mapping[str, Any]) -> None:
-        """Add facts that the result depends on."""
+        """Add facts about the environment that the result depends on."""
         with self._database.write() as session:
             run = run_of(session, run_id)
             run.environment = {**run.environment, **facts}
@@ -169,9 +169,9 @@ class Runs:
             submodel_of(session, run_id, submodel).assign(dict.fromkeys(names))
 
     def conclude(self, run_id: str) -> bool:
-        """End a run once all its sub-models have ended: failed if one failed, stopped if a person stopped it.
+        """End a run if all its sub-models have ended: failed if one failed, stopped if a person stopped it.
 
-        False if one joined, or is retried, at the same moment.
+        Returns False if one has not ended, because it joined or is retried.
         """
         with self._database.write() as session:
             rows = list(session.scalars(submodels_of(run_id)))
@@ -205,7 +205,7 @@ class Runs:
         """Add an event to the history of a run, inside the caller's transaction; `fields` may hold the `state`."""
         session.add(EventRow(run_id=run_id, **event_columns(self._clock.utc_s(), submodel, code, **fields)))
 
-    # -- what goes with a move
+    # -- consequences of a move
 
     def _moved_run(self, session: Session, run: RunRow, before: State, state: State) -> None:
         """Move the sub-models of a run that is paused, stopped, or resumed after a death."""
@@ -286,7 +286,6 @@ def row_of(session: Session, run_id: str, submodel: str | None) -> RunRow | SubM
 
 
 def _past_states(session: Session, run_id: str, submodel: str | None) -> list[str]:
-    """The last states that a run or a sub-model entered, oldest first."""
     of_this = EventRow.submodel.is_(None) if submodel is None else EventRow.submodel == submodel
     states = select(EventRow.state).where(EventRow.run_id == run_id, of_this, EventRow.state.is_not(None))
     return [state or "" for state in reversed(list(session.scalars(states.order_by(EventRow.id.desc()).limit(5))))]
@@ -298,12 +297,12 @@ def submodels_of(run_id: str) -> Any:
 
 
 def forget_deaths(run: RunRow) -> None:
-    """Count the deaths of its workers from zero again: the run has got further, or a person resumed it."""
+    """Reset the counts of worker deaths, because the run progressed or a person resumed it."""
     run.deaths = run.deaths_there = 0
     run.died_at = run.resume_at_s = None
 
 
 def release_worker(run: RunRow) -> None:
-    """Record that no worker trains the run and that it holds no device."""
+    """Record that the run has no worker and no device."""
     run.now_submodel = run.now_reason = run.now_since_s = run.claimer = None
     run.heartbeat_at_s = run.worker_pid = run.worker_started_at_s = run.worker_boot_id = None

@@ -22,62 +22,62 @@ class Base(DeclarativeBase):
 
 
 class SchemaRow(Base):
-    """The one row that says which tables these are."""
+    """Version of the tables; a single row."""
 
     __tablename__ = "schema_version"
     version: Mapped[int] = mapped_column(primary_key=True)
 
 
 class RunRow(Base):
-    """One run."""
+    """A run."""
 
     __tablename__ = "runs"
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
     submitter: Mapped[str] = mapped_column(default="")
-    """Who submitted it; "" is a person at the machine itself."""
+    """Id of the submitter; "" is the local operator."""
     state: Mapped[str] = mapped_column(index=True)
     device: Mapped[str]
     mode: Mapped[str] = mapped_column(default=HYBRID)
     """`hybrid`, or the kind of baseline: `concurrent` or `sequential`."""
     fingerprint: Mapped[str] = mapped_column(default="", index=True)
-    """Runs of equal fingerprints train the same, on the same machine with the same versions: they can be compared."""
+    """Runs with equal fingerprints are comparable: equal training, machine and versions."""
     spec: Mapped[dict[str, Any]]
     attempt: Mapped[int] = mapped_column(default=0)
-    """Number of workers that trained it."""
+    """Number of workers so far."""
     died_at: Mapped[str | None]
     """What the last worker that died was doing, as `NAME:DOING`."""
     recoveries: Mapped[int] = mapped_column(default=0)
-    """How often it resumed by itself after a death."""
+    """Number of automatic resumes after a worker died."""
     deaths_there: Mapped[int] = mapped_column(default=0)
-    """Workers in a row that died at this very mark."""
+    """Consecutive workers that died at this mark."""
     deaths: Mapped[int] = mapped_column(default=0)
-    """Workers in a row that died without a new checkpoint."""
+    """Consecutive workers that died without a new checkpoint."""
     resume_at_s: Mapped[float | None]
-    """UTC moment before which no worker is started for it: back-off after a death."""
+    """UTC time before which no worker starts: back-off after a death."""
     threads: Mapped[int | None]
     cause: Mapped[str | None]
     remedy: Mapped[str | None]
     created_at_s: Mapped[float]
     launched_at_s: Mapped[float | None]
-    """When the first process of its first attempt was started; makespans count from here."""
+    """Start of the first process of the first attempt; makespans count from here."""
     started_at_s: Mapped[float | None]
     ended_at_s: Mapped[float | None]
     cpu_s: Mapped[float | None]
-    """CPU seconds, user and system, of all processes that trained."""
+    """CPU seconds, user and system, of all training processes."""
     gpu_s: Mapped[float | None]
-    """Seconds of the GPU: NVML's utilisation over time."""
+    """GPU seconds: the integral of NVML's utilisation."""
     energy_j: Mapped[float | None]
     waits_for: Mapped[str | None]
-    """What it waits for before it can start, as people read it."""
+    """What it waits for before it can start, as shown text."""
     prediction: Mapped[dict[str, Any]] = mapped_column(default=dict)
     """Memory prediction from before the start."""
     memory_notes: Mapped[list[str]] = mapped_column(default=list)
-    """Limits of the memory figures of this machine, as people read them."""
+    """Limits of this machine's memory figures, as shown text."""
     now_submodel: Mapped[str | None]
     now_reason: Mapped[str | None]
     now_since_s: Mapped[float | None]
-    """When its turn began, in seconds since the start of the run."""
+    """Start of the current turn, in seconds since the start of the run."""
     memory_source: Mapped[str | None]
     peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     environment: Mapped[dict[str, Any]] = mapped_column(default=dict)
@@ -88,22 +88,22 @@ class RunRow(Base):
     worker_boot_id: Mapped[str | None]
     heartbeat_at_s: Mapped[float | None]
     claimer: Mapped[dict[str, Any] | None]
-    """Who is starting a worker: columns of `WorkerIdentity`, until the worker is known."""
+    """Process that is starting a worker: fields of `WorkerIdentity`, until the worker is known."""
 
 
 class SubModelRow(Base):
-    """One sub-model of a run, with its latest figures."""
+    """A sub-model of a run, with its latest figures."""
 
     __tablename__ = "submodels"
     __table_args__ = (ForeignKeyConstraint(["run_id"], ["runs.id"], ondelete="CASCADE"),)
     run_id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(default="")
-    """Owner; only this person sees it, beside operators and viewers."""
+    """Id of the owner. Other submitters cannot see the sub-model."""
     arrival: Mapped[int]
-    """Place in line, from 0; a person can change it."""
+    """Position in the order of the run, from 0; people can change it."""
     number: Mapped[int] = mapped_column(default=lambda context: context.get_current_parameters()["arrival"])
-    """Place in which it came; its colour and sign go by it, and never change."""
+    """Original position; fixes its colour and symbol."""
     state: Mapped[str]
     priority: Mapped[int]
     attempt: Mapped[int] = mapped_column(default=0)
@@ -116,9 +116,9 @@ class SubModelRow(Base):
     service_s: Mapped[float] = mapped_column(default=0.0)
     paused_s: Mapped[float] = mapped_column(default=0.0)
     paused_since_s: Mapped[float | None]
-    """UTC moment since which it, or its run, is paused."""
+    """UTC time since which it or its run is paused."""
     joined_at_s: Mapped[float | None]
-    """When it joined a run that was already submitted; None if it was submitted with the run."""
+    """When it joined a submitted run; None if it was submitted with the run."""
     ended_at_s: Mapped[float | None]
     train_loss: Mapped[float | None]
     train_accuracy: Mapped[float | None]
@@ -127,11 +127,11 @@ class SubModelRow(Base):
     peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     cpu_s: Mapped[float | None]
     memory_key: Mapped[str] = mapped_column(default="")
-    """What measured memory of it is remembered by: graph, batch, optimizer, device, versions."""
+    """Key of its measured memory: graph, batch, optimizer, device, versions."""
     cause: Mapped[str | None]
     remedy: Mapped[str | None]
     checkpoint: Mapped[str | None]
-    """Name of the newest checkpoint's file."""
+    """File name of the newest checkpoint."""
     checkpoint_step: Mapped[int | None]
     checkpoint_bytes: Mapped[int | None] = mapped_column(BigInteger)
     checkpoint_at_s: Mapped[float | None]
@@ -143,7 +143,7 @@ class SubModelRow(Base):
 
 
 class CommandRow(Base):
-    """A command of a person; acknowledged once this row is committed, answered once `applied_at_s` is set."""
+    """A command of a person: acknowledged by the commit of this row, answered when `applied_at_s` is set."""
 
     __tablename__ = "commands"
     __table_args__ = (Index("commands_open", "run_id", "applied_at_s"),)
@@ -159,7 +159,7 @@ class CommandRow(Base):
 
 
 class EventRow(Base):
-    """One line of a run's history."""
+    """An event in the history of a run."""
 
     __tablename__ = "events"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
@@ -167,17 +167,17 @@ class EventRow(Base):
     submodel: Mapped[str | None]
     at_s: Mapped[float]
     kind: Mapped[str]
-    """Group of the code, as pages and documents show it."""
+    """Group of the code on pages and in documents."""
     code: Mapped[str]
     """What happened: `store.events.Code`, or `legacy`."""
     state: Mapped[str | None]
-    """State entered, where the event is a transition."""
+    """State entered, if the event is a transition."""
     fields: Mapped[dict[str, Any]] = mapped_column(default=dict)
     """Names, numbers and causes, by code; `views.event_text` makes the sentence."""
 
 
 class AttemptRow(Base):
-    """One uninterrupted stretch of work on one sub-model. What its earlier attempts did after `from_step` is void."""
+    """An uninterrupted period of work on a sub-model. Steps of earlier attempts after `from_step` are void."""
 
     __tablename__ = "attempts"
     run_id: Mapped[str] = mapped_column(primary_key=True)
@@ -188,7 +188,7 @@ class AttemptRow(Base):
 
 
 class StepRow(Base):
-    """Loss of one step, or the mean over the `steps` steps that end with `step`."""
+    """Loss of a step, or the mean over the `steps` steps that end with `step`."""
 
     __tablename__ = "step_metrics"
     run_id: Mapped[str] = mapped_column(primary_key=True)
@@ -202,7 +202,7 @@ class StepRow(Base):
 
 
 class EpochRow(Base):
-    """Figures of one whole epoch."""
+    """Figures of a complete epoch."""
 
     __tablename__ = "epoch_metrics"
     run_id: Mapped[str] = mapped_column(primary_key=True)
@@ -218,7 +218,7 @@ class EpochRow(Base):
 
 
 class MemoryRow(Base):
-    """Memory at one instant; `at_s` counts from the start of the run."""
+    """A memory sample; `at_s` counts from the start of the run."""
 
     __tablename__ = "memory_samples"
     __table_args__ = (Index("memory_of_run", "run_id", "source", "at_s"),)
@@ -230,7 +230,7 @@ class MemoryRow(Base):
 
 
 class StrataRow(Base):
-    """Memory breakdown at one instant; `at_s` counts from the start of the run."""
+    """A memory breakdown; `at_s` counts from the start of the run."""
 
     __tablename__ = "memory_strata"
     __table_args__ = (Index("strata_of_run", "run_id", "at_s"),)
@@ -238,7 +238,7 @@ class StrataRow(Base):
     run_id: Mapped[str]
     at_s: Mapped[float]
     source: Mapped[str]
-    """Of the total."""
+    """Source of the total."""
     total_bytes: Mapped[int] = mapped_column(BigInteger)
     strata: Mapped[dict[str, Any]]
     """Bytes of `context`, `slack`, `data`, `others`; of `weights`, `gradients`, `optimizer`, `transient` by sub-model;
@@ -246,7 +246,7 @@ class StrataRow(Base):
 
 
 class MeasuredMemoryRow(Base):
-    """Memory that was measured once, to predict the next time."""
+    """Memory measured in earlier runs, for predictions."""
 
     __tablename__ = "measured_memory"
     key: Mapped[str] = mapped_column(primary_key=True)
@@ -257,9 +257,9 @@ class MeasuredMemoryRow(Base):
 
 
 class SliceRow(Base):
-    """One stretch in which one sub-model held the device; seconds count from the start of the run.
+    """A turn of a sub-model on the device; seconds count from the start of the run.
 
-    `steps` are those that were done, whether or not a later attempt did them once more.
+    `steps` includes steps that a later attempt repeated.
     """
 
     __tablename__ = "slices"
@@ -271,16 +271,16 @@ class SliceRow(Base):
     end_s: Mapped[float]
     steps: Mapped[int]
     from_step: Mapped[int] = mapped_column(default=0)
-    """Steps that its attempt had done before it, those of earlier attempts that count included."""
+    """Step count of the sub-model at the start of the turn."""
     reason: Mapped[str]
 
 
 RECORDED = (StepRow, EpochRow, SliceRow, MemoryRow, StrataRow, AttemptRow)
-"""Tables of what a run recorded while it trained."""
+"""Tables that a run fills while it trains."""
 
 
 class FileRow(Base):
-    """A model or data file of the library; its bytes lie under their hash."""
+    """A model or data file of the library; the file itself is stored under its hash."""
 
     __tablename__ = "files"
     sha256: Mapped[str] = mapped_column(primary_key=True)
@@ -293,9 +293,9 @@ class FileRow(Base):
 
 
 class FileOwnerRow(Base):
-    """One of those to whom a file of the library belongs, under the name that this person gave it.
+    """An owner of a file of the library, and this person's name for it.
 
-    The same bytes may belong to several people; none of them can tell.
+    The same bytes may belong to several people, who do not learn of each other.
     """
 
     __tablename__ = "file_owners"
@@ -306,7 +306,7 @@ class FileOwnerRow(Base):
 
 
 class DraftRow(Base):
-    """A run that is still being edited."""
+    """An unfinished run on the Build page."""
 
     __tablename__ = "drafts"
     id: Mapped[str] = mapped_column(primary_key=True)

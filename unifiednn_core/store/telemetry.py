@@ -1,4 +1,4 @@
-"""What a worker reports while it trains: metrics, slices, memory, progress. Written in batches, read by pages."""
+"""Reports of workers: metrics, turns, memory, progress. Workers write them in batches; pages read them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,12 +31,12 @@ Columns = dict[str, Any]
 _MARKING = ("state", KINDS[Code.CHECKPOINT], KINDS[Code.SEPARATED])
 LAST_EVENTS, MOST_MARKS = 200, 300
 MOST_ROWS = 2000
-_CHUNK = 500  # SQLite takes only so many values in one statement
-# A page reads all curves of a run every second; longer trainings store means over several steps.
+_CHUNK = 500  # SQLite limits the values of one statement
+# A page reads all curves of a run every second, so longer trainings store means over several steps.
 STEP_ROWS_OF_RUN = 6000
 FEWEST_STEP_ROWS = 200
 SHOWN_FIGURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
-"""Figures of the newest epoch that a sub-model's row repeats."""
+"""Figures of the newest epoch that are also columns of `SubModelRow`."""
 
 
 def curve_stride(steps_total: int, peers: int) -> int:
@@ -46,7 +46,7 @@ def curve_stride(steps_total: int, peers: int) -> int:
 
 @dataclass(slots=True)
 class Batch:
-    """Everything since the last write, as columns by name: plain values can be written again after a failure."""
+    """Everything since the last write. It holds plain values, so it can be written again after a failure."""
 
     steps: list[Columns] = field(default_factory=list)
     epochs: list[Columns] = field(default_factory=list)
@@ -55,13 +55,13 @@ class Batch:
     strata: list[Columns] = field(default_factory=list)
     events: list[Columns] = field(default_factory=list)
     submodels: dict[str, Columns] = field(default_factory=dict)
-    """Columns of sub-models that changed, by name."""
+    """Changed columns of sub-models, by name of the sub-model."""
     run: Columns = field(default_factory=dict)
-    """Columns of the run that changed."""
+    """Changed columns of the run."""
 
 
 class SlicePoint(NamedTuple):
-    """One slice; `SliceRow` says what the values are."""
+    """Columns of a `SliceRow`; `steps` leaves out those that a later attempt repeated."""
 
     id: int
     submodel: str
@@ -75,26 +75,25 @@ class SlicePoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All recorded rows of one run. What a later attempt did once more is void: it counts nowhere."""
+    """All recorded rows of one run. Steps that a later attempt repeated are void and do not count."""
 
     steps: Mapping[str, Sequence[Point]]
     """Columns of `StepRow` by sub-model."""
     lost_steps: Mapping[str, Sequence[Point]]
-    """Void steps, attempt by attempt."""
+    """Void steps, in order of attempts."""
     epochs: Mapping[str, Sequence[EpochRow]]
     slices: Sequence[SlicePoint]
-    """Their `steps` are those that no later attempt did once more."""
     memory: Sequence[tuple[float, int]]
     """`at_s` and `size_bytes` of `MemoryRow`."""
     strata: Sequence[Point]
     """`at_s`, `source`, `total_bytes` and `strata` of `StrataRow`."""
     events: Sequence[EventRow]
     marks: Sequence[EventRow]
-    """Lines that explain changes of memory: states of sub-models, checkpoints, separations."""
+    """Events that explain changes of memory: states of sub-models, checkpoints, separations."""
 
 
 class Telemetry:
-    """The part of the store that answers what happened, and when."""
+    """Writes and reads what workers report."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
@@ -102,27 +101,21 @@ class Telemetry:
     def write(self, run_id: str, batch: Batch) -> None:
         """Write a batch and the heartbeat in one transaction."""
         with self._database.write() as session:
-            for table, rows in (
-                (StepRow, batch.steps),
-                (EpochRow, batch.epochs),
-                (SliceRow, batch.slices),
-                (MemoryRow, batch.memory),
-                (StrataRow, batch.strata),
-                (EventRow, batch.events),
-            ):
+            lists = (batch.steps, batch.epochs, batch.slices, batch.memory, batch.strata, batch.events)
+            for table, rows in zip((StepRow, EpochRow, SliceRow, MemoryRow, StrataRow, EventRow), lists, strict=True):
                 if rows:
                     session.execute(insert(table), [{"run_id": run_id, **row} for row in rows])
             if batch.memory or batch.strata:
                 thin(session, run_id)
             run = session.get_one(RunRow, run_id)
-            if run.worker_pid is not None:  # a run that was just paused has none any more
+            if run.worker_pid is not None:  # a run that was just paused has no worker
                 run.heartbeat_at_s = self._clock.utc_s()
             run.assign(batch.run)
             for submodel, columns in batch.submodels.items():
                 session.get_one(SubModelRow, (run_id, submodel)).assign(columns)
 
     def history(self, run_id: str, memory_source: str | None, *, last_slices: int | None = None) -> History:
-        """Everything recorded of a run, oldest first; of events, and of slices where asked, only the last ones."""
+        """Everything recorded of a run, oldest first; only the last events, and the `last_slices` if given."""
         with self._database.read() as session:
             void_after = _void_after(session, run_id)
             void = {key for key, last in void_after.items() if last < math.inf}
@@ -161,7 +154,7 @@ class Telemetry:
             )
 
     def last_turns(self, run_id: str) -> dict[str, float]:
-        """When each sub-model last gave the device back, in seconds since the start of the run."""
+        """End of the last turn of each sub-model, in seconds since the start of the run."""
         with self._database.read() as session:
             ends = select(SliceRow.submodel, func.max(SliceRow.end_s).label("end_s")).where(SliceRow.run_id == run_id)
             return {row.submodel: row.end_s for row in session.execute(ends.group_by(SliceRow.submodel))}
@@ -174,7 +167,7 @@ def _counted(row: SlicePoint, void_after: Mapping[tuple[str, int], float]) -> in
 
 
 def _void_after(session: Session, run_id: str) -> dict[tuple[str, int], float]:
-    """Last step that counts of each attempt on each sub-model; a later attempt went on from there."""
+    """Last valid step of each attempt on each sub-model; a later attempt continued from there."""
     rows = session.scalars(select(AttemptRow).where(AttemptRow.run_id == run_id).order_by(AttemptRow.attempt.desc()))
     void_after: dict[tuple[str, int], float] = {}
     lowest: dict[str, float] = {}
@@ -185,9 +178,9 @@ def _void_after(session: Session, run_id: str) -> dict[tuple[str, int], float]:
 
 
 def thin(session: Session, run_id: str, *, most_rows: int = MOST_ROWS) -> None:
-    """Drop rows of a run's memory where there are more than `most_rows` of a source, inside the caller's transaction.
+    """Thin out a run's memory rows if a source has more than `most_rows`, inside the caller's transaction.
 
-    Half of them stay, so this happens once in a thousand samples; otherwise it costs two counts over an index.
+    Half of them stay, so this happens once in a thousand samples; otherwise it costs two indexed counts.
     """
     for table, size in ((MemoryRow, MemoryRow.size_bytes), (StrataRow, StrataRow.total_bytes)):
         counts = select(table.source, func.count()).where(table.run_id == run_id).group_by(table.source)
@@ -204,7 +197,7 @@ def thin(session: Session, run_id: str, *, most_rows: int = MOST_ROWS) -> None:
 
 
 def rows_to_drop(samples: Sequence[Any], slots: int) -> list[int]:
-    """Ids to drop so that the largest sample of each of `slots` equal stretches of time stays, and both ends.
+    """Ids to drop: all but the first, the last, and the largest sample of each of `slots` equal periods.
 
     Each sample has `id`, `at_s` and `size_bytes`.
     """

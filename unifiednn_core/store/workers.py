@@ -1,4 +1,4 @@
-"""Who works on what: runs are claimed for a device, workers register, and are lost."""
+"""Workers: supervisors claim runs for a device, workers register, and may die."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -28,21 +28,21 @@ _OF_SUBMODEL = ("ended_at_s", "train_loss", "train_accuracy", "test_loss", "test
 
 @dataclass(frozen=True, slots=True)
 class RestartLimits:
-    """When a run starts again after its workers died, and when it does not.
+    """Whether and when a run starts again after its workers died.
 
-    Random kills from outside rarely hit the same step `same_step` times in a row; a bad sub-model does.
+    Random kills rarely hit the same step `same_step` times in a row; a bad sub-model does.
     """
 
     same_step: int = 5
-    """Deaths in a row at the same step of one sub-model after which that sub-model fails."""
+    """Consecutive deaths at the same step of a sub-model after which it fails."""
     futile: int = 8
-    """Deaths in a row without a new checkpoint after which the run is interrupted."""
+    """Consecutive deaths without a new checkpoint after which the run is interrupted."""
     first_wait_s: float = 0.5
-    """Back-off after the second such death; it doubles with each further one. After the first there is none."""
+    """Back-off after the second such death, doubled by each further one; none after the first."""
     longest_wait_s: float = 60.0
 
     def wait_s(self, deaths: int) -> float:
-        """Seconds to wait after so many deaths in a row."""
+        """Back-off in seconds after a number of consecutive deaths."""
         return 0.0 if deaths < 2 else min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(deaths - 2, 30))
 
 
@@ -51,7 +51,7 @@ RESTARTS = RestartLimits()
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
-    """Names one process for good: a PID alone is reused, after a reboot its start time may be, too."""
+    """Identifies a process. PIDs are reused; after a reboot, a PID with the same start time may be, too."""
 
     pid: int
     started_at_s: float
@@ -59,7 +59,7 @@ class WorkerIdentity:
 
 
 class Workers:
-    """The part of the store that answers who works on which run."""
+    """Assigns runs to workers, and records deaths of workers."""
 
     def __init__(self, database: Database, runs: Runs, clock: Clock):
         self._database, self._runs, self._clock = database, runs, clock
@@ -71,7 +71,7 @@ class Workers:
             return None if run is None else (run, list(session.scalars(submodels_of(run.id))))
 
     def hold_back(self, run_id: str, waits_for: str) -> None:
-        """Record what a run waits for, unless it was claimed or ended meanwhile."""
+        """Record what a run waits for, if it still waits."""
         with self._database.write() as session:
             run = session.scalar(select(RunRow).where(RunRow.id == run_id, *_WAITING))
             if run is not None:
@@ -80,8 +80,8 @@ class Workers:
     def claim_next(self, device: str, claimer: WorkerIdentity | None = None, *, only: str | None = None) -> str | None:
         """Take the oldest waiting run for `device`, if no other run holds it; atomic between all supervisors.
 
-        `claimer` is the process that is going to start its worker: should it die before, the run is taken back. With
-        `only`, nothing is taken where another run is the oldest by now.
+        `claimer` is the process that will start its worker; if it dies first, the run is queued again. With `only`,
+        nothing is taken if another run is the oldest by now.
         """
         with self._database.write() as session:
             run = _next_in_line(session, device, self._clock.utc_s())
@@ -99,7 +99,7 @@ class Workers:
             return list(session.scalars(select(RunRow.device).where(*_WAITING).distinct()))
 
     def launched(self, run_id: str, worker: WorkerIdentity) -> None:
-        """Record which process was started for a claimed run, so that its death is seen even before it registers."""
+        """Record the process started for a claimed run, so its death is noticed even before it registers."""
         with self._database.write() as session:
             run = run_of(session, run_id)
             if run.heartbeat_at_s is not None and run.worker_pid is None and State(run.state) not in ENDED:
@@ -117,18 +117,20 @@ class Workers:
             run.attempt += 1
             return run.attempt
 
-    def begin(self, run_id: str, standings: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-        """Open an attempt on each sub-model named, which goes on at these columns: what was done after them is void.
+    def begin(self, run_id: str, starts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Open an attempt on each sub-model, which continues from these columns; later steps are void.
 
-        Returns the number of the attempt of each.
+        Returns the attempt number of each.
         """
         with self._database.write() as session:
             attempts = {}
-            for name, columns in standings.items():
+            for name, columns in starts.items():
                 row = submodel_of(session, run_id, name)
                 step, lost_steps = columns["steps_done"], max(0, row.steps_done - columns["steps_done"])
                 row.attempt += 1
-                if columns.get("checkpoint_step", 0) > (row.checkpoint_step or 0):  # its worker died before it said so
+                if columns.get("checkpoint_step", 0) > (
+                    row.checkpoint_step or 0
+                ):  # its worker died before it reported it
                     forget_deaths(run_of(session, run_id))
                 if row.attempt > 1:
                     self._runs.note(session, run_id, name, Code.CONTINUED, step=step, lost_steps=lost_steps)
@@ -139,7 +141,7 @@ class Workers:
             return attempts
 
     def begin_anew(self, run_id: str) -> None:
-        """Delete what earlier attempts on a baseline recorded: a measurement is whole or nothing.
+        """Delete the records of earlier attempts on a baseline, which is one uninterrupted measurement.
 
         Sub-models that had ended are queued again, unless a person stopped them.
         """
@@ -151,7 +153,7 @@ class Workers:
             for row in session.scalars(submodels_of(run_id)):
                 if State(row.state) is State.STOPPED:
                     continue
-                if State(row.state) in ENDED:  # not a move of the table: no event causes it
+                if State(row.state) in ENDED:  # not in the transition table
                     row.state = State.QUEUED.value
                     self._runs.note(session, run_id, row.name, Code.ENTERED, state=State.QUEUED, name=row.name)
                 row.attempt = row.epochs_done = row.steps_done = 0
@@ -160,7 +162,7 @@ class Workers:
             self._runs.note(session, run_id, None, Code.RESTARTED)
 
     def held(self) -> list[RunRow]:
-        """Runs that hold a device: a worker should be alive for each, or coming up."""
+        """Runs that hold a device; each should have a worker that lives or starts."""
         with self._database.read() as session:
             return list(session.scalars(select(RunRow).where(*_CLAIMED)))
 
@@ -168,10 +170,10 @@ class Workers:
         self, run_id: str, cause: str, remedy: str,
         *, died_at: str | None = None, counts: bool = True, limits: RestartLimits = RESTARTS,
     ) -> None:  # fmt: skip
-        """Record that the worker of a run died; queue the run again where it recovers by itself and `limits` allow it.
+        """Record that the worker of a run died; queue the run again if its spec and `limits` allow it.
 
-        `died_at` is what the worker was doing, as `NAME:DOING`. A death that does not count says nothing about the run:
-        the host restarted, or the process that was starting the worker died.
+        `died_at` is what the worker was doing, as `NAME:DOING`. Set `counts` to False for deaths that the run did not
+        cause: the host restarted, or the process that was starting the worker died.
         """
         with self._database.write() as session:
             run = run_of(session, run_id)
@@ -204,14 +206,14 @@ class Workers:
     def _blame(self, session: Session, run: RunRow, died_at: str, cause: str) -> None:
         submodel, _, doing = died_at.partition(":")
         found = f"{run.deaths_there} workers in a row died at {doing} of {submodel}. Last: {cause}"
-        remedy = "It may need more memory than there is: retry it with a larger batch split. The others go on."
+        remedy = "It may need more memory than is available: retry it with a larger batch split. The others continue."
         if State(submodel_of(session, run.id, submodel).state) not in ENDED:
             self._runs.transition_in(session, run.id, submodel, Event.FAIL, cause=found, remedy=remedy)
         forget_deaths(run)
 
 
 def _next_in_line(session: Session, device: str, now_s: float) -> RunRow | None:
-    """The oldest run that waits for a device and is not backing off; None while another one holds the device."""
+    """The oldest run that waits for a device and is not backing off; None while another run holds the device."""
     on_device = RunRow.device == device
     if session.scalar(select(RunRow.id).where(on_device, *_CLAIMED).limit(1)) is not None:
         return None
@@ -227,7 +229,7 @@ def _set_worker(run: RunRow, worker: WorkerIdentity) -> None:
 
 
 def _close_turn(session: Session, run: RunRow) -> None:
-    """Record the turn that a death cut short, as far as it was reported."""
+    """Record the reported part of the turn that a death cut short."""
     if run.now_submodel is None or run.now_since_s is None or run.started_at_s is None:
         return
     row = submodel_of(session, run.id, run.now_submodel)

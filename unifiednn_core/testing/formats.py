@@ -23,7 +23,7 @@ def check_format(model_format: Format, path: Path, architecture: ArchitectureSpe
     definition = model_format.read(path, architecture)
     _require(definition.format == model_format.name, "a definition names its format")
     _check_build(definition)
-    trained = {key: _other(tensor) for key, tensor in definition.build().state_dict().items()}
+    trained = {key: tensor.detach() + 1 for key, tensor in definition.build().state_dict().items()}
     with tempfile.TemporaryDirectory() as folder:
         _check_round_trip(model_format, definition, trained, Path(folder))
 
@@ -52,11 +52,6 @@ def _check_round_trip(
     again = model_format.read(written, definition.architecture)
     _require(_equal(again.build().state_dict(), trained), "a trained model can be submitted again")
     compile(delivery.load_script, "load.py", "exec")
-
-
-def _other(tensor: Tensor) -> Tensor:
-    """Values that differ from the given ones, of the same type and shape."""
-    return tensor.detach() + 1
 
 
 def _equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:

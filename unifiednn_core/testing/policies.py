@@ -3,22 +3,22 @@
 import dataclasses
 import random
 from collections.abc import Sequence
+from typing import ClassVar
 
-from unifiednn_core.scheduling.base import Decision, JobView, Policy, Quantum, View
+from unifiednn_core.scheduling.base import Decision, Policy, Quantum, View
 from unifiednn_core.scheduling.simulator import SimulatedJob, simulate
 
-VIEWS = 200
 JOB_SETS = 25
 
 
 def check_policy(policy: Policy, *, seed: int = 0) -> None:
-    """Ask the policy about many random views, and run whole simulations with it.
+    """Ask the policy about views of random runs, and simulate whole runs with it.
 
     Raises `AssertionError` with the first promise that it breaks. Equal values of `seed` give equal views and jobs.
     """
     _check_form(policy)
     draw = random.Random(seed)
-    views = [_view(draw) for _ in range(VIEWS)]
+    views = _views(draw)
     decisions = [policy.decide(view) for view in views]
     for view, decision in zip(views, decisions, strict=True):
         _check_decision(view, decision)
@@ -62,39 +62,32 @@ def _is_sentence(text: str) -> bool:
     return text.endswith(".") and text == text.strip() and len(text) > 1
 
 
-def _view(draw: random.Random) -> View:
-    """Random moment in a run of 1 to 6 jobs, with ties that a policy must break."""
-    arrivals = sorted(draw.sample(range(10), draw.randint(1, 6)))
-    ticks = draw.sample(range(100), len(arrivals))
-    jobs = tuple(_job_view(draw, arrival, tick) for arrival, tick in zip(arrivals, ticks, strict=True))
-    return View(jobs, now_s=draw.uniform(0, 1000))
+def _views(draw: random.Random) -> list[View]:
+    """All moments of random runs whose turns are random, too."""
+    views: list[View] = []
 
+    class Recorder:
+        name: ClassVar[str] = "recorder"
+        summary: ClassVar[str] = "Chooses at random and keeps each view."
 
-def _job_view(draw: random.Random, arrival: int, tick: int) -> JobView:
-    epochs, steps_per_epoch = draw.randint(1, 4), draw.randint(1, 5)
-    steps_done = draw.randrange(epochs * steps_per_epoch)
-    return JobView(
-        name=f"job{draw.randrange(1000)}_{arrival}",
-        arrival=arrival,
-        in_line_since=tick,
-        priority=draw.randint(-1, 2),
-        parameters=draw.choice((10, 20, 44_470)),
-        epochs=epochs,
-        epochs_done=steps_done // steps_per_epoch,
-        steps_total=epochs * steps_per_epoch,
-        steps_done=steps_done,
-        seconds_per_step=draw.choice((0.5, 1.0)) if steps_done else None,
-        waiting_s=draw.uniform(0, 100),
-    )
+        def decide(self, view: View) -> Decision:
+            views.append(view)
+            quantum = Quantum(draw.choice(("epochs", "steps")), draw.randint(1, 3))
+            return Decision(draw.choice(view.jobs).name, quantum, self.summary)
+
+    for _ in range(JOB_SETS):
+        simulate(_jobs(draw), Recorder())
+    return views
 
 
 def _jobs(draw: random.Random) -> list[SimulatedJob]:
+    """One to six jobs, with ties that a policy must break."""
     return [
         SimulatedJob(
-            name=f"job{index}",
+            name=f"job{draw.randrange(1000)}_{index}",
             arrival_s=draw.choice((0.0, draw.uniform(0, 20))),
-            priority=draw.randint(0, 2),
-            parameters=draw.choice((10, 20, 30)),
+            priority=draw.randint(-1, 2),
+            parameters=draw.choice((10, 20, 44_470)),
             epochs=draw.randint(1, 4),
             steps_per_epoch=draw.randint(1, 5),
             seconds_per_step=draw.uniform(0.1, 2),

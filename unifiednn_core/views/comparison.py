@@ -1,4 +1,4 @@
-"""A comparison as values to be shown: arms with their figures over repeats, and verdicts; and its JSON document."""
+"""A comparison as values: arms with their figures over repeats, and verdicts; and its JSON document."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from statistics import median
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
 
 ARM_FIGURES = ("memory_bytes", "makespan_s", "mean_turnaround_s", "cpu_s", "gpu_s", "loader_s", "loader_cpu_s")
+RATIOS = ("memory_ratio", "makespan_ratio", "mean_turnaround_ratio", "cpu_seconds_ratio", "gpu_seconds_ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Comparison:
     baselines: dict[Mode, Arm] = field(default_factory=dict)
     """Those that exist, running ones included."""
     verdicts: dict[Mode, Verdict] = field(default_factory=dict)
-    """One for each kind of baseline; withheld where that baseline has not run."""
+    """One for each kind of baseline; withheld if that baseline has not run."""
     environment: dict[str, object] = field(default_factory=dict)
     """Machine and versions."""
 
@@ -145,12 +146,10 @@ def comparison_document(comparison: Comparison, documents: Mapping[str, Mapping[
 
 def _verdict(verdict: Verdict) -> dict[str, object]:
     """Each ratio is the median over repeats; `spread` has all of them."""
-    ratios = ("memory_ratio", "makespan_ratio", "mean_turnaround_ratio", "cpu_seconds_ratio", "gpu_seconds_ratio")
-    spreads: dict[str, Spread | None] = {name: getattr(verdict, name) for name in ratios}
+    spreads: dict[str, Spread | None] = {name: getattr(verdict, name) for name in RATIOS}
     return {
         **{name: None if spread is None else spread.median for name, spread in spreads.items()},
-        "identical_weights": verdict.identical_weights,
-        "withheld_because": verdict.withheld_because,
+        **{name: getattr(verdict, name) for name in ("identical_weights", "withheld_because")},
         "notes": list(verdict.notes),
         "spread": {name: _values(spread) for name, spread in spreads.items()},
     }

@@ -16,7 +16,7 @@ def event_text(event: EventRow) -> str:
             cause = f" {fields['cause']}" if "cause" in fields else ""
             return f"{name or fields['name']} is {event.state}.{cause}"
         case Code.ASKED:
-            return f"Asked for: {command_text(name, fields)}."
+            return f"Requested: {command_text(name, fields)}."
         case Code.APPLIED:
             at_step = f", at step {fields['step']}" if "step" in fields else ""
             return _sentence(f"{command_text(name, fields)}{at_step}")
@@ -29,12 +29,12 @@ def event_text(event: EventRow) -> str:
         case Code.DONE:
             return _sentence(f"{fields['verb']}: done")
         case Code.CONTINUED:
-            return f"{name} goes on at step {fields['step']}; {fields['lost_steps']} steps are trained again."
+            return f"{name} continues at step {fields['step']}; {fields['lost_steps']} steps are trained again."
         case Code.RESTARTED:
             return "The baseline starts again: a measurement has to run in one piece."
         case Code.WORKER_LOST:
             wait = f", in {fields['wait_s']:g} s" if fields.get("wait_s") else ""
-            return f"{fields['cause']} It goes on from its last checkpoints{wait}."
+            return f"{fields['cause']} It continues from its last checkpoints{wait}."
         case Code.FAILED:
             return f"{fields['cause']} {fields['remedy']}"
         case Code.UNRECORDED:

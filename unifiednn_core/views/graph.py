@@ -15,8 +15,8 @@ HEAD = (
 def graph_dot(stored: str, names: Collection[str] | None = None) -> str:
     """One global input and output, between them one cluster for each sub-model, or only for those of `names`.
 
-    `stored` is `RunRow.graph`. Empty before the networks are merged. Older versions stored DOT text, which cannot be
-    divided: it is returned whole, or not at all where `names` are given.
+    `stored` is `RunRow.graph`; empty before the networks are merged. Older versions stored DOT text, which cannot be
+    divided: with `names` it gives nothing.
     """
     if not stored.startswith("["):
         return stored if names is None else ""

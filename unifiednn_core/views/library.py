@@ -1,4 +1,4 @@
-"""Uploads in progress and files in the server's folders as the values that are shown."""
+"""Uploads in progress and files in the server's folders, as values."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class UploadView:
     offset_bytes: int
     """Bytes received so far."""
     sha256: str | None
-    """Of the complete file, where the sender announced it."""
+    """Of the complete file, if the sender announced it."""
     kinds: tuple[str, ...]
     """Kinds that the file may have."""
     owner: str

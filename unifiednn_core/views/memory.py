@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -23,7 +23,7 @@ MarkKind = Literal["load", "switch", "pause", "checkpoint", "separation", "end"]
 
 @dataclass(frozen=True, slots=True)
 class MemoryLayer:
-    """Memory of one kind over time, of a sub-model where it belongs to one. None: not available."""
+    """Memory of one kind over time, of one sub-model or of none. A size of None is not available."""
 
     kind: Kind
     submodel: str | None
@@ -44,7 +44,7 @@ class MemoryBreakdown:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment that explains a change of memory; in a chart also several of one kind that lie close together."""
+    """A moment that explains a change of memory; in a chart also several of one kind that are close together."""
 
     at_s: float
     kind: MarkKind
@@ -53,9 +53,8 @@ class Mark:
     count: int = 1
 
 
-# Costly samplers sample less often and old rows are thinned, so the usual distance is that of the rows around. Only a
-# far longer silence is a gap.
-_BESIDE = 8
+# Costly samplers sample less often and old rows are thinned, so a gap is far longer than the distances around it.
+_AROUND = 8
 _GAP_FACTOR = 3.0
 _LEAST_GAP_S = 2.0
 _MOST_SWITCHES = 200
@@ -63,8 +62,7 @@ _OF_KIND: dict[str, MarkKind] = {"checkpoint": "checkpoint", "separated": "separ
 _OF_STATE: dict[str, MarkKind] = {
     "running": "load", "paused": "pause", "completed": "end", "stopped": "end", "failed": "end",
 }  # fmt: skip
-_Instant = tuple[float, Point | None]
-"""Seconds and the row; None in the middle of a gap."""
+Value = TypeVar("Value")
 
 
 def breakdown_of(rows: Sequence[Point]) -> MemoryBreakdown:
@@ -74,7 +72,7 @@ def breakdown_of(rows: Sequence[Point]) -> MemoryBreakdown:
     """
     if not rows:
         return MemoryBreakdown()
-    instants = _with_gaps(rows)
+    instants = with_gaps([(row.at_s, row) for row in rows], None)
     known = [None if row is None else row.strata for _, row in instants]
     totals = tuple([None if row is None else float(row.total_bytes) for _, row in instants])
     layers = [MemoryLayer(kind, name, sizes) for kind in KINDS for name, sizes in _layers(kind, known)]
@@ -100,29 +98,23 @@ def marks_of(slices: Sequence[SlicePoint], events: Iterable[EventRow], started_a
 
 
 def gaps(at_s: Sequence[float]) -> list[int]:
-    """Indices of ascending moments that follow a silence far longer than is usual around them."""
+    """Indices of the moments that follow a gap: a silence far longer than the usual distance around it."""
     steps = [after - before for before, after in pairwise(at_s)]
     found = []
     for place in [place for place, step in enumerate(steps) if step > _LEAST_GAP_S]:
-        before, after = steps[max(0, place - _BESIDE) : place], steps[place + 1 : place + 1 + _BESIDE]
-        usual = max((median(beside) for beside in (before, after) if beside), default=steps[place])
+        before, after = steps[max(0, place - _AROUND) : place], steps[place + 1 : place + 1 + _AROUND]
+        usual = max((median(side) for side in (before, after) if side), default=steps[place])
         if steps[place] > _GAP_FACTOR * usual:
             found.append(place + 1)
     return found
 
 
-# -- inside
-
-
-def _with_gaps(rows: Sequence[Point]) -> list[_Instant]:
-    """Rows by moment, with an instant without a row in the middle of each gap."""
-    breaks = set(gaps([row.at_s for row in rows]))
-    instants: list[_Instant] = []
-    for place, row in enumerate(rows):
-        if place in breaks:
-            instants.append(((rows[place - 1].at_s + row.at_s) / 2, None))
-        instants.append((row.at_s, row))
-    return instants
+def with_gaps(points: Sequence[tuple[float, Value]], missing: Value) -> list[tuple[float, Value]]:
+    """Points over seconds, with `missing` in the middle of each gap."""
+    filled = list(points)
+    for place in reversed(gaps([at_s for at_s, _ in points])):
+        filled.insert(place, ((points[place - 1][0] + points[place][0]) / 2, missing))
+    return filled
 
 
 def _layers(kind: Kind, known: Sequence[Mapping[str, Any] | None]) -> list[tuple[str | None, tuple[float | None, ...]]]:

@@ -21,20 +21,10 @@ from unifiednn_core.spec.run import CheckpointSpec, EarlyStopping, PolicySpec
 from unifiednn_core.store.commands import OF_A_BASELINE, brief_of
 from unifiednn_core.store.schema import HYBRID, CommandRow, EpochRow, EventRow, FileRow, RunRow, SubModelRow
 from unifiednn_core.store.telemetry import History, Point, SlicePoint
-from unifiednn_core.views import times
+from unifiednn_core.views import runs, times
 from unifiednn_core.views.event_text import command_text, event_text
-from unifiednn_core.views.memory import breakdown_of, gaps, marks_of
+from unifiednn_core.views.memory import breakdown_of, marks_of, with_gaps
 from unifiednn_core.views.people import view_of
-from unifiednn_core.views.runs import (
-    CommandView,
-    EventView,
-    FileView,
-    RunView,
-    Series,
-    Slice,
-    SubModelView,
-    TrainedView,
-)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -54,7 +44,7 @@ def _same(view: type, row: type) -> tuple[str, ...]:
     return tuple(one.name for one in fields(view) if one.name in columns - _MADE)
 
 
-_RUN, _PART = _same(RunView, RunRow), _same(SubModelView, SubModelRow)
+_RUN, _PART = _same(runs.RunView, RunRow), _same(runs.SubModelView, SubModelRow)
 _PREDICTION = TypeAdapter(Prediction)
 
 
@@ -69,7 +59,7 @@ def run_view(
     *,
     history: History | None = None,
     commands: Sequence[CommandRow] = (),
-) -> RunView:
+) -> runs.RunView:
     """One run; curves and events only with a `history`."""
     asked = {part["name"]: part.get("hyperparameters", {}) for part in run.spec.get("submodels", ())}
     values = _run_values(run, submodels, run.spec.get("policy", {}), now_s) | {
@@ -77,12 +67,7 @@ def run_view(
         "cause": run.cause,
         "checkpoint_text": _period_text(json.dumps(run.spec.get("checkpoint", {}))),
         "recovery": run.spec.get("recovery", "auto"),
-        "waiting_commands": tuple(
-            CommandView(
-                submodel=one.submodel, text=command_text(one.submodel, brief_of(one)), issued_at_s=one.issued_at_s
-            )
-            for one in commands
-        ),
+        "waiting_commands": tuple(map(_command_view, commands)),
         "memory_notes": tuple(run.memory_notes),
         "processes": run.environment.get("processes", {}),
         "prediction": prediction_of(run.prediction, run.spec, run.device),
@@ -93,10 +78,10 @@ def run_view(
             "schedule": _schedule(run, submodels, history.slices, now_s),
             "events": tuple(map(_event_view, history.events)),
         }
-    return RunView(**values)
+    return runs.RunView(**values)
 
 
-def listed_views(listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float) -> tuple[RunView, ...]:
+def listed_views(listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float) -> tuple[runs.RunView, ...]:
     """Runs for a list, from the light rows of `store.runs.listed`: without spec and curves."""
     rows = [_ListedRun(run, parts, (tuple(run), *map(tuple, parts))) for run, parts in listed]
     places = _places_in_line([row.run for row in rows])
@@ -122,14 +107,14 @@ class _ListedRun:
 
 
 @lru_cache(maxsize=2048)
-def _final_view(listed: _ListedRun) -> RunView:
+def _final_view(listed: _ListedRun) -> runs.RunView:
     """View of an ended run, made once: a list of hundreds is read every second."""
     return _listed_view(listed, 0.0, None)
 
 
-def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> RunView:
+def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> runs.RunView:
     run, parts = listed.run, listed.parts
-    return RunView(
+    return runs.RunView(
         **_run_values(run, parts, run.policy or {}, now_s),
         submodels=tuple(_part_view(run, part, now_s, part.cause) for part in parts),
         cause=run.cause,
@@ -137,14 +122,14 @@ def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> RunView
     )
 
 
-def file_view(row: FileRow) -> FileView:
+def file_view(row: FileRow) -> runs.FileView:
     """One file of the library."""
-    return view_of(FileView, row)
+    return view_of(runs.FileView, row)
 
 
-def trained_view(run: Any, row: Any) -> TrainedView:
+def trained_view(run: Any, row: Any) -> runs.TrainedView:
     """One separated model, from whole or light rows."""
-    return TrainedView(
+    return runs.TrainedView(
         run_id=run.id,
         run_name=run.name,
         submodel=row.name,
@@ -198,7 +183,7 @@ def early_stop(row: SubModelRow, hyperparameters: Mapping[str, Any]) -> str | No
     return EarlyStopping.model_validate(asked).sentence(row.epochs_done, row.epochs) if asked and _early(row) else None
 
 
-def document(view: RunView, model_paths: Mapping[str, str | None]) -> dict[str, object]:
+def document(view: runs.RunView, model_paths: Mapping[str, str | None]) -> dict[str, object]:
     """The document of `unifiednn train --json`."""
     return {
         "run_id": view.run_id,
@@ -228,7 +213,7 @@ def document(view: RunView, model_paths: Mapping[str, str | None]) -> dict[str, 
     }
 
 
-def metrics_frame(view: RunView) -> "DataFrame":
+def metrics_frame(view: runs.RunView) -> "DataFrame":
     """Every point of every curve of a run, one row each: sub-model, data, epochs trained, loss and accuracy."""
     import pandas as pd
 
@@ -249,20 +234,16 @@ def stamp(utc_s: float) -> str:
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime(utc_s))
 
 
-def _finite(value: float | None) -> float | None:
-    """Value for JSON, which has no NaN and no infinity: they become null."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def _run_values(run: Any, submodels: Sequence[Any], policy: Mapping[str, Any], now_s: float) -> dict[str, Any]:
     """Fields that light rows have, too."""
     name, text = _policy_texts(json.dumps(policy, sort_keys=True))
+    able = actions(State(run.state)) - {Event.RETRY}  # only of the sub-model that failed
     return _columns(run, _RUN) | {
         "run_id": run.id,
         "state": State(run.state),
         "policy": name,
         "policy_text": text,
-        "actions": _actions(run),
+        "actions": able if run.mode == HYBRID else able & _OF_A_BASELINE,
         "heartbeat_age_s": None if run.heartbeat_at_s is None else max(0.0, now_s - run.heartbeat_at_s),
         "elapsed_s": times.elapsed_s(run, submodels, now_s),
         "makespan_s": times.makespan_s(run, submodels),
@@ -279,25 +260,35 @@ def _policy_texts(policy: str) -> tuple[str, str]:
         return spec.name, spec.name
 
 
-def _places_in_line(runs: Iterable[Any]) -> dict[str, int]:
+def _places_in_line(listed: Iterable[Any]) -> dict[str, int]:
     """Place of each queued run in the line for its device, from 1."""
-    waiting = [run for run in runs if run.state == State.QUEUED.value and run.heartbeat_at_s is None]
+    waiting = [run for run in listed if run.state == State.QUEUED.value and run.heartbeat_at_s is None]
     lines = groupby(sorted(waiting, key=attrgetter("device", "created_at_s", "id")), key=attrgetter("device"))
     return {run.id: place for _, line in lines for place, run in enumerate(line, start=1)}
 
 
-def _event_view(row: EventRow) -> EventView:
-    return view_of(EventView, row, state=None if row.state is None else State(row.state), message=event_text(row))
+def _command_view(row: CommandRow) -> runs.CommandView:
+    text = command_text(row.submodel, brief_of(row))
+    return runs.CommandView(submodel=row.submodel, text=text, issued_at_s=row.issued_at_s)
+
+
+def _event_view(row: EventRow) -> runs.EventView:
+    return view_of(runs.EventView, row, state=None if row.state is None else State(row.state), message=event_text(row))
+
+
+def _finite(value: float | None) -> float | None:
+    """Value for JSON: NaN and infinity become null."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _early(row: Any) -> bool:
     return bool(row.state == State.COMPLETED.value and row.epochs_done < row.epochs)
 
 
-def _part_view(run: Any, row: Any, now_s: float, cause: str | None, **curves: Any) -> SubModelView:
+def _part_view(run: Any, row: Any, now_s: float, cause: str | None, **curves: Any) -> runs.SubModelView:
     state = State(row.state)
     values = _columns(row, _PART) | times.part_times(run, row, now_s)._asdict() | curves
-    return SubModelView(
+    return runs.SubModelView(
         **values,
         state=state,
         steps_total=row.steps_done if _early(row) else row.steps_total,
@@ -309,7 +300,7 @@ def _part_view(run: Any, row: Any, now_s: float, cause: str | None, **curves: An
 
 def _submodel_view(
     run: RunRow, row: SubModelRow, now_s: float, asked: Mapping[str, Any], history: History | None
-) -> SubModelView:
+) -> runs.SubModelView:
     """A sub-model with its hyper-parameters and, with a history, its curves."""
     values: dict[str, Any] = {name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked}
     if history is not None:
@@ -327,29 +318,17 @@ def _submodel_view(
     return _part_view(run, row, now_s, row.cause or early_stop(row, asked), **values)
 
 
-def _actions(run: Any) -> frozenset[Event]:
-    """Actions on a run; a retry is an action on the failed sub-model."""
-    able = actions(State(run.state)) - {Event.RETRY}
-    return able if run.mode == HYBRID else able & _OF_A_BASELINE
-
-
 def _memory(run: RunRow, history: History) -> dict[str, Any]:
     """Fields about memory; a gap in sampling is a NaN."""
-    points: list[tuple[float, float]] = list(history.memory)
-    for place in reversed(gaps([at_s for at_s, _ in points])):
-        points.insert(place, ((points[place - 1][0] + points[place][0]) / 2, math.nan))
     return {
-        "memory": _series(points),
+        "memory": _series(with_gaps(history.memory, math.nan)),
         "breakdown": breakdown_of(history.strata),
         "marks": marks_of(history.slices, history.marks, run.started_at_s),
-        "utilisation": _gpu_series(history, "utilisation"),
-        "power_w": _gpu_series(history, "power_w"),
+        **{
+            figure: _series([(row.at_s, float(row.strata[figure])) for row in history.strata if figure in row.strata])
+            for figure in ("utilisation", "power_w")  # empty without a GPU
+        },
     }
-
-
-def _gpu_series(history: History, figure: str) -> Series:
-    """A figure of the GPU over seconds; empty without a GPU."""
-    return _series([(row.at_s, float(row.strata[figure])) for row in history.strata if figure in row.strata])
 
 
 @lru_cache(maxsize=256)
@@ -360,20 +339,20 @@ def _period_text(checkpoint: str) -> str:
     return " or ".join(text for text in (seconds, steps) if text)
 
 
-def _curve(points: Sequence[Point | EpochRow], figure: str) -> Series:
+def _curve(points: Sequence[Point | EpochRow], figure: str) -> runs.Series:
     """A figure over epochs, without the points that lack it."""
     return _series([pair for pair in map(attrgetter("epoch", figure), points) if pair[1] is not None])
 
 
-def _series(points: Sequence[tuple[float, float]]) -> Series:
-    return Series(tuple([x for x, _ in points]), tuple([y for _, y in points]))
+def _series(points: Sequence[tuple[float, float]]) -> runs.Series:
+    return runs.Series(tuple([x for x, _ in points]), tuple([y for _, y in points]))
 
 
 def _schedule(
     run: RunRow, submodels: Sequence[SubModelRow], slices: Sequence[SlicePoint], now_s: float
-) -> tuple[Slice, ...]:
+) -> tuple[runs.Slice, ...]:
     """Turns that ended, and those that still run."""
-    ended = [Slice(s.submodel, s.start_s, s.end_s, s.steps, s.reason) for s in slices]
+    ended = [runs.Slice(s.submodel, s.start_s, s.end_s, s.steps, s.reason) for s in slices]
     if run.started_at_s is None or run.heartbeat_at_s is None:
         return tuple(ended)
     reached = {s.submodel: s.from_step + s.steps for s in slices}
@@ -382,7 +361,9 @@ def _schedule(
         since_s = _since_s(run, row, slices)
         if since_s is not None:
             steps = max(0, row.steps_done - reached.get(row.name, 0))
-            ended.append(Slice(row.name, since_s, max(since_s, until_s), steps, run.now_reason or "", running=True))
+            ended.append(
+                runs.Slice(row.name, since_s, max(since_s, until_s), steps, run.now_reason or "", running=True)
+            )
     return tuple(ended)
 
 

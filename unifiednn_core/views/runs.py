@@ -11,7 +11,7 @@ from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.memory import Mark, MemoryBreakdown
 
 SHOWN_TURNS = 2000
-"""Turns of a view: of a run with more it holds the latest."""
+"""Most turns of a view: the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Series:
 class Slice(NamedTuple):
     """One stretch in which one sub-model held the device. Seconds count from the start of the run.
 
-    `steps` are those that count: steps that a later attempt trained again do not. A baseline's first slice, in which
-    its process starts, has none.
+    `steps` leaves out steps that a later attempt trained again. A baseline's first slice, the start of its process, has
+    none.
     """
 
     submodel: str
@@ -35,11 +35,11 @@ class Slice(NamedTuple):
     steps: int
     reason: str
     running: bool = False
-    """Whether it lasts still; then it ends now."""
+    """Whether it still lasts; then it ends now."""
     turns: int = 1
-    """More than 1 where a chart gathers several; `reason` is that of the last."""
+    """More than 1 if a chart gathers several; `reason` is that of the last."""
     share: float = 1.0
-    """Part of the stretch in which the sub-model held the device; below 1 only where a chart gathers turns."""
+    """Part of the stretch in which the sub-model held the device; below 1 only if a chart gathers turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,6 @@ class SubModelView:
     steps_total: int
     steps_done: int
     holds_device: bool
-    """Whether it trains now."""
     wait_s: float
     service_s: float
     turnaround_s: float | None
@@ -81,7 +80,7 @@ class SubModelView:
     artifact_bytes: int | None = None
     state_sha256: str | None = None
     actions: frozenset[Event] = frozenset()
-    """What people can ask of it now."""
+    """Actions that its state allows now."""
     checkpoint_step: int | None = None
     """Step of the newest checkpoint; it can be downloaded."""
     checkpoint_bytes: int | None = None
@@ -110,11 +109,11 @@ class EventView:
     submodel: str | None
     kind: str
     message: str
-    """The sentence, made by `event_text` from what follows."""
+    """The sentence that `event_text` makes of the other fields."""
     code: str = ""
     """`store.events.Code`, or `legacy`."""
     state: State | None = None
-    """State entered, where the event is a transition."""
+    """State entered, if the event is a transition."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Names, numbers and causes, by code."""
 
@@ -141,7 +140,6 @@ class RunView:
     """Policy with its parameters, as text for people."""
     device: str
     mode: Mode = "hybrid"
-    """Hybrid, or the kind of baseline."""
     fingerprint: str = ""
     """Runs with equal fingerprints can be compared."""
     threads: int | None
@@ -155,15 +153,14 @@ class RunView:
     """Why the policy chose the sub-model that trains now."""
     submodels: tuple[SubModelView, ...]
     actions: frozenset[Event] = frozenset()
-    """What people can ask of the run now."""
     attempt: int = 0
     """Workers so far: 0 before the first, one more after each pause or death."""
     recoveries: int = 0
-    """How often it went on by itself after its worker died."""
+    """Automatic restarts after its worker died."""
     checkpoint_text: str = ""
     """How often a checkpoint is written: "every 30 s"."""
     recovery: str = "auto"
-    """After its worker dies it goes on by itself ("auto") or waits for a person ("ask")."""
+    """After its worker dies it restarts by itself ("auto") or waits for a person ("ask")."""
     waiting_commands: tuple[CommandView, ...] = ()
     memory_source: str | None = None
     peak_memory_bytes: int | None = None
@@ -184,7 +181,7 @@ class RunView:
     """Limits of the memory figures on this machine."""
     prediction: Prediction | None = None
     waits_for: str | None = None
-    """What it waits for before it can start, mostly memory."""
+    """Resource that it waits for before it can start, mostly memory."""
     cpu_s: float | None = None
     gpu_s: float | None = None
     energy_j: float | None = None

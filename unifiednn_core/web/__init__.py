@@ -1,4 +1,1 @@
-"""Streaming routes beside the pages.
-
-A page draws widgets; it is no way for large files, which its framework would hold in memory whole. These routes stream.
-"""
+"""Routes besides the pages. They stream large files, which the framework of the pages would hold in memory."""

@@ -1,4 +1,4 @@
-"""Requests and responses: who asks, and every error as JSON with its remedy."""
+"""Requests and responses: every error becomes JSON with its remedy."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,35 +6,27 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from unifiednn_core.base.errors import (
-    BadInput,
-    Finding,
-    Forbidden,
-    NotFound,
-    Unauthorised,
-    UnifiedNNError,
-    UploadConflict,
-)
+from unifiednn_core.base import errors
+from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError, UploadConflict
 from unifiednn_core.service.facade import Service
 
 Admit = Callable[[Request], Service]
-"""From a request to the service for its sender; raises `Unauthorised`."""
+"""Returns the service for the sender of a request; raises `Unauthorised`."""
 Handler = Callable[[Request, Service], Awaitable[Response]]
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 STATUS: dict[type[UnifiedNNError], int] = {
-    NotFound: 404,
-    Unauthorised: 401,
-    Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Unauthorised: 401,
+    errors.Forbidden: 403,
     BadInput: 422,
     UploadConflict: 409,
 }
 TITLES = {401: "Not signed in", 403: "Not allowed", 404: "Not found", 409: "Not now", 500: "Not possible"}
-CUT_OFF = 499  # logged by servers for a client that disconnected
+CUT_OFF = 499  # by convention: the client disconnected
 
 
-def endpoint(handler: Handler, admit: Admit) -> Endpoint:
-    """Endpoint of a handler, which gets the sender's service and may raise any error of this project."""
+def endpoint(handler: Handler, admit: Admit) -> Callable[[Request], Awaitable[Response]]:
+    """Endpoint that calls a handler with the sender's service; the handler may raise any error of this project."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -59,9 +51,5 @@ def refusal(error: UnifiedNNError) -> JSONResponse:
 
 def _finding(error: UnifiedNNError, status: int) -> Finding:
     message, _, remedy = str(error).partition(". ")
-    return Finding(
-        title=TITLES[status],
-        field="request",
-        message=f"{message.rstrip('.')}.",
-        remedy=remedy or "Open the page again and take what it shows now.",
-    )
+    remedy = remedy or "Open the page again and take what it shows now."
+    return Finding(title=TITLES[status], field="request", message=f"{message.rstrip('.')}.", remedy=remedy)

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from unifiednn_core.service.gate import hosts
 
-# Streamlit needs inline and evaluated scripts; everything else comes only from this server.
+# Streamlit needs inline and evaluated scripts; other sources are limited to this server.
 POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -35,12 +35,12 @@ HEADERS = {
 
 
 def middleware() -> list[Middleware]:
-    """Middleware of the whole server, the outermost first. `UNIFIEDNN_HOSTS` adds host names, with commas between."""
+    """Middleware of the server, the outermost first."""
     return [Middleware(SecurityHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=hosts(), www_redirect=False)]
 
 
 class SecurityHeaders:
-    """Adds the headers to every response that does not set them itself."""
+    """Adds the headers to every response, unless it sets them itself."""
 
     def __init__(self, app: ASGIApp):
         self._app = app

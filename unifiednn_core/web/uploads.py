@@ -1,13 +1,13 @@
-"""Resumable uploads of any size, in the manner of tus and of the IETF draft.
+"""Resumable uploads of any size, similar to tus and the IETF draft.
 
 1. `POST /files/uploads` with JSON `{"filename", "size_bytes", "sha256"?, "kinds"?}` gives 201 and the upload.
-2. `PATCH /files/uploads/ID` with `Upload-Offset: N` sends bytes from offset N on, in any portion; 204. What arrived
-   before a lost connection is kept.
+2. `PATCH /files/uploads/ID` with `Upload-Offset: N` sends any number of bytes from offset N on; 204. Bytes that
+   arrived before a lost connection are kept.
 3. `GET` or `HEAD /files/uploads/ID` gives the current `Upload-Offset`. 409 means that another connection is still
    sending, or that N is wrong: ask again after a moment.
-4. `POST /files/uploads/ID/finish` checks and imports the file: 200 and the file, or 422 and the findings, and then
+4. `POST /files/uploads/ID/finish` checks and imports the file: 200 and the file, or 422 and the findings; after 422
    nothing is kept.
-5. `DELETE /files/uploads/ID` deletes it. So does a day without a byte.
+5. `DELETE /files/uploads/ID` deletes it. After a day without a byte it is deleted as well.
 
 Only the person who began an upload can see it. Requests caused by pages of other sites are refused.
 """
@@ -31,14 +31,14 @@ from unifiednn_core.views.library import UploadView
 from unifiednn_core.web.answers import Admit, Handler, endpoint
 
 STALLED_S = 30.0
-"""A connection without a byte for this long counts as dead, so that another one can continue."""
+"""A connection without a byte for this long counts as dead, and another one can continue."""
 LONGEST_HEAD_BYTES = 16 * 1024
 OFFSET = "Upload-Offset"
 LENGTH = "Upload-Length"
 
 
 class Begin(BaseModel):
-    """What announces a file."""
+    """Announcement of a file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -117,7 +117,7 @@ async def _arriving(request: Request) -> AsyncIterator[bytes]:
 
 
 def _require_same_site(request: Request) -> None:
-    """Refuse requests that a page of another site caused, by the two headers in which browsers say so.
+    """Refuse requests from pages of other sites, by the two headers in which browsers report them.
 
     Requests with a cookie must send one of them; those with a token or from the machine itself need not.
     """
@@ -134,12 +134,7 @@ def _require_same_site(request: Request) -> None:
 
 
 def _told(upload: UploadView, status: int, **headers: str) -> JSONResponse:
-    content = {
-        "upload_id": upload.upload_id,
-        "filename": upload.filename,
-        "size_bytes": upload.size_bytes,
-        "offset_bytes": upload.offset_bytes,
-    }
+    content = {name: getattr(upload, name) for name in ("upload_id", "filename", "size_bytes", "offset_bytes")}
     return JSONResponse(content, status, headers=_places(upload) | headers)
 
 

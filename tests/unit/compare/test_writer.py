@@ -1,9 +1,9 @@
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from tests.clock import SimulatedClock
 from tests.unit.store.test_store import add_run
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.clock import SimulatedClock
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.compare.scripts import BaselineWriter
 from unifiednn_core.spec.lifecycle import Event

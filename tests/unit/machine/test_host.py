@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from unifiednn_core.base.clock import SimulatedClock
+from tests.clock import SimulatedClock
 from unifiednn_core.base.units import MIB
 from unifiednn_core.machine.host import PROCESS_PSS, HostSampler, SamplingBudget, process_memory, resident_bytes
 

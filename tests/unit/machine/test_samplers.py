@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from unifiednn_core.base.clock import SimulatedClock
+from tests.clock import SimulatedClock
 from unifiednn_core.machine.host import (
     PROCESS_PSS,
     PROCESS_RSS,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from unifiednn_core.base.clock import SimulatedClock
+from tests.clock import SimulatedClock
 from unifiednn_core.engine.device import RngState
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading

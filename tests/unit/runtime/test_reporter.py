@@ -9,14 +9,14 @@ import torch
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy.exc import OperationalError
 
+from tests.clock import SimulatedClock
 from tests.unit.store.test_store import add_run
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.clock import SimulatedClock
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.base.paths import Home
 from unifiednn_core.engine.checkpoint import Checkpoint
-from unifiednn_core.engine.events import Cost, Ended, EpochDone, Granted, Moved, Released, Report, Stepped
+from unifiednn_core.engine.events import Cost, Ended, EpochDone, Granted, Released, Report, Stepped
 from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.engine.separator import Separated
 from unifiednn_core.machine.host import MemorySample
@@ -53,7 +53,8 @@ def reporter(store: Store, home: Home, clock: SimulatedClock, *, steps_total: in
     made = Reporter(store, run, Workbench(home, "r", CPU), clock, gauge)
     for row in rows:
         row.steps_total, row.memory_key = (steps_total if row.name == "a" else 10), f"key of {row.name}"
-        made.admit(row, 1, from_step=0, steps_per_epoch=5, peers=2)
+        row.epochs = row.steps_total // 5
+        made.admit(row, 1, from_step=0, peers=2)
     return made
 
 
@@ -325,7 +326,8 @@ def test_each_write_records_what_the_run_has_used(store: Store, home: Home, cloc
 
 
 def test_a_report_that_the_table_does_not_allow_is_noted_and_costs_nothing(store: Store, record: Reporter) -> None:
-    record.report(Moved("a", Event.HOLD))
+    for _ in range(2):
+        record.report(Granted("a", 0.0, "Next.", begins=True))
     record.write(0.0)
     [note] = [event for event in store.telemetry.history("r", None).events if event.kind == "defect"]
-    assert "does not allow 'hold'" in note.fields["text"]
+    assert "does not allow 'begin'" in note.fields["text"]

@@ -2,8 +2,8 @@ import os
 import subprocess
 import sys
 
+from tests.clock import SimulatedClock
 from tests.unit.store.test_store import add_run
-from unifiednn_core.base.clock import SimulatedClock
 from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.supervisor import REGISTRATION_PATIENCE_S, Supervisor
 from unifiednn_core.spec.lifecycle import Event

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.clock import SimulatedClock
 from tests.unit.preflight.estimate_kit import MIB, part
 from tests.unit.runtime.test_supervisor import Launcher, state
 from tests.unit.store.test_store import add_run
-from unifiednn_core.base.clock import SimulatedClock
 from unifiednn_core.machine.budget import Budget
 from unifiednn_core.preflight.estimate import predict
 from unifiednn_core.preflight.forecast import Forecast

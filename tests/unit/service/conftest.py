@@ -1,7 +1,7 @@
 import pytest
 
+from tests.clock import SimulatedClock
 from tests.unit.service.kit import World, world
-from unifiednn_core.base.clock import SimulatedClock
 from unifiednn_core.base.paths import Home
 
 

@@ -3,8 +3,8 @@ import sqlite3
 
 import pytest
 
+from tests.clock import SimulatedClock
 from tests.unit.service.kit import ADMIN, ALICE, BOB, HIS, LOCAL_OPERATOR, SHARED, VIEWER, World, world
-from unifiednn_core.base.clock import SimulatedClock
 from unifiednn_core.base.errors import BadInput, Forbidden, NotFound, Unauthorised
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.gate import HOUR_S, Gate, Settings

@@ -1,6 +1,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
-from unifiednn_core.base.clock import SimulatedClock
+from tests.clock import SimulatedClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import MeasuredMemoryRow

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import insert, select
 
+from tests.clock import SimulatedClock
 from tests.unit.store.test_store import add_run
-from unifiednn_core.base.clock import SimulatedClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import MemoryRow, StrataRow

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy.exc import OperationalError
 
-from unifiednn_core.base.clock import SimulatedClock
+from tests.clock import SimulatedClock
 from unifiednn_core.base.errors import IllegalTransition, NotFound, WrongSchema
 from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import Event

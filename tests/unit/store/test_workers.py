@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import SimulatedClock
 from tests.unit.store.test_store import add_run
-from unifiednn_core.base.clock import SimulatedClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
@@ -91,7 +91,7 @@ def test_a_run_whose_worker_died_is_queued_again_at_once(store: Store) -> None:
     store.workers.lose("r", "It died.", "Again.")  # a second supervisor saw it, too
     assert states(store, "r") == ["queued", "completed", "queued"]
     assert [event_text(e) for e in store.telemetry.history("r", None).events if e.kind == "recovery"] == [
-        "It died. It goes on from its last checkpoints."
+        "It died. It continues from its last checkpoints."
     ]
     assert take_up(store, "r", WorkerIdentity(2, 2.0, "boot")) == 2
 

@@ -1,9 +1,9 @@
 import pytest
 
 from tests.ui.fake_arms import spread, verdict, withheld
-from unifiednn_core.views.report import words
+from unifiednn_core.views.report import cards
 
-MEMORY, MAKESPAN, TURNAROUND, CPU, GPU = words.QUANTITIES
+MEMORY, MAKESPAN, TURNAROUND, CPU, GPU = cards.QUANTITIES
 
 
 @pytest.mark.parametrize(
@@ -20,25 +20,25 @@ MEMORY, MAKESPAN, TURNAROUND, CPU, GPU = words.QUANTITIES
     ],
 )
 def test_a_ratio_is_said_as_a_difference(quantity, ratio, sentence):
-    assert words.difference(spread(ratio), quantity, "concurrent") == sentence
+    assert cards.difference(spread(ratio), quantity, "concurrent") == sentence
 
 
 def test_repeats_that_point_both_ways_say_that_nothing_is_clear():
-    assert words.difference(spread(0.9, 1.1, 0.95), MEMORY, "sequential") == "no clear difference from sequential"
+    assert cards.difference(spread(0.9, 1.1, 0.95), MEMORY, "sequential") == "no clear difference from sequential"
 
 
 def test_gains_losses_and_ties_have_a_sign():
-    assert [words.signed(spread(ratio)) for ratio in (0.46, 1.12, 1.002, 0.998)] == [
+    assert [cards.signed_text(spread(ratio)) for ratio in (0.46, 1.12, 1.002, 0.998)] == [
         "\N{MINUS SIGN}54 %", "+12 %", "±0 %", "±0 %",
     ]  # fmt: skip
 
 
 def test_the_spread_says_how_often_it_was_measured():
-    assert words.spread(spread(0.461)) == "ratio 0.46, measured once"
-    assert words.spread(spread(0.45, 0.47, 0.46)) == "ratio 0.46, 0.45 to 0.47 in 3 repeats"
+    assert cards.spread_text(spread(0.461)) == "ratio 0.46, measured once"
+    assert cards.spread_text(spread(0.45, 0.47, 0.46)) == "ratio 0.46, 0.45 to 0.47 in 3 repeats"
 
 
 @pytest.mark.parametrize(("identical", "word"), [(True, "identical"), (False, "differ"), (None, "not compared")])
 def test_weights_are_identical_or_not_or_not_compared(identical, word):
-    assert word in words.weights(verdict(identical_weights=identical))
-    assert "not compared" in words.weights(withheld("concurrent", "-"))
+    assert word in cards.weights_text(verdict(identical_weights=identical))
+    assert "not compared" in cards.weights_text(withheld("concurrent", "-"))

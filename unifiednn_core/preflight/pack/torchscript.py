@@ -1,7 +1,7 @@
 """Runs a TorchScript program operator by operator, as a plain module that `torch.export` can trace.
 
-torch's own interpreter hides sizes from export, so every network would be exported for one batch size only. Use it in
-the sandbox alone: a program may call any operator.
+torch's own interpreter hides sizes from export, so it would export every network for one batch size only. Use this in
+the sandbox only: a program may call any operator.
 """
 
 import operator
@@ -90,7 +90,7 @@ ON_NUMBERS: Mapping[str, Callable[..., Any]] = {
 
 
 class Script(nn.Module):
-    """A TorchScript module with its tensors under their own names. Each mode has a program of its own."""
+    """A TorchScript module with its tensors under their own names. Train and evaluation mode have separate programs."""
 
     def __init__(self, script: torch.jit.ScriptModule):
         super().__init__()
@@ -124,12 +124,13 @@ class _Place:
             return getattr(self.module, name)
         value = getattr(self.script, name)
         if isinstance(value, list) and value and all(isinstance(item, torch.Tensor) for item in value):
-            return [self._own(item) for item in value]  # recurrent layers hold their weights so, too
+            return [self._own(item) for item in value]  # recurrent layers hold their weights in a list, too
         return value
 
     def _own(self, tensor: torch.Tensor) -> torch.Tensor:
         names = dict(self.script.named_parameters(recurse=False)) | dict(self.script.named_buffers(recurse=False))
-        return next((getattr(self.module, name) for name, held in names.items() if _same(held, tensor)), tensor)
+        place = _place(tensor)
+        return next((getattr(self.module, name) for name, held in names.items() if _place(held) == place), tensor)
 
     def set_attribute(self, name: str, value: Any) -> None:
         if name not in self.module._buffers:
@@ -137,16 +138,19 @@ class _Place:
         setattr(self.module, name, value)
 
 
-def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return (first.data_ptr(), first.shape, first.stride()) == (second.data_ptr(), second.shape, second.stride())
+def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Equal for two tensors of the same memory; an empty tensor has none."""
+    return (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (object(),)
 
 
 def _copy(script: Any, into: nn.Module, seen: dict[object, Any]) -> None:
     """Copy tensors and structure; tensors that are tied stay tied."""
 
     def once(tensor: torch.Tensor, make: Any) -> Any:
-        place = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else object()
-        return seen.setdefault(place, make(tensor.detach().clone())) if place not in seen else seen[place]
+        place = _place(tensor)
+        if place not in seen:
+            seen[place] = make(tensor.detach().clone())
+        return seen[place]
 
     for name, parameter in script.named_parameters(recurse=False):
         trainable = parameter.requires_grad
@@ -209,7 +213,7 @@ def _operator(node: Any, kind: str, arguments: list[Any]) -> Sequence[Any]:
     if packet is None:
         raise _refused(f"it uses '{kind}', which a network for export cannot have")
     schema = torch._C.parse_schema(node.schema())
-    # Arguments are given by name, because operators may take some of them by name alone.
+    # Operators may take some arguments only by name.
     positional = [value for value, place in zip(arguments, schema.arguments, strict=True) if not place.kwarg_only]
     named = {place.name: value for value, place in zip(arguments, schema.arguments, strict=True) if place.kwarg_only}
     overload = getattr(packet, schema.overload_name or "default", None)

@@ -1,4 +1,4 @@
-"""Moments that explain a change of memory, drawn so that hundreds of them stay legible."""
+"""Moments that explain a change of memory, drawn so that hundreds stay legible."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,13 +49,11 @@ def _bins(own: Sequence[Mark], limit: int) -> list[Mark]:
     bins: dict[int, list[Mark]] = {}
     for mark in own:
         bins.setdefault(min(limit - 1, int((mark.at_s - first_s) / width_s)), []).append(mark)
-    return [_gathered(near) for near in bins.values()]
+    return [near[0] if len(near) == 1 else _gathered(near) for near in bins.values()]
 
 
 def _gathered(near: Sequence[Mark]) -> Mark:
     first, last = near[0], near[-1]
-    if len(near) == 1:
-        return first
     what = "switches" if first.kind == "switch" else f"{first.kind}s"
     text = f"{len(near)} {what}, {duration_text(first.at_s)} to {duration_text(last.at_s)}"
     return Mark((first.at_s + last.at_s) / 2, first.kind, None, text, len(near))

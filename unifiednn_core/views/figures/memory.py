@@ -3,9 +3,9 @@
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +47,7 @@ MAX_SUBMODELS = 8
 """With more sub-models the largest keep their own bands; the others share one of each kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
+class Band(NamedTuple):
     """One band of the stack. NaN if it was not measured, or is nothing."""
 
     kind: str

@@ -1,17 +1,53 @@
-"""The verdict as HTML: one card for each baseline, every ratio on the same neutral scale."""
+"""The verdict in sentences and as HTML cards. Gains, losses and ties get the same kind of sentence and scale."""
 
 from html import escape
+from typing import NamedTuple
 
 from unifiednn_core.base.units import duration_text, memory_text
-from unifiednn_core.spec.run import ALL_BASELINES
+from unifiednn_core.spec.run import ALL_BASELINES, Mode
 from unifiednn_core.views.comparison import Arm, Comparison, Spread, Verdict
-from unifiednn_core.views.report import words
-from unifiednn_core.views.report.markup import arm_badge, faint
+from unifiednn_core.views.markup import arm_badge, faint
 
+HOW: dict[Mode, str] = {
+    "hybrid": "all in one process",
+    "concurrent": "one plain PyTorch process per sub-model, all at once",
+    "sequential": "one plain PyTorch process per sub-model, one after another",
+    "concurrent-resident": "like concurrent, with data on the device instead of a DataLoader",
+    "sequential-resident": "like sequential, with data on the device instead of a DataLoader",
+}
+NO_DIFFERENCE = 0.005
+"""Smaller differences count as equal: they would read 0 %."""
+
+
+class Measure(NamedTuple):
+    """One figure of a verdict, with the words for it."""
+
+    ratio: str
+    """Field of a `Verdict`."""
+    figure: str
+    """Field of an `Arm`."""
+    title: str
+    meaning: str
+    less: str
+    """Words after "54 %" if the hybrid has less."""
+    more: str
+
+
+QUANTITIES = (
+    Measure("memory_ratio", "memory_bytes", "Memory", "peak of all processes together",
+            "less memory than", "more memory than"),
+    Measure("makespan_ratio", "makespan_s", "Makespan", "launch to last model delivered",
+            "less time than", "more time than"),
+    Measure("mean_turnaround_ratio", "mean_turnaround_s", "Mean turnaround",
+            "submission to model delivered, mean of all; a baseline counts from its launch",
+            "shorter than", "longer than"),
+    Measure("cpu_seconds_ratio", "cpu_s", "CPU seconds", "of all processes and cores",
+            "less CPU time than", "more CPU time than"),
+    Measure("gpu_seconds_ratio", "gpu_s", "GPU seconds", "in which the GPU was busy",
+            "less GPU time than", "more GPU time than"),
+)  # fmt: skip
 MOST_RATIO = 2.0
 """Right end of the scale; its left end is 0, so that "equal" is in the middle."""
-
-
 _SCALE_HEAD = (
     '<div class="u-ratio-head" aria-hidden="true"><span></span><span></span>'
     "<span><i>less</i><i>equal</i><i>more</i></span></div>"
@@ -19,25 +55,25 @@ _SCALE_HEAD = (
 
 
 def cards(comparison: Comparison) -> str:
-    """All cards, side by side where there is room."""
+    """All cards, side by side if the window is wide enough."""
     shown = [
-        card(comparison.verdicts[mode], comparison.hybrid, comparison.baselines.get(mode))
+        card(verdict, comparison.hybrid, comparison.baselines.get(mode))
         for mode in ALL_BASELINES
-        if mode in comparison.verdicts
+        if (verdict := comparison.verdicts.get(mode))
     ]
     return f'<div class="u-cards">{"".join(shown)}</div>'
 
 
 def card(verdict: Verdict, hybrid: Arm, baseline: Arm | None) -> str:
-    """What the hybrid saved or cost against one baseline, or why there is no verdict."""
-    head = f'<h3>Hybrid against {arm_badge(verdict.mode)}</h3><p class="u-small u-faint">{words.HOW[verdict.mode]}</p>'
+    """Savings or costs of the hybrid against one baseline, or the reason for giving no verdict."""
+    head = f'<h3>Hybrid against {arm_badge(verdict.mode)}</h3><p class="u-small u-faint">{HOW[verdict.mode]}</p>'
     if verdict.withheld_because:
         body = f'<div class="u-withheld" role="status"><b>No verdict</b><p>{escape(verdict.withheld_because)}</p></div>'
         body += _causes(baseline)
     else:
-        body = _SCALE_HEAD + "".join(_line(quantity, verdict, hybrid, baseline) for quantity in words.QUANTITIES)
+        body = _SCALE_HEAD + "".join(_line(quantity, verdict, hybrid, baseline) for quantity in QUANTITIES)
     notes = "".join(f"<p class='u-small'>{escape(note)}</p>" for note in verdict.notes)
-    weights = f'<p class="u-weights">{escape(words.weights(verdict))}</p>'
+    weights = f'<p class="u-weights">{escape(weights_text(verdict))}</p>'
     return f'<section class="u-card">{head}{body}{weights}{notes}</section>'
 
 
@@ -48,19 +84,19 @@ def figure_text(value: float | None, field: str) -> str:
     return memory_text(round(value)) if field.endswith("_bytes") else duration_text(value)
 
 
-def _line(quantity: words.Measure, verdict: Verdict, hybrid: Arm, baseline: Arm | None) -> str:
+def _line(quantity: Measure, verdict: Verdict, hybrid: Arm, baseline: Arm | None) -> str:
     ratio: Spread | None = getattr(verdict, quantity.ratio)
     if ratio is None:
         return ""
-    sentence = words.difference(ratio, quantity, verdict.mode)
+    sentence = difference(ratio, quantity, verdict.mode)
     spreads: list[Spread | None] = [getattr(arm, quantity.figure) for arm in (hybrid, baseline) if arm is not None]
     medians = [None if spread is None else spread.median for spread in spreads]
     both = " against ".join(figure_text(median, quantity.figure) for median in medians)
     return (
         f'<div class="u-ratio"><div class="u-ratio-name" title="{escape(quantity.meaning)}">{quantity.title}</div>'
-        f'<div class="u-ratio-sign">{words.signed(ratio)}</div>{scale(ratio, sentence)}'
+        f'<div class="u-ratio-sign">{signed_text(ratio)}</div>{scale(ratio, sentence)}'
         f'<div class="u-ratio-words">{escape(sentence)}</div>'
-        f'<div class="u-ratio-more">{faint(f"{both} · {words.spread(ratio)}")}</div></div>'
+        f'<div class="u-ratio-more">{faint(f"{both} · {spread_text(ratio)}")}</div></div>'
     )
 
 
@@ -78,3 +114,38 @@ def scale(ratio: Spread, label: str) -> str:
 def _causes(baseline: Arm | None) -> str:
     causes = [(s.name, s.cause) for s in baseline.submodels if s.cause] if baseline else []
     return "".join(f"<p class='u-small'><b>{escape(name)}</b>: {escape(cause)}</p>" for name, cause in causes)
+
+
+def difference(ratio: Spread, quantity: Measure, mode: Mode) -> str:
+    """Sentence about a ratio hybrid / baseline: "54 % less memory than concurrent"."""
+    change = ratio.median - 1
+    if ratio.low < 1 < ratio.high:  # some repeats are above 1 and others below
+        return f"no clear difference from {mode}"
+    if abs(change) < NO_DIFFERENCE:
+        return f"no difference from {mode}"
+    words = quantity.less if change < 0 else quantity.more
+    return f"{100 * abs(change):.0f} % {words} {mode}"
+
+
+def signed_text(ratio: Spread) -> str:
+    """Difference with its sign: "-54 %", "+12 %", and "±0 %" for none."""
+    change = ratio.median - 1
+    if abs(change) < NO_DIFFERENCE:
+        return "\N{PLUS-MINUS SIGN}0 %"
+    return f"{'+' if change > 0 else chr(0x2212)}{100 * abs(change):.0f} %"
+
+
+def spread_text(ratio: Spread) -> str:
+    """Ratio with its spread: "ratio 0.46, 0.45 to 0.47 in 5 repeats"."""
+    if len(ratio.values) == 1:
+        return f"ratio {ratio.median:.2f}, measured once"
+    return f"ratio {ratio.median:.2f}, {ratio.low:.2f} to {ratio.high:.2f} in {len(ratio.values)} repeats"
+
+
+def weights_text(verdict: Verdict) -> str:
+    """Whether all arms trained the same weights."""
+    if verdict.identical_weights is None:
+        return "Weights: not compared yet."
+    if verdict.identical_weights:
+        return "Weights: identical, every bit of every sub-model."
+    return "Weights: different. The arms did not train the same models."

@@ -2,8 +2,8 @@
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
 from unifiednn_core.views.figures.curves import Axis, Quantity, curves
@@ -15,8 +15,7 @@ from unifiednn_core.views.runs import RunView
 AXES: tuple[Axis, ...] = ("epochs", "seconds")
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(NamedTuple):
     """A figure with its name, and a label for screen readers."""
 
     name: str
@@ -25,10 +24,7 @@ class Chart:
     wide: bool = False
 
 
-def charts(
-    views: Mapping[Mode, RunView],
-    quantities: tuple[Quantity, ...],
-) -> list[Chart]:
+def charts(views: Mapping[Mode, RunView], quantities: tuple[Quantity, ...]) -> list[Chart]:
     """Curves by epochs and by time, memory, and the schedule of all arms; none without the hybrid's view."""
     hybrid = views.get("hybrid")
     if hybrid is None:
@@ -45,7 +41,7 @@ def charts(
     ]
     used, turns = memory(hybrid, baselines), arms_schedule([hybrid, *baselines])
     shown.append(Chart("memory", used, "Memory of the hybrid by use, baselines dashed", wide=True))
-    return [*shown, Chart("schedule", turns, "Which sub-model held the device, in each arm", wide=True)]
+    return [*shown, Chart("schedule", turns, "Turns of each sub-model on the device, in each arm", wide=True)]
 
 
 def plotly_js() -> Path:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.comparison import Comparison, arms_of
+from unifiednn_core.views.markup import bold, faint, small
 from unifiednn_core.views.report import cards, tables
 from unifiednn_core.views.report.charts import Chart, charts
-from unifiednn_core.views.report.markup import bold, faint, small
 from unifiednn_core.views.runs import RunView
 
 HERE = Path(__file__).parent
@@ -27,7 +27,6 @@ def render(comparison: Comparison, views: Mapping[Mode, RunView], plotly_js: str
     drawn = charts(views, ("loss", "accuracy"))
     scripts = [script(plotly_js), script(_own("theme.js") + _own("report.js"))] if drawn else []
     hybrid = views.get("hybrid")
-    command = f"<pre>unifiednn compare spec.json</pre>{small('spec.json:')}<pre>{{}}</pre>"
     parts = (
         _head(comparison, [content for content, _ in scripts]),
         "<body>",
@@ -39,7 +38,7 @@ def render(comparison: Comparison, views: Mapping[Mode, RunView], plotly_js: str
         f'<section class="part">{tables.submodels(comparison)}</section>',
         _folded("Weights", tables.weights(comparison)),
         _folded("Environment", tables.environment(comparison)),
-        _folded("Command and spec", command.format(escape(json.dumps(hybrid.spec, indent=2)))) if hybrid else "",
+        _folded("Command and spec", _command(hybrid)) if hybrid else "",
         "</main>",
         _footer(comparison),
         _data(drawn),
@@ -56,7 +55,7 @@ def script(text: str) -> tuple[str, str]:
 
 
 def data_block(value: object) -> str:
-    """Value as JSON that is safe inside of an element: it holds no `<`, no `>` and no `&`."""
+    """Value as JSON that is safe inside an element: without `<`, `>` and `&`."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -64,10 +63,8 @@ def data_block(value: object) -> str:
 def _head(comparison: Comparison, scripts: list[str]) -> str:
     digests = (base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in scripts)
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
-    policy = (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+    policy += "base-uri 'none'; form-action 'none'"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -102,9 +99,8 @@ def _charts(drawn: list[Chart]) -> str:
         f'aria-label="{escape(chart.label)}" style="height:{chart.figure.layout.height}px"></div>'
         for chart in drawn
     )
-    return (
-        f'<div class="charts">{boxes}</div><noscript>The charts need JavaScript; the figures above do not.</noscript>'
-    )
+    note = "<noscript>The charts need JavaScript; the figures above do not.</noscript>"
+    return f'<div class="charts">{boxes}</div>{note}'
 
 
 def _data(drawn: list[Chart]) -> str:
@@ -113,15 +109,20 @@ def _data(drawn: list[Chart]) -> str:
 
 
 def _folded(title: str, content: str) -> str:
-    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+    return f"<details><summary>{title}</summary>{content}</details>"
+
+
+def _command(hybrid: RunView) -> str:
+    spec = escape(json.dumps(hybrid.spec, indent=2))
+    return f"<pre>unifiednn compare spec.json</pre>{small('spec.json:')}<pre>{spec}</pre>"
 
 
 def _footer(comparison: Comparison) -> str:
-    notes = [
-        f"<p>{bold(arm.mode.capitalize())}: {escape(arm.problem)}</p>" for arm in arms_of(comparison) if arm.problem
-    ]
-    made = faint(f"UnifiedNN, {_day(time.time())}. This file loads nothing.")
-    return f"<footer class='u-small'>{''.join(notes)}{made}</footer>"
+    troubled = [(arm.mode.capitalize(), arm.problem) for arm in arms_of(comparison) if arm.problem]
+    notes = "".join(f"<p>{bold(mode)}: {escape(problem)}</p>" for mode, problem in troubled)
+    return (
+        f"<footer class='u-small'>{notes}{faint(f'UnifiedNN, {_day(time.time())}. This file loads nothing.')}</footer>"
+    )
 
 
 def _day(at_s: float) -> str:

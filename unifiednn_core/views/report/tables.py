@@ -6,13 +6,12 @@ from html import escape
 
 from unifiednn_core.base.units import NOT_AVAILABLE, percent_text
 from unifiednn_core.views.comparison import ARM_FIGURES, Arm, ArmSubModel, Comparison, Spread, arms_of
-from unifiednn_core.views.report.cards import figure_text
-from unifiednn_core.views.report.markup import Looks, arm_badge, bold, faint, frame, mono, signed, table
+from unifiednn_core.views.markup import Looks, arm_badge, bold, faint, frame, mono, signed, table
+from unifiednn_core.views.report.cards import QUANTITIES, figure_text
 
-HEADS = {
-    "memory_bytes": "Memory", "makespan_s": "Makespan", "mean_turnaround_s": "Mean turnaround",
-    "cpu_s": "CPU seconds", "gpu_s": "GPU seconds", "loader_s": "Data loader", "loader_cpu_s": "Data loader, CPU",
-    "wait_s": "Wait", "service_s": "Service", "turnaround_s": "Turnaround", "peak_memory_bytes": "Peak memory",
+HEADS = {measure.figure: measure.title for measure in QUANTITIES} | {
+    "loader_s": "Data loader", "loader_cpu_s": "Data loader, CPU", "wait_s": "Wait", "service_s": "Service",
+    "turnaround_s": "Turnaround", "peak_memory_bytes": "Peak memory",
 }  # fmt: skip
 PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
 _ONLY_IF_MEASURED = ("gpu_s", "loader_s", "loader_cpu_s")
@@ -62,9 +61,9 @@ def weights(comparison: Comparison) -> str:
 
 
 def environment(comparison: Comparison) -> str:
-    """Machine and versions."""
+    """Machine and versions of the measurement."""
     pairs = flat(comparison.environment) or [("not recorded", "")]
-    return table("Where it was measured", frame({"What": name, "Value": text} for name, text in pairs), _LOOKS)
+    return table("Machine and versions", frame({"Property": name, "Value": text} for name, text in pairs), _LOOKS)
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
@@ -98,6 +97,6 @@ _LOOKS: Looks = {
     "Test accuracy": lambda value: faint(value) if isinstance(value, str) else percent_text(value),
     "To the hybrid's": lambda same: "equal" if same else "differs",
     "SHA-256 of the weights": lambda sha: mono(sha) if sha else faint("no weights"),
-    "What": bold,
+    "Property": bold,
 }
 _RIGHT = {*HEADS.values(), "Test accuracy"}

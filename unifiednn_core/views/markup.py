@@ -1,0 +1,184 @@
+"""Small pieces of HTML for pages and reports, and the one renderer of tables. All texts are escaped here."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from unifiednn_core.base.errors import Finding
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.views import wording
+from unifiednn_core.views.figures.palette import sign
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Looks = Mapping[str, Callable[[Any], str]]
+"""By column of a table, a function that makes HTML of its values."""
+
+
+text = escape
+"""Text as HTML."""
+
+
+def bold(words: str) -> str:
+    """Text as HTML, in bold."""
+    return f"<b>{escape(words)}</b>"
+
+
+def faint(words: str) -> str:
+    """Text as HTML, secondary."""
+    return f'<span class="u-faint">{escape(words)}</span>'
+
+
+def mono(words: str) -> str:
+    """Text as HTML, in the font of code."""
+    return f'<span class="u-mono">{escape(words)}</span>'
+
+
+def small(words: str) -> str:
+    """Paragraph of secondary text, set small."""
+    return f'<div class="u-small u-faint">{escape(words)}</div>'
+
+
+def signed_name(number: int, name: str) -> str:
+    """Letter of a sub-model on its colour, and its name, on one line."""
+    mark = sign(number)
+    return (
+        '<span class="u-line" style="flex-wrap:nowrap">'
+        f'<span class="u-sign" style="background:{mark.colour};color:{mark.ink}">{mark.letter}</span>'
+        f'<b class="u-clip" title="{escape(name)}">{escape(name)}</b></span>'
+    )
+
+
+def signed(sign_and_name: tuple[int, str] | tuple[()]) -> str:
+    """`signed_name` of a pair in a frame; nothing for an empty one."""
+    return signed_name(*sign_and_name) if sign_and_name else ""
+
+
+def arm_badge(mode: str, more: str = "") -> str:
+    """Name of an arm: the hybrid filled, a baseline neutral and dashed."""
+    return f'<span class="u-arm u-arm-{escape(mode)}">{escape(mode.capitalize() + more)}</span>'
+
+
+class Fact(NamedTuple):
+    """One figure of a strip. `value` and `sub` are HTML already; `label` is text."""
+
+    label: str
+    value: str
+    sub: str = ""
+    wide: bool = False
+
+
+def icon(name: str) -> str:
+    """Material symbol, hidden from screen readers: words follow."""
+    return f'<span class="u-icon" aria-hidden="true">{escape(name)}</span>'
+
+
+def state_badge(state: State) -> str:
+    """State as icon, words and colour."""
+    words = wording.STATES[state]
+    inside = f"{icon(words.icon)}{escape(words.label)}"
+    return f'<span class="u-state" style="--c:var(--u-{words.colour})" title="{escape(words.sentence)}">{inside}</span>'
+
+
+def bar(fraction: float, label: str, colour: str | None = None) -> str:
+    """Thin progress bar; `label` says what it measures."""
+    percent = 100 * min(1.0, max(0.0, fraction))
+    tint = f' style="--c:{colour}"' if colour else ""
+    return (
+        f'<span class="u-bar" role="progressbar" aria-label="{escape(label)}" aria-valuenow="{percent:.0f}" '
+        f'aria-valuemin="0" aria-valuemax="100"{tint}><i style="width:{percent:.2f}%"></i></span>'
+    )
+
+
+def title(words: str, *more: str) -> str:
+    """Page title; `more` is HTML on the same line."""
+    return f'<div class="u-title"><h1>{escape(words)}</h1>{"".join(more)}</div>'
+
+
+def section(words: str, aside: str = "") -> str:
+    """Heading of a part of the page."""
+    return f'<h2 class="u-section">{escape(words)}<small>{escape(aside)}</small></h2>'
+
+
+def note(words: str) -> str:
+    """Secondary words after a title."""
+    return f'<span class="u-note">{escape(words)}</span>'
+
+
+def strip(facts: Iterable[Fact]) -> str:
+    """The few figures that matter, side by side."""
+    cells = (
+        f'<div class="{"u-wide" if fact.wide else ""}"><dt>{escape(fact.label)}</dt><dd>{fact.value}</dd>'
+        f'<div class="u-sub">{fact.sub}</div></div>'
+        for fact in facts
+    )
+    return f'<dl class="u-strip">{"".join(cells)}</dl>'
+
+
+def notice(colour: wording.Colour, symbol: str, heading: str, message: str, remedy: str = "") -> str:
+    """Banner: the problem and the remedy."""
+    lines = "".join(f"<p>{escape(line)}</p>" for line in (message, remedy) if line)
+    looks = f'class="u-notice" role="status" style="--c:var(--u-{colour})"'
+    return f"<div {looks}>{icon(symbol)}<b>{escape(heading)}</b>{lines}</div>"
+
+
+def quiet(symbol: str, words: str) -> str:
+    """One secondary line that needs no action."""
+    return f'<div class="u-quiet" role="status">{icon(symbol)}<span>{escape(words)}</span></div>'
+
+
+def findings(found: Iterable[Finding]) -> str:
+    """Findings as notices, errors first."""
+    notices = []
+    for f in sorted(found, key=lambda finding: finding.severity != "error"):
+        colour: wording.Colour = "red" if f.severity == "error" else "orange"
+        notices.append(notice(colour, f.severity, f"{f.title} ({f.field})", f.message, f.remedy))
+    return "".join(notices)
+
+
+def shape(sides: Iterable[int | None]) -> str:
+    """Shape of one input, such as `1 by 28 by 28`; a free dimension is "any"."""
+    return " \N{MULTIPLICATION SIGN} ".join("any" if side is None else str(side) for side in sides) or "-"
+
+
+def empty(heading: str, words: str, more: str = "") -> str:
+    """Text of an empty page, above its buttons; `more` are further classes."""
+    return f'<div class="u-empty {more}"><h2>{escape(heading)}</h2><p>{escape(words)}</p></div>'
+
+
+def cells(looks: str, inside: Iterable[str]) -> str:
+    """One line of cells; they are HTML already."""
+    return f'<div class="{looks}">' + "".join(f"<span>{cell}</span>" for cell in inside) + "</div>"
+
+
+def frame(rows: Iterable[Mapping[str, object]]) -> "DataFrame":
+    """A table as a frame: one row for each mapping from heads to values."""
+    import pandas as pd
+
+    # As plain objects: pandas refuses text that is no valid Unicode, and names of files come from outside.
+    return pd.DataFrame(list(rows), dtype=object)
+
+
+def table(caption: str, frame: "DataFrame", looks: Looks | None = None, right: Collection[str] = ()) -> str:
+    """A frame as a table that screen readers can walk through; None is shown as a dash.
+
+    Values without a look are shown as escaped text. Columns of numbers are set to the right, and those in `right`.
+    """
+    from pandas.api.types import infer_dtype
+
+    head, columns = "", []
+    for name, values in frame.items():
+        numbers = name in right or infer_dtype(values) in ("integer", "floating")
+        start, look = ' class="u-num"' if numbers else "", (looks or {}).get(str(name), _plain)
+        head += f'<th scope="col"{start}>{escape(str(name))}</th>'
+        columns.append([f"<td{start}>{'-' if value is None else look(value)}</td>" for value in values])
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
+    return (
+        f'<div class="u-scroll"><table class="u-table"><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _plain(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else escape(str(value))
