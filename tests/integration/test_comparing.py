@@ -128,7 +128,7 @@ def test_baselines_take_no_orders_but_to_stop(idle: Service, spec: RunSpec) -> N
         lambda: idle.runs.set_policy(baseline, PolicySpec(name="fcfs")),
         lambda: idle.runs.reorder(baseline, ["resnet", "lenet", "transformer"]),
     ):
-        with pytest.raises(BadInput, match="in one piece"):
+        with pytest.raises(BadInput, match="one uninterrupted measurement"):
             order()
     assert idle.runs.observe(baseline).waiting_commands == ()
     assert idle.runs.stop(baseline) is State.STOPPING

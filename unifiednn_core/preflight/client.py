@@ -24,28 +24,28 @@ _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL
 Report = TypeVar("Report", bound=BaseModel)
 
 
-def inspect(path: Path, filename: str, *, convert_to: Path | None = None, patience_s: float = PATIENCE_S) -> FileReport:
+def inspect(path: Path, filename: str, *, convert_to: Path | None = None) -> FileReport:
     """Describe a file; with `convert_to`, a data set that cannot be mapped is written there, and that is described.
 
-    Raises `BadInput` for a missing file, `IntakeFailed` if the job dies or takes longer than `patience_s`.
+    Raises `BadInput` for a missing file, `IntakeFailed` if the job dies or takes longer than an hour.
     """
     if not path.is_file():
         message = f"{path} does not exist."
         raise BadInput.of("File not found", field=filename, message=message, remedy="Correct the path.")
     job = InspectJob(path=path.resolve(), filename=filename, convert_to=convert_to and convert_to.resolve())
-    return _ask(FileReport, job, patience_s)
+    return _ask(FileReport, job)
 
 
 def split(path: Path, filename: str, plan: SplitPlan, home: Home) -> SplitReport:
     """Split a data set in two and keep both parts in `home` by their content; raises `IntakeFailed`."""
     job = SplitJob(path=path.resolve(), filename=filename, plan=plan, home=home.root.resolve())
-    return _ask(SplitReport, job, PATIENCE_S)
+    return _ask(SplitReport, job)
 
 
 def check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
     """Check a spec against its files, which stay where they are; raises `IntakeFailed`."""
     job = SpecJob(spec=spec.to_json(), base=base.resolve(), home=home.root.resolve())
-    return _ask(CheckReport, job, PATIENCE_S)
+    return _ask(CheckReport, job)
 
 
 class _Intake:
@@ -110,16 +110,16 @@ _intake = _Intake()
 start, stop = _intake.start, _intake.stop
 
 
-def _ask(report: type[Report], job: InspectJob | SplitJob | SpecJob, patience_s: float) -> Report:
+def _ask(report: type[Report], job: InspectJob | SplitJob | SpecJob) -> Report:
     environment = {SANDBOX_SETTING: os.environ.get(SANDBOX_SETTING, "")}
     request = Request(job=job, environment=environment).model_dump_json().encode() + b"\n"
     try:
         with _intake.connect() as connection:
-            connection.settimeout(patience_s)
+            connection.settimeout(PATIENCE_S)
             connection.sendall(request)
             answer = b"".join(iter(lambda: connection.recv(2**16), b""))
     except TimeoutError:
-        raise IntakeFailed(f"Reading the files took longer than {patience_s:g} s and was ended.") from None
+        raise IntakeFailed(f"Reading the files took longer than {PATIENCE_S:g} s and was ended.") from None
     except OSError as error:
         raise IntakeFailed(f"The process that reads files cannot be reached: {error.strerror}.") from error
     said, _, code = answer.rpartition(b"\n")

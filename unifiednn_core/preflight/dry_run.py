@@ -53,7 +53,7 @@ def dry_run(trial: Trial) -> Tried:
             remedy = "Check scale, mean, std and the weights of the model, and which outputs and targets it takes."
             raise trial.refusal("Loss not finite", "hyperparameters.criterion", message, remedy)
         _step(trial, loss, optimizer)
-        # Some networks and criteria take one number of samples alone.
+        # Some networks and criteria take only one number of samples.
         train.check_sizes(part_sizes(hyper, trial.train.samples))
         if part_sizes(hyper, trial.train.samples)[-1] == 1 and any(bool(b.isnan().any()) for b in module.buffers()):
             raise _batch_of_one(trial, "its running statistics become NaN")  # exported graphs allow that
@@ -177,10 +177,10 @@ class _Tryout:
             raise self._not_run(inputs, error) from None
         if isinstance(outputs, tuple | list | dict):
             message = f"The network returns several outputs (a {type(outputs).__name__}); a criterion needs one tensor."
-            raise trial.refusal("Several outputs", "model", message, "Let forward return the scores alone.")
+            raise trial.refusal("Several outputs", "model", message, "Let forward return only the scores.")
         if not isinstance(outputs, Tensor) or outputs.dim() == 0 or len(outputs) != len(raw):
             message = "The network must return one tensor with one row for each sample."
-            raise trial.refusal("Output", "model", message, "Let forward return the scores alone.")
+            raise trial.refusal("Output", "model", message, "Let forward return only the scores.")
         return outputs
 
     def _not_run(self, inputs: Tensor, error: Exception) -> BadInput:

@@ -2,7 +2,7 @@
 
 What is in memory follows from the engine (`engine.submodel`, `engine.resident_data`):
 
-- The context: the process with its libraries, and what the first step of a network loads.
+- The context: the process with its libraries, and everything that the first step of a network loads.
 - On a GPU, weights and optimizer state of each sub-model from its first turn to its end; nothing of one that has not
   started. On the host, the weights of all are read before the first step, and ended ones are gone; the state of an
   optimizer comes with its first step.
@@ -24,7 +24,7 @@ from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.simulator import SimulatedJob, Stage, stages
 from unifiednn_core.spec.run import is_concurrent
 
-# A worker right before it reads its first model, once it has trained a tiny network to load what any step loads
+# A worker right before it reads its first model, after a tiny network has loaded everything that any step loads
 # (`engine.device.warm_up`), until one of this machine and version has been measured. CPU: 349 MiB resident with torch
 # 2.13 on Linux x86-64; of these, 106 are pages of files, which processes with torch share. CUDA: not measured.
 CONTEXT_BYTES = {"cpu": 349 * MIB, "cuda": 600 * MIB}
@@ -112,9 +112,7 @@ def _alone(part: Part, context_bytes: int, device_type: str) -> SubModelPredicti
     kept = need.weights_bytes + need.gradients_bytes + need.optimizer_bytes
     return SubModelPrediction(
         name=part.name,
-        weights_bytes=need.weights_bytes,
-        gradients_bytes=need.gradients_bytes,
-        optimizer_bytes=need.optimizer_bytes,
+        **need.model_dump(include={"weights_bytes", "gradients_bytes", "optimizer_bytes"}),
         transient_bytes=transient_bytes,
         data_bytes=data_bytes,
         measured=part.measured_bytes is not None,

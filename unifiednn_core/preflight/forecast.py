@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -20,7 +19,7 @@ from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec, is_concurrent
 from unifiednn_core.store.library import Measured
 
-# Hyper-parameters on which the memory of a sub-model depends, beside network, data and device.
+# The memory of a sub-model depends on these hyper-parameters, and on network, data and device.
 _HYPERPARAMETERS = ("batch_size", "batch_split", "optimizer", "optimizer_args", "criterion", "criterion_args")
 
 
@@ -45,13 +44,7 @@ def parts_of(document: Mapping[str, Any]) -> tuple[Part, ...]:
 
 
 def forecast(
-    spec: RunSpec,
-    report: CheckReport,
-    measured: Measured | None,
-    *,
-    mode: Mode = "hybrid",
-    others: Sequence[Part] = (),
-    budget: Callable[[str], Budget] | None = None,
+    spec: RunSpec, report: CheckReport, measured: Measured | None, *, mode: Mode = "hybrid", others: Sequence[Part] = ()
 ) -> Forecast | None:
     """Predict the memory of a checked run; None if the need of a sub-model is not known.
 
@@ -82,19 +75,23 @@ def forecast(
         for part in spec.submodels
     ]
     parts = (*others, *asked)
-    most_bytes, most_text = _most(spec, device, (budget or budget_of)(device))
+    most_bytes, most_text = _most(spec, device, budget_of(device))
     predicted = predict(parts, policy, device_type=kind, context_bytes=context_bytes)
     prediction = replace(predicted, budget_bytes=most_bytes, budget_text=most_text)
-    peak = partial(_peak, mode, kind, context_bytes)
+
+    def peak(parts: Sequence[Part], policy: Policy) -> int:
+        if mode == "hybrid":
+            return hybrid_bytes(parts, policy, device_type=kind, context_bytes=context_bytes)
+        return baseline_bytes(parts, mode, device_type=kind, context_bytes=context_bytes)
+
     needed_bytes = peak(parts, policy)
     if most_bytes is None or needed_bytes <= most_bytes or is_concurrent(mode):
         return Forecast(prediction, parts)
     message = f"The run needs {memory_text(needed_bytes)} on {device} with the policy {spec.policy.name}, "
     message += f"{memory_text(context_bytes)} of it for the process itself; "
     message += f"there are {memory_text(most_bytes)} {most_text}."
-    field, remedy = "device", "No single change is enough. Use smaller networks or batches, or fewer sub-models."
-    if (change := smallest_change(parts, policy, peak, most_bytes, keys)) is not None:
-        field, remedy = change.field, change.remedy
+    no_change = "device", "No single change is enough. Use smaller networks or batches, or fewer sub-models."
+    field, remedy = smallest_change(parts, policy, peak, most_bytes, keys) or no_change
     finding = Finding(title="Too little memory", field=field, message=message, remedy=remedy)
     return Forecast(prediction, parts, (finding,))
 
@@ -114,12 +111,6 @@ def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> st
         "torch": version("torch"),
     }
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-
-
-def _peak(mode: Mode, kind: str, context_bytes: int, parts: Sequence[Part], policy: Policy) -> int:
-    if mode == "hybrid":
-        return hybrid_bytes(parts, policy, device_type=kind, context_bytes=context_bytes)
-    return baseline_bytes(parts, mode, device_type=kind, context_bytes=context_bytes)
 
 
 def _most(spec: RunSpec, device: str, budget: Budget) -> tuple[int | None, str]:

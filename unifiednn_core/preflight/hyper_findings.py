@@ -40,19 +40,14 @@ def _found(hyper: Hyperparameters, train: Dataset, test: Dataset | None) -> Foun
     if hyper.lr_scheduler is not None and steps:
         yield from _on_lr_scheduler(hyper, hyper.lr_scheduler, steps, tested=test is not None)
     if OPTIMIZERS[hyper.optimizer].rate_once and (hyper.lr_scheduler is not None or hyper.warm_up is not None):
-        message = f"{hyper.optimizer} takes the learning rate for its first step alone; later changes have no effect."
+        message = f"{hyper.optimizer} uses the learning rate of its first step only; later changes have no effect."
         remedy = "Remove LR scheduler and warm-up, or choose another optimizer."
         yield "warning", "Optimizer", "hyperparameters.optimizer", message, remedy
     stopping, place = hyper.early_stopping, "hyperparameters.early_stopping"
     if stopping is not None and stopping.metric != "train_loss" and test is None:
         message = f"Without test data {stopping.metric.replace('_', ' ')} is not available."
-        yield (
-            "error",
-            "Early stopping",
-            f"{place}.metric",
-            message,
-            'Give test data, or use "train_loss".',
-        )
+        remedy = 'Give test data, or choose the metric "train_loss".'
+        yield "error", "Early stopping", f"{place}.metric", message, remedy
     if stopping is not None and stopping.patience >= hyper.epochs:
         message = f"A patience of {stopping.patience} epochs never ends a training of {hyper.epochs} early."
         yield "warning", "Early stopping", f"{place}.patience", message, "Use less patience, or train for more epochs."
@@ -83,7 +78,7 @@ def _on_steps(hyper: Hyperparameters, samples: int, steps: int) -> Found:
 
 
 def _on_targets(hyper: Hyperparameters, targets: Tensor, entry: str) -> Found:
-    """Real targets that the criterion does not take, and class numbers without any that counts for a whole batch.
+    """Real targets that the criterion does not take, and batches in which no class number counts.
 
     The mean loss of such a batch is 0 / 0. The dry run checks types and shapes.
     """
@@ -97,7 +92,7 @@ def _on_targets(hyper: Hyperparameters, targets: Tensor, entry: str) -> Found:
             yield "error", "Targets", entry, f"{said} from 0 to 1{these}", "Store 0 and 1, or choose another criterion."
         elif takes == "signs" and not bool((targets.abs() == 1).all()):
             remedy = "Store -1 for no and 1 for yes, or choose another criterion."
-            yield "error", "Targets", entry, f"{said} -1 and 1 alone{these}", remedy
+            yield "error", "Targets", entry, f"{said} only -1 and 1{these}", remedy
         elif takes == "counts" and not least >= 0:
             yield "warning", "Targets", entry, f"{said} from 0 on{these}", "Store counts, or choose another criterion."
 
@@ -113,14 +108,14 @@ def _on_useless(hyper: Hyperparameters, targets: Tensor, entry: str) -> Found:
     useful = counts.flatten(1).any(1) if targets.dim() > 1 else counts
     samples, useless = len(useful), len(useful) - int(useful.sum())
     if entry == "test_data":  # in file order
-        alone = not all(bool(batch.any()) for batch in torch.split(useful, hyper.batch_size))
-    else:  # expected number of parts of batches, in the whole training, that have useless samples alone
+        only_useless = not all(bool(batch.any()) for batch in torch.split(useful, hyper.batch_size))
+    else:  # expected number of parts of batches, in the whole training, that have only useless samples
         parts = hyper.epochs * hyper.batches_per_epoch(samples) * hyper.batch_split
         drawn = range(min(part_sizes(hyper, samples), default=0))
-        alone = parts * math.prod(max(0, useless - before) / (samples - before) for before in drawn) > NEGLIGIBLE
-    if alone:
+        only_useless = parts * math.prod(max(0, useless - before) / (samples - before) for before in drawn) > NEGLIGIBLE
+    if only_useless:
         message = f"{useless} of {samples} samples have no target that counts: all are {what}. "
-        message += "A batch of such samples alone has no loss."
+        message += "A batch of only such samples has no loss."
         yield "error", "Samples without a target", entry, message, "Remove these samples from the data."
 
 

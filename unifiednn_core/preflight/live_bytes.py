@@ -17,7 +17,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, block_bytes: int = 1):
-        """`block_bytes` is what the allocator rounds up to."""
+        """Round every storage up to blocks of `block_bytes`, like an allocator."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._block_bytes = block_bytes
         self._living: dict[int, tuple[int, weakref.ref[Any]]] = {}

@@ -1,6 +1,6 @@
 """Memory that a sub-model needs and a run is predicted to need, in bytes. No torch here: the server reads them.
 
-The need counts tensors alone, as `live_bytes` sees them.
+The need counts only tensors, as `live_bytes` does.
 """
 
 from dataclasses import dataclass

@@ -34,7 +34,7 @@ SCRATCH_BYTES = 1024**2
 
 
 def limit_resources(submodels: int = 1) -> None:
-    """Limit what a job can use: processor time, memory, no core dumps, no large file written while reading.
+    """Limit processor time and memory, and forbid core dumps and, while reading, large files.
 
     It may use the memory that is free now, so a network that asks for more gets a finding. If other processes take
     that memory meanwhile, the kernel ends this process before any that trains.

@@ -1,4 +1,4 @@
-"""What the intake process is asked and what it answers. No torch here: the server reads them."""
+"""Jobs of the intake process and its answers. No torch here: the server reads them."""
 
 from pathlib import Path
 from typing import Literal
@@ -27,7 +27,7 @@ class FileReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class SubModelReport(BaseModel, frozen=True, extra="forbid"):
-    """What one sub-model would train, and on what."""
+    """Network, data and memory need of one sub-model."""
 
     name: str
     format: str

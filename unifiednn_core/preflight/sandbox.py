@@ -160,7 +160,7 @@ def _run(request: PackRequest, result: Path, log: Path, limits: Limits) -> Findi
 
 
 def isolated(command: list[str], files: Iterable[tuple[Path, Path]], limits: Limits) -> list[str]:
-    """The command in new namespaces: no network, a private /tmp, and read-only only what Python needs to start."""
+    """The command in new namespaces: no network, a private /tmp, read-only files that Python needs, nothing else."""
     python = {sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
     shown = [*_SYSTEM, *sorted(path for path in python if not path.startswith("/usr/")), str(_PACKAGE)]
     binds = [word for path in shown for word in ("--ro-bind-try", path, path)]

@@ -89,11 +89,8 @@ def policy_named(name: str, parameters: Mapping[str, object]) -> Policy:
     card = _card(policy)
     known = [parameter.name for parameter in card.parameters]
     remedy = f"Choose from: {', '.join(known)}." if known else "Remove it: this policy has no parameters."
-    findings = [
-        _unknown(key, key, known, f"The policy '{name}' has no parameter '{key}'", remedy)
-        for key in parameters
-        if key not in known
-    ]
+    wrong = [key for key in parameters if key not in known]
+    findings = [_unknown(key, key, known, f"The policy '{name}' has no parameter '{key}'", remedy) for key in wrong]
     try:
         # Unknown entries are left out: pydantic ignores them in a plain dataclass.
         made = TypeAdapter(policy).validate_python({key: parameters[key] for key in known if key in parameters})
@@ -139,8 +136,7 @@ def _card(policy: type[Policy]) -> PolicyCard:
         choices = get_args(hints[parameter.name]) if get_origin(hints[parameter.name]) is Literal else ()
         valid = parameter.metadata.get("valid") or " or ".join(", ".join(choices).rsplit(", ", 1))
         valid = valid or f"a value of type {getattr(hints[parameter.name], '__name__', hints[parameter.name])}"
-        card = ParameterCard(name=parameter.name, default=parameter.default, valid=valid, choices=choices)
-        parameters.append(card)
+        parameters.append(ParameterCard(name=parameter.name, default=parameter.default, valid=valid, choices=choices))
     return PolicyCard(name=policy.name, summary=policy.summary, parameters=tuple(parameters))
 
 

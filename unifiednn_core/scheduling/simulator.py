@@ -107,8 +107,6 @@ def stages(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[Stage, ...]:
 
 @dataclass(slots=True, eq=False)
 class _Progress:
-    """State of one job."""
-
     job: SimulatedJob
     arrival: int
     in_line_since: int = 0

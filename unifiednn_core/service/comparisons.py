@@ -101,7 +101,7 @@ class ComparisonService:
         return verdict.compare(list(views.values())[::-1], of, lambda view: view.run_id in steered, measured_on)
 
     def _steered(self, run: RunRow) -> bool:
-        """Whether people changed a run after its submission, or made it do more than train."""
+        """Whether people changed a run after its submission, or gave it commands that cost time."""
         asked = run.environment.get("asked_sha256")
         return asked != asked_sha256(RunSpec.model_validate(run.spec)) or self._store.commands.steered(run.id)
 

@@ -22,19 +22,14 @@ def demo(home: Home) -> RunSpec:
     names = {name for part in spec.submodels for name in (part.model, part.train_data, part.test_data) if name}
     folder = next((place for place in (SAMPLES, home.samples) if _complete(place, names)), home.samples)
     if not _complete(folder, names):
-        _build(folder)
+        command = [sys.executable, str(SAMPLES / "build.py"), str(folder)]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
+        except (OSError, subprocess.SubprocessError) as error:
+            message = f"The sample models could not be written to {folder} ({error})."
+            raise SamplesFailed(f"{message} Free disk space or check permissions.") from error
     return submission.with_files(spec, {name: str(folder / name) for name in names})
 
 
 def _complete(folder: Path, names: set[str]) -> bool:
     return all((folder / name).is_file() for name in names)
-
-
-def _build(folder: Path) -> None:
-    command = [sys.executable, str(SAMPLES / "build.py"), str(folder)]
-    try:
-        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise SamplesFailed(
-            f"The sample models could not be written to {folder} ({error}). Free disk space or check permissions."
-        ) from error

@@ -61,10 +61,9 @@ class Submissions:
         """Check everything that a spec names; paths are relative to `base`. Raises `BadInput` for files of others."""
         spec = self._with_allowed_files(spec, base)
         report = client.check(spec, base, self._home)
-        findings = (*own_findings(spec), *report.findings)
-        if (found := forecast(spec, report, self._measured)) is None:
-            return report.model_copy(update={"findings": findings, "prediction": None})
-        return report.model_copy(update={"findings": (*findings, *found.findings), "prediction": found.prediction})
+        found = forecast(spec, report, self._measured)
+        findings = (*own_findings(spec), *report.findings, *(found.findings if found else ()))
+        return report.model_copy(update={"findings": findings, "prediction": found and found.prediction})
 
     def admit(
         self, spec: RunSpec, base: Path, mode: Mode = HYBRID,
@@ -96,6 +95,7 @@ class Submissions:
         admitted = self.admit(spec, base, mode, on_warnings)
         resolved, found = admitted.spec, admitted.forecast
         threads, device = spec.threads or default_threads(), slot(spec.device)
+        facts = {"files": admitted.filenames, "asked_sha256": asked_sha256(resolved), "measured_on": machine(device)}
         run = RunRow(
             id=self._new_id(),
             name=spec.name,
@@ -108,11 +108,7 @@ class Submissions:
             threads=threads,
             prediction={} if found is None else found.document,
             created_at_s=self._clock.utc_s(),
-            environment={
-                "files": admitted.filenames,
-                "asked_sha256": asked_sha256(resolved),
-                "measured_on": machine(device),
-            },
+            environment=facts,
         )
         return run, [submodel_row(run.id, place, spec, admitted) for place in range(len(spec.submodels))]
 

@@ -29,7 +29,7 @@ _GAMMA = number("gamma", 0.1, least=0)
 _ETA_MIN = number("eta_min", 0.0, least=0)
 
 # fmt: off
-# `lr` is no argument here: it is the entry learning_rate.
+# `lr` is not among the arguments: it is the entry learning_rate.
 OPTIMIZERS: dict[str, Choice] = {
     "sgd": Choice(
         "SGD", (number("momentum", 0, least=0), number("dampening", 0), _DECAY, flag("nesterov"), _MAXIMIZE),

@@ -57,7 +57,6 @@ def finding_of(detail: ErrorDetails, data: object) -> Finding:
 
 
 def _remedy(detail: ErrorDetails) -> str:
-    """Say which values are valid, by pydantic's error type."""
     if detail["type"] == "string_pattern_mismatch" and detail["loc"][-1] == "device":
         return 'Give "auto", "cpu", "cuda", or one GPU such as "cuda:0".'
     bounds = {

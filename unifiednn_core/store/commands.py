@@ -86,7 +86,7 @@ class Commands:
         command = CommandRow(run_id=run_id, submodel=submodel, verb=verb.value, arguments=dict(arguments))
         with self._database.write() as session:
             command.issued_at_s = self._clock.utc_s()
-            state = self._heard(session, command, row)
+            state = self._accept(session, command, row)
             session.add(command)
             self._runs.note(session, run_id, submodel, Code.ASKED, **brief_of(command))
             failpoints.passing("command.before_acknowledgement")
@@ -94,7 +94,7 @@ class Commands:
         return state
 
     def steered(self, run_id: str) -> bool:
-        """Whether any command of a run changed how long it takes."""
+        """Whether any command changed the duration of a run."""
         of_run = (CommandRow.run_id == run_id) & CommandRow.verb.in_([verb.value for verb in _STEERING])
         with self._database.read() as session:
             return session.scalar(select(CommandRow.id).where(of_run).limit(1)) is not None
@@ -154,11 +154,11 @@ class Commands:
                 elif command.verb not in _NEEDS_WORKER:
                     self._carry_out_in(session, command, None)
 
-    def _heard(self, session: Session, command: CommandRow, row: SubModelRow | None) -> State:
+    def _accept(self, session: Session, command: CommandRow, row: SubModelRow | None) -> State:
         """Check a new command against the states, and show it in them; return the state of its target."""
         run, verb, submodel = run_of(session, command.run_id), Verb(command.verb), command.submodel
         if run.mode != HYBRID and verb not in OF_A_BASELINE:
-            message = f"A baseline is a measurement in one piece: it takes no '{verb}'."
+            message = f"A baseline is one uninterrupted measurement and does not accept '{verb}'."
             raise BadInput.of("Not in a baseline", run.id, message, "Stop it, and run it again.")
         target = row_of(session, run.id, submodel)
         if verb in EDITS:
@@ -180,7 +180,6 @@ class Commands:
         return self._runs.transition_in(session, run.id, submodel, Event(verb))
 
     def _join(self, session: Session, run: RunRow, row: SubModelRow, arguments: Mapping[str, Any]) -> None:
-        """Add a sub-model to a run."""
         others = list(session.scalars(submodels_of(run.id)))
         require_new_name(row.name, [other.name for other in others])
         row.arrival = 1 + max((other.arrival for other in others), default=-1)
@@ -208,7 +207,7 @@ class Commands:
                 self._runs.answer(session, command, Code.UNDONE, verb=command.verb, by=Verb.RESUME.value)
 
     def _carry_out_in(self, session: Session, command: CommandRow, step: int | None) -> None:
-        met = _effect(session, self._runs, command)
+        met = _apply(session, self._runs, command)
         if met is None:
             self._runs.answer(session, command, Code.APPLIED, **brief_of(command), step=step)
         else:
@@ -230,7 +229,7 @@ def _refuse(row: RunRow | SubModelRow, verb: Verb, allowed: frozenset[Event]) ->
     raise IllegalTransition(row.name, row.state, verb.value, [event.value for event in Event if event in allowed])
 
 
-def _effect(session: Session, runs: Runs, command: CommandRow) -> State | None:
+def _apply(session: Session, runs: Runs, command: CommandRow) -> State | None:
     """Apply a command to rows and spec; return None, or the state that made it obsolete.
 
     A stop changes nothing here: the worker reports the end.

@@ -1,25 +1,15 @@
 """Migrations of older databases, run in one transaction when the database is opened."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Connection
 
 from unifiednn_core.spec.lifecycle import State
 
-Step = Callable[[Connection], None]
-
-
-def migrate(connection: Connection, version: int, target: int) -> None:
-    """Run the steps from `version` to `target` in order. Raises `KeyError` if a step is missing."""
-    for at in range(version, target):
-        STEPS[at](connection)
-
-
-def _from_4(connection: Connection) -> None:
-    """Events get a code, a state and fields; runs get a back-off; slices know the step at which they begin."""
-    _run(
-        connection,
+STEPS: Final[Mapping[int, Sequence[str]]] = {
+    # Events get a code, a state and fields; runs get a back-off; slices know the step at which they begin.
+    4: (
         "ALTER TABLE events ADD COLUMN code VARCHAR NOT NULL DEFAULT 'legacy'",
         "ALTER TABLE events ADD COLUMN state VARCHAR",
         "ALTER TABLE events ADD COLUMN fields JSON NOT NULL DEFAULT '{}'",
@@ -38,13 +28,13 @@ def _from_4(connection: Connection) -> None:
            WHERE a.run_id = slices.run_id AND a.submodel = slices.submodel AND a.attempt = slices.attempt), 0)
            FROM (SELECT id, sum(steps) OVER (PARTITION BY run_id, submodel, attempt ORDER BY id) - steps AS before
                  FROM slices) AS found WHERE found.id = slices.id""",
-    )  # fmt: skip
+    ),
+}  # fmt: skip
+"""Statements that lead from each version to the next one."""
 
 
-STEPS: Final[Mapping[int, Step]] = {4: _from_4}
-"""The step from each version to the next one."""
-
-
-def _run(connection: Connection, *statements: str) -> None:
-    for statement in statements:
-        connection.exec_driver_sql(statement)
+def migrate(connection: Connection, version: int, target: int) -> None:
+    """Run the steps from `version` to `target` in order. Raises `KeyError` if a step is missing."""
+    for at in range(version, target):
+        for statement in STEPS[at]:
+            connection.exec_driver_sql(statement)

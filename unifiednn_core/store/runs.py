@@ -286,7 +286,6 @@ def row_of(session: Session, run_id: str, submodel: str | None) -> RunRow | SubM
 
 
 def _past_states(session: Session, run_id: str, submodel: str | None) -> list[str]:
-    """The last states that a run or a sub-model entered, oldest first."""
     of_this = EventRow.submodel.is_(None) if submodel is None else EventRow.submodel == submodel
     states = select(EventRow.state).where(EventRow.run_id == run_id, of_this, EventRow.state.is_not(None))
     return [state or "" for state in reversed(list(session.scalars(states.order_by(EventRow.id.desc()).limit(5))))]

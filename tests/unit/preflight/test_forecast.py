@@ -2,12 +2,14 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from tests.unit.preflight.estimate_kit import MIB, need
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.machine.budget import Budget
+from unifiednn_core.preflight import forecast as room
 from unifiednn_core.preflight.estimate import CONTEXT_BYTES, FIRST_STEP_BYTES, context_key
 from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key, parts_of
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile, SubModelReport
@@ -55,7 +57,9 @@ def report(asked: RunSpec, *, known: bool = True) -> CheckReport:
 
 
 def found(store: Store, asked: RunSpec, **given: Any) -> Forecast:
-    result = forecast(asked, report(asked), store.measured, **{"budget": lambda device: Budget(TOTAL, TOTAL), **given})
+    budget = given.pop("budget", Budget(TOTAL, TOTAL))
+    with mock.patch.object(room, "budget_of", lambda device: budget):
+        result = forecast(asked, report(asked), store.measured, **given)
     assert result is not None
     return result
 
@@ -128,14 +132,14 @@ def test_what_no_change_can_make_fit_says_so(store: Store) -> None:
 
 def test_the_device_counts_where_it_has_less_than_the_limit_allows(store: Store) -> None:
     asked = spec(memory_limit_bytes=TOTAL)
-    result = found(store, asked, budget=lambda device: Budget(400 * MIB, 0))
+    result = found(store, asked, budget=Budget(400 * MIB, 0))
     assert "400 MiB on cpu in all" in only(result.findings).message
     assert result.prediction.budget_bytes == 400 * MIB
 
 
 def test_what_is_free_now_refuses_nobody_and_an_unknown_device_neither(store: Store) -> None:
-    assert found(store, spec(), budget=lambda device: Budget(TOTAL, 0)).findings == ()
-    result = found(store, spec(), budget=lambda device: Budget(None, None))
+    assert found(store, spec(), budget=Budget(TOTAL, 0)).findings == ()
+    result = found(store, spec(), budget=Budget(None, None))
     assert (result.findings, result.prediction.budget_bytes) == ((), None)
 
 

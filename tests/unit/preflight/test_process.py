@@ -57,9 +57,10 @@ def test_a_check_takes_nothing_in(folder: Path, home: Home) -> None:
     assert not list(home.files.rglob("*"))
 
 
-def test_a_process_that_takes_too_long_is_ended(folder: Path) -> None:
+def test_a_process_that_takes_too_long_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "PATIENCE_S", 0.01)
     with pytest.raises(IntakeFailed, match="longer than"):
-        client.inspect(folder / "cnn.pt2", "cnn.pt2", patience_s=0.01)
+        client.inspect(folder / "cnn.pt2", "cnn.pt2")
 
 
 def test_a_job_that_dies_is_an_error_and_the_next_one_works(folder: Path) -> None:

@@ -4,6 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
@@ -86,13 +87,8 @@ def test_the_steps_give_the_tables_of_a_new_database(database: Path) -> None:
 
 def test_a_step_that_fails_leaves_the_database_as_it_was(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = database.read_bytes()
-
-    def failing(connection: object) -> None:
-        STEPS[4](connection)  # type: ignore[arg-type]
-        raise OSError("disk full")
-
-    monkeypatch.setattr("unifiednn_core.store.migrations.STEPS", {4: failing})
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr("unifiednn_core.store.migrations.STEPS", {4: (*STEPS[4], "DROP TABLE no_such_table")})
+    with pytest.raises(OperationalError, match="no such table"):
         Store(f"sqlite:///{database}")
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT version FROM schema_version").fetchall() == [(4,)]

@@ -31,9 +31,9 @@ _FAILURES = (
     _DATA_DEPENDENT,
     (
         r"specialized it to be a constant|Constraints violated \((?P<size>\w+)\)",
-        "The network works for one {size} alone.",
+        "The network works for only one {size}.",
         "Take sizes from the input (x.shape[0], x.flatten(1), -1 in reshape) instead of writing them as numbers. "
-        "Recurrent layers take sequences of one length alone: remove --free there.",
+        "Recurrent layers take sequences of one length: remove --free there.",
     ),
     (
         r"(?i)backed by numpy|\.numpy\(\)|FakeTensor.*numpy|Cannot access data pointer",
@@ -99,7 +99,7 @@ def _check_forward(network: nn.Module, example: Example, name: str) -> None:
             raise _wrong(name, message, remedy) from error
         if not isinstance(outputs, Tensor):
             message = f"forward gives a {type(outputs).__name__}; a network must return exactly one tensor."
-            remedy = "Return the scores alone: wrap it in a module whose forward picks them, such as `net(x)[0]`."
+            remedy = "Return only the scores: wrap it in a module whose forward picks them, such as `net(x)[0]`."
             raise _wrong(name, message, remedy)
         if outputs.dim() == 0 or len(outputs) != batch:
             message = f"For a batch of {batch} forward gives {list(outputs.shape)}; it must have a row per sample."

@@ -34,7 +34,7 @@ def network_of(source: Source) -> nn.Module:
 
 
 def module_of(path: Path) -> ModuleType:
-    """Import a file as a module of its own name; raises `BadInput`."""
+    """Import a file as a module named after it; raises `BadInput`."""
     name, spec = path.stem, importlib.util.spec_from_file_location(path.stem, path)
     if not path.is_file() or path.suffix != ".py" or spec is None or spec.loader is None:
         raise BadInput.of("Code", path.name, f"{path.name} is not a Python file.", "Give the path of a .py file.")

@@ -213,7 +213,7 @@ def _operator(node: Any, kind: str, arguments: list[Any]) -> Sequence[Any]:
     if packet is None:
         raise _refused(f"it uses '{kind}', which a network for export cannot have")
     schema = torch._C.parse_schema(node.schema())
-    # Arguments are given by name, because operators may take some of them by name alone.
+    # Operators may take some arguments only by name.
     positional = [value for value, place in zip(arguments, schema.arguments, strict=True) if not place.kwarg_only]
     named = {place.name: value for value, place in zip(arguments, schema.arguments, strict=True) if place.kwarg_only}
     overload = getattr(packet, schema.overload_name or "default", None)

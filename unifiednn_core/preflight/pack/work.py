@@ -30,12 +30,12 @@ SUFFIX = ".pt2"
 _ROOT = str(Path(__file__).resolve().parents[3])
 _EVALUATION = "the output in evaluation"
 _ONE_GRAPH = "One graph serves training and evaluation: use torch's own layers instead of `if self.training`."
-_OWN_FUNCTIONS = "Draw random numbers, and change buffers, with torch's own functions alone."
+_OWN_FUNCTIONS = "Draw random numbers, and change buffers, only with torch's own functions."
 _ROUNDING = 1e-4
 
 
 def main() -> None:
-    """Do what the command line asks for. The user's code sees its own command line and import path, none of ours."""
+    """Carry out the request of the command line. The user's code sees its own command line and import path."""
     request = PackRequest.model_validate_json(sys.argv[1])
     sys.argv[:] = [str(request.source.path)]
     # What the user's code prints must not end up in the document.

@@ -124,7 +124,7 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
         ("Branching", NUMBERS, ("depends on the values", "if x.sum() > 0", "torch.where")),
         ("Pair", NUMBERS, ("gives a tuple", "exactly one tensor", "net(x)[0]")),
         ("Mean", NUMBERS, ("must have a row per sample",)),
-        ("OneBatch", NUMBERS, ("one batch size alone", "x.shape[0]")),
+        ("OneBatch", NUMBERS, ("only one batch size", "x.shape[0]")),
         ("Outside", NUMBERS, ("NumPy",)),
         ("Noisy", NUMBERS, ("differs from the code in the output of a batch of 8", "torch's own functions")),
         ("Counting", NUMBERS, ("differs from the code",)),
