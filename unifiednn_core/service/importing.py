@@ -1,8 +1,9 @@
 """Imports files into the library of one person: the intake process inspects them; they are stored by content."""
 
+import hashlib
 import secrets
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -52,10 +53,20 @@ class FileImporter:
         finally:
             waiting.unlink(missing_ok=True)
 
-    def import_path(self, path: Path, kinds: Sequence[str] = KINDS) -> FileView:
-        """Import a copy of a file of this machine; raises `BadInput`."""
-        with path.open("rb") as file:
-            return self.import_chunks(path.name, iter(lambda: file.read(BLOCK_BYTES), b""), kinds)
+    def import_path(self, path: Path, kinds: Sequence[str] = KINDS, sha256: str | None = None) -> FileView:
+        """Import a copy of a file of this machine; raises `BadInput`, also if its content no longer has this hash."""
+        content = hashlib.sha256()
+
+        def chunks() -> Iterator[bytes]:
+            with path.open("rb") as file:
+                while chunk := file.read(BLOCK_BYTES):
+                    content.update(chunk)
+                    yield chunk
+            if sha256 not in (None, content.hexdigest()):
+                message = f"{path} has changed since it was checked."
+                raise BadInput.of("Changed file", path.name, message, "Submit again once it is written.")
+
+        return self.import_chunks(path.name, chunks(), kinds)
 
     def import_moved(self, path: Path, filename: str, kinds: Sequence[str]) -> FileView:
         """Import a file by moving it out of the quarantine. Raises `BadInput`, `IntakeFailed`."""

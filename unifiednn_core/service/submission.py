@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, Finding
@@ -16,7 +17,7 @@ from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.estimate import Part
 from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key
-from unifiednn_core.preflight.report import CheckReport
+from unifiednn_core.preflight.report import CheckReport, ResolvedFile
 from unifiednn_core.runtime.supervisor import default_threads
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.service.importing import FileImporter
@@ -84,7 +85,7 @@ class Submissions:
             raise BadInput(found.findings)
         if on_warnings is not None:
             on_warnings(report.findings)  # only warnings are left
-        resolved = self.imported(spec, base)  # last, so that nothing of a refused spec is kept
+        resolved = self.imported(spec, base, report.files)  # last, so that nothing of a refused spec is kept
         owners = owners_in(resolved, self._store.library, self._actor.id)
         return Admitted(without_owners(resolved), report, owners, self._filenames(resolved, owners), found)
 
@@ -155,15 +156,21 @@ class Submissions:
             raise BadInput(findings)
         return self.imported(spec, base)
 
-    def imported(self, spec: RunSpec, base: Path) -> RunSpec:
-        """The spec with all files named by content; those named by path are imported. Raises `BadInput`."""
+    def imported(
+        self, spec: RunSpec, base: Path, checked: Mapping[str, ResolvedFile] = MappingProxyType({})
+    ) -> RunSpec:
+        """The spec with all files named by content; those named by path are imported.
+
+        Raises `BadInput`, also for a file that changed since it was `checked`.
+        """
         found: dict[str, str] = {}
         for reference in sorted({reference for part in spec.submodels for _, reference in _references(part)}):
             path = base / Path(reference).expanduser()
+            sha256 = checked[reference].sha256 if reference in checked else None
             if _BY_CONTENT.fullmatch(reference):
                 found[reference] = reference
             elif path.is_file():
-                found[reference] = f"sha256:{self._importer.import_path(path).sha256}"
+                found[reference] = f"sha256:{self._importer.import_path(path, sha256=sha256).sha256}"
             else:
                 raise BadInput([_not_found(reference, f"There is no {path}.", f"Paths are relative to {base}.")])
         return with_files(spec, found)

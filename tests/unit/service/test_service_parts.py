@@ -23,6 +23,11 @@ SPEC = parse_run(
 )
 
 
+def content_of(path: Path) -> str:
+    """Hash of a file, or the one that its name is."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else path.name.removeprefix("sha256:")
+
+
 @pytest.fixture
 def intake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports of an intake process that finds nothing wrong."""
@@ -37,7 +42,7 @@ def intake(monkeypatch: pytest.MonkeyPatch) -> None:
         names = {name for part in spec.submodels for name in (part.model, part.train_data)}
         return CheckReport(
             files={
-                name: ResolvedFile(path=base, sha256=name.removeprefix("sha256:"), size_bytes=1, filename="f")
+                name: ResolvedFile(path=base, sha256=content_of(base / name), size_bytes=1, filename="f")
                 for name in names
             },
             submodels={
@@ -95,6 +100,19 @@ def test_files_named_by_path_enter_the_library_once_the_spec_is_accepted(
     kept = {name: here.home.file(part[name].removeprefix("sha256:")).read_bytes() for name in ("model", "train_data")}
     assert kept == {"model": words["net.pt2"], "train_data": words["data.pt"]}
     assert {"net.pt2", "data.pt"} <= {file.filename for file in here.service.library.files()}
+
+
+def test_a_file_that_changes_after_its_check_is_refused(here: World, intake: None, tmp_path: Path) -> None:
+    for filename in ("net.pt2", "data.pt"):
+        (tmp_path / filename).write_bytes(b"as it was checked")
+    spec = parse_run({"submodels": [{"name": "one", "model": "net.pt2", "train_data": "data.pt"}]})
+
+    def change(_findings: object) -> None:
+        (tmp_path / "net.pt2").write_bytes(b"another network")
+
+    with pytest.raises(BadInput, match=r"net\.pt2 has changed since it was checked\. Submit again"):
+        here.service.runs.submit(spec, tmp_path, on_warnings=change)
+    assert here.service.runs.runs() == ()
 
 
 @pytest.mark.parametrize("first", [False, True])
