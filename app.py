@@ -1,4 +1,4 @@
-"""The dashboard: `streamlit run app.py`. Every screen stands in pages/ and works without this file."""
+"""The dashboard: `streamlit run app.py`. Every page is a file of pages/ and works without this one."""
 
 import streamlit as st
 
@@ -10,5 +10,5 @@ from unifiednn_core.web.routes import routes
 if __name__ == "__main__":  # for each visitor
     frame.route()
 else:  # once, by the server
-    client.start()  # loads torch meanwhile, so the first upload does not wait for it
+    client.start()  # loads torch in the background, so that the first upload does not wait for it
     app = st.App(__file__, routes=routes(signed_in.admit), middleware=middleware())

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from typing import Any, Literal
+from urllib.parse import quote
 
 import streamlit as st
 
@@ -82,14 +83,15 @@ def _conflict(draft: drafts.Document) -> None:
             del st.session_state[_CONFLICT]
             frame.service().library.save_draft(draft, draft_id)
             st.rerun()
-        # A link reloads the page, and with it fields that hold what the other tab saved.
-        actions.reload_link("Load the other version", f"build?draft={draft_id}")
+        # A link reloads the page, so that its fields hold the values of the other tab.
+        address = f"build?draft={quote(draft_id)}"
+        st.html(f'<a class="u-download" href="{address}" target="_self">Load the other version</a>', width="content")
 
 
 def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.html(markup.title("Build a hybrid", markup.note("" if spec else f"Not ready to start: {missing}")))
-        actions.demo_button("demo-build", primary=False)
+        actions.demo_button("demo-build", "secondary")
         icon, tip = ":material/play_arrow:", missing or None
         pressed = st.button("Start training", key="start", type="primary", icon=icon, disabled=spec is None, help=tip)
     if spec is not None:

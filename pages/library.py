@@ -43,7 +43,7 @@ def _files(files: Sequence[FileView], thing: str, suffixes: tuple[str, ...]) -> 
         st.rerun()
     if not files:
         demo = "" if thing == "checkpoint" else f"demo-{key}"
-        actions.empty_page(f"No {thing}s yet", EMPTY[thing], demo, primary=False)
+        actions.empty_page(f"No {thing}s yet", EMPTY[thing], demo, "secondary")
         return
     table = markup.frame(
         {"File": file.filename, "Kind": file.kind, "Format": file.format}

@@ -1,4 +1,4 @@
-"""Now: what trains and why, what waits, and what ended recently."""
+"""Now: active runs with the reason of each turn, the queue, and recent runs."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -32,7 +32,9 @@ def draw(live: bool) -> None:
     active = [run for run in runs if run.state not in ENDED and run.state is not State.QUEUED]
     ended = [run for run in runs if run.state in ENDED]
     if not runs:
-        _empty()
+        st.html(markup.title("Now"))
+        with actions.empty_page("Train several networks as one", f"{PROMISE} {wording.NO_RUNS}", "demo-empty"):
+            _build_button("build-empty")
         return
     _head(active, queued)
     if not active:
@@ -50,7 +52,7 @@ def draw(live: bool) -> None:
 def _head(active: Sequence[RunView], queued: Sequence[RunView]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.html(markup.title("Now", markup.note(f"{_counts(active, queued)} · data as of {frame.clock()}")))
-        actions.demo_button("demo-head", primary=False)
+        actions.demo_button("demo-head", "secondary")
         _build_button("build-head", type="secondary" if active else "primary")
 
 
@@ -63,12 +65,6 @@ def _counts(active: Sequence[RunView], queued: Sequence[RunView]) -> str:
     paused = sum(run.state is State.PAUSED for run in active)  # it holds no device
     counts = ((len(active) - paused, "on the device"), (paused, "paused"), (len(queued), "waiting"))
     return ", ".join(f"{count} {words}" for count, words in counts if count) or "nothing is training"
-
-
-def _empty() -> None:
-    st.html(markup.title("Now"))
-    with actions.empty_page("Train several networks as one", f"{PROMISE} {wording.NO_RUNS}", "demo-empty"):
-        _build_button("build-empty")
 
 
 def _active_card(run: RunView) -> None:

@@ -80,11 +80,11 @@ def _tokens(desk: PeopleService) -> None:
 
 def _audit(desk: PeopleService) -> None:
     table = markup.frame(
-        {"Time": _moment(line.at_s), "Who": line.person, "Role": line.role, "Did": line.action.replace("_", " ")}
-        | {"On": line.subject or "-", "Outcome": line.outcome}
+        {"Time": _moment(line.at_s), "Person": line.person, "Role": line.role, "Action": line.action.replace("_", " ")}
+        | {"Subject": line.subject or "-", "Outcome": line.outcome}
         for line in desk.audit()
     )
-    looks = {"Time": markup.faint, "Who": markup.bold}
+    looks = {"Time": markup.faint, "Person": markup.bold}
     st.html(f'<div class="u-log">{markup.table("Newest first", table, looks)}</div>')
 
 

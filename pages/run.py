@@ -14,7 +14,7 @@ from unifiednn_core.views.runs import RunView
 
 
 def main() -> None:
-    """Draw the run; every second while it or one of its baselines is active, once after that."""
+    """Draw the run; every second while it or one of its baselines is active."""
     frame.page("Run")
     run_id = st.query_params.get("run")
     try:
@@ -22,12 +22,11 @@ def main() -> None:
     except NotFound:
         view = None
         st.html(markup.notice("red", "error", "No such run", f"There is no run '{run_id}'.", "Choose one below."))
+    dialogs.draw_all()
     if run_id is None or view is None:
-        dialogs.draw_all()
         frame.live(_choose, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
         return
     st.query_params["run"] = run_id  # a link from this page to itself leaves the address unchanged
-    dialogs.draw_all()
     frame.live(partial(draw, run_id), _lives(view))
 
 
@@ -62,7 +61,7 @@ def _choose(live: bool) -> None:
     actions.show_refusals()
     st.html(markup.title("Run", markup.note(f"Choose a run. · data as of {frame.clock()}")))
     if not runs:
-        actions.empty_page("No run yet", wording.NO_RUNS, "demo-choose")
+        actions.empty_page("No runs yet", wording.NO_RUNS, "demo-choose")
         return
     run_lists.draw_runs(runs, key="choose")
 

@@ -1,4 +1,4 @@
-"""What the screens share: frame, wording, signs, figures and the pieces that several of them draw."""
+"""Widgets that pages share."""
 
 from unifiednn_core.views import markup as markup
 from unifiednn_core.views import wording as wording

@@ -20,7 +20,7 @@ BUTTONS = (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP)
 DialogKind = Literal["stop", "discard", "adjust", "add"]
 ButtonLook = Literal["icon", "primary", "secondary"]
 DEMO_HELP = "Trains three small networks on handwritten digits as one hybrid; about a minute on a CPU."
-_DIALOG, _DIALOGS = "dialog", "dialogs"
+DIALOG, _DIALOGS = "dialog", "dialogs"
 
 
 class Dialog(NamedTuple):
@@ -83,33 +83,31 @@ def attempt(call: Callable[[], object]) -> None:
         st.session_state["refusals"] = [*st.session_state.get("refusals", ()), str(error)]
 
 
-def demo_button(key: str, *, primary: bool, baselines: Sequence[Mode] = ()) -> None:
+def demo_button(key: str, look: Literal["primary", "secondary"], baselines: Sequence[Mode] = ()) -> None:
     """Draw the button that submits the demo, with baselines after it, and opens its run."""
     if not signed_in.may("submit"):
         return
     label = "Try the demo with its baselines" if baselines else "Try the demo"
-    kind: Literal["primary", "secondary"] = "primary" if primary else "secondary"
-    if st.button(label, key=key, type=kind, icon=":material/play_circle:", help=DEMO_HELP):
+    if st.button(label, key=key, type=look, icon=":material/play_circle:", help=DEMO_HELP):
         try:
             with st.spinner("Preparing the samples. The first time takes a few seconds."):
                 spec = frame.service().library.prepare_samples()
         except UnifiedNNError as error:
             show_error(error)
             return
-        run_id = try_submit(spec, baselines)
-        if run_id is not None:
+        if (run_id := try_submit(spec, baselines)) is not None:
             open_run(run_id)
 
 
 def empty_page(
-    heading: str, words: str, demo_key: str, *, primary: bool = True, baselines: Sequence[Mode] = ()
+    heading: str, words: str, demo_key: str, look: Literal["primary", "secondary"] = "primary", **demo: Any
 ) -> DeltaGenerator:
     """Draw the text of an empty page, and the demo's button if it has a key; returns the place of the buttons."""
     st.html(markup.empty(heading, words))
     place = st.container(horizontal=True, horizontal_alignment="center")
     if demo_key:
         with place:
-            demo_button(demo_key, primary=primary, baselines=baselines)
+            demo_button(demo_key, look, **demo)
     return place
 
 
@@ -137,18 +135,12 @@ def show_refusals() -> None:
 def open_dialog(kind: DialogKind, run_id: str, submodel: str | None = None) -> None:
     """Open a dialog in the next run of the page, in place of the one that is open."""
     number = st.session_state[_DIALOGS] = st.session_state.get(_DIALOGS, 0) + 1
-    st.session_state[_DIALOG] = Dialog(kind, run_id, submodel, number)
-
-
-def opened_dialog() -> Dialog | None:
-    """The open dialog."""
-    known: Dialog | None = st.session_state.get(_DIALOG)
-    return known
+    st.session_state[DIALOG] = Dialog(kind, run_id, submodel, number)
 
 
 def close_dialog() -> None:
     """Close the dialog, in the next run of the page."""
-    st.session_state.pop(_DIALOG, None)
+    st.session_state.pop(DIALOG, None)
 
 
 def download_link(
@@ -163,11 +155,6 @@ def download_link(
     title = f' title="{escape(tip)}"' if tip else ""
     anchor = f'<a class="{looks}" href="{escape(address)}" download{title}>{markup.icon(icon)}{words}</a>'
     st.html(anchor, width="content")
-
-
-def reload_link(label: str, address: str) -> None:
-    """Draw a link, in the look of a button, that reloads a page in this tab."""
-    st.html(f'<a class="u-download" href="{escape(address)}" target="_self">{escape(label)}</a>', width="content")
 
 
 def download_address(kind: str, *names: str) -> str:

@@ -1,4 +1,4 @@
-"""Problems of a run or a sub-model, what it waits for, and what a person can do."""
+"""Problems of a run or a sub-model, what it waits for, and how to continue."""
 
 import re
 from functools import partial
@@ -61,7 +61,7 @@ def waiting(view: RunView) -> str:
     """Commands that have not taken effect, one line each, as HTML."""
     lines = []
     for command in view.waiting_commands:
-        age = frame.age(command.issued_at_s)
+        age = frame.ago(command.issued_at_s, seconds=True)
         lines.append(wording.waiting_text(command.text, command.submodel, age, view.state))
     return "".join(markup.quiet("hourglass_top", line) for line in lines)
 

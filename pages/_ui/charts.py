@@ -34,7 +34,7 @@ def of_run(view: RunView, baselines: Sequence[RunView] = ()) -> None:
     _draw(accuracy, "accuracy", curves(view, "accuracy", baselines), "Accuracy of each sub-model by epoch")
     turns, use = st.columns(2, gap="medium")
     gpu = bool(view.utilisation.x or view.power_w.x)
-    _draw(turns, "schedule", schedule(view, 0 if gpu else HEIGHT_PX), "Which sub-model held the device, over time")
+    _draw(turns, "schedule", schedule(view, 0 if gpu else HEIGHT_PX), "Turns of each sub-model on the device")
     if gpu:
         _draw(turns, "gpu", device(view), "Utilisation and power of the GPU")
     _draw(use, "memory", memory(view), "Memory over time, by use")

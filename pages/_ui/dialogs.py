@@ -33,7 +33,7 @@ ORDER_HELP = "Earlier means arrived first. First come follows this order; the ot
 
 def draw_all() -> None:
     """Draw the dialog that is open, if any. Call it once, in the body of a page."""
-    asked = actions.opened_dialog()
+    asked: actions.Dialog | None = st.session_state.get(actions.DIALOG)
     if asked is None:
         return
     view = frame.service().runs.observe(asked.run_id)

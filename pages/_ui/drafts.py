@@ -46,8 +46,7 @@ def move(document: Mapping[str, Any], at: int, to: int) -> Document:
 
 def remove(document: Mapping[str, Any], at: int) -> Document:
     """Leave out the sub-model at a place."""
-    listed = submodels(document)
-    return {**document, "submodels": [*listed[:at], *listed[at + 1 :]]}
+    return {**document, "submodels": [s for place, s in enumerate(submodels(document)) if place != at]}
 
 
 def spec_or_findings(document: Mapping[str, Any]) -> tuple[RunSpec | None, tuple[Finding, ...]]:
@@ -108,9 +107,7 @@ def argument(text: str) -> object:
 
 def argument_text(value: object) -> str:
     """Argument as it is typed into a form; `argument` reads it back."""
-    if isinstance(value, str) and argument(value) == value:
-        return value
-    return json.dumps(value)
+    return value if isinstance(value, str) and argument(value) == value else json.dumps(value)
 
 
 def _short(ref: str, filenames: Mapping[str, str]) -> str:

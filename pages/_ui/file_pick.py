@@ -10,10 +10,8 @@ from pages._ui import actions, drafts, frame, markup, uploads, wording
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.views.runs import FileView
 
-NOTHING = ""
 SHA_LENGTH, LONG_SHA_LENGTH = 4, 12
 SPLIT_HELP = "Writes two new data sets and keeps this one. The same share and seed always give the same two files."
-SPLIT_LABEL = "Split into training and test"
 BY_CLASS_HELP = "Takes the same share of each class for the test, so both parts have the same balance."
 
 
@@ -26,7 +24,7 @@ def pick(
     """
     wanted = st.session_state.get(f"{key}-uploaded", chosen)
     names, known = labels(files), {drafts.reference(file): file for file in files}
-    options = ([NOTHING] if nothing else []) + list(names)
+    options = ([""] if nothing else []) + list(names)
     if chosen and chosen not in options:  # a path of a spec that was loaded, or a file that is gone
         options.append(chosen)
     index = options.index(wanted) if wanted in options else (0 if nothing else None)
@@ -69,7 +67,7 @@ def labels(files: Sequence[FileView]) -> dict[str, str]:
 
 
 def short_names(files: Sequence[FileView], given: Mapping[str, str]) -> dict[str, str]:
-    """File name per reference, with the start of its hash where several files have that name; `given` names win."""
+    """File name per reference, with the start of its hash if several files have that name; `given` names win."""
     plain = {drafts.reference(file): file.filename for file in files} | dict(given)
     count = Counter(plain.values())
     return {
@@ -104,7 +102,9 @@ def _figure(known: Mapping[str, object], entry: str, thing: str) -> str:
     return wording.count_text(count, thing) if isinstance(count, int) else ""
 
 
-def draw_split(file: FileView, *, key: str = "split", label: str = SPLIT_LABEL) -> tuple[FileView, FileView] | None:
+def draw_split(
+    file: FileView, *, key: str = "split", label: str = "Split into training and test"
+) -> tuple[FileView, FileView] | None:
     """Draw the form behind a button; returns the parts, to train on and to test with, once they are in the library."""
     with (
         st.popover(label, icon=":material/call_split:", help=SPLIT_HELP),

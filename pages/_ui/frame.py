@@ -77,20 +77,15 @@ def moment(at_s: float) -> str:
     return wording.moment_text(at_s, st.context.timezone, "%-d %b %H:%M")
 
 
-def ago(at_s: float | None) -> str:
-    """Moment (UTC seconds) as `12 min ago`, or as a date in the viewer's time zone."""
-    return wording.ago_text(at_s, time.time(), st.context.timezone)
-
-
-def age(at_s: float | None) -> str:
-    """Moment (UTC seconds) as `12 s ago`, for values that change every second."""
-    return wording.ago_text(at_s, time.time(), st.context.timezone, seconds=True)
+def ago(at_s: float | None, *, seconds: bool = False) -> str:
+    """Moment (UTC seconds) as `12 min ago` (with `seconds` also `12 s ago`), or as a date in the viewer's time zone."""
+    return wording.ago_text(at_s, time.time(), st.context.timezone, seconds=seconds)
 
 
 def route() -> None:
     """Run the page of the address."""
     st.session_state[_ROUTED] = True
-    _configure("UnifiedNN")  # before the navigation, whose arrival opens the sidebar at the width known by then
+    _configure("UnifiedNN")  # before the navigation, which opens the sidebar at this width
     _navigation().run()
 
 

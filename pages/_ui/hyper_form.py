@@ -37,10 +37,9 @@ def hyperparameters(values: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     `values` seed the form; applying JSON stores new seeds under `{key}-json` and redraws the form.
     """
     generation = st.session_state.setdefault(f"{key}-generation", 0)
-    seeds = st.session_state.get(f"{key}-json", values)
     form, as_json = st.tabs(["Form", "JSON"], key=f"{key}-tabs")
     with form:
-        now = _form(seeds, key=f"{key}-{generation}")
+        now = _form(st.session_state.get(f"{key}-json", values), key=f"{key}-{generation}")
     with as_json:
         _json(now, key=key)
     return now
@@ -119,12 +118,12 @@ def _choice(column: Any, label: str, table: Mapping[str, Choice], name: str, key
 
 
 def title(name: str, choice: Choice) -> str:
-    """Short name, and that of torch's class where it is not the same word."""
+    """Short name, and the name of torch's class if it is another word."""
     return name if choice.torch_class.lower() == name else f"{name} ({choice.torch_class})"
 
 
 def _arguments(choice: Choice, known: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Draw the fields, and return what was filled in; an empty one means torch's default."""
+    """Draw the fields; returns the filled ones. An empty field means torch's default."""
     if not choice.arguments:
         return {}
     given = {}

@@ -1,5 +1,5 @@
 // One plotly chart that is updated in place, so zoom, pan and hover survive every tick.
-// Called again by Streamlit, on the same element, whenever the data or the theme changes. `themed` stands before it.
+// Called again by Streamlit, on the same element, whenever the data or the theme changes. `themed` comes from theme.js.
 
 function plotly() {
   window.__unifiednnPlotly ??= new Promise((resolve, reject) => {

@@ -1,4 +1,4 @@
-"""Predicted memory, beside the paper's equations and the measurement. HTML."""
+"""Predicted memory, with the paper's equations and the measurement. HTML."""
 
 from pages._ui import markup, wording
 from unifiednn_core.base.units import memory_text
@@ -17,9 +17,9 @@ def facts(prediction: Prediction, policy: str) -> list[markup.Fact]:
     smallest = min(prediction.by_policy.values(), default=prediction.peak_bytes)
     budget = prediction.budget_bytes
     room = "" if budget is None else room_text(budget, prediction.peak_bytes)
-    smallest_of = [wording.policy_title(name) for name, size in prediction.by_policy.items() if size == smallest]
+    smallest_of = [wording.title(name) for name, size in prediction.by_policy.items() if size == smallest]
     figures = (
-        ("Predicted peak", prediction.peak_bytes, f"under {wording.policy_title(policy)}"),
+        ("Predicted peak", prediction.peak_bytes, f"under {wording.title(policy)}"),
         ("Smallest of all policies", smallest, ", ".join(smallest_of)),
         ("Paper, equation 2", prediction.paper_bytes, "forgets weights that stay resident"),
         ("Budget", budget, " · ".join(part for part in (room, prediction.budget_text) if part)),
@@ -40,10 +40,10 @@ def tables(prediction: Prediction, policy: str, numbers: dict[str, int]) -> str:
     }  # fmt: skip
     caption = f"Predicted memory of each sub-model, without the context of {memory_text(prediction.context_bytes)}"
     policies = markup.frame(
-        {"Policy": wording.policy_title(name), "Peak": size, "": "this run" if name == policy else ""}
+        {"Policy": wording.title(name), "Peak": size, "": "this run" if name == policy else ""}
         for name, size in prediction.by_policy.items()
     )
-    chosen = wording.policy_title(policy)
+    chosen = wording.title(policy)
     looks_of_policies: markup.Looks = {
         "Policy": lambda title: markup.bold(title) if title == chosen else markup.text(title),
         "Peak": memory_text,
@@ -63,9 +63,9 @@ def measured(view: RunView) -> str:
         "": "Hybrid",
         "Predicted peak": memory_text(predicted_bytes),
         "Measured peak": memory_text(measured_bytes),
-        "Prediction is": off_text(predicted_bytes, measured_bytes),
-        "Paper, equation 2": memory_text(view.prediction.paper_bytes),
     }
+    hybrid["Prediction is"] = off_text(predicted_bytes, measured_bytes)
+    hybrid["Paper, equation 2"] = memory_text(view.prediction.paper_bytes)
     caption = f"Prediction and measurement ({view.memory_source or 'source not available'})"
     table = markup.table(caption, markup.frame([hybrid]), {"": markup.bold}, right=hybrid.keys() - {""})
     numbers = {submodel.name: submodel.number for submodel in view.submodels}

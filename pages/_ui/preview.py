@@ -50,8 +50,7 @@ def _target(file: FileView, seen: DataPreview) -> markup.Fact:
     if seen.targets is not None:
         return markup.Fact("Targets", _range(seen.targets), f"{_spread(seen.targets)} · {kind}{each}")
     count = sum(number > 0 for number in seen.class_counts)
-    words = f"{count:,} class" if count == 1 else f"{count:,} classes"
-    return markup.Fact("Targets", words, f"{kind}{each}")
+    return markup.Fact("Targets", f"{count:,} class{'' if count == 1 else 'es'}", f"{kind}{each}")
 
 
 def _range(stats: ValueStats) -> str:

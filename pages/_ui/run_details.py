@@ -45,7 +45,7 @@ def _graph(view: RunView) -> None:
 def _events(view: RunView) -> None:
     table = markup.frame(
         {"Time": frame.clock(event.at_s), "Sub-model": event.submodel or "run"}
-        | {"Event": wording.event_kind(event.kind), "Message": event.message}
+        | {"Event": wording.title(event.kind), "Message": event.message}
         for event in reversed(view.events[-SHOWN_EVENTS:])
     )
     caption = f"Newest first, at most {SHOWN_EVENTS}"

@@ -60,7 +60,7 @@ def policy(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     cards = {card.name: card for card in frame.service().runs.policies()}
     known = str(seed.get("name") if seed.get("name") in cards else next(iter(cards)))
     label = "Policy: which sub-model trains next"
-    card = cards[frame.segments(label, list(cards), known, f"{key}-name", wording.policy_title)]
+    card = cards[frame.segments(label, list(cards), known, f"{key}-name", wording.title)]
     st.html(markup.small(card.summary))
     values: dict[str, Any] = {"name": card.name}
     for column, parameter in zip(st.columns(max(2, len(card.parameters))), card.parameters, strict=False):

@@ -46,7 +46,7 @@ def _line(run: RunView, page: str, way: str) -> None:
     st.page_link(page, label=wording.plain(run.name), query_params={"run": run.run_id}, width=NAME_WIDTH_PX)
     if run.state is State.QUEUED:
         figure = f"position {run.queue_position}" if run.queue_position else "waiting"
-        figure = f"{figure}, for {run.waits_for}" if run.waits_for else figure
+        figure += f", for {run.waits_for}" if run.waits_for else ""
         moment = f"submitted {frame.ago(run.created_at_s)}"
     else:
         figure = "-" if run.elapsed_s is None else duration_text(run.elapsed_s)

@@ -123,9 +123,8 @@ def require(title: str) -> None:
             if st.button("Sign out", key="sign-out", icon=":material/logout:", type="tertiary"):
                 st.logout()
         if not may_see(person, title):
-            _stop(
-                "Not for your role", f"You are a {person.role} here; this page is for others.", "Ask an admin for it."
-            )
+            message = f"You are a {person.role} here; this page is for others."
+            _stop("Not for your role", message, "Ask an admin for it.")
 
 
 def may(action: str) -> bool:

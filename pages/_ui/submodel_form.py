@@ -27,7 +27,7 @@ ICONS = {
 
 
 def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) -> dict[str, Any]:
-    """Draw the editor seeded with `submodel` and return what it now says; `taken` are the other names."""
+    """Draw the editor seeded with `submodel`; returns its entries. `taken` are the names of the others."""
     found = drafts.findings_by_entry(st.session_state.get(f"{key}-found", ()))
 
     def said(*entries: str) -> None:

@@ -1,4 +1,4 @@
-"""Sub-models of a run in rows: the table with its actions, the mini rows of Now, and the values for screen readers."""
+"""Sub-models of a run in rows: the table with its actions, the short rows of Now, and a table of all values."""
 
 from collections.abc import Callable
 
@@ -58,7 +58,7 @@ def row(submodel: SubModelView) -> str:
 
 
 def mini(submodel: SubModelView) -> str:
-    """One line of the Now page: sign, state, bar, epochs, loss, accuracy."""
+    """One line of the Now page."""
     figures = (
         f'<span class="u-num">{submodel.epochs_done:,} / {submodel.epochs:,} epochs</span>'
         f'<span class="u-num u-optional">loss {wording.loss_text(submodel.train_loss)}</span>'
@@ -71,19 +71,10 @@ def mini(submodel: SubModelView) -> str:
 def values(view: RunView) -> str:
     """Last value of every curve, as a table."""
     table = markup.frame(
-        {
-            "Sub-model": (s.number, s.name),
-            "State": s.state,
-            "Epochs": f"{s.epochs_done:,} / {s.epochs:,}",
-            "Steps": f"{s.steps_done:,} / {s.steps_total:,}",
-            "Train loss": s.train_loss,
-            "Train accuracy": s.train_accuracy,
-            "Test loss": s.test_loss,
-            "Test accuracy": s.test_accuracy,
-            "Weights": s.parameters,
-            "Format": s.model_format,
-            "SHA-256 of weights": s.state_sha256,
-        }
+        {"Sub-model": (s.number, s.name), "State": s.state, "Epochs": f"{s.epochs_done:,} / {s.epochs:,}"}
+        | {"Steps": f"{s.steps_done:,} / {s.steps_total:,}", "Train loss": s.train_loss}
+        | {"Train accuracy": s.train_accuracy, "Test loss": s.test_loss, "Test accuracy": s.test_accuracy}
+        | {"Weights": s.parameters, "Format": s.model_format, "SHA-256 of weights": s.state_sha256}
         for s in view.submodels
     )
     looks: markup.Looks = {
@@ -102,7 +93,7 @@ def _head() -> str:
 
 
 def _checkpoint(submodel: SubModelView) -> str:
-    age = markup.text(frame.age(submodel.checkpoint_at_s))
+    age = markup.text(frame.ago(submodel.checkpoint_at_s, seconds=True))
     step = submodel.checkpoint_step
     return "-" if step is None else f'step {step:,}<span class="u-under">{age}</span>'
 

@@ -1,8 +1,8 @@
-// One file on its way to the server, in slices, so that it goes on where it was after a cut, a pause or a reload.
-// The rules of the routes stand in unifiednn_core/web/uploads.py.
+// One file on its way to the server, in slices, so that it continues after a lost connection, a pause or a reload.
+// unifiednn_core/web/uploads.py describes the routes.
 
 const SLICE_BYTES = 8 * 1024 * 1024;
-const HASHED_BYTES = 64 * 1024 * 1024; // a browser hashes only what it holds in memory whole; larger files the server alone
+const HASHED_BYTES = 64 * 1024 * 1024; // a browser can hash only a file in memory; the server alone hashes larger ones
 const WAITS_S = [1, 2, 4, 8, 15];
 const UNREADABLE = { title: "File", message: "The file cannot be read any more.", remedy: "Choose it again." };
 
@@ -103,11 +103,11 @@ class Transfer {
       const digest = await crypto.subtle.digest("SHA-256", await this.file.arrayBuffer());
       return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
     } catch {
-      return null; // an unreadable file is told when its first slice is read
+      return null; // reading the first slice reports an unreadable file
     }
   }
 
-  /** Asks where to go on; an upload that the server does not know any more is begun anew. */
+  /** Asks for the offset to continue at; an upload that the server has forgotten begins anew. */
   async ask() {
     if (!this.id) return false;
     const answer = await this.exchange("GET", `${this.address}/${this.id}`);
@@ -154,7 +154,7 @@ class Transfer {
   exchange(method, address, body = null, headers = {}, moved = null) {
     return new Promise((settle) => {
       const request = new XMLHttpRequest();
-      if (moved) this.request = request; // what a pause may break off: bytes, but no beginning
+      if (moved) this.request = request; // a pause may abort bytes, but no beginning
       request.open(method, address);
       for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
       if (moved) request.upload.onprogress = moved;

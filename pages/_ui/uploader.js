@@ -1,4 +1,4 @@
-// A place to drop a file on, and how far it is on its way. `Transfer` stands before it.
+// A place to drop a file on, with the progress of its upload. `Transfer` comes from transfer.js.
 // All words come from the server or the file's own name and become text, never markup.
 
 const transfers = (window.__unifiednnTransfers ??= new Map()); // outlives a popover that is closed meanwhile
@@ -56,7 +56,7 @@ function figuresOf(transfer) {
 
 const SENTENCES = {
   starting: "Looking at the file…",
-  waiting: "The connection broke. It goes on by itself when the server answers.",
+  waiting: "The connection broke. The upload continues by itself when the server answers.",
   paused: "Paused.",
   sent: "Sent. The server reads the file now…",
 };
@@ -91,8 +91,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const attach = (transfer) => {
     transfer.changed = () => {
       show(parts, transfer);
-      if (transfer.state !== "sent" || transfer.told) return;
-      transfer.told = true; // once: a file that is taken in is no upload any more
+      if (transfer.state !== "sent" || transfer.announced) return;
+      transfer.announced = true; // once: an imported file is no upload any more
       transfer.forget();
       setTriggerValue("sent", transfer.id);
     };

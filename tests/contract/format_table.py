@@ -207,17 +207,17 @@ def page(rows: Mapping[str, list[str]]) -> str:
 HEAD = """\
 # Formats
 
-Which networks can be submitted, and in which file. `python -m tests.contract.format_table --write` writes this page; a
-test fails if the page and its findings differ.
+This page shows which networks can be submitted in which file. `python -m tests.contract.format_table --write` writes
+it; a test fails if the page differs from its findings.
 
 `bit-equal` means: the network was read from a file of that format and trained as one of two sub-models, for two epochs
 of three steps with Adam, with a test in evaluation mode after each. Then it was separated, written, read back, and
 built again. Losses, weights and buffers equal those of the same training in plain torch, bit for bit.
 
-The first six rows are the networks of the paper's table 2, narrowed: the same layers in the same order, with fewer
-channels, words and rows, on smaller images. The paper's "ResNet50" has the weights of a ResNet-34.
+The first six rows are narrowed networks of table 2 of the paper: the same layers in the same order, with fewer
+channels, words and rows, on smaller images. The "ResNet50" of the paper has the weights of a ResNet-34.
 
-`no` is a limit of the file, not of the network: the number leads to the reason below the table. Every row can be
+`no` is a limit of the file, not of the network; the reason with that number is below the table. Every network can be
 submitted as `pt2`, which `unifiednn pack` writes on your own machine.
 """
 FOOT = """\
@@ -228,19 +228,19 @@ FOOT = """\
 | state_dict | `.pt`, `.pth` | weights; the spec names the network and its arguments |
 | safetensors | `.safetensors` | the same |
 | pt2 | `.pt2` | any graph of the allowed operators, from `torch.export.save` |
-| module | `.pt`, `.pth` | a whole network of torch's own layers, from `torch.save(network, path)` |
-| layers | `.json`, `.safetensors` | a list of torch's own layers and a few blocks around them |
+| module | `.pt`, `.pth` | a whole network of torch layers, from `torch.save(network, path)` |
+| layers | `.json`, `.safetensors` | a list of torch layers and a few blocks around them |
 | huggingface | `.json`, `.safetensors` | the `config.json` of a classifier of transformers, which must be installed |
 
 Other Python packages add formats with an entry point in the group `unifiednn.formats`; the contract is in
 `unifiednn_core/formats/base.py`, and `unifiednn_core.testing.formats.check_format` checks it.
 
 Every network takes one tensor and returns one tensor with a row for each sample; the check before the start refuses
-several inputs or outputs. A pickled network never runs: it is read as inert records, from which torch's constructors
-make it again. Single layers that were pickled in evaluation mode stay in it; attributes that you added to a layer are
-dropped. TorchScript, compiled packages and Python files are refused with the way to a `.pt2`: `unifiednn pack`. So are
-layers of two inputs (torch's Transformer and TransformerDecoder, Bilinear), lazy layers, and weight_norm, which torch
-itself does not pickle in its newer form.
+several inputs or outputs. A pickled network never runs: it is read as inert records, and the constructors of torch
+make it again. Layers that were pickled in evaluation mode stay in it; attributes that you added to a layer are
+dropped. TorchScript, compiled packages and Python files are refused; the message names `unifiednn pack`, which makes
+a `.pt2`. Layers of two inputs (Transformer, TransformerDecoder and Bilinear of torch), lazy layers, and weight_norm,
+whose newer form torch does not pickle, are refused in the same way.
 
 A list of layers looks like this; `torch.manual_seed(seed)` precedes the initial weights:
 
@@ -251,11 +251,11 @@ A list of layers looks like this; `torch.manual_seed(seed)` precedes the initial
   ["Flatten"], ["Linear", {"in_features": 512, "out_features": 10}]]}
 ```
 
-Layers have torch's names and arguments. Blocks: `Residual` (adds its input to its output; a second list stands on the
-shortcut, as in a ResNet), `Skip` (puts its input before its output, by channel) and `Sequential` take a list of layers.
-`LastStep` and `AllSteps` follow an LSTM, GRU or RNN. `Permute` (dims), `Mean` (dim) and `Position` (length, size) are
-for Transformers. A trained network is delivered as one `.safetensors` that contains the list, and beside it as list,
-weights and the lines of plain torch that load them.
+Layers have the names and arguments of torch. The blocks `Residual` (adds its input to its output; a second list is
+the shortcut, as in a ResNet), `Skip` (concatenates its input and its output by channel) and `Sequential` take a list
+of layers. `LastStep` and `AllSteps` follow an LSTM, GRU or RNN. `Permute` (dims), `Mean` (dim) and `Position`
+(length, size) are for Transformers. A trained network is delivered as one `.safetensors` that contains the list, and
+also as list, weights and a few lines of plain torch that load them.
 """
 
 

@@ -141,6 +141,7 @@ def test_a_sample_trains_to_the_same_bits_and_figures_on_a_gpu(
     assert_equal(stored, spec_of(samples, name).model_copy(update={"device": "cuda:0"}))
 
 
+@pytest.mark.long  # test_every_choice.py trains all choices with the plain script
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

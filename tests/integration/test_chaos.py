@@ -8,14 +8,14 @@ import pytest
 
 from unifiednn_core.base.failpoints import ACTIONS, POINTS
 
-KILLS = 4
+KILLS = ROUNDS = 4
 
 
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_when_processes_are_killed(tmp_path: Path) -> None:
     """The short chaos test; `make chaos` runs the long one."""
     own_home = tmp_path / "own"
-    command = [sys.executable, "-m", "tools.chaos", "--json", f"--kills={KILLS}", "--processes=1"]
+    command = [sys.executable, "-m", "tools.chaos", "--json", f"--kills={KILLS}", f"--rounds={ROUNDS}", "--processes=1"]
     environment = os.environ | {"UNIFIEDNN_HOME": str(own_home), "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [*command, f"--home={tmp_path / 'chaos'}"], capture_output=True, text=True, env=environment, check=False

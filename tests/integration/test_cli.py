@@ -115,6 +115,7 @@ def test_an_unknown_run_is_named(home: Home) -> None:
     assert "no run 'nothing'" in done.stderr
 
 
+@pytest.mark.long  # the test of `resume` in test_cli_runs.py interrupts a command, too
 def test_an_interrupt_stops_the_run_and_keeps_what_was_learnt(home: Home, samples: Path, tmp_path: Path) -> None:
     path = write_spec(samples, tmp_path, epochs={"lenet": 500, "resnet": 500, "transformer": 500})
     environment = dict(os.environ, UNIFIEDNN_HOME=str(home.root))

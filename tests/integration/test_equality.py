@@ -224,8 +224,8 @@ def differing(some: dict[str, str], others: dict[str, str]) -> list[str]:
     return sorted(where for where in some.keys() | others.keys() if some.get(where) != others.get(where))
 
 
-# Fixed examples: a failure is always due to the change that is tested.
-SHORT = settings(max_examples=10, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Fixed examples, each with a policy: a failure is always due to the change that is tested.
+SHORT = settings(max_examples=15, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Fresh examples in every run, so that each run can find something new.
 LONG = settings(SHORT, max_examples=200, derandomize=False, print_blob=True)
 
@@ -233,16 +233,14 @@ under_every_policy = pytest.mark.parametrize("policy", EVERY_POLICY, ids=str)
 pytestmark = pytest.mark.timeout(600)  # cutting down a failing example takes minutes
 
 
-@under_every_policy
 @SHORT
-@given(networks=hybrids())
+@given(networks=hybrids(), policy=st.sampled_from(EVERY_POLICY))
 def test_training_in_a_hybrid_changes_not_one_bit(networks: Networks, policy: Policy) -> None:
     check_equality(networks, policy, [])
 
 
-@under_every_policy
 @SHORT
-@given(example=disturbed())
+@given(example=disturbed(), policy=st.sampled_from(EVERY_POLICY))
 def test_pauses_and_stops_change_not_one_bit(example: tuple[Networks, Plan], policy: Policy) -> None:
     check_equality(example[0], policy, example[1])
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import streamlit as st
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from pages._ui import frame, uploads
@@ -9,6 +10,12 @@ from tests.ui.fake_views import demo_spec
 from tests.ui.seed import Seeded
 
 APP = Path(__file__).parents[2] / "app.py"
+
+
+@pytest.fixture(autouse=True)
+def _no_scan_for_components(monkeypatch):
+    """Each `AppTest.run` would read the metadata of all installed packages; the pages use no packaged components."""
+    monkeypatch.setattr(manifest_scanner, "scan_component_manifests", list)
 
 
 @pytest.fixture

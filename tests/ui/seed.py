@@ -148,11 +148,15 @@ class Seeded:
         return found
 
     def _write_runs(self, views: list[RunView]) -> None:
-        self._seeded = views
+        old, self._seeded = self._seeded, views
+        kept = [view for view in old if view in views]
+        changed = [view for view in views if view not in kept]
+        replaced = {view.run_id for view in (*old, *changed) if view not in kept}
         with self.store._database.write() as session:
             for table in _TABLES:
-                session.execute(delete(table))
-            for view in views:
+                key = table.id if table is RunRow else table.run_id
+                session.execute(delete(table).where(key.in_(replaced)))
+            for view in changed:
                 session.add(_run_row(view))
                 session.flush()
                 session.add_all(_submodel_row(view, part) for part in view.submodels)
@@ -160,7 +164,7 @@ class Seeded:
                     if rows:
                         session.execute(insert(table), [{"run_id": view.run_id, **row} for row in rows])
         self._asked_before = sum(len(view.waiting_commands) for view in views)
-        for view in views:
+        for view in changed:
             for part in view.submodels:
                 _touch(self.home.run(view.run_id) / "models" / f"{part.artifact}", there=part.artifact is not None)
                 name = f"step-{part.checkpoint_step}.safetensors"

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from tools.chaos import report
 from tools.chaos.judge import Outcome
+from tools.chaos.plan import ROUNDS
 from tools.chaos.runner import run_exercises
 from tools.machine import commit, machine
 from unifiednn_core.base.errors import UnifiedNNError
@@ -32,6 +33,7 @@ out, err = Console(), Console(stderr=True)
 def chaos(
     kills: Annotated[int, typer.Option(help="Stop after this many kills.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the plan.")] = 0,
+    rounds: Annotated[int, typer.Option(help="Workers per exercise that something happens to.", min=1)] = ROUNDS,
     processes: Annotated[int, typer.Option(help="Trainings at the same time.", min=1, max=64)] = os.cpu_count() or 1,
     home: Annotated[
         Path | None, typer.Option(help="Empty folder for the homes of the test; default: a temporary one.")
@@ -44,14 +46,14 @@ def chaos(
     folder = home or Path(tempfile.mkdtemp(prefix="unifiednn-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     asked = {
-        "command": f"python -m tools.chaos --kills {kills} --seed {seed} --processes {processes}",
+        "command": f"python -m tools.chaos --kills {kills} --seed {seed} --rounds {rounds} --processes {processes}",
         "commit": commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": machine(),
     }
     begun_s = time.monotonic()
     try:
-        outcome = _followed(folder.resolve(), seed, kills, processes, quiet=as_json)
+        outcome = _followed(folder.resolve(), seed, kills, rounds, processes, quiet=as_json)
     except KeyboardInterrupt:
         err.print("Interrupted; this chaos test does not count.")
         shutil.rmtree(folder, ignore_errors=True)
@@ -94,7 +96,7 @@ def _refuse_what_cannot_be_done(home: Path | None, write: Path | None) -> None:
         raise typer.Exit(BAD_INPUT)
 
 
-def _followed(folder: Path, seed: int, kills: int, lanes: int, *, quiet: bool) -> Outcome:
+def _followed(folder: Path, seed: int, kills: int, rounds: int, lanes: int, *, quiet: bool) -> Outcome:
     """Carry it out, with a bar on a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
@@ -104,7 +106,7 @@ def _followed(folder: Path, seed: int, kills: int, lanes: int, *, quiet: bool) -
             failing = f", {len(sums.problems)} problems" if sums.problems else ""
             progress.update(bar, completed=min(kills, sums.kills), description=f"kills{failing}")
 
-        return run_exercises(folder, seed=seed, kills=kills, lanes=lanes, on_progress=on_progress)
+        return run_exercises(folder, seed=seed, kills=kills, rounds=rounds, lanes=lanes, on_progress=on_progress)
 
 
 def _show(found: report.Document) -> None:

@@ -245,20 +245,20 @@ class Exercise:
     """Processes that download all models once they are there."""
 
 
-def exercise(seed: int, number: int) -> Exercise:
-    """Plan one exercise. Cards are dealt from a shuffled deck, so that everything happens equally often."""
+def exercise(seed: int, number: int, rounds: int = ROUNDS) -> Exercise:
+    """Plan one exercise of `rounds` cards, dealt from a shuffled deck, so that everything happens equally often."""
     chance = random.Random(f"{seed}/{number}")
-    cards = sorted(_dealt(seed, number), key=lambda card: card.place)  # models are separated at the end
+    cards = sorted(_dealt(seed, number, rounds), key=lambda card: card.place)  # models are separated at the end
     stretched = chance.choice((None, *SUBMODELS))
     downloads = [Errand((Ask("download", None),), 0.0, card.fault(chance)) for card in cards if card.downloads]
-    rounds = [_round(chance, card, stretched if place == 1 else None)
-              for place, card in enumerate(card for card in cards if not card.downloads)]  # fmt: skip
-    return Exercise(number, tuple(rounds), tuple(downloads))
+    planned = [_round(chance, card, stretched if place == 1 else None)
+               for place, card in enumerate(card for card in cards if not card.downloads)]  # fmt: skip
+    return Exercise(number, tuple(planned), tuple(downloads))
 
 
-def _dealt(seed: int, number: int) -> list[Card]:
+def _dealt(seed: int, number: int, rounds: int) -> list[Card]:
     cards: list[Card] = []
-    for place in range(number * ROUNDS, (number + 1) * ROUNDS):
+    for place in range(number * rounds, (number + 1) * rounds):
         shuffle, rest = divmod(place, len(DECK))
         deck = list(DECK)
         random.Random(f"{seed}/deck {shuffle}").shuffle(deck)

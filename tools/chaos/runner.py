@@ -207,9 +207,12 @@ class Setting:
 
 
 def run_exercises(
-    folder: Path, *, seed: int, kills: int, lanes: int, on_progress: Callable[[Outcome], None]
+    folder: Path, *, seed: int, kills: int, rounds: int, lanes: int, on_progress: Callable[[Outcome], None]
 ) -> Outcome:
-    """Kill at least `kills` processes; calls `on_progress` with the sums after each exercise. Raises `ToolFailed`."""
+    """Kill at least `kills` processes, in exercises of `rounds` workers. Raises `ToolFailed`.
+
+    Calls `on_progress` with the sums after each exercise.
+    """
     with fork_server(folder / "preparation.log") as forks:
         setting = prepare(forks, folder)
     total, lock, numbers = Outcome(), threading.Lock(), itertools.count()
@@ -219,7 +222,7 @@ def run_exercises(
     def lane(place: int) -> None:
         with fork_server(folder / f"fork-server-{place}.log") as forks:
             while not enough.is_set() and not abandoned.is_set():
-                outcome = _one(forks, folder, setting, exercise(seed, next(numbers)), abandoned)
+                outcome = _one(forks, folder, setting, exercise(seed, next(numbers), rounds), abandoned)
                 with lock:
                     if abandoned.is_set():
                         return

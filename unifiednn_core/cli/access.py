@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import AsJson, opened
@@ -18,6 +16,7 @@ from unifiednn_core.spec.run import person_id
 TokenId = Annotated[str, typer.Argument(help="Id of the token; list them with: unifiednn token list")]
 Person = Annotated[str, typer.Argument(help="E-mail address.")]
 RoleName = Annotated[str, typer.Option("--role", help=f"One of {', '.join(Role)}.")]
+AnyRole = Annotated[str, typer.Option("--role", help=f"One of {', '.join((*Role, NO_ROLE))}.")]
 
 token = typer.Typer(help="Create, list and revoke tokens for terminals and routes.", no_args_is_help=True)
 people = typer.Typer(help="Give roles to people who sign in.", no_args_is_help=True)
@@ -52,7 +51,7 @@ def revoke_token(token_id: TokenId) -> None:
     """Revoke a token at once."""
     with opened() as service:
         service.people.revoke_token(token_id)
-        terminal.out.print(f"{token_id} is revoked.", highlight=False)
+        terminal.say(f"{token_id} is revoked.")
 
 
 @people.command("list")
@@ -65,9 +64,7 @@ def list_people(as_json: AsJson = False) -> None:
 
 
 @people.command("give")
-def give_role(
-    person: Person, role: Annotated[str, typer.Option("--role", help=f"One of {', '.join((*Role, NO_ROLE))}.")]
-) -> None:
+def give_role(person: Person, role: AnyRole) -> None:
     """Give a person a role; it overrides the identity provider."""
     with opened() as service:
         service.people.give_role(person, role)
@@ -76,7 +73,7 @@ def give_role(
 
 @people.command("forget")
 def forget_person(person: Person) -> None:
-    """Remove an assigned role, so that the identity provider decides again."""
+    """Remove an assigned role; the identity provider decides again."""
     with opened() as service:
         service.people.forget_person(person)
         _say(service, person)
@@ -96,17 +93,14 @@ def _print(found: Sequence[Any], as_json: bool, columns: Sequence[str], rows: It
     """Print dataclasses as JSON, or their rows as a table."""
     if as_json:
         terminal.print_json([asdict(one) for one in found])
-        return
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    terminal.out.print(table)
+    else:
+        terminal.print_table(columns, rows)
 
 
 def _say(service: Service, person: str) -> None:
     given = {one.person: one.role for one in service.people.people()}
     role = given.get(person_id(person), "as the identity provider says")
-    terminal.out.print(f"{person}: {role}", markup=False, highlight=False)
+    terminal.say(f"{person}: {role}")
 
 
 def _moment(at_s: float) -> str:

@@ -58,9 +58,8 @@ def compare(
         if html is not None and not html.resolve().parent.is_dir():
             raise bad_option("--html", f"{html.parent} is not a folder.", "Create it.")
         arms: tuple[Mode, ...] = (*(ALL_BASELINES if resident_data else BASELINES), HYBRID)
-        hybrid, interrupted = _train_arms(
-            service, asked, spec.resolve().parent, repeats, fresh=fresh, arms=arms, quiet=as_json
-        )
+        base = spec.resolve().parent
+        hybrid, interrupted = _train_arms(service, asked, base, repeats, fresh=fresh, arms=arms, quiet=as_json)
         if hybrid is None:  # interrupted before the first hybrid
             raise typer.Exit(INTERRUPTED)
         if html is not None:
@@ -75,7 +74,7 @@ def compare(
 
 
 def arm_order(repeat: int, arms: Sequence[Mode] = (*BASELINES, HYBRID)) -> tuple[Mode, ...]:
-    """Arms in the order of this repeat. Each goes first in turn, so that none always has the warmer machine."""
+    """Order the arms of a repeat. Each goes first in turn, so that none always has the warmer machine."""
     first = repeat % len(arms)
     return (*arms[first:], *arms[:first])
 
@@ -83,7 +82,7 @@ def arm_order(repeat: int, arms: Sequence[Mode] = (*BASELINES, HYBRID)) -> tuple
 def _train_arms(
     service: Service, asked: RunSpec, base: Path, repeats: int, *, fresh: bool, arms: Sequence[Mode], quiet: bool
 ) -> tuple[str | None, bool]:
-    """Train all arms, one at a time; returns the id of the last hybrid and whether Ctrl-C interrupted it."""
+    """Train all arms, one at a time; return the id of the last hybrid and whether Ctrl-C interrupted it."""
     ours: list[str] = []
     hybrid: str | None = None
     waiting: Iterable[str] = _submitted(service, asked, base, repeats, arms, ours)
@@ -99,10 +98,10 @@ def _train_arms(
             hybrid = run_id if mode == HYBRID else hybrid
             if not quiet:
                 count = repeats * len(arms)
-                terminal.err.print(f"Arm {place} of {count}: {mode} ({run_id})", highlight=False)
+                terminal.say(f"Arm {place} of {count}: {mode} ({run_id})", to=terminal.err)
             terminal.follow(service, run_id, quiet=quiet)
     except KeyboardInterrupt:
-        terminal.err.print("Stopping; progress is kept.")
+        terminal.say("Stopping; progress is kept.", to=terminal.err)
         _stop(service, ours)
         return hybrid, True
     return hybrid, False
@@ -111,7 +110,7 @@ def _train_arms(
 def _submitted(
     service: Service, asked: RunSpec, base: Path, repeats: int, arms: Sequence[Mode], ours: list[str]
 ) -> Iterator[str]:
-    """Submit each arm after the previous one ended: time in the queue would count as turnaround of a hybrid."""
+    """Submit each arm after the end of the previous one: a hybrid's turnaround includes its time in the queue."""
     for repeat in range(repeats):
         for mode in arm_order(repeat, arms):
             ours.append(service.comparisons.submit_arm(asked, base, mode))
@@ -119,7 +118,7 @@ def _submitted(
 
 
 def _stop(service: Service, run_ids: Sequence[str]) -> None:
-    for run_id in reversed(run_ids):  # last first, so that none starts in between
+    for run_id in reversed(run_ids):  # the last first, so that no queued run starts in between
         with suppress(IllegalTransition):
             service.runs.stop(run_id)
     for run_id in run_ids:

@@ -1,4 +1,4 @@
-"""Commands that write a `.pt2` file: from your own Python code, or from a file that only its own code can read."""
+"""Commands that write a `.pt2` file from your own Python code, or from a file that only its own code can read."""
 
 import os
 import subprocess
@@ -9,18 +9,11 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from unifiednn_core.base.errors import BadInput, Finding, IntakeFailed
+from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.cli import terminal
-from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, refuse
+from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, refusing
 from unifiednn_core.preflight import sandbox
-from unifiednn_core.preflight.pack.request import (
-    PackReport,
-    PackRequest,
-    Source,
-    parse_arguments,
-    parse_example,
-    parse_source,
-)
+from unifiednn_core.preflight.pack import request
 from unifiednn_core.preflight.sandbox import quoted
 
 Shape = Annotated[str, typer.Option("--input", help="Sizes of one sample, without the batch: 1,28,28")]
@@ -40,17 +33,17 @@ def pack(
     out: Annotated[Path | None, typer.Option(help="File to write; by default NAME.pt2 here.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn your own network into a .pt2 file to submit, with a file of hyper-parameters beside it.
+    """Turn your own network into a .pt2 file to submit, with a file of hyper-parameters.
 
     Runs your code on this machine, exports it in train mode with a free batch size, reads it back as the server will,
     and compares a training step bit for bit.
     """
     try:
-        source = parse_source(network, arguments or ())
-        example = parse_example(input_shape, dtype, batch, free or ())
-        report = _packed(PackRequest(source=source, example=example, out=out or Path(f"{source.factory}.pt2")))
+        source = request.parse_source(network, arguments or ())
+        example = request.parse_example(input_shape, dtype, batch, free or ())
+        report = _packed(request.PackRequest(source=source, example=example, out=out or Path(f"{source.factory}.pt2")))
     except BadInput as error:
-        report = PackReport(findings=error.findings)
+        report = request.PackReport(findings=error.findings)
     if as_json:
         terminal.print_json(report.model_dump(mode="json"))
     else:
@@ -71,54 +64,39 @@ def convert(
     to: Annotated[Path, typer.Option(help="Folder to write the .pt2 into.")] = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Convert a file that only its own code can read, by running that code once in bubblewrap.
-
-    Off unless UNIFIEDNN_SANDBOX=on is set.
-    """
-    try:
-        source = Source(
-            path=file.resolve(),
-            factory=factory,
-            arguments=parse_arguments(arguments or ()),
-            companion=None if code is None else code.resolve(),
-        )
-        example = parse_example(input_shape, dtype, batch, free or ())
-        done = sandbox.convert(
-            PackRequest(source=source, example=example, out=to.resolve() / f"{source.path.stem}.pt2")
-        )
-    except (BadInput, IntakeFailed, OSError) as error:
-        refuse(error.findings if isinstance(error, BadInput) else (_as_finding(error),), as_json)
+    """Convert a file that only its own code can read, by running that code in bubblewrap (UNIFIEDNN_SANDBOX=on)."""
+    with refusing(as_json):
+        given, companion = request.parse_arguments(arguments or ()), None if code is None else code.resolve()
+        source = request.Source(path=file.resolve(), factory=factory, arguments=given, companion=companion)
+        example = request.parse_example(input_shape, dtype, batch, free or ())
+        out_path = to.resolve() / f"{source.path.stem}.pt2"
+        done = sandbox.convert(request.PackRequest(source=source, example=example, out=out_path))
     if as_json:
         terminal.print_json(done.model_dump(mode="json"))
         return
     terminal.print_findings(done.findings)
-    terminal.say(f"{done.path}")
+    terminal.say(str(done.path))
     if done.log:
         terminal.say(f"The code printed:\n{quoted(done.log)}", to=terminal.err)
 
 
-def _as_finding(error: IntakeFailed | OSError) -> Finding:
-    remedy = "Name a folder that can be written." if isinstance(error, OSError) else "Try a smaller network."
-    return Finding(title="Not possible", field="--to", message=str(error), remedy=remedy)
-
-
-def _packed(request: PackRequest) -> PackReport:
+def _packed(asked: request.PackRequest) -> request.PackReport:
     """Pack in a separate process: it loads torch, and the network's code may end it."""
     root = str(Path(__file__).resolve().parents[2])
     start = f"import sys; sys.path.append({root!r}); from unifiednn_core.preflight.pack.work import main; main()"
-    command = [sys.executable, "-P", "-W", "ignore", "-c", start, request.model_dump_json()]
+    command = [sys.executable, "-P", "-W", "ignore", "-c", start, asked.model_dump_json()]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
     try:
-        return PackReport.model_validate_json(done.stdout)
+        return request.PackReport.model_validate_json(done.stdout)
     except ValidationError:
         message = f"The code ended its process with code {done.returncode} before the network was exported."
         remedy = "Remove exits from the code; its output is above."
-        finding = Finding(title="Code", field=str(request.source.path), message=message, remedy=remedy)
-        return PackReport(findings=(finding,))
+        finding = Finding(title="Code", field=str(asked.source.path), message=message, remedy=remedy)
+        return request.PackReport(findings=(finding,))
 
 
-def _print_packed(report: PackReport) -> None:
+def _print_packed(report: request.PackReport) -> None:
     if report.path is None:
         return
     shape = report.facts.get("input_shape")

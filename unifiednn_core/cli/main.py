@@ -45,7 +45,7 @@ def train(
         service.start_supervisor()
         if not as_json:
             again = f"Continue it after any interruption with: unifiednn resume {run_id}"
-            terminal.err.print(f"Run {run_id}. {again}", highlight=False, soft_wrap=True)
+            terminal.say(f"Run {run_id}. {again}", to=terminal.err)
         finish(service, run_id, as_json)
 
 
@@ -59,7 +59,7 @@ def check(spec: SpecPath, as_json: AsJson = False) -> None:
         else:
             terminal.print_findings(report.findings)
             if not report.has_errors:
-                terminal.out.print(f"{len(report.submodels)} sub-models can be trained.")
+                terminal.say(f"{len(report.submodels)} sub-models can be trained.")
         raise typer.Exit(BAD_INPUT if report.has_errors else DONE)
 
 

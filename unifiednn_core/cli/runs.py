@@ -10,18 +10,8 @@ from typing import Annotated
 import typer
 
 from unifiednn_core.base.errors import BadInput, IllegalTransition
-from unifiednn_core.cli import terminal
-from unifiednn_core.cli.shared import (
-    AsJson,
-    Folder,
-    MaybeSubModel,
-    RunId,
-    SpecPath,
-    SubModelName,
-    bad_option,
-    finish,
-    opened,
-)
+from unifiednn_core.cli import shared, terminal
+from unifiednn_core.cli.shared import AsJson, Folder, MaybeSubModel, RunId, SpecPath, SubModelName, bad_option, opened
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import PolicySpec, load_run
@@ -53,14 +43,14 @@ def resume(
             _tell(service, run_id, submodel, service.runs.resume(run_id, submodel), as_json)
             return
         if detach and service.runs.observe(run_id).state not in ENDED - {State.INTERRUPTED}:
-            _tell(service, run_id, None, _going_on(service, run_id), as_json)
+            _tell(service, run_id, None, _resume(service, run_id), as_json)
             return
         service.start_supervisor()
         while service.runs.observe(run_id).state is State.PAUSING:
             time.sleep(terminal.POLL_S)
-        with suppress(IllegalTransition):  # somebody else let it go on in the same moment
-            _going_on(service, run_id)
-        finish(service, run_id, as_json)
+        with suppress(IllegalTransition):  # another person resumed it at the same moment
+            _resume(service, run_id)
+        shared.finish(service, run_id, as_json)
 
 
 def pause(run_id: RunId, submodel: MaybeSubModel = None) -> None:
@@ -133,14 +123,14 @@ def edit(
         if priority is not None:
             service.runs.set_priority(run_id, submodel or "", priority)
             terminal.say(f"Requested: priority {priority}.")
-        _say_who_carries_out(service, run_id)
+        _warn_without_worker(service, run_id)
 
 
 def add(run_id: RunId, spec: SpecPath) -> None:
-    """Add the sub-models of a spec file to a run; of the spec's own settings only the seed counts."""
+    """Add the sub-models of a spec file to a run; of the other settings, only the seed counts."""
     with opened() as service:
         asked, base = load_run(spec), spec.resolve().parent
-        if len(asked.submodels) > 1:  # report all errors before the first one joins
+        if len(asked.submodels) > 1:  # report all errors before the first sub-model joins
             errors = [finding for finding in service.runs.check(asked, base).findings if finding.severity == "error"]
             if errors:
                 raise BadInput(errors)
@@ -148,8 +138,8 @@ def add(run_id: RunId, spec: SpecPath) -> None:
             seeded = part.hyperparameters.model_copy(update={"seed": asked.seed_of(part)})
             seeded_part = part.model_copy(update={"hyperparameters": seeded})
             service.runs.add_submodel(run_id, seeded_part, base, on_warnings=terminal.print_findings)
-            terminal.out.print(f"Requested: add {part.name}.", highlight=False)
-        _say_who_carries_out(service, run_id)
+            terminal.say(f"Requested: add {part.name}.")
+        _warn_without_worker(service, run_id)
 
 
 def download(run_id: RunId, submodel: SubModelName, to: Folder = Path()) -> None:
@@ -162,8 +152,8 @@ def checkpoint(run_id: RunId, submodel: SubModelName, to: Folder = Path()) -> No
     _copy(lambda service: service.runs.download_checkpoint(run_id, submodel, to), to)
 
 
-def _going_on(service: Service, run_id: str) -> State:
-    """Resume a run that waits for it; returns its state. Raises `IllegalTransition`."""
+def _resume(service: Service, run_id: str) -> State:
+    """Resume a run if it is interrupted or paused; return its state. Raises `IllegalTransition`."""
     state = service.runs.observe(run_id).state
     return service.runs.resume(run_id) if state in (State.INTERRUPTED, State.PAUSED, State.PAUSING) else state
 
@@ -179,13 +169,13 @@ def _tell(service: Service, run_id: str, submodel: str | None, state: State, as_
         whom = {} if submodel is None else {"submodel": submodel}
         terminal.print_json({"run_id": run_id, **whom, "status": state.value})
     else:
-        terminal.out.print(state.value, highlight=False)
-    _say_who_carries_out(service, run_id)
+        terminal.say(state.value)
+    _warn_without_worker(service, run_id)
 
 
-def _say_who_carries_out(service: Service, run_id: str) -> None:
-    if service.runs.observe(run_id).heartbeat_age_s is None:  # no worker has the run
-        terminal.err.print(NEEDS_SUPERVISOR)
+def _warn_without_worker(service: Service, run_id: str) -> None:
+    if service.runs.observe(run_id).heartbeat_age_s is None:
+        terminal.say(NEEDS_SUPERVISOR, to=terminal.err)
 
 
 def _require_name(name: str) -> None:
@@ -201,6 +191,5 @@ def _require_name(name: str) -> None:
 def _copy(download: Callable[[Service], Path], folder: Path) -> None:
     with opened() as service:
         if not folder.is_dir():
-            remedy = "Create it first."
-            raise BadInput.of("No such folder", field="--to", message=f"{folder} is not a folder.", remedy=remedy)
+            raise bad_option("--to", f"{folder} is not a folder.", "Create it first.")
         terminal.say(str(download(service)))

@@ -1,8 +1,8 @@
-"""Shared by all commands: exit codes, arguments, error output, and following a run to its end."""
+"""What all commands share: exit codes, arguments, error output, and following a run to its end."""
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -37,33 +37,28 @@ Folder = Annotated[Path, typer.Option("--to", help="Folder to write into.")]
 
 @contextmanager
 def opened(as_json: bool = False) -> Iterator[Service]:
-    """Open the service for the local operator, or for the person of UNIFIEDNN_TOKEN.
-
-    User errors become findings and exit code 2.
-    """
-    service: Service | None = None
-    try:
-        service = Service.open()
+    """Open the service for the local operator, or for the person of UNIFIEDNN_TOKEN; user errors exit with code 2."""
+    with refusing(as_json), closing(Service.open()) as service:
         gate, token = Gate(service, Settings()), os.environ.get(TOKEN_VARIABLE)
         yield gate.local() if token is None else gate.acting_by_token(token.strip(), here=True)
+
+
+@contextmanager
+def refusing(as_json: bool) -> Iterator[None]:
+    """Print the findings of user errors, and exit with code 2."""
+    try:
+        yield
     except (UnifiedNNError, OSError, DatabaseError) as error:
-        refuse(error.findings if isinstance(error, BadInput) else (_as_finding(error),), as_json)
-    finally:
-        if service is not None:
-            service.close()
-
-
-def refuse(findings: Iterable[Finding], as_json: bool) -> NoReturn:
-    """Print findings and exit with the code of bad input."""
-    if as_json:
-        terminal.print_json({"status": "bad_input", "findings": [finding.model_dump() for finding in findings]})
-    else:
-        terminal.print_findings(findings)
-    raise typer.Exit(BAD_INPUT) from None
+        findings = error.findings if isinstance(error, BadInput) else (_as_finding(error),)
+        if as_json:
+            terminal.print_json({"status": "bad_input", "findings": [finding.model_dump() for finding in findings]})
+        else:
+            terminal.print_findings(findings)
+        raise typer.Exit(BAD_INPUT) from None
 
 
 def exit_after(state: State, interrupted: bool) -> NoReturn:
-    """Exit with the code of a run that was followed to this state."""
+    """Exit with the code for the last state of a run."""
     raise typer.Exit(INTERRUPTED if interrupted else FAILED if state in (State.FAILED, State.INTERRUPTED) else DONE)
 
 
@@ -74,8 +69,8 @@ def finish(service: Service, run_id: str, as_json: bool) -> NoReturn:
         view = terminal.follow(service, run_id, quiet=as_json)
     except KeyboardInterrupt:
         interrupted = True
-        terminal.err.print("Stopping; progress is kept.")
-        with suppress(IllegalTransition):  # it ended at the same moment
+        terminal.say("Stopping; progress is kept.", to=terminal.err)
+        with suppress(IllegalTransition):  # the run ended at the same moment
             service.runs.stop(run_id)
         view = terminal.follow(service, run_id, quiet=True)
     if as_json:

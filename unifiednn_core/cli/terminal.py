@@ -1,4 +1,4 @@
-"""Output of the command line: tables, findings and progress bars for people, JSON for programs."""
+"""Terminal output: tables, findings and progress bars for people, JSON for programs."""
 
 import json
 import time
@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
-from rich.text import Text
 
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
@@ -33,14 +32,17 @@ def follow(service: Service, run_id: str, quiet: bool) -> RunView:
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
         bars: dict[str, TaskID] = {}
         waits_for: str | None = None
-        told_until_s = max((event.at_s for event in service.runs.observe(run_id).events), default=0.0)
+        seen_until_s = max((event.at_s for event in service.runs.observe(run_id).events), default=0.0)
         while True:
             view = service.runs.observe(run_id)
             if view.waits_for is not None and waits_for is None:
                 say(f"It waits for {view.waits_for.rstrip('.')}.", to=err)
             waits_for = view.waits_for
-            if not quiet:
-                told_until_s = _print_news(view, told_until_s)
+            news = [event for event in view.events if event.at_s > seen_until_s]
+            seen_until_s = max((event.at_s for event in news), default=seen_until_s)
+            for event in news:
+                if event.kind in NEWS and not quiet:
+                    err.print(event.message, style="yellow", markup=False, highlight=False, soft_wrap=True)
             for part in view.submodels:
                 if part.name not in bars:
                     bars[part.name] = progress.add_task(part.name, total=part.steps_total, figures="")
@@ -52,18 +54,17 @@ def follow(service: Service, run_id: str, quiet: bool) -> RunView:
             time.sleep(POLL_S)
 
 
-def _print_news(view: RunView, since_s: float) -> float:
-    """Print what went wrong after `since_s`, and what was done about it; returns the moment of the last event."""
-    news = [event for event in view.events if event.at_s > since_s]
-    for event in news:
-        if event.kind in NEWS:
-            err.print(event.message, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    return max((event.at_s for event in news), default=since_s)
-
-
 def say(text: str, *, to: Console = out) -> None:
-    """Print one line as it is."""
+    """Print one line without markup, highlighting or wrapping."""
     to.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_table(columns: Iterable[Column | str], rows: Iterable[Iterable[str]]) -> None:
+    """Print rows as a table."""
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    out.print(table)
 
 
 def print_json(document: object) -> None:
@@ -81,48 +82,46 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 def print_result(view: RunView, service: Service) -> None:
     """Print the result of a run, one row per sub-model."""
-    table = Table("sub-model", "status", "epochs", "test accuracy", "wait", "service", "turnaround")
-    for part in view.submodels:
-        times = (duration_text(time_s) for time_s in (part.wait_s, part.service_s, part.turnaround_s))
-        epochs = f"{part.epochs_done}/{part.epochs}"
-        table.add_row(part.name, part.state, epochs, percent_text(part.test_accuracy), *times)
-    out.print(table)
-    for part in view.submodels:  # below the table, which a narrow terminal would cut them off in
-        model = str(service.runs.artifact(view.run_id, part.name)) if part.artifact else f"{part.cause or 'no model'}"
-        out.print(f"{part.name}: {escape(model)}", soft_wrap=True)
+    columns = ("sub-model", "status", "epochs", "test accuracy", "wait", "service", "turnaround")
+    rows = (
+        (part.name, part.state, f"{part.epochs_done}/{part.epochs}", percent_text(part.test_accuracy),
+         *map(duration_text, (part.wait_s, part.service_s, part.turnaround_s)))
+        for part in view.submodels
+    )  # fmt: skip
+    print_table(columns, rows)
+    for part in view.submodels:  # a narrow terminal would cut them off in the table
+        model = service.runs.artifact(view.run_id, part.name) if part.artifact else part.cause
+        say(f"{part.name}: {model or 'no model'}")
     memory = f"{memory_text(view.peak_memory_bytes)} ({view.memory_source or 'no source'})"
-    out.print(f"{view.run_id}: {view.state}, makespan {duration_text(view.makespan_s)}, peak memory {memory}")
+    say(f"{view.run_id}: {view.state}, makespan {duration_text(view.makespan_s)}, peak memory {memory}")
     if view.cause:
-        out.print(escape(f"{view.cause} {view.remedy or ''}"))
+        say(f"{view.cause} {view.remedy or ''}")
 
 
 def print_comparison(found: Comparison) -> None:
     """Print the figures of each arm, then the verdicts."""
-    table = Table("arm", "repeats", "peak memory", "makespan", "mean turnaround", "CPU seconds", "data loader")
+    rows = []
     for arm in (found.hybrid, *found.baselines.values()):
-        table.add_row(
-            arm.mode,
-            str(len(arm.run_ids)),
-            _median_text(arm.memory_bytes, lambda size: memory_text(int(size))),
-            _median_text(arm.makespan_s, duration_text),
-            _median_text(arm.mean_turnaround_s, duration_text),
-            _median_text(arm.cpu_s, lambda seconds: f"{seconds:.1f} s"),
-            "" if arm.mode == "hybrid" else _median_text(arm.loader_s, lambda seconds: f"{seconds:.2f} s"),
-        )
-    out.print(table)
+        memory = _median_text(arm.memory_bytes, lambda size: memory_text(int(size)))
+        times = (_median_text(time_s, duration_text) for time_s in (arm.makespan_s, arm.mean_turnaround_s))
+        cpu = _median_text(arm.cpu_s, lambda seconds: f"{seconds:.1f} s")
+        loader = "" if arm.mode == "hybrid" else _median_text(arm.loader_s, lambda seconds: f"{seconds:.2f} s")
+        rows.append((arm.mode, str(len(arm.run_ids)), memory, *times, cpu, loader))
+    columns = ("arm", "repeats", "peak memory", "makespan", "mean turnaround", "CPU seconds", "data loader")
+    print_table(columns, rows)
     for mode, verdict in found.verdicts.items():
         out.print(f"[bold]hybrid against {mode}[/]")
         if verdict.withheld_because is not None:
-            out.print(f"  withheld: {escape(verdict.withheld_because)}", highlight=False, soft_wrap=True)
+            say(f"  withheld: {verdict.withheld_because}")
         for name in ("memory", "makespan", "mean turnaround", "CPU seconds", "GPU seconds"):
             ratio: Spread | None = getattr(verdict, f"{name.lower().replace(' ', '_')}_ratio")
             if ratio is not None:
                 spread = f" ({ratio.low:.2f} to {ratio.high:.2f})" if len(ratio.values) > 1 else ""
-                out.print(f"  {name}: {ratio.median:.2f} times{spread}", highlight=False)
+                say(f"  {name}: {ratio.median:.2f} times{spread}")
         same = {True: "yes", False: "no", None: "not known"}[verdict.identical_weights]
-        out.print(f"  weights identical: {same}", highlight=False)
+        say(f"  weights identical: {same}")
         for note in verdict.notes:
-            out.print(f"  {escape(note)}", highlight=False, soft_wrap=True)
+            say(f"  {note}")
 
 
 def _median_text(spread: Spread | None, text: Callable[[float], str]) -> str:
@@ -131,24 +130,21 @@ def _median_text(spread: Spread | None, text: Callable[[float], str]) -> str:
 
 def print_file(report: FileReport) -> None:
     """Print the kind, format and facts of a file."""
-    table = Table(show_header=False, box=None)
-    table.add_row("kind", report.kind)
-    table.add_row("format", report.format or "unknown")
-    table.add_row("size", memory_text(report.size_bytes))
-    table.add_row("sha256", Text(report.sha256, overflow="fold"))
-    for name, value in report.facts.items():
-        if name != "preview":  # is for the pages
-            table.add_row(name.replace("_", " "), escape(_short(value)))
-    out.print(table)
+    facts = {"kind": report.kind, "format": report.format or "unknown", "size": memory_text(report.size_bytes)}
+    facts |= {"sha256": report.sha256, **{name: _short(value) for name, value in report.facts.items()}}
+    facts.pop("preview", None)  # for the pages
+    width = max(map(len, facts))
+    for name, text in facts.items():
+        say(f"{name.replace('_', ' '):<{width}}  {text}")
 
 
 def print_policies(cards: Sequence[PolicyCard]) -> None:
     """Print what each policy does and its parameters."""
-    table = Table("policy", "what it does", "parameters")
+    rows = []
     for card in cards:
         parameters = "\n".join(f"{part.name} = {part.default} ({part.valid})" for part in card.parameters)
-        table.add_row(card.name, card.summary, escape(parameters) or "none")
-    out.print(table)
+        rows.append((card.name, card.summary, parameters or "none"))
+    print_table(("policy", "what it does", "parameters"), rows)
 
 
 def print_runs(views: Sequence[RunView]) -> None:
@@ -156,12 +152,13 @@ def print_runs(views: Sequence[RunView]) -> None:
     if not views:
         out.print("No runs yet. Start one with: unifiednn train sample_models/demo.json")
         return
-    named = ("name", "mode", "status", "policy", "device", "progress", "elapsed")
-    table = Table(Column("run", no_wrap=True, min_width=RUN_ID_LENGTH), *named)
-    for view in views:
-        figures = (view.policy, view.device, f"{100 * view.progress:.0f} %", duration_text(view.elapsed_s))
-        table.add_row(view.run_id, escape(view.name), view.mode, view.state, *figures)
-    out.print(table)
+    columns = ("name", "mode", "status", "policy", "device", "progress", "elapsed")
+    rows = (
+        (view.run_id, view.name, view.mode, view.state, view.policy, view.device, f"{100 * view.progress:.0f} %",
+         duration_text(view.elapsed_s))
+        for view in views
+    )  # fmt: skip
+    print_table((Column("run", no_wrap=True, min_width=RUN_ID_LENGTH), *columns), rows)
 
 
 def run_summary(view: RunView) -> dict[str, object]:

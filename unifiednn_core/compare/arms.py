@@ -1,4 +1,4 @@
-"""The arms of a comparison: rows of a baseline, its thread budget, its files, and the jobs of its scripts. No torch."""
+"""The arms of a comparison: rows of a baseline, its thread budget, its files and the jobs of its scripts. No torch."""
 
 import os
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _SPOILED = {State.STOPPING, *ENDED - {State.COMPLETED}}
 
 
 def is_whole(run: RunRow, rows: Sequence[SubModelRow]) -> bool:
-    """Whether a baseline with all its sub-models is done, running or queued, and keeps the thread budget."""
+    """Whether all sub-models of a baseline are done, running or queued, within the thread budget."""
     states = {State(run.state), *(State(row.state) for row in rows)}
     complete = states == {State.COMPLETED} or not states & _SPOILED
     # Older versions gave each concurrent process the threads of the whole arm and recorded no processes.
@@ -34,7 +34,7 @@ def is_whole(run: RunRow, rows: Sequence[SubModelRow]) -> bool:
 
 
 def share_threads(mode: str, budget: int, names: Sequence[str]) -> dict[str, int]:
-    """Threads of each process: an arm has `budget` threads at any time, a process at least one."""
+    """Share the threads among processes: an arm has `budget` threads at any time, a process at least one."""
     if not is_concurrent(mode):
         return dict.fromkeys(names, budget)
     each, left = divmod(budget, len(names))
@@ -44,22 +44,17 @@ def share_threads(mode: str, budget: int, names: Sequence[str]) -> dict[str, int
 def as_baseline(
     run: RunRow, rows: Sequence[SubModelRow], mode: Mode, *, run_id: str, now_s: float
 ) -> tuple[RunRow, list[SubModelRow]]:
-    """Rows of the baseline of a run, queued at `now_s`."""
-    baseline = RunRow(
-        **{column: getattr(run, column) for column in _SAME_TRAINING},
-        id=run_id,
-        state=State.QUEUED.value,
-        mode=mode,
-        created_at_s=now_s,
-        environment={key: run.environment[key] for key in _SAME_FACTS},
-    )
+    """Make the rows of the baseline of a run, queued at `now_s`."""
+    same = {column: getattr(run, column) for column in _SAME_TRAINING}
+    facts = {key: run.environment[key] for key in _SAME_FACTS}
+    baseline = RunRow(**same, id=run_id, state=State.QUEUED.value, mode=mode, created_at_s=now_s, environment=facts)
     copies = ({column: getattr(row, column) for column in _SAME_SUBMODEL} for row in rows)
     return baseline, [SubModelRow(**columns, run_id=run_id, state=State.QUEUED.value) for columns in copies]
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineFiles:
-    """Where a baseline keeps its files."""
+    """Paths of the files of a baseline."""
 
     home: Home
     run_id: str
@@ -87,14 +82,14 @@ class BaselineFiles:
 
     def create(self) -> None:
         """Create the folders. Raises `OSError`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.home.run(self.run_id) / "models").mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, self.weights("").parent):
+            folder.mkdir(parents=True, exist_ok=True)
 
 
 def job_of(
     files: BaselineFiles, spec: RunSpec, part: SubModelSpec, row: SubModelRow, *, threads: int, peers: int
 ) -> ScriptJob:
-    """Job of one sub-model, one of `peers` in the run."""
+    """Make the job of one sub-model, one of `peers` in the run."""
     asked, architecture, start = part.hyperparameters, part.architecture, part.start_from
     schedule, document = asked.lr_scheduler, asked.model_dump(mode="json")
     by_loss = schedule is not None and LR_SCHEDULERS[schedule.name].measured

@@ -1,4 +1,4 @@
-"""What makes two runs comparable: they train the same, on the same machine, with the same versions."""
+"""Fingerprints of runs: runs with equal ones train the same, on the same machine, with the same versions."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ import pynvml
 
 from unifiednn_core.spec.run import RunSpec
 
-# What steers a run without changing what is trained, or how fast a plain script would be.
+# These entries change neither what is trained nor how fast a plain script would be.
 _OF_THE_RUN = {"name", "seed", "policy", "checkpoint", "recovery", "step_limit_s", "memory_limit_bytes", "device",
                "threads"}  # fmt: skip
 _VERSIONS = ("unifiednn", "torch", "numpy", "safetensors")
@@ -25,7 +25,7 @@ def fingerprint(spec: RunSpec, slot: str, threads: int) -> str:
 
 
 def asked_sha256(spec: RunSpec) -> str:
-    """SHA-256 over what is trained, wherever that is. `spec` names its files by content.
+    """SHA-256 over what is trained, on any machine. `spec` names its files by content.
 
     Order and names of sub-models count: a sequential baseline trains them in that order.
     """
@@ -37,7 +37,7 @@ def asked_sha256(spec: RunSpec) -> str:
 
 
 def machine(slot: str) -> dict[str, object]:
-    """Machine and versions that a figure depends on, told without loading torch."""
+    """Describe the machine and the versions that a figure depends on, without loading torch."""
     facts: dict[str, object] = {
         "host": platform.node(),
         "system": f"{platform.system()} {platform.machine()}",

@@ -1,4 +1,4 @@
-"""Memory and GPU use of all scripts of a baseline together, as rows of the store."""
+"""Measures memory and GPU use of all scripts of a baseline together, as rows of the store."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ class Thinning:
 
 
 class ScriptGauge:
-    """Samples memory and GPU and keeps peaks and sums. For one thread."""
+    """Samples memory and GPU, and keeps peaks and sums. For one thread."""
 
     def __init__(self, gpu: GpuSampler | None, clock: Clock | None = None):
         self._gpu, self._thinning = gpu, Thinning()
@@ -39,10 +39,8 @@ class ScriptGauge:
         self._before = GpuReading() if gpu is None else gpu.read(())
         self._use = GpuUse(self._before)
         self._notes: dict[str, None] = {}
-        self._peaks: dict[str, int] = {}
-        """Peak bytes of all scripts together, by source."""
-        self.peak_bytes: dict[str, int] = {}
-        """Peak host bytes of each script, by name."""
+        self._peaks: dict[str, int] = {}  # peak bytes of all scripts together, by source
+        self.peak_bytes: dict[str, int] = {}  # peak host bytes of each script, by name
 
     def sample(self, at_s: float, pids: Mapping[str, int], batch: Batch) -> None:
         """Sample the scripts (name to process id), `at_s` seconds after the launch."""
@@ -50,11 +48,14 @@ class ScriptGauge:
         own = {name: by_pid[pid] for name, pid in pids.items()}
         for name, sample in own.items():
             self.peak_bytes[name] = max(sample.size_bytes, self.peak_bytes.get(name, 0))
-        host = self._source = next(iter(own.values())).source
-        totals = {host: sum(sample.size_bytes for sample in own.values())}
+        self._source = next(iter(own.values())).source
+        totals = {self._source: sum(sample.size_bytes for sample in own.values())}
         reading = None if self._gpu is None else self._gpu.read(pids.values())
         if reading is not None:
-            totals |= self._on_gpu(reading)
+            if reading.device_bytes is not None:  # its growth, for drivers that list no processes
+                totals[NVML_DEVICE] = max(0, reading.device_bytes - (self._before.device_bytes or 0))
+            if reading.process_bytes is not None:
+                totals[NVML_PROCESS] = reading.process_bytes
             self._use.add(at_s, reading)
             batch.run |= self._use.columns()
             if not self._notes.keys() >= set(reading.notes):
@@ -62,38 +63,29 @@ class ScriptGauge:
                 batch.run["memory_notes"] = list(self._notes)
         for name, total_bytes in totals.items():
             self._peaks[name] = max(total_bytes, self._peaks.get(name, 0))
-        source = next(name for name in (NVML_PROCESS, NVML_DEVICE, host) if name in self._peaks)
-        batch.run |= {"memory_source": source, "peak_memory_bytes": self._peaks[source]}
-        if not self._thinning.keeps(totals.get(source, 0)):
+        if not self._thinning.keeps(totals.get(self._record_peak(batch), 0)):
             return
         batch.memory += [{"at_s": at_s, "source": name, "size_bytes": total} for name, total in totals.items()]
         if reading is not None and reading.device_bytes is not None:
             batch.strata.append({"at_s": at_s, **self._of_card(reading, reading.device_bytes)})
 
     def end(self, name: str, pid: int, peak_resident_bytes: int, batch: Batch) -> None:
-        """Record the kernel's peak of an ended script, which covers the time between samples.
-
-        As for hybrids, the peak of all is at least the peak of each.
-        """
+        """Record the peak of an ended script as the kernel saw it; the peak of all is at least the peak of each."""
         peak = self._host.unshared(pid, peak_resident_bytes)
         self.peak_bytes[name] = max(peak, self.peak_bytes.get(name, 0))
         self._peaks[self._source] = max(peak, self._peaks.get(self._source, 0))
-        if not any(source in self._peaks for source in (NVML_PROCESS, NVML_DEVICE)):
-            batch.run |= {"memory_source": self._source, "peak_memory_bytes": self._peaks[self._source]}
+        self._record_peak(batch)
 
-    def _on_gpu(self, reading: GpuReading) -> dict[str, int]:
-        """Bytes of the scripts by source; the growth of the GPU's memory if the driver lists no processes."""
-        found = {}
-        if reading.device_bytes is not None:
-            found[NVML_DEVICE] = max(0, reading.device_bytes - (self._before.device_bytes or 0))
-        if reading.process_bytes is not None:
-            found[NVML_PROCESS] = reading.process_bytes
-        return found
+    def _record_peak(self, batch: Batch) -> str:
+        """Record the peak from the best source, and return that source."""
+        source = next(name for name in (NVML_PROCESS, NVML_DEVICE, self._source) if name in self._peaks)
+        batch.run |= {"memory_source": source, "peak_memory_bytes": self._peaks[source]}
+        return source
 
     def _of_card(self, reading: GpuReading, device_bytes: int) -> dict[str, Any]:
-        """Columns of what a driver knows about a card: use by others, not what the scripts use theirs for."""
-        untold = reading.process_bytes is None and reading.others_bytes is None
-        others_bytes = self._before.device_bytes if untold else reading.others_bytes
+        """Columns of a breakdown row with the figures of the driver, such as use by others."""
+        unlisted = reading.process_bytes is None and reading.others_bytes is None
+        others_bytes = self._before.device_bytes if unlisted else reading.others_bytes
         figures = {"others": others_bytes, "utilisation": reading.utilisation, "power_w": reading.power_w}
         strata = {name: value for name, value in figures.items() if value is not None}
         return {"source": NVML_DEVICE, "total_bytes": device_bytes, "strata": strata}

@@ -1,4 +1,4 @@
-"""Scripts as processes: start one, read its rows, reap it with its resource usage, and say why it failed."""
+"""Starts scripts as processes, reads their rows, reaps them with their resource usage, and explains failures."""
 
 import contextlib
 import json
@@ -19,14 +19,13 @@ from unifiednn_core.runtime.launchers import training_environment
 from unifiednn_core.spec.run import is_concurrent
 
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # unit of ru_maxrss
-
 SCRIPT = "unifiednn_core.compare.vanilla"
 TAIL_BYTES = 16_384
 _ERROR = re.compile(r"^(?:[a-zA-Z_]\w*\.)*([A-Z]\w*): (.*)$")
 _NO_MEMORY = ("out of memory", "OutOfMemoryError", "MemoryError", "not enough memory", "can't allocate memory",
               "Cannot allocate memory", "bad_alloc", "CUBLAS_STATUS_ALLOC_FAILED")  # fmt: skip
+_SMALLER = "smaller batches or a larger batch split"
 _OWN_WORDS = frozenset({"Diverged", "BadInput", "BadCheckpoint", "HostileFile"})
-_SMALLER = "Use smaller batches or a larger batch split"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +41,31 @@ class ScriptEnd:
     """The process of a script has ended."""
 
     name: str
-    code: int
-    """Exit code, or minus the signal that killed it."""
-    at_s: float
-    """Monotonic clock."""
-    cpu_s: float
-    """User and system seconds of the process and its reaped children."""
+    code: int  # exit code, or minus the signal that killed it
+    at_s: float  # monotonic clock
+    cpu_s: float  # user and system seconds of the process and its reaped children
     peak_resident_bytes: int
-    """Peak resident size."""
 
 
 Message = ScriptRow | ScriptEnd
 
 
 class ScriptProcess:
-    """One running script. A thread reads its stdout, so the script never blocks, and then reaps it."""
+    """One running script. A thread reads its stdout, so the script never blocks, and then reaps it.
+
+    Make it in the main thread: a script dies with the thread that started it.
+    """
 
     def __init__(
-        self, name: str, process: "subprocess.Popen[bytes]", inbox: "queue.SimpleQueue[Message]", clock: Clock
+        self, name: str, job: Path, log: Path, threads: int, inbox: "queue.SimpleQueue[Message]", clock: Clock
     ):
-        self.name, self.pid = name, process.pid
-        self._process, self._inbox, self._clock = process, inbox, clock
+        """Start the script of a job; stderr goes to `log`, rows and end go to `inbox`. Raises `OSError`."""
+        command, environment = [sys.executable, "-m", SCRIPT, str(job)], training_environment(threads)
+        with log.open("wb") as file:
+            null, pipe = subprocess.DEVNULL, subprocess.PIPE
+            self._process = subprocess.Popen(command, stdin=null, stdout=pipe, stderr=file, env=environment)
+        self.name, self.pid = name, self._process.pid
+        self._inbox, self._clock = inbox, clock
         self._lock = threading.Lock()
         self._reaped = False
         threading.Thread(target=self._listen, name=f"script {name}", daemon=True).start()
@@ -76,7 +79,7 @@ class ScriptProcess:
     def _listen(self) -> None:
         pipe = self._process.stdout
         for line in pipe or ():
-            with contextlib.suppress(ValueError):  # a library printed something else
+            with contextlib.suppress(ValueError):  # a library printed another line
                 row = json.loads(line)
                 if isinstance(row, dict) and "kind" in row:
                     self._inbox.put(ScriptRow(self.name, row))
@@ -92,52 +95,30 @@ class ScriptProcess:
         self._inbox.put(ScriptEnd(self.name, code, at_s, used.ru_utime + used.ru_stime, used.ru_maxrss * _MAXRSS_BYTES))
 
 
-def start(
-    name: str, job: Path, log: Path, threads: int, inbox: "queue.SimpleQueue[Message]", clock: Clock
-) -> ScriptProcess:
-    """Start the script of a job; stderr goes to `log`, rows and end go to `inbox`. Raises `OSError`.
-
-    Call it from the main thread: a script dies with the thread that started it.
-    """
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", SCRIPT, str(job)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=file,
-            env=training_environment(threads),
-        )
-    return ScriptProcess(name, process, inbox, clock)
-
-
 def cause_of(mode: str, code: int, last_line: str, log: str) -> tuple[str, str]:
-    """Cause and remedy of a script that ended with `code`; `log` names its log file."""
-    look = f"The full log is in {log}."
-    again = f"Run the baseline again. {look}"
+    """Explain why a script ended with `code`, and what to do; `log` names its log file."""
+    kind, text = found.groups() if (found := _ERROR.match(last_line)) else ("", "")
+    remedy = "Run the baseline again."
     if code == -signal.SIGKILL:
-        return (
-            f"{mode} probably does not fit: the process was killed by signal 9 (SIGKILL), most likely out of memory.",
-            f"{_fewer(mode)} {look}",
-        )
-    if any(words in last_line for words in _NO_MEMORY):
-        return f"{mode} does not fit: {last_line}", f"{_fewer(mode)} {look}"
-    if code < 0:
-        return f"The process was killed by signal {-code} ({_signal_name(-code)}).", again
-    if not last_line:
-        return f"The process ended with exit code {code} before its weights were written.", again
-    found = _ERROR.match(last_line)
-    if found is None:
-        cause = f"The process ended with exit code {code}: {last_line}"
+        killed = "the process was killed by signal 9 (SIGKILL), most likely out of memory"
+        cause, remedy = f"{mode} probably does not fit: {killed}.", _save_memory(mode)
+    elif any(words in last_line for words in _NO_MEMORY):
+        cause, remedy = f"{mode} does not fit: {last_line}", _save_memory(mode)
+    elif code < 0:
+        name = next((known.name for known in signal.Signals if known == -code), "unknown")
+        cause = f"The process was killed by signal {-code} ({name})."
+    elif not last_line:
+        cause = f"The process ended with exit code {code} before its weights were written."
+    elif kind == "Diverged":
+        cause, remedy = text, "Use a smaller learning rate, in the hybrid too."
     else:
-        kind, text = found.groups()
-        cause = text if kind in _OWN_WORDS else f"{kind}: {text}"
-    diverged = found is not None and found[1] == "Diverged"
-    remedy = "Use a smaller learning rate, in the hybrid too." if diverged else "Correct it and run the baseline again."
-    return cause, f"{remedy} {look}"
+        cause = f"{kind}: {text}" if kind else f"The process ended with exit code {code}: {last_line}"
+        cause, remedy = text if kind in _OWN_WORDS else cause, "Correct it and run the baseline again."
+    return cause, f"{remedy} The full log is in {log}."
 
 
 def last_line(log: Path) -> str:
-    """Last error line of a log (first line of a multi-line error), else its last line; empty if there is none."""
+    """Return the last error line of a log (the first line of its text), else the last line, else an empty text."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - TAIL_BYTES))
@@ -149,14 +130,7 @@ def last_line(log: Path) -> str:
     return (errors or said or [""])[-1]
 
 
-def _fewer(mode: str) -> str:
+def _save_memory(mode: str) -> str:
     if is_concurrent(mode):
-        return f"The sequential baseline trains one at a time and needs less. Or {_SMALLER[0].lower()}{_SMALLER[1:]}."
-    return f"{_SMALLER}, in the hybrid too, or free memory on this machine."
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
+        return f"The sequential baseline trains one at a time and needs less. Or use {_SMALLER}."
+    return f"Use {_SMALLER}, in the hybrid too, or free memory on this machine."

@@ -1,7 +1,7 @@
 """The worker of a baseline: starts plain scripts as processes, reads their rows, and writes them to the store.
 
-It imports no torch: that memory would be shared with, and counted in, what it measures. `concurrent` starts all scripts
-at once, `sequential` one after another in order of arrival. A measurement is all or nothing: the scripts die with this
+It imports no torch: it would share that memory with the scripts that it measures. `concurrent` starts all scripts at
+once, `sequential` one after another in order of arrival. A measurement is all or nothing: the scripts die with this
 process, and the next worker starts over.
 """
 
@@ -10,6 +10,7 @@ import queue
 import sys
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare.arms import BaselineFiles, job_of, share_threads
-from unifiednn_core.compare.processes import Message, ScriptEnd, ScriptRow
+from unifiednn_core.compare.processes import ScriptEnd
 from unifiednn_core.compare.scripts import Scripts
 from unifiednn_core.runtime.launchers import own_identity
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
@@ -35,11 +36,10 @@ BEFORE = {"steps_done": 0, "epochs_done": 0}
 
 
 class BaselineRunner:
-    """Everything between the store and the scripts of one baseline."""
+    """Connects the store and the scripts of one baseline."""
 
     def __init__(self, home: Home, store: Store, run_id: str, attempt: int, clock: Clock | None = None):
-        self._store, self._run_id, self._clock = store, run_id, clock or RealClock()
-        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._store, self._run_id = store, run_id
         store.commands.adopt(run_id)
         stopping = State(store.runs.get(run_id)[0].state) is State.STOPPING
         if attempt > 1 and not stopping:
@@ -56,7 +56,7 @@ class BaselineRunner:
             job = job_of(files, spec, parts[row.name], row, threads=threads[row.name], peers=len(alive))
             replace(job, resident_data=run.mode in RESIDENT_BASELINES).write(files.job(row.name))
         attempts = dict.fromkeys(names, 0) if stopping else store.workers.begin(run_id, dict.fromkeys(names, BEFORE))
-        self._scripts = Scripts(files, store, run, attempts, threads, self._inbox, self._clock)
+        self._scripts = Scripts(files, store, run, attempts, threads, clock or RealClock())
         for command in store.commands.open(run_id):
             if command.verb == Verb.RESUME:  # this process is the resumed run
                 store.commands.carry_out(command.id)
@@ -69,19 +69,15 @@ class BaselineRunner:
         next_write_s = 0.0
         while True:
             scripts.launch()
-            try:
-                message = self._inbox.get(timeout=LISTEN_S)
-            except queue.Empty:
-                message = None
-            match message:
-                case ScriptRow():
-                    scripts.hear(message)
-                case ScriptEnd():
+            with suppress(queue.Empty):
+                message = scripts.inbox.get(timeout=LISTEN_S)
+                if isinstance(message, ScriptEnd):
                     scripts.end(message)
                     next_write_s = 0.0
                     continue  # the next script starts before anything else
+                scripts.hear(message)
             scripts.look()
-            if time.monotonic() < next_write_s or not self._inbox.empty():
+            if time.monotonic() < next_write_s or not scripts.inbox.empty():
                 continue
             next_write_s = time.monotonic() + WRITE_S
             try:
@@ -89,11 +85,11 @@ class BaselineRunner:
                 scripts.writer.flush()
                 if scripts.over and self._store.runs.conclude(self._run_id):
                     return DONE
-            except OperationalError:  # full disk or locked store: nothing is dropped, the next turn tries again
+            except OperationalError:  # full disk or locked store: nothing is lost, the next turn tries again
                 traceback.print_exc()
 
     def _obey(self) -> None:
-        """Stop what was asked to stop; the store accepts no other orders for a baseline."""
+        """Carry out orders to stop; the store accepts no others for a baseline."""
         for command in self._store.commands.open(self._run_id):
             if command.verb in ENDS:
                 self._scripts.stop(command.submodel, discard=command.verb == Verb.DISCARD)
@@ -104,7 +100,7 @@ def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:
     store = Store.open(home, clock)
     attempt = store.workers.register(run_id, own_identity())
     if attempt is None:
-        return FAILED  # it started too late; the supervisor has given up on it
+        return FAILED  # it started too late, and the supervisor gave up on it
     try:
         return BaselineRunner(home, store, run_id, attempt, clock).run()
     except (OperationalError, OSError):  # an unwritable store or disk is not the fault of the run

@@ -1,4 +1,4 @@
-"""The scripts of one baseline: which wait, run or have ended, and what the store learns about each."""
+"""Runs the scripts of one baseline and records them in the store."""
 
 import copy
 import queue
@@ -12,7 +12,6 @@ from typing import Any
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import IllegalTransition
-from unifiednn_core.compare import processes
 from unifiednn_core.compare.arms import BaselineFiles
 from unifiednn_core.compare.gauge import ScriptGauge
 from unifiednn_core.compare.processes import Message, ScriptEnd, ScriptProcess, ScriptRow, cause_of, last_line
@@ -30,13 +29,12 @@ PATIENCE_S = 5.0  # from asking a script to end to killing it
 
 
 class BaselineWriter:
-    """Writes a baseline to the store in order; a failed write is retried before the next. For one thread."""
+    """Writes a baseline to the store in order, and retries a failed write before the next one. For one thread."""
 
     def __init__(self, store: Store, run_id: str, clock: Clock):
         self._store, self._run_id, self._clock = store, run_id, clock
         self._queue: deque[Callable[[], object]] = deque()
-        self.batch = Batch()
-        """Rows since the last queued action; written before the next one."""
+        self.batch = Batch()  # rows since the last queued action; written before the next one
 
     @property
     def written(self) -> bool:
@@ -73,7 +71,7 @@ class BaselineWriter:
     def _move(self, submodel: str | None, event: Event, cause: str | None, remedy: str | None) -> None:
         try:
             self._store.runs.transition(self._run_id, submodel, event, cause=cause, remedy=remedy)
-        except IllegalTransition as error:  # a wrong state costs less than the measurement
+        except IllegalTransition as error:  # a wrong state is better than a lost measurement
             self.note(submodel, Code.ILLEGAL_MOVE, text=str(error))
 
 
@@ -86,38 +84,25 @@ class _Track:
     reason: str = ""
     process: ScriptProcess | None = None
     over: bool = False
-    start_s: float = 0.0
-    """After the launch of the first script."""
-    begun_s: float = 0.0
-    """When its first step began, counted in the same way."""
-    first_step: int = 0
-    """Steps that were behind it when it started."""
+    start_s: float = 0.0  # its launch, in seconds after the launch of the first script
+    begun_s: float = 0.0  # start of its first step, on the same clock
+    first_step: int = 0  # steps done in the checkpoint from which it started
     step: int = 0
-    done: Mapping[str, Any] | None = None
-    """Its last row: hash of the weights, peak, loader time."""
+    done: Mapping[str, Any] | None = None  # its last row: hash of the weights, peak, loader time
     asked_to_end_s: float | None = None
     discard: bool = False
 
-    @property
-    def runs(self) -> bool:
-        return self.process is not None and not self.over
-
 
 class Scripts:
-    """Starts scripts as the mode says and records them. For the main thread only."""
+    """Starts scripts in the order of the mode and records them. For the main thread only."""
 
     def __init__(
-        self,
-        files: BaselineFiles,
-        store: Store,
-        run: RunRow,
-        attempts: Mapping[str, int],
-        threads: Mapping[str, int],
-        inbox: "queue.SimpleQueue[Message]",
+        self, files: BaselineFiles, store: Store, run: RunRow, attempts: dict[str, int], threads: dict[str, int],
         clock: Clock,
-    ):
+    ):  # fmt: skip
         """`attempts` and `threads` are per sub-model, in order of arrival."""
-        self._files, self._store, self._inbox, self._clock = files, store, inbox, clock
+        self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()  # messages of the scripts
+        self._files, self._store, self._clock = files, store, clock
         self._run_id, self._mode, self._threads = run.id, run.mode, threads
         self._processes: dict[str, dict[str, object]] = {name: {"threads": count} for name, count in threads.items()}
         self._tracks = {name: _Track(name, attempt) for name, attempt in attempts.items()}
@@ -137,10 +122,10 @@ class Scripts:
         return self.writer.written and all(track.over for track in self._tracks.values())
 
     def launch(self) -> None:
-        """Start every script whose turn it is."""
+        """Start every script that may run now."""
         for track in self._tracks.values():
-            alone = not any(other.runs for other in self._tracks.values())
-            if not track.over and track.process is None and (self._together or alone):
+            busy = any(other.process is not None and not other.over for other in self._tracks.values())
+            if not track.over and track.process is None and (self._together or not busy):
                 self._start(track)
 
     def hear(self, said: ScriptRow) -> None:
@@ -179,18 +164,14 @@ class Scripts:
             self._gauge.end(track.name, track.process.pid, ended.peak_resident_bytes, self.writer.batch)
         weights = track.done if ended.code == 0 and not track.discard else None
         peak_bytes = (track.done or {}).get("peak_bytes") or self._gauge.peak_bytes.get(track.name)
-        self.writer.columns(track.name).update(
-            steps_done=track.step,
-            service_s=end_s - track.start_s,
-            ended_at_s=self._launched_at_s + end_s,
-            cpu_s=ended.cpu_s,
-            peak_memory_bytes=peak_bytes,
-        )
+        columns = self.writer.columns(track.name)
+        columns |= {"steps_done": track.step, "service_s": end_s - track.start_s, "cpu_s": ended.cpu_s}
+        columns |= {"ended_at_s": self._launched_at_s + end_s, "peak_memory_bytes": peak_bytes}
         self.writer.batch.run |= {"cpu_s": self._cpu_s, "now_submodel": None, "now_reason": None, "now_since_s": None}
         self._record_slice(track, track.reason, end_s)
         if weights is not None:
             path = str(self._files.weights(track.name))
-            self.writer.columns(track.name).update(model_path=path, state_sha256=weights["state_sha256"])
+            columns |= {"model_path": path, "state_sha256": weights["state_sha256"]}
             self.writer.move(track.name, Event.COMPLETE)
         elif track.asked_to_end_s is not None:
             self._halt(track)
@@ -203,15 +184,16 @@ class Scripts:
     def look(self) -> None:
         """Sample memory when due; kill scripts that ignored their SIGTERM."""
         now_s = self._clock.monotonic_s()
-        running = {track.name: track.process.pid for track in self._tracks.values() if track.runs and track.process}
+        pids = {}
         for track in self._tracks.values():
-            late = track.asked_to_end_s is not None and now_s - track.asked_to_end_s > PATIENCE_S
-            if track.runs and track.process and late:
-                track.process.send(signal.SIGKILL)
-        if running and self._launched_s is not None and self._pace.due():
+            if track.process is not None and not track.over:
+                pids[track.name] = track.process.pid
+                if track.asked_to_end_s is not None and now_s - track.asked_to_end_s > PATIENCE_S:
+                    track.process.send(signal.SIGKILL)
+        if pids and self._launched_s is not None and self._pace.due():
             with self._pace.spending():
-                self._gauge.sample(now_s - self._launched_s, running, self.writer.batch)
-            for name in running:
+                self._gauge.sample(now_s - self._launched_s, pids, self.writer.batch)
+            for name in pids:
                 self.writer.columns(name)["service_s"] = now_s - self._launched_s - self._tracks[name].start_s
 
     def stop(self, submodel: str | None, *, discard: bool) -> None:
@@ -233,7 +215,7 @@ class Scripts:
         track.start_s, track.reason = now_s - self._launched_s, self._reason(track)
         try:
             job, log = self._files.job(track.name), self._files.log(track.name)
-            track.process = processes.start(track.name, job, log, self._threads[track.name], self._inbox, self._clock)
+            track.process = ScriptProcess(track.name, job, log, self._threads[track.name], self.inbox, self._clock)
         except OSError as error:
             traceback.print_exc()
             track.over = True
@@ -261,7 +243,7 @@ class Scripts:
         self.writer.move(track.name, Event.FAIL, cause, remedy)
 
     def _record_slice(self, track: _Track, reason: str, end_s: float | None = None) -> None:
-        """Record what a process did since its last slice; without `end_s` its start, in which it makes no step."""
+        """Record the work of a process since its last slice; without `end_s` its start, in which it takes no step."""
         until_s = self._clock.monotonic_s() - (self._launched_s or 0.0) if end_s is None else end_s
         keys = {"submodel": track.name, "attempt": track.attempt, "reason": reason}
         times = {"start_s": track.begun_s or track.start_s, "end_s": until_s}

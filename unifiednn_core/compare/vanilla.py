@@ -1,31 +1,30 @@
-"""The plain script: trains one network as an ordinary PyTorch user would.
+"""Trains one network in plain PyTorch, as an ordinary user would.
 
     python -m unifiednn_core.compare.vanilla JOB.json
 
-A loop over `TensorDataset` and `DataLoader` in a process of its own. It follows the exactness recipe, so its weights
-have the same bits as the hybrid's, but it shares no code with the engine and imports as little as such a script would.
+The script loops over `TensorDataset` and `DataLoader` in its own process. It follows the exactness recipe, so its
+weights have the same bits as those of the hybrid, but it shares no code with the engine and imports as little as such a
+script would. Data stay on the host in the type of the file; each batch moves to the device first and becomes float
+there. With `resident_data` the script indexes tensors on the device instead, without the cost of a `DataLoader`. It
+measures the time spent in either loader.
 
-Data stay on the host in the type of the file; each batch moves to the device first and becomes float there. With
-`resident_data` the script indexes tensors on the device instead: the same loop without the cost of a `DataLoader`.
-The time spent in either loader is measured.
+Intake has checked every file, so the usual loaders read them. Only `.pt2` needs our own reader, because its official
+loader runs code from the file. Rows go to stdout, one JSON document per line, each with its `kind`:
 
-Intake has checked every file, so the usual loaders read them. The exception is `.pt2`: its official loader runs code
-from the file, so our own reader reads it. Rows go to stdout, one JSON document a line, each with its `kind`:
-
-    begun   environment, step, epoch ............ where it starts
+    begun   environment, step, epoch ............ the start
     step    step, steps, epoch, loss, accuracy .. mean over the `steps` steps that end with `step`
     epoch   figures of a whole epoch
     done    state_sha256, peak_bytes, loader_s, loader_cpu_s ... the weights are written
 
-Figures stay on the device until they are written: once a second and after each epoch, never at every step.
+Figures stay on the device until they are written, once a second and after each epoch, never at every step.
 """
 
 import ctypes
-import importlib.util
 import json
 import math
 import os
 import platform
+import runpy
 import signal
 import sys
 import time
@@ -34,7 +33,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO, TypeAlias
 
 import numpy as np
 import torch
@@ -49,17 +48,16 @@ PERIOD_S = 1.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _ZIP = b"PK\x03\x04"
 
-Batch = Sequence[Tensor]
-"""Inputs and targets, each [batch, ...]."""
+Batch = Sequence[Tensor]  # inputs and targets, each [batch, ...]
+_Loader: TypeAlias = "DataLoader[tuple[Tensor, ...]] | ResidentBatches"
 
 
 class Permutations(Sampler[int]):
-    """A new permutation for each epoch, from its own generator; `RandomSampler` draws once more than the recipe."""
+    """Draws a permutation for each epoch from its own generator; `RandomSampler` draws once more than the recipe."""
 
     def __init__(self, samples: int, seed: int):
         self.samples, self.generator = samples, torch.Generator().manual_seed(seed)
-        self.rest: Tensor | None = None
-        """Rest of the epoch in which a checkpoint was taken."""
+        self.rest: Tensor | None = None  # rest of the epoch in which the checkpoint was taken
 
     def draw(self) -> Tensor:
         """Draw the order of one epoch, int64 [samples]."""
@@ -76,7 +74,7 @@ class Permutations(Sampler[int]):
 
 @dataclass(frozen=True, slots=True)
 class ResidentBatches:
-    """Batches indexed from tensors on the device, in the order of a `DataLoader`; file order without `order`."""
+    """Batches indexed from tensors on the device, in the same order as a `DataLoader`; file order without `order`."""
 
     tensors: tuple[Tensor, ...]
     batch_size: int
@@ -135,13 +133,11 @@ class _Step(NamedTuple):
 
 
 class ProgressWriter:
-    """Writes rows to a stream."""
+    """Writes rows to a stream; one row of the curve averages `every_steps` steps."""
 
     def __init__(self, stream: TextIO, every_steps: int):
         self._stream, self._every_steps = stream, every_steps
-        self._open: list[_Step] = []
-        self._closed: list[list[_Step]] = []
-        """Steps of each row of the curve that is complete and not written."""
+        self._rows: list[list[_Step]] = [[]]  # steps of each row of the curve that is not written; the last one is open
         self._written_at_s = time.monotonic()
 
     def write(self, kind: str, **values: object) -> None:
@@ -151,9 +147,9 @@ class ProgressWriter:
 
     def step(self, step: int, epoch: float, loss: Tensor, correct: Tensor | None, labels: int) -> None:
         """Record one step; `epoch` counts finished epochs with fractions."""
-        self._open.append(_Step(step, epoch, loss, correct, labels))
+        self._rows[-1].append(_Step(step, epoch, loss, correct, labels))
         if step % self._every_steps == 0:
-            self._close()
+            self._rows.append([])
             if time.monotonic() - self._written_at_s >= PERIOD_S:
                 self._write_steps()
 
@@ -162,22 +158,17 @@ class ProgressWriter:
         self._write_steps()
         self.write("epoch", **figures)
 
-    def done(self, state_sha256: str, device: torch.device, loader_s: float, loader_cpu_s: float) -> None:
-        """Write that the weights are on disk, and the time that the loader took."""
-        self._close()
+    def done(self, **figures: object) -> None:
+        """Write the last steps, and the row that says that the weights are on disk."""
+        if self._rows[-1]:
+            self._rows.append([])
         self._write_steps()
-        peak_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-        loader = {"loader_s": loader_s, "loader_cpu_s": loader_cpu_s}
-        self.write("done", state_sha256=state_sha256, peak_bytes=peak_bytes, **loader)
-
-    def _close(self) -> None:
-        if self._open:
-            self._closed.append(self._open)
-            self._open = []
+        self.write("done", **figures)
 
     def _write_steps(self) -> None:
         """Write all complete rows; waits for the device once."""
-        rows, self._closed, self._written_at_s = self._closed, [], time.monotonic()
+        *rows, open_row = self._rows
+        self._rows, self._written_at_s = [open_row], time.monotonic()
         if not rows:
             return
         losses = torch.stack([torch.stack([one.loss for one in row]).double().mean() for row in rows]).tolist()
@@ -204,18 +195,16 @@ class PlainScript:
             self.lr_scheduler = scheduler(self.optimizer, **job.lr_scheduler_args)
         inputs, targets = read_data(job.train_data)
         self.order = Permutations(len(targets), job.seed)
-        self.loader_s = self.loader_cpu_s = 0.0
-        """Seconds, and CPU seconds of all threads, spent on fetching and collating batches."""
+        self.loader_s = self.loader_cpu_s = 0.0  # spent on fetching and collating batches; CPU seconds of all threads
         self.train_data = self._loader(inputs, targets, self.order)
         self.ignored, self.test_ignored = self._ignored_in(targets), None
-        self.test_data: DataLoader[tuple[Tensor, ...]] | ResidentBatches | None = None
+        self.test_data: _Loader | None = None
         if job.test_data is not None:
             inputs, targets = read_data(job.test_data)
             self.test_data, self.test_ignored = self._loader(inputs, targets), self._ignored_in(targets)
         self.sums = EpochSums()
         self.epochs_done = self.steps_done = 0
-        self.history: list[dict[str, Any]] = []
-        """Figures of the epochs done."""
+        self.history: list[dict[str, Any]] = []  # figures of the epochs done
         self.steps_per_epoch = -(-len(self.train_data) // job.accumulation_steps)
         torch.manual_seed(job.seed)
         if job.start_from is not None:
@@ -233,7 +222,7 @@ class PlainScript:
         return self.module
 
     def _step(self, group: Sequence[Batch]) -> None:
-        """Take one step with the mean gradient of some batches; each moves to the device in its turn."""
+        """Take one step with the mean gradient of some batches, which move to the device one by one."""
         job, samples = self.job, sum(len(targets) for _, targets in group)
         self.optimizer.zero_grad(set_to_none=True)
         if len(group) == job.batch_split == 1:
@@ -241,9 +230,8 @@ class PlainScript:
         else:
             losses, rights, labels = [], [], 0
             for batch in group:
-                for inputs, targets in zip(
-                    *(whole.chunk(job.batch_split) for whole in self._placed(*batch)), strict=True
-                ):
+                parts = (whole.chunk(job.batch_split) for whole in self._placed(*batch))
+                for inputs, targets in zip(*parts, strict=True):
                     share = len(targets) / samples
                     if job.batch_split > 1:  # the bits of some kernels depend on the layout of their input
                         inputs, targets = inputs.clone(), targets.clone()
@@ -266,7 +254,7 @@ class PlainScript:
         self.progress.step(self.steps_done, epoch, loss, correct, labels)
 
     def _learn(self, inputs: Tensor, targets: Tensor, share: float | None = None) -> tuple[Tensor, Tensor | None, int]:
-        """Forward and backward; returns loss (times `share`), correct answers, and the number of labels that count."""
+        """Run forward and backward; return loss (times `share`), correct answers and the count of valid labels."""
         outputs = self.module(self._scaled(inputs))
         loss = self.criterion(outputs, targets)
         loss = loss if share is None else loss * share
@@ -291,10 +279,9 @@ class PlainScript:
         asked = self.job.early_stopping
         if asked is None:
             return False
-        sign = -1 if asked["metric"] == "test_accuracy" else 1
-        best, waited = math.inf, 0
+        metric, best, waited = asked["metric"], math.inf, 0
         for row in self.history:
-            value = math.inf if row[asked["metric"]] is None else sign * row[asked["metric"]]
+            value = math.inf if row[metric] is None else -row[metric] if metric == "test_accuracy" else row[metric]
             best, waited = (value, 0) if value < best - asked["min_delta"] else (best, waited + 1)
         return waited >= int(asked["patience"])
 
@@ -311,15 +298,9 @@ class PlainScript:
         elif self.lr_scheduler is not None and self.job.lr_steps_by == "epoch":
             self.lr_scheduler.step()
         self.epochs_done += 1
-        figures = {
-            "epoch": self.epochs_done,
-            "step": self.steps_done,
-            "learning_rate": learning_rate,
-            "train_loss": train_loss,
-            "train_accuracy": train_accuracy,
-            "test_loss": test_loss,
-            "test_accuracy": test_accuracy,
-        }
+        train = {"train_loss": train_loss, "train_accuracy": train_accuracy}
+        test = {"test_loss": test_loss, "test_accuracy": test_accuracy}
+        figures = {"epoch": self.epochs_done, "step": self.steps_done, "learning_rate": learning_rate, **train, **test}
         self.history.append(figures)
         self.progress.epoch(figures)
 
@@ -337,24 +318,16 @@ class PlainScript:
         self.module.train()
         return self.sums.means()
 
-    def _loader(
-        self, inputs: Tensor, targets: Tensor, order: Permutations | None = None
-    ) -> DataLoader[tuple[Tensor, ...]] | ResidentBatches:
-        """Make a loader; `DataLoader` gets its own generator, since it draws a seed from it for every epoch."""
-        drop_last = order is not None and self.job.drop_last
+    def _loader(self, inputs: Tensor, targets: Tensor, order: Permutations | None = None) -> _Loader:
+        """Make a loader; `DataLoader` gets its own generator, because it draws a seed from it for every epoch."""
+        size, drop_last = self.job.batch_size, order is not None and self.job.drop_last
         if self.job.resident_data:
-            return ResidentBatches(self._placed(inputs, targets), self.job.batch_size, order, drop_last)
-        return DataLoader(
-            TensorDataset(inputs, targets),
-            self.job.batch_size,
-            sampler=order,
-            drop_last=drop_last,
-            pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),
-        )
+            return ResidentBatches(self._placed(inputs, targets), size, order, drop_last)
+        data, pinned, generator = TensorDataset(inputs, targets), self.device.type == "cuda", torch.Generator()
+        return DataLoader(data, size, sampler=order, drop_last=drop_last, pin_memory=pinned, generator=generator)
 
     def _timed(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the batches of a loader and add up what it takes to get them."""
+        """Yield the batches of a loader and add up the time spent in it."""
         batches: Iterator[Batch] | None = None
         while True:
             begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
@@ -381,12 +354,12 @@ class PlainScript:
         return batch if job.std is None else batch / job.std
 
     def _ignored_in(self, targets: Tensor) -> int | None:
-        """Label that the criterion ignores, if the data contain it."""
+        """Return the label that the criterion ignores if the data contain it, else None."""
         label = self.job.ignored_label
         return label if label is not None and bool((targets == label).any()) else None
 
     def _answers(self, outputs: Tensor, targets: Tensor, ignored: int | None) -> tuple[Tensor | None, int]:
-        """Correct answers, kept on the device, and the number of labels that count."""
+        """Count the correct answers, on the device, and the labels that are not ignored."""
         counts = targets.numel() if ignored is None else int((targets != ignored).sum())
         if not self.job.scores_classes or not counts:
             return None, counts
@@ -395,7 +368,7 @@ class PlainScript:
 
     def _start_from(self, path: Path, take: str) -> None:
         """Start at a checkpoint or at other weights. Raises `BadCheckpoint`, `BadInput`, `RuntimeError`."""
-        from unifiednn_core.engine import optimizer_state  # few scripts start there; the others must stay small
+        from unifiednn_core.engine import optimizer_state  # imported only here to keep other scripts small
         from unifiednn_core.engine.checkpoint import Checkpoint
         from unifiednn_core.engine.start import initial_state
         from unifiednn_core.formats.weights import tree_to_cpu
@@ -432,12 +405,7 @@ def read_network(job: ScriptJob) -> nn.Module:
         from unifiednn_core.formats.registry import format_named  # imports far more than torch
 
         return format_named(job.model_format).read(Path(job.model), None).build()
-    spec = importlib.util.spec_from_file_location("architecture", job.architecture_source)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{job.architecture_source} is not a Python source file.")
-    source = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(source)
-    module: nn.Module = source.build(**job.architecture_args)
+    module: nn.Module = runpy.run_path(job.architecture_source)["build"](**job.architecture_args)
     module.load_state_dict(_tensors(Path(job.model)))
     return module
 
@@ -469,7 +437,7 @@ def write_weights(module: nn.Module, path: Path) -> str:
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
-    """Read a `.pt`, `.npz` or `.safetensors` file; its first bytes tell which, since stored files have no suffix."""
+    """Read a `.pt`, `.npz` or `.safetensors` file; stored files have no suffix, so the first bytes decide."""
     with path.open("rb") as file:
         zipped = file.read(len(_ZIP)) == _ZIP
     if not zipped:
@@ -483,7 +451,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def facts_of(device: torch.device, threads: int) -> dict[str, object]:
-    """What a result depends on; same keys as `engine.device.environment`."""
+    """Describe what a result depends on, with the keys of `engine.device.environment`."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -496,13 +464,13 @@ def facts_of(device: torch.device, threads: int) -> dict[str, object]:
 
 
 def with_tensors(args: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a criterion with lists (class weights and the like) as tensors."""
+    """Convert lists among the arguments of a criterion, such as class weights, to tensors."""
     return {name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value
             for name, value in args.items()}  # fmt: skip
 
 
 def use_device(job: ScriptJob) -> torch.device:
-    """Set threads and the profile `exact` as `engine.device` does; returns the device of the job."""
+    """Set threads and the profile `exact` as `engine.device` does; return the device of the job."""
     torch.set_num_threads(job.threads)
     name = ("cuda:0" if torch.cuda.is_available() else "cpu") if job.device == "auto" else job.device
     device = torch.device("cuda:0" if name == "cuda" else name)
@@ -535,10 +503,13 @@ def main() -> None:
     die_with(job.parent_pid)
     progress = ProgressWriter(sys.stdout, job.report_every_steps)
     script = PlainScript(job, progress)
-    module, device, loader = script.train(), script.device, (script.loader_s, script.loader_cpu_s)
+    module, device = script.train(), script.device
+    loader = {"loader_s": script.loader_s, "loader_cpu_s": script.loader_cpu_s}
     del script  # frees optimizer and data before the weights are copied
     module.zero_grad(set_to_none=True)
-    progress.done(write_weights(module, Path(job.weights)), device, *loader)
+    state_sha256 = write_weights(module, Path(job.weights))
+    peak_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    progress.done(state_sha256=state_sha256, peak_bytes=peak_bytes, **loader)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""The hybrid against its baselines: arms from runs, ratios from arms, reasons to withhold. Pure functions."""
+"""Compares a hybrid with its baselines: arms from runs, ratios from arms, reasons to withhold. Pure functions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode, is_concurrent
@@ -8,31 +9,33 @@ from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread
 from unifiednn_core.views.runs import RunView
 from unifiednn_core.views.times import mean_turnaround_s
 
-# Repeats that differ by more than this share of their median are said to differ.
-WIDE = 0.25
-# A baseline counts from its launch, a hybrid from its submission: beyond this share of its mean turnaround, the time
-# that a hybrid spent in the queue would decide the ratio.
+WIDE = 0.25  # spread of repeats, as a share of their median, above which a note names it
 QUEUED_SHARE = 0.1
+"""Longest time in the queue, as a share of the mean turnaround, with which a hybrid's turnaround is compared.
+
+A baseline counts from its launch, a hybrid from its submission."""
 HYBRID: Mode = "hybrid"
 _OF_EACH = ("service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
+_RATIOS = {"memory": "memory_bytes", "makespan": "makespan_s", "mean turnaround": "mean_turnaround_s",
+           "CPU seconds": "cpu_s", "GPU seconds": "gpu_s"}  # fmt: skip
 
 
 def compare(
     runs: Sequence[RunView], of: RunView, steered: Callable[[RunView], bool], environment: dict[str, object]
 ) -> Comparison:
-    """Compare the hybrid `of` with all baselines among `runs`: its peers by fingerprint, oldest first.
+    """Compare the hybrid `of` with all baselines among `runs`, which share its fingerprint, oldest first.
 
-    Its arm holds all hybrids that train in the same way. `steered` says whether a person changed a run meanwhile.
-    All arms with repeats keep the same number of them, the newest, so that each ratio is one of a pair.
+    Its arm holds all hybrids with the same policy, checkpoints and priorities. `steered` says whether a person changed
+    a run while it trained. All arms with repeats keep the same number of them, the newest, so that ratios are of pairs.
     """
     peers = [run for run in runs if run.mode == HYBRID and _way(run) == _way(of)]
-    by_mode = {HYBRID: _repeats(peers, steered)}
-    if of not in by_mode[HYBRID]:  # not clean: it stands alone with its problem
+    by_mode = {HYBRID: _comparable(peers, steered)}
+    if of not in by_mode[HYBRID]:
         by_mode[HYBRID] = [of]
     for mode in ALL_BASELINES:
         found = [run for run in runs if run.mode == mode]
         if found:
-            by_mode[mode] = _repeats(found, steered) or found[-1:]
+            by_mode[mode] = _comparable(found, steered) or found[-1:]
     count = min((len(repeats) for repeats in by_mode.values() if len(repeats) > 1), default=1)
     if of in by_mode[HYBRID][:-count]:
         by_mode[HYBRID].remove(of)
@@ -49,12 +52,10 @@ def compare(
 
 
 def _way(run: RunView) -> tuple[object, ...]:
-    """What steers a hybrid, beside what it trains."""
     return run.policy_text, run.checkpoint_text, tuple((part.name, part.priority) for part in run.submodels)
 
 
-def _repeats(runs: Sequence[RunView], steered: Callable[[RunView], bool]) -> list[RunView]:
-    """Runs with comparable figures."""
+def _comparable(runs: Sequence[RunView], steered: Callable[[RunView], bool]) -> list[RunView]:
     return [run for run in runs if _problem(run, steered) is None]
 
 
@@ -68,11 +69,9 @@ def _problem(run: RunView, steered: Callable[[RunView], bool]) -> str | None:
         return f"{run.mode} run {run.run_id} failed ({causes})"
     if run.state is not State.COMPLETED or any(part.state is not State.COMPLETED for part in run.submodels):
         return f"{run.mode} run {run.run_id} was {run.state.value} before all sub-models were trained"
-    threads = _process_threads(run)
-    if max(threads) > 1 and sum(threads) > (run.threads or 1):
-        return (
-            f"{run.mode} run {run.run_id} had {sum(threads)} threads, the hybrid {run.threads}; run the baseline again"
-        )
+    each = _process_threads(run)
+    if max(each) > 1 and sum(each) > (run.threads or 1):
+        return f"{run.mode} run {run.run_id} had {sum(each)} threads, the hybrid {run.threads}; run the baseline again"
     if run.mode == HYBRID and run.attempt > 1:
         return f"hybrid run {run.run_id} was paused or interrupted; its times cannot be compared"
     if any(part.paused_s > 0 for part in run.submodels):
@@ -85,7 +84,7 @@ def _problem(run: RunView, steered: Callable[[RunView], bool]) -> str | None:
 
 
 def _process_threads(run: RunView) -> tuple[int, ...]:
-    """Threads of the processes that train at once."""
+    """Threads of each process that trains at once."""
     names = [part.name for part in run.submodels]
     each = tuple(int(run.processes.get(name, {}).get("threads", run.threads or 1)) for name in names)
     return each if is_concurrent(run.mode) else (max(each),)
@@ -98,6 +97,7 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
     if problem is None and differing:
         problem = f"repeats disagree: the weights of {', '.join(differing)} differ between equal {mode} runs"
     sources = {run.memory_source for run in runs}
+    queued_s = [max(0.0, (run.launched_at_s or 0.0) - run.created_at_s) for run in runs]
     return Arm(
         mode=mode,
         run_ids=tuple(run.run_id for run in runs),
@@ -105,7 +105,7 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
         memory_bytes=_spread(run.peak_memory_bytes for run in runs) if len(sources) == 1 else None,
         memory_source=sources.pop() if len(sources) == 1 else None,
         mean_turnaround_s=_spread(mean_turnaround_s(part.turnaround_s for part in run.submodels) for run in runs),
-        queued_s=_spread(_queued_s(run) for run in runs) if mode == HYBRID else None,
+        queued_s=_spread(queued_s) if mode == HYBRID else None,
         **{name: _spread(getattr(run, name) for run in runs) for name in ("makespan_s", "cpu_s", "gpu_s")},
         **{name: _spread(_loader(run, name) for run in runs) for name in ("loader_s", "loader_cpu_s")},
         submodels=parts,
@@ -115,9 +115,8 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
 
 def _loader(run: RunView, figure: str) -> float | None:
     """Seconds that all processes of a baseline spent on fetching and collating batches."""
-    each = [run.processes.get(part.name, {}).get(figure) for part in run.submodels]
-    known = [float(seconds) for seconds in each if seconds is not None]
-    return sum(known) if known and len(known) == len(each) else None
+    each = _spread(run.processes.get(part.name, {}).get(figure) for part in run.submodels)
+    return None if each is None else sum(each.values)
 
 
 def _arm_submodel(name: str, runs: Sequence[RunView]) -> ArmSubModel:
@@ -136,14 +135,9 @@ def _arm_submodel(name: str, runs: Sequence[RunView]) -> ArmSubModel:
 
 
 def _queued(hybrid: Arm) -> bool:
-    """Whether a hybrid waited for the device so long that its turnaround says little about how it trains."""
+    """Whether a hybrid waited for the device too long for its turnaround to be compared."""
     queued, turnaround = hybrid.queued_s, hybrid.mean_turnaround_s
     return queued is not None and turnaround is not None and queued.high > QUEUED_SHARE * turnaround.low
-
-
-def _queued_s(run: RunView) -> float:
-    """Seconds between the submission of a run and its launch."""
-    return 0.0 if run.launched_at_s is None else max(0.0, run.launched_at_s - run.created_at_s)
 
 
 def _verdict(
@@ -153,32 +147,19 @@ def _verdict(
     same = None if baseline is None else _identical(hybrid, baseline)
     if same is False and on_cpu and baseline is not None and {*baseline.threads} != {*hybrid.threads}:
         same = None  # on a CPU the number of threads decides how sums are rounded
-        counts = f"{_listed(hybrid.threads)} threads in the hybrid, {_listed(baseline.threads)} in the {mode} processes"
+        ours, theirs = (", ".join(map(str, sorted({*arm.threads}, reverse=True))) for arm in (hybrid, baseline))
+        counts = f"{ours} threads in the hybrid, {theirs} in the {mode} processes"
         notes = (*notes, f"weights are not compared: rounding depends on threads ({counts})")
     if withheld is None and same is False:
         withheld = "the trained weights differ, so the arms did not do the same work"
-    ratios: dict[str, Spread | None] = {}
+    ratios: dict[str, Spread | None] = dict.fromkeys(_RATIOS)
     if withheld is None and baseline is not None:
-        turnaround = None if _queued(hybrid) else _ratio(hybrid.mean_turnaround_s, baseline.mean_turnaround_s)
-        ratios = {
-            "memory": _ratio(hybrid.memory_bytes, baseline.memory_bytes),
-            "makespan": _ratio(hybrid.makespan_s, baseline.makespan_s),
-            "mean turnaround": turnaround,
-            "CPU seconds": _ratio(hybrid.cpu_s, baseline.cpu_s),
-            "GPU seconds": _ratio(hybrid.gpu_s, baseline.gpu_s),
-        }
+        ratios = {name: _ratio(getattr(hybrid, field), getattr(baseline, field)) for name, field in _RATIOS.items()}
+        if _queued(hybrid):
+            ratios["mean turnaround"] = None
         notes = (*notes, *_cautions(ratios, hybrid, baseline, environment))
-    return Verdict(
-        mode=mode,
-        memory_ratio=ratios.get("memory"),
-        makespan_ratio=ratios.get("makespan"),
-        mean_turnaround_ratio=ratios.get("mean turnaround"),
-        cpu_seconds_ratio=ratios.get("CPU seconds"),
-        gpu_seconds_ratio=ratios.get("GPU seconds"),
-        identical_weights=same,
-        withheld_because=withheld,
-        notes=tuple(notes),
-    )
+    found: dict[str, Any] = {f"{name.lower().replace(' ', '_')}_ratio": ratio for name, ratio in ratios.items()}
+    return Verdict(mode=mode, **found, identical_weights=same, withheld_because=withheld, notes=tuple(notes))
 
 
 def _withheld(mode: Mode, hybrid: Arm, baseline: Arm | None) -> str | None:
@@ -194,9 +175,8 @@ def _withheld(mode: Mode, hybrid: Arm, baseline: Arm | None) -> str | None:
 
 def _identical(hybrid: Arm, baseline: Arm) -> bool | None:
     """Whether all weights of all repeats have the same bits; None if some are missing."""
-    theirs = {part.name: set(part.state_sha256) for part in baseline.submodels}
-    ours = {part.name: set(part.state_sha256) for part in hybrid.submodels}
-    hashes = [ours[name] | theirs.get(name, {None}) for name in ours]
+    theirs = {part.name: part.state_sha256 for part in baseline.submodels}
+    hashes = [{*part.state_sha256, *theirs.get(part.name, (None,))} for part in hybrid.submodels]
     return None if any(None in found for found in hashes) else all(len(found) == 1 for found in hashes)
 
 
@@ -218,7 +198,7 @@ def _cautions(
 
 
 def _unfair(hybrid: Arm, baseline: Arm, environment: Mapping[str, object]) -> Iterable[str]:
-    """What favours one side although both had the same budget."""
+    """Name what favours one side although both had the same budget."""
     cores = environment.get("cores")
     used = min(len(baseline.threads), cores) if isinstance(cores, int) else 0
     if baseline.threads and max(baseline.threads) == 1 and used > sum(hybrid.threads):
@@ -228,12 +208,8 @@ def _unfair(hybrid: Arm, baseline: Arm, environment: Mapping[str, object]) -> It
         yield "memory is the resident size: libraries that processes share count once for each of them"
 
 
-def _listed(threads: tuple[int, ...]) -> str:
-    return ", ".join(str(count) for count in sorted(set(threads), reverse=True))
-
-
 def _left_out(repeats: Iterable[RunView], hybrid: Arm, baseline: Arm | None) -> tuple[str, ...]:
-    """Ended runs of the same spec that no arm counts."""
+    """List the ended runs of the same spec that no arm counts."""
     counted = {*hybrid.run_ids, *(baseline.run_ids if baseline is not None else ())}
     return tuple(
         f"{run.mode} run {run.run_id} ({run.state.value}) is left out"
@@ -243,7 +219,7 @@ def _left_out(repeats: Iterable[RunView], hybrid: Arm, baseline: Arm | None) -> 
 
 
 def _ratio(ours: Spread | None, theirs: Spread | None) -> Spread | None:
-    """Ratio repeat by repeat; a single value is paired with all repeats of the other."""
+    """Divide repeat by repeat; a single value is paired with all repeats of the other."""
     if ours is None or theirs is None or min(theirs.values) <= 0:
         return None
     count = max(len(ours.values), len(theirs.values))

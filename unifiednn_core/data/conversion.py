@@ -1,7 +1,4 @@
-"""Data sets as safetensors: tables, zips of images and compressed arrays are converted once, then mapped.
-
-Equal samples and notes give equal bytes.
-"""
+"""Converts data sets that cannot be mapped to safetensors. Equal samples and notes give equal bytes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,12 +16,11 @@ from unifiednn_core.formats.tensor_files import ALIGNMENT_BYTES, raw, safetensor
 
 TABLES = ("csv", "parquet")
 CONVERTED = (*TABLES, "images")
-Rows = Callable[[str, int, int], Tensor]
-"""Samples of an entry from one place to another, in the type that is written."""
+Rows = Callable[[str, int, int], Tensor]  # returns samples of an entry by first and end, in the type to write
 
 
 def is_needed(path: Path) -> bool:
-    """Whether the file holds a data set that cannot be mapped as it is; raises `HostileFile`."""
+    """Whether the file holds a data set that cannot be mapped; raises `HostileFile`."""
     container = container_of(path)
     if container == "npz":
         return npz.is_compressed(path)
@@ -43,24 +39,21 @@ def convert(path: Path, target: Path) -> None:
 
 
 def _convert_table(table: tables.Table, target: Path) -> None:
-    """Write a table while it is read: some rows of it are in memory at a time."""
-    columns, blocks = table.columns, table.inputs()
-    targets = as_targets(columns.targets())
-    held = np.empty((0, columns.inputs), np.float32)
+    """Write a table block by block, so that it is never in memory as a whole."""
+    blocks, targets = table.blocks(), as_targets(table.targets())
+    left = np.empty((0, table.inputs), np.float32)
 
     def rows(name: str, start: int, end: int) -> Tensor:
-        nonlocal held
+        nonlocal left
         if name == "targets":
             return targets[start:end]
-        parts = [held]
-        while sum(map(len, parts)) < end - start:
-            parts.append(next(blocks))
-        whole = np.concatenate(parts)
-        held = whole[end - start :]
-        return torch.from_numpy(whole[: end - start])
+        while len(left) < end - start:
+            left = np.concatenate([left, next(blocks)])
+        found, left = left[: end - start], left[end - start :]
+        return torch.from_numpy(found)
 
-    like = {"inputs": torch.empty(columns.rows, columns.inputs, device="meta"), "targets": targets}
-    write_rows(target, like, columns.rows, rows, columns.notes())
+    like = {"inputs": torch.empty(table.rows, table.inputs, device="meta"), "targets": targets}
+    write_rows(target, like, table.rows, rows, table.notes())
 
 
 def write_rows(path: Path, like: dict[str, Tensor], samples: int, rows: Rows, notes: DataNotes) -> None:

@@ -1,7 +1,4 @@
-"""Data sets: one tensor of inputs and one of targets, mapped from `.pt`, `.safetensors` or `.npz`.
-
-Tables and zips of images are read too; a library keeps them converted (`conversion.py`).
-"""
+"""Data sets: one tensor of inputs and one of targets, mapped from `.pt`, `.safetensors` or `.npz`, or decoded."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,14 +20,11 @@ _HOW_TO_SAVE = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Samples in file order; class numbers are int64 and real targets float32 or smaller, as torch's criteria want."""
+    """Samples in file order. For the criteria of torch, class numbers are int64 and real targets at most float32."""
 
-    inputs: Tensor
-    """[samples, ...]"""
-    targets: Tensor
-    """[samples, ...]"""
-    notes: DataNotes = NO_NOTES
-    """Facts about the file that it was converted from."""
+    inputs: Tensor  # [samples, ...]
+    targets: Tensor  # [samples, ...]
+    notes: DataNotes = NO_NOTES  # facts about the original file
 
     @property
     def samples(self) -> int:
@@ -39,7 +33,7 @@ class Dataset:
 
     @property
     def classes(self) -> int | None:
-        """Largest class number plus one, where targets are class numbers."""
+        """Largest class number plus one; None for real targets."""
         return None if self.targets.is_floating_point() else int(self.targets.max()) + 1
 
     @property
@@ -56,7 +50,7 @@ class Dataset:
 
 
 def to_model_input(batch: Tensor, scale: float | None, mean: float | None, std: float | None) -> Tensor:
-    """Make the input of a network: the batch itself, or in float32 times `scale`, minus `mean`, divided by `std`."""
+    """Make the input of a network: the batch, or in float32 times `scale`, minus `mean`, divided by `std`."""
     if scale is None and mean is None and std is None:
         return batch
     batch = batch.to(torch.float32)
@@ -68,7 +62,7 @@ def to_model_input(batch: Tensor, scale: float | None, mean: float | None, std: 
 
 
 def container_of(path: Path) -> str | None:
-    """Name the container of a file, judged by its bytes; None if it cannot hold a data set."""
+    """Name the container of a file by its bytes; None if it cannot hold a data set."""
     return next((name for name, (sniff, _) in _CONTAINERS.items() if sniff(path)), None)
 
 
@@ -82,10 +76,7 @@ def open_data(path: Path) -> Opened:
 
 
 def read_dataset(path: Path) -> Dataset:
-    """Read and check a data set, with flat memory if it can be mapped.
-
-    Raises `BadInput` for a damaged, empty or unsuitable data set, `HostileFile` for one that claims more than it holds.
-    """
+    """Read and check a data set; raises `BadInput`, or `HostileFile` if it claims more than the file holds."""
     opened = open_data(path)
     found = opened.entries
     if found.keys() != KEYS:
@@ -96,7 +87,7 @@ def read_dataset(path: Path) -> Dataset:
     inputs, targets = found["inputs"], found["targets"]
     if len(inputs) != len(targets):
         raise _bad(path, "Lengths differ", f"There are {len(inputs)} inputs but {len(targets)} targets.")
-    if not len(inputs) or not inputs.numel() or not targets.numel():
+    if not inputs.numel() or not targets.numel():
         raise _bad(path, "Data set empty", "It has no samples.")
     for name in sorted(KEYS):
         if found[name].is_floating_point():
@@ -105,7 +96,7 @@ def read_dataset(path: Path) -> Dataset:
 
 
 def as_targets(stored: Tensor) -> Tensor:
-    """Targets as torch's criteria want them: integers as int64, float64 as float32."""
+    """Convert targets for the criteria of torch: integers to int64, float64 to float32."""
     if not stored.is_floating_point():
         return stored.to(torch.int64)
     return stored.to(torch.float32) if stored.dtype is torch.float64 else stored
@@ -117,7 +108,7 @@ def _check(path: Path, name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise _bad(path, "Not a tensor", f"'{name}' is a {type(value).__name__}, not a tensor.")
     if value.dtype is torch.bool or value.is_complex():
-        raise _bad(path, "Type of data", f"'{name}' is {_short(value.dtype)}; numbers are needed, real or integer.")
+        raise _bad(path, "Type of data", f"'{name}' is {_short(value.dtype)}; real or integer numbers are needed.")
     tensor_files.check_plain(name, value)
     if value.dim() == 0:
         raise _bad(path, "Not a list of samples", f"'{name}' is a single number.")
@@ -134,19 +125,19 @@ def _check_finite(path: Path, name: str, opened: Opened) -> None:
         count += found
     if count:
         values = f"{count:,} values that are" if count > 1 else "a value that is"
-        message = f"'{name}' has {values} NaN or infinite, the first at {first} (sample, then place in it, from 0)."
+        message = f"'{name}' has {values} NaN or infinite, the first at {first} (sample, then index in it, from 0)."
         remedy = "Replace such values, or leave their samples out; the largest number of float32 is 3.4e38."
         raise tensor_files.bad_file(path, "Not finite", message, remedy)
 
 
 def _open_torch_file(path: Path) -> Opened:
-    def again() -> Mapping[str, Any]:
+    def load() -> Mapping[str, Any]:
         loaded = tensor_files.load_torch_file(path)
         if not isinstance(loaded, Mapping):
             raise _bad(path, "Not a data set", f"The file holds a {type(loaded).__name__}.")
         return loaded
 
-    return Opened(again(), again=again)
+    return Opened(load(), again=load)
 
 
 def _open_safetensors(path: Path) -> Opened:

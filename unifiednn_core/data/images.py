@@ -1,4 +1,4 @@
-"""Zip of folders of images: each folder is a class; uint8 inputs [samples, channels, height, width].
+"""Reads a zip with one folder of images per class as uint8 inputs [samples, channels, height, width].
 
 Nothing is unpacked to the file system: images are decoded from the archive, one at a time.
 """
@@ -21,13 +21,13 @@ from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.data.opened import Opened
 from unifiednn_core.data.values import MAX_CLASS_NAMES, DataNotes
 from unifiednn_core.formats import zips
+from unifiednn_core.formats.base import some
 from unifiednn_core.formats.tensor_files import bad_file
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 MAX_IMAGE_BYTES = 64 * 1024**2
 MAX_PIXELS = 2**24
 MAX_DECODED_BYTES = 2 * 1024**3
-NAMED_PER_FINDING = 3
 _GREY = ("1", "L", "LA")
 _COLOUR = ("P", "RGB", "RGBA", "CMYK", "YCbCr")
 _DAMAGED = (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError, struct.error, zlib.error)
@@ -56,19 +56,19 @@ def read_images(path: Path) -> Opened:
             inputs = _decoded(path, archive, listed)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise _bad(path, "File damaged", f"The archive cannot be read: {str(error)[:120]}.") from None
-    numbers = {name: at for at, name in enumerate(names)}
+    numbers = {name: number for number, name in enumerate(names)}
     targets = torch.tensor([numbers[name] for name in classes], dtype=torch.int64)
     return Opened({"inputs": inputs, "targets": targets}, DataNotes(origin="images", class_names=tuple(names)))
 
 
 def _is_litter(info: zipfile.ZipInfo) -> bool:
     """Whether an entry is a folder or a leftover of a file manager."""
-    parts = PurePosixPath(info.filename).parts
-    return info.is_dir() or "__MACOSX" in parts or (bool(parts) and parts[-1] in (".DS_Store", "Thumbs.db"))
+    path = PurePosixPath(info.filename)
+    return info.is_dir() or "__MACOSX" in path.parts or path.name in (".DS_Store", "Thumbs.db")
 
 
 def _check_apart(infos: list[zipfile.ZipInfo]) -> None:
-    """Refuse entries of one name or that overlap, because a few bytes would be read very many times."""
+    """Refuse entries that share a name or overlap: a few bytes would be read very often."""
     end, names = 0, {info.filename for info in infos}
     if len(names) != len(infos):
         raise HostileFile("The archive holds two files of the same name.")
@@ -81,7 +81,7 @@ def _check_apart(infos: list[zipfile.ZipInfo]) -> None:
 def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
     shown = info.filename[:80]
     parts = info.orig_filename.replace("\\", "/").split("/")
-    if info.orig_filename.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or "\0" in info.orig_filename:
+    if parts[0] == "" or ".." in parts or ":" in parts[0]:
         raise HostileFile(f"The entry '{shown}' has a name that leads outside its folder.")
     if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
         raise HostileFile(f"The entry '{shown}' is a link or a device, not a file.")
@@ -94,13 +94,13 @@ def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
 
 
 def _classes(path: Path, names: Sequence[str]) -> list[str]:
-    """Class of each image, which is its folder. One folder around everything is ignored."""
+    """Return the folder of each image, its class. A single folder around all of them is ignored."""
     parts = [PurePosixPath(name).parts for name in names]
     if parts and all(len(part) == 3 and part[0] == parts[0][0] for part in parts):
         parts = [part[1:] for part in parts]
     for name, part in zip(names, parts, strict=True):
         if len(part) != 2:
-            message = f"'{name[:80]}' is in no class folder, or too deep. Give training and test one zip each."
+            message = f"'{name[:80]}' is in no class folder, or too deep. Pack training and test images separately."
             raise _bad(path, "Folders", message)
         if len(part[0]) > 200:
             raise _bad(path, "Folders", "A folder has a name of more than 200 characters.")
@@ -108,18 +108,17 @@ def _classes(path: Path, names: Sequence[str]) -> list[str]:
 
 
 def _decoded(path: Path, archive: zipfile.ZipFile, infos: Sequence[zipfile.ZipInfo]) -> torch.Tensor:
-    """Decode all images into one tensor; all headers are checked before anything is allocated."""
+    """Decode all images into one tensor; all headers are checked before it is allocated."""
     kinds = []
     for info in infos:
         with _opened(path, archive, info) as image:
             kinds.append((image.height, image.width, image.mode))
     height, width = Counter(kind[:2] for kind in kinds).most_common(1)[0][0]
-    shown = [f"'{info.filename[:80]}' ({h}x{w})" for info, (h, w, _) in zip(infos, kinds, strict=True)]
-    others = [said for said, kind in zip(shown, kinds, strict=True) if kind[:2] != (height, width)]
+    others = [f"'{info.filename[:80]}' ({h}x{w})" for info, (h, w, _) in zip(infos, kinds, strict=True)
+              if (h, w) != (height, width)]  # fmt: skip
     if others:
-        more = f" and {len(others) - NAMED_PER_FINDING} more" if len(others) > NAMED_PER_FINDING else ""
-        message = f"Images are {height}x{width} (height x width), but {', '.join(others[:NAMED_PER_FINDING])}{more}."
-        raise _bad(path, "Sizes differ", message, "Bring all images to one size.")
+        message = f"Images are {height}x{width} (height x width), but {some(others, 3)}."
+        raise _bad(path, "Sizes differ", message, "Resize all images to one size.")
     channels = 1 if all(mode in _GREY for _, _, mode in kinds) else 3
     if len(kinds) * channels * height * width > MAX_DECODED_BYTES:
         message = f"{len(kinds):,} images of {height}x{width} need more than {MAX_DECODED_BYTES // 1024**3} GiB."
@@ -137,7 +136,7 @@ def _decoded(path: Path, archive: zipfile.ZipFile, infos: Sequence[zipfile.ZipIn
 
 
 def _opened(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
-    """Open an image, reading its header alone; raises `BadInput` or `HostileFile`."""
+    """Open an image and read its header alone; raises `BadInput` or `HostileFile`."""
     from PIL import Image
 
     giant = HostileFile(f"The image '{info.filename[:80]}' has more than {MAX_PIXELS:,} pixels.")
@@ -154,8 +153,8 @@ def _opened(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
     if image.width * image.height > MAX_PIXELS:
         raise giant
     if image.mode not in (*_GREY, *_COLOUR):
-        message = f"'{info.filename[:80]}' has pixels of the kind {image.mode}; 8 bits a channel are read."
-        raise _bad(path, "Kind of image", message, "Save it with 8 bits a channel.")
+        message = f"'{info.filename[:80]}' has pixels of the kind {image.mode}, not 8 bits per channel."
+        raise _bad(path, "Kind of image", message, "Save it with 8 bits per channel.")
     return image
 
 

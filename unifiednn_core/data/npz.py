@@ -29,16 +29,15 @@ def is_npz(path: Path) -> bool:
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether an array of it has to be unpacked."""
+    """Whether an array in the file must be unpacked."""
     return any(info.compress_type != zipfile.ZIP_STORED for info in zips.members(path))
 
 
 def load_npz(path: Path) -> dict[str, Tensor]:
-    """All arrays by name; raises `BadInput` or `HostileFile`."""
+    """Load all arrays by name; raises `BadInput` or `HostileFile`."""
     try:
         infos = zips.members(path)
-        zips.check_expansion(infos, path.stat().st_size)
-        unpacked_bytes = sum(info.file_size for info in infos if info.compress_type != zipfile.ZIP_STORED)
+        unpacked_bytes = zips.check_expansion(infos, path.stat().st_size)
         if unpacked_bytes > MAX_UNPACKED_BYTES:
             raise HostileFile(
                 f"The file would unpack to {unpacked_bytes} bytes; at most {MAX_UNPACKED_BYTES} are unpacked. "
@@ -72,12 +71,12 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Tenso
     offset = zips.content_offset(path, info) + head.tell()
     if offset + length > path.stat().st_size:
         raise zipfile.BadZipFile("an array ends after the file")
-    # "c": writing would stay in memory; torch warns of arrays that cannot be written.
+    # "c" keeps writes in memory; torch warns about read-only arrays.
     return torch.from_numpy(np.memmap(path, dtype, "c", offset, shape, "F" if column_order else "C"))
 
 
 def _header(file: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether columns come first, and type, before numpy allocates anything."""
+    """Read shape, Fortran order and type before numpy allocates anything."""
     match np.lib.format.read_magic(file):
         case (1, 0):
             return np.lib.format.read_array_header_1_0(file)

@@ -1,4 +1,4 @@
-"""Content of a data file, read some samples at a time, so that no file is in memory as a whole."""
+"""Content of a data file, read in blocks of samples, so that no file is in memory as a whole."""
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
@@ -11,22 +11,20 @@ from unifiednn_core.data.values import DataNotes
 
 NO_NOTES = DataNotes()
 BLOCK_ELEMENTS = 2**19
-_YOUNG = 1  # generations of the garbage collector
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Named entries of a file. Mapped entries take memory only where they are read."""
+    """Named entries of a file. Only the parts of mapped entries that were read take memory."""
 
-    entries: Mapping[str, Any]
-    """Unchecked."""
+    entries: Mapping[str, Any]  # unchecked
     notes: DataNotes = NO_NOTES
     again: Callable[[], Mapping[str, Any]] | None = None
     """Maps the file again; None if the entries are in memory already."""
 
 
 def aligned(tensor: Tensor) -> Tensor:
-    """Make a tensor contiguous and aligned for its type; in a file it can lie anywhere."""
+    """Make a tensor contiguous and aligned for its type."""
     tensor = tensor.detach().contiguous()
     return tensor if tensor.data_ptr() % tensor.element_size() == 0 else tensor.clone()
 
@@ -37,9 +35,9 @@ def rows_per_block(tensor: Tensor) -> int:
 
 
 def blocks(opened: Opened, name: str) -> Iterator[tuple[int, Tensor]]:
-    """Iterate over the first sample and the samples of each block of an entry, in file order.
+    """Yield the index of the first sample and the samples of each block of an entry, in file order.
 
-    The file is mapped again for each block, because pages count as memory from the first read until they are unmapped.
+    The file is mapped again for each block: pages that were read count as memory until they are unmapped.
     """
     rows, samples = rows_per_block(opened.entries[name]), len(opened.entries[name])
     for start in range(0, samples, rows):
@@ -47,10 +45,8 @@ def blocks(opened: Opened, name: str) -> Iterator[tuple[int, Tensor]]:
 
 
 def mapped_anew(opened: Opened, name: str) -> Tensor:
-    """Return an entry through a mapping of its own, which takes its pages along when it goes."""
-    if opened.again is None:
-        entry: Tensor = opened.entries[name]
-        return entry
-    gc.collect(_YOUNG)  # torch.load leaves cycles behind that hold the mapping before
-    found: Tensor = opened.again()[name]
+    """Return an entry through a new mapping, which frees its pages when it is deleted."""
+    if opened.again is not None:
+        gc.collect(1)  # torch.load leaves cycles that keep the previous mapping alive
+    found: Tensor = (opened.again() if opened.again is not None else opened.entries)[name]
     return found

@@ -10,31 +10,25 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.data.datasets import Dataset, as_targets, open_data
-from unifiednn_core.data.opened import blocks
+from unifiednn_core.data.opened import Opened, blocks
 from unifiednn_core.data.values import DataPreview, DataSample, ValueStats
 
 SHOWN_SAMPLES = 8
 SHOWN_VALUES = 12
 MAX_COUNTED_CLASSES = 1000
-IMAGE_SIDE = 40
-"""Pixels of a thumbnail, at most."""
+IMAGE_SIDE = 40  # pixels of a thumbnail, at most
 MIN_IMAGE_SIDE = 4
-UNBALANCED = 20
-"""Ratio of the largest to the smallest class that deserves a warning."""
+UNBALANCED = 20  # ratio of the largest to the smallest class above which there is a warning
 
 
 def preview(path: Path, dataset: Dataset) -> DataPreview:
     """Preview a data set that was read from this file."""
     opened = open_data(path)
     inputs = _stats(block for _, block in blocks(opened, "inputs"))
-
-    def labels() -> Iterator[Tensor]:
-        return (as_targets(block) for _, block in blocks(opened, "targets"))
-
-    counts = _class_counts(dataset, labels())
+    counts = _class_counts(dataset, opened)
     return DataPreview(
         inputs=inputs,
-        targets=None if counts else _stats(labels()),
+        targets=None if counts else _stats(as_targets(block) for _, block in blocks(opened, "targets")),
         class_counts=counts,
         samples=_samples(dataset),
         notes=dataset.notes,
@@ -43,7 +37,7 @@ def preview(path: Path, dataset: Dataset) -> DataPreview:
 
 
 def _stats(parts: Iterator[Tensor]) -> ValueStats:
-    """Range, mean and standard deviation; sums are taken in float64."""
+    """Compute range, mean and standard deviation in float64."""
     least, most, total, squares, count = float("inf"), float("-inf"), 0.0, 0.0, 0
     for part in parts:
         values = part.reshape(-1).to(torch.float64)
@@ -54,14 +48,14 @@ def _stats(parts: Iterator[Tensor]) -> ValueStats:
     return ValueStats(minimum=least, maximum=most, mean=mean, std=max(0.0, squares / count - mean**2) ** 0.5)
 
 
-def _class_counts(dataset: Dataset, labels: Iterator[Tensor]) -> tuple[int, ...]:
+def _class_counts(dataset: Dataset, opened: Opened) -> tuple[int, ...]:
     """Count the targets of each class, without numbers below 0, which mean "ignore"."""
     classes = dataset.classes
     if classes is None or not 0 < classes <= MAX_COUNTED_CLASSES:
         return ()
     counts = torch.zeros(classes, dtype=torch.int64)
-    for part in labels:
-        flat = part.reshape(-1)
+    for _, block in blocks(opened, "targets"):
+        flat = as_targets(block).reshape(-1)
         counts += torch.bincount(flat[flat >= 0], minlength=classes)
     return tuple(counts.tolist())
 
@@ -78,7 +72,7 @@ def _samples(dataset: Dataset) -> tuple[DataSample, ...]:
 
 
 def _shown(dataset: Dataset) -> Tensor:
-    """Places of the first samples, or of some spread over the file if those are all of one class."""
+    """Indices of the first samples, or of samples spread over the file if the first are all of one class."""
     first = torch.arange(min(SHOWN_SAMPLES, dataset.samples))
     targets = dataset.targets[first]
     if dataset.classes is None or targets.dim() > 1 or bool((targets != targets[0]).any()):
@@ -96,7 +90,7 @@ def _look_like_images(inputs: Tensor) -> bool:
 
 
 def _thumbnails(batch: Tensor) -> list[str]:
-    """PNG data URIs; dark to light is the range of the shown numbers, or of a byte for photographs."""
+    """Make PNG data URIs; dark to light is the range of the shown numbers, or 0 to 255 for photographs."""
     from PIL import Image
 
     pixels = batch.to(torch.float32)
@@ -123,14 +117,12 @@ def _text(values: Tensor) -> str:
 
 
 def _target_text(target: Tensor, names: tuple[str, ...]) -> str:
-    if target.dim() or target.is_floating_point():
-        return _text(target)
-    number = int(target)
-    return names[number] if 0 <= number < len(names) else str(number)
+    named = not target.dim() and not target.is_floating_point() and 0 <= int(target) < len(names)
+    return names[int(target)] if named else _text(target)
 
 
 def _warnings(inputs: ValueStats, counts: tuple[int, ...]) -> Iterator[Finding]:
-    """Warn of data that is rarely intended."""
+    """Warn about data that is rarely intended."""
     if inputs.minimum == inputs.maximum:
         message = f"Every number of the inputs is {inputs.minimum:g}, so a network cannot learn from them."
         yield _warning("Inputs all equal", "inputs", message, "Check how the file was written.")
@@ -140,7 +132,7 @@ def _warnings(inputs: ValueStats, counts: tuple[int, ...]) -> Iterator[Finding]:
         yield _warning("One class alone", "targets", "All targets belong to one class.", "Give samples of all classes.")
     elif absent:
         named = ", ".join(map(str, absent[:5])) + (" …" if len(absent) > 5 else "")
-        message = f"No sample is of class {named}, though larger class numbers occur."
+        message = f"No sample belongs to class {named}, although larger class numbers occur."
         yield _warning("Classes without samples", "targets", message, "Number the classes from 0 without gaps.")
     elif present and max(present) > UNBALANCED * min(present):
         message = f"The largest class has {max(present):,} targets, the smallest {min(present):,}."

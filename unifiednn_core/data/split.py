@@ -1,4 +1,4 @@
-"""Splits a data set into a training and a test part: equal file, share and seed give equal bytes."""
+"""Splits a data set into a training and a test part. Equal file, share and seed give equal bytes."""
 
 from pathlib import Path
 
@@ -13,16 +13,13 @@ from unifiednn_core.formats.tensor_files import bad_file
 
 
 def split(path: Path, plan: SplitPlan, folder: Path) -> dict[str, Path]:
-    """Write the two parts, `train` and `test`, into a folder; samples keep their order.
-
-    Raises `BadInput`, `HostileFile` or `OSError`.
-    """
+    """Write `train` and `test` into a folder, samples in order. Raises `BadInput`, `HostileFile` or `OSError`."""
     dataset, opened = read_dataset(path), open_data(path)
+    like = {"inputs": dataset.inputs, "targets": dataset.targets}
     paths = {}
     for name, chosen in _places(path, dataset, plan).items():
         paths[name] = folder / name
         notes = dataset.notes.model_copy(update={"part": plan.part(name), "origin": ""})
-        like = {"inputs": dataset.inputs, "targets": dataset.targets}
 
         def rows(entry: str, start: int, end: int, chosen: Tensor = chosen) -> Tensor:
             here = chosen[start:end]
@@ -35,7 +32,7 @@ def split(path: Path, plan: SplitPlan, folder: Path) -> dict[str, Path]:
 
 
 def _places(path: Path, dataset: Dataset, plan: SplitPlan) -> dict[str, Tensor]:
-    """Samples of each part, ascending."""
+    """Indices of the samples of each part, ascending."""
     generator = torch.Generator().manual_seed(plan.seed)
     labels = dataset.targets
     if plan.by_class and labels.dim() == 1 and not labels.is_floating_point():
@@ -46,13 +43,13 @@ def _places(path: Path, dataset: Dataset, plan: SplitPlan) -> dict[str, Tensor]:
     tested = []
     for group in groups:
         order = group[torch.randperm(len(group), generator=generator)]
-        # with two samples or more, each part gets at least one; a single one goes to training
+        # each part of two or more samples gets at least one; a single sample goes to training
         count = min(max(1, int(plan.test_share * len(group) + 0.5)), len(group) - 1)
         tested.append(order[:count])
     is_test = torch.zeros(dataset.samples, dtype=torch.bool)
     is_test[torch.cat(tested)] = True
     if not is_test.any():
-        message = f"No sample of {dataset.samples:,} is left for the test: single samples of a class go to training."
-        remedy = "Give more samples, or split without regard to classes."
+        message = f"None of {dataset.samples:,} samples is left for the test: single samples of a class go to training."
+        remedy = "Give more samples, or do not split by class."
         raise bad_file(path, "Nothing to split", message, remedy)
     return {"train": (~is_test).nonzero().squeeze(1), "test": is_test.nonzero().squeeze(1)}

@@ -1,11 +1,10 @@
-"""Tables, CSV and Parquet: numeric columns become float32 inputs [samples, columns], one column the targets.
+"""Reads tables, CSV and Parquet: numeric columns as float32 inputs [samples, columns], one column as targets.
 
 A table is read twice: once to count its rows and check every value, once to copy the numbers.
 """
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.opened import Opened
 from unifiednn_core.data.values import MAX_CLASS_NAMES, MAX_COLUMNS, DataNotes
 from unifiednn_core.formats import zips
 from unifiednn_core.formats.tensor_files import bad_file
 
-MAX_TABLE_BYTES = 16 * 1024**3
-"""Of the converted numbers."""
-MAX_READ_BYTES = 1024**3
-"""Of the numbers, if the table is not converted first."""
+MAX_TABLE_BYTES = 16 * 1024**3  # of the converted numbers
+MAX_READ_BYTES = 1024**3  # of the numbers, if the table is not converted first
 SNIFFED_BYTES = 2**20
 _BATCH_ROWS = 2**14
 _BUFFER_BYTES = 2**18
@@ -34,28 +30,34 @@ TARGET_NAMES = ("target", "label")
 NAME_THE_TARGET = "Name the column of the targets 'target' or 'label'."
 _LONGEST_NAME = 200
 _Numbers = np.ndarray[Any, np.dtype[np.float32]]
+_Batches = Callable[[], Iterator[Any]]
 
 
-class Columns:
-    """Columns of one table, which checks batches of rows in order and keeps their targets."""
+class Table:
+    """One table. Making it reads all rows, checks them and keeps their targets; raises `BadInput`."""
 
-    def __init__(self, path: Path, names: Sequence[str], target: int, origin: str):
+    def __init__(self, path: Path, names: Sequence[str], target: int, origin: str, batches: _Batches, most_bytes: int):
+        """`target` is the number of the target column; `batches` reads the file from its start."""
         self.rows = 0
-        self.inputs = len(names) - 1
-        """Columns that are inputs."""
-        self._path, self._names, self._target, self._origin = path, names, target, origin
+        self.inputs = len(names) - 1  # number of input columns
+        self._path, self._names, self._target, self._origin, self._batches = path, names, target, origin, batches
         self._classes: dict[str, int] = {}
         self._targets: list[np.ndarray[Any, Any]] = []
+        for batch in batches():
+            self._check(batch)
+            _check_size(path, self.rows, self.inputs, most_bytes)
+        if not self.rows:
+            message = "The table has no rows below the names."
+            raise bad_file(path, "Data set empty", message, "Give at least one sample.")
 
-    def look_at(self, batch: Any) -> None:
-        """Check the next rows, and keep their targets; raises `BadInput`."""
+    def _check(self, batch: Any) -> None:
         for at, name in enumerate(self._names):
             if batch.column(at).null_count:
                 missing = np.flatnonzero(batch.column(at).is_null().to_numpy(zero_copy_only=False))
                 message = f"Column '{name[:60]}' has no value in {self._place(missing[0])} (and maybe in others)."
                 remedy = "Fill in the value, or leave the row or the column out."
                 raise bad_file(self._path, "Values missing", message, remedy)
-        values = self.features(batch)
+        values = self._features(batch)
         unusual = np.argwhere(~np.isfinite(values))
         if len(unusual):
             row, column = unusual[0]
@@ -65,14 +67,17 @@ class Columns:
         self._targets.append(self._targets_of(batch.column(self._target)))
         self.rows += batch.num_rows
 
-    def features(self, batch: Any) -> _Numbers:
-        """Inputs of some rows."""
+    def blocks(self) -> Iterator[_Numbers]:
+        """Read the inputs again, some rows at a time: float32 [rows, columns]."""
+        return map(self._features, self._batches())
+
+    def _features(self, batch: Any) -> _Numbers:
         columns = (column for at, column in enumerate(batch.columns) if at != self._target)
         with np.errstate(over="ignore"):  # becomes infinite, which is found
             return np.column_stack([_numbers(column) for column in columns])
 
     def targets(self) -> Tensor:
-        """Targets of all checked rows; named classes are numbered in alphabetical order."""
+        """Return the targets of all rows; named classes are numbered in alphabetical order."""
         found = np.concatenate(self._targets)
         self._targets = [found]
         if self._classes:
@@ -82,7 +87,7 @@ class Columns:
         return torch.from_numpy(found)
 
     def notes(self) -> DataNotes:
-        """Notes on the table: origin, classes and columns."""
+        """Describe the table: origin, classes and columns."""
         names = [name[:_LONGEST_NAME] for name in self._names]
         return DataNotes(
             origin=self._origin,
@@ -92,11 +97,11 @@ class Columns:
         )
 
     def _place(self, row: int) -> str:
-        """Place of a row of the next batch, as an editor of such tables counts it."""
+        """Name a row of the next batch as an editor counts it."""
         return f"line {self.rows + row + 2}" if self._origin == "csv" else f"row {self.rows + row + 1}"
 
     def _targets_of(self, column: Any) -> "np.ndarray[Any, Any]":
-        """Class numbers, real numbers, or the places of names in the classes, which grow."""
+        """Return class numbers, real numbers, or numbers of class names in order of appearance."""
         import pyarrow as pa
 
         kind = column.type
@@ -105,33 +110,16 @@ class Columns:
         if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             return _numbers(column)
         encoded = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
-        if encoded.dictionary.nbytes > 2 * _LONGEST_NAME * MAX_CLASS_NAMES:
-            raise self._no_names("holds long texts instead of class names")
-        places = []
-        for name in encoded.dictionary.to_pylist():
-            if len(name) > _LONGEST_NAME:
-                raise self._no_names("holds long texts instead of class names")
-            places.append(self._classes.setdefault(name, len(self._classes)))
-        if len(self._classes) > MAX_CLASS_NAMES:
-            raise self._no_names(f"holds more than {MAX_CLASS_NAMES:,} different texts")
-        return np.array(places, np.int64)[np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)]
-
-    def _no_names(self, what: str) -> BadInput:
-        return bad_file(self._path, "Targets", f"The column of the targets {what}.", NAME_THE_TARGET)
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table with checked values."""
-
-    columns: Columns
-    """Names, targets and number of rows."""
-    batches: Callable[[], Iterator[Any]]
-    """Reads the table again."""
-
-    def inputs(self) -> Iterator[_Numbers]:
-        """Rows of the inputs, some at a time."""
-        return (self.columns.features(batch) for batch in self.batches())
+        names, problem = encoded.dictionary, ""
+        limit = 2 * _LONGEST_NAME * MAX_CLASS_NAMES
+        if names.nbytes > limit or any(len(name) > _LONGEST_NAME for name in names.to_pylist()):
+            problem = "long texts instead of class names"
+        elif len(self._classes.keys() | set(names.to_pylist())) > MAX_CLASS_NAMES:
+            problem = f"more than {MAX_CLASS_NAMES:,} different texts"
+        if problem:
+            raise bad_file(self._path, "Targets", f"The column of the targets holds {problem}.", NAME_THE_TARGET)
+        numbers = [self._classes.setdefault(name, len(self._classes)) for name in names.to_pylist()]
+        return np.array(numbers, np.int64)[np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)]
 
 
 def is_parquet(path: Path) -> bool:
@@ -141,7 +129,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def is_csv(path: Path) -> bool:
-    """Whether the file begins as text whose first two lines have equally many, at least two, columns."""
+    """Whether the file begins with text that has two lines of equally many, at least two, columns."""
     with path.open("rb") as file:
         head = file.read(SNIFFED_BYTES)
     try:
@@ -155,11 +143,11 @@ def is_csv(path: Path) -> bool:
 def read_table(path: Path) -> Opened:
     """Read a whole table; raises `BadInput` or `HostileFile`."""
     table = scan(path, MAX_READ_BYTES)
-    rows, inputs = 0, np.empty((table.columns.rows, table.columns.inputs), np.float32)
-    for block in table.inputs():
+    rows, inputs = 0, np.empty((table.rows, table.inputs), np.float32)
+    for block in table.blocks():
         inputs[rows : rows + len(block)] = block
         rows += len(block)
-    return Opened({"inputs": torch.from_numpy(inputs), "targets": table.columns.targets()}, table.columns.notes())
+    return Opened({"inputs": torch.from_numpy(inputs), "targets": table.targets()}, table.notes())
 
 
 def scan(path: Path, most_bytes: int = MAX_TABLE_BYTES) -> Table:
@@ -188,7 +176,7 @@ def _scan_csv(path: Path, most_bytes: int) -> Table:
             return iter(arrow.open_csv(path, read, arrow.ParseOptions(delimiter=delimiter), kept))
 
         try:
-            return _looked_at(path, Columns(path, names, target, "csv"), batches, most_bytes)
+            return Table(path, names, target, "csv", batches, most_bytes)
         except pa.ArrowInvalid as error:
             complaint = str(error)
             if f"CSV column #{target}:" not in complaint:
@@ -208,7 +196,7 @@ def _scan_parquet(path: Path, most_bytes: int) -> Table:
             _check_type(path, column, is_target=at == target)
         text = [schema.names[target]] if pa.types.is_string(schema.field(target).type) else []
 
-        def opened() -> Any:  # a long text that occurs often is read once; pages of a mapping would count as memory
+        def opened() -> Any:  # reads a repeated long text once; pages of a mapping would count as memory
             return parquet.ParquetFile(path, read_dictionary=text, buffer_size=_BUFFER_BYTES, pre_buffer=False)
 
         _check_packed(path, opened().metadata, len(schema.names), most_bytes)
@@ -216,23 +204,14 @@ def _scan_parquet(path: Path, most_bytes: int) -> Table:
         def batches() -> Iterator[Any]:
             return iter(opened().iter_batches(batch_size=_BATCH_ROWS, use_threads=False))
 
-        return _looked_at(path, Columns(path, list(schema.names), target, "parquet"), batches, most_bytes)
+        return Table(path, list(schema.names), target, "parquet", batches, most_bytes)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         message = f"The file cannot be read: {str(error).splitlines()[0][:200].rstrip('.')}."
         raise bad_file(path, "File damaged", message, "Write it again, and copy it whole.") from None
 
 
-def _looked_at(path: Path, columns: Columns, batches: Callable[[], Iterator[Any]], most_bytes: int) -> Table:
-    for batch in batches():
-        columns.look_at(batch)
-        _check_size(path, columns.rows, columns.inputs, most_bytes)
-    if not columns.rows:
-        raise bad_file(path, "Data set empty", "The table has no rows below the names.", "Give at least one sample.")
-    return Table(columns, batches)
-
-
 def _check_packed(path: Path, metadata: Any, columns: int, most_bytes: int) -> None:
-    """Compare the sizes in a Parquet file with its bytes, before anything is unpacked."""
+    """Compare the sizes in a Parquet file with its bytes before anything is unpacked."""
     groups = range(metadata.num_row_groups)
     unpacked_bytes = sum(metadata.row_group(at).total_byte_size for at in groups)
     kept_bytes = metadata.num_rows * columns * _FLOAT_BYTES
@@ -249,7 +228,7 @@ def _check_size(path: Path, rows: int, inputs: int, most_bytes: int) -> None:
 
 
 def _complaint(names: list[str], error: str) -> tuple[str, str]:
-    """Rewrite a parser's complaint with the name of the column and the line as an editor counts it."""
+    """Rewrite an error of the parser with the name of the column and the line as an editor counts it."""
     where = error.partition("CSV column #")[2]
     number, _, rest = where.partition(":")
     column = f"Column '{names[int(number)][:60]}': " if number.isdigit() and int(number) < len(names) else ""
@@ -271,10 +250,10 @@ def _is_number(text: str) -> bool:
 
 
 def _target_of(path: Path, names: Sequence[str]) -> int:
-    """Find the column of the targets: by its name, else the last; raises `BadInput`."""
+    """Find the column of the targets by its name, else the last one; raises `BadInput`."""
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise bad_file(path, "Columns", f"Two columns are named '{twice[:60]}'.", "Give each column a name of its own.")
+        raise bad_file(path, "Columns", f"Two columns are named '{twice[:60]}'.", "Give each column its own name.")
     if not 2 <= len(names) <= MAX_COLUMNS:
         message = f"The table has {len(names):,} column{'s' * (len(names) != 1)}; 2 to {MAX_COLUMNS:,} are read."
         raise bad_file(path, "Columns", message, "Give one column of targets and at least one of inputs.")

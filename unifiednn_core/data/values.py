@@ -19,18 +19,15 @@ class _Part(BaseModel):
 
 
 class DataNotes(_Part):
-    """Facts about the original file of a converted data set."""
+    """Facts about a data set: its original file and its parts."""
 
-    origin: Annotated[str, Field(max_length=20)] = ""
-    """Format of the original; empty if the file was not converted."""
+    origin: Annotated[str, Field(max_length=20)] = ""  # format of the original; empty if the file was not converted
     class_names: Annotated[tuple[_Name, ...], Field(max_length=MAX_CLASS_NAMES)] = ()
     """Name of each class number, if classes had names."""
     columns: Annotated[tuple[_Name, ...], Field(max_length=MAX_COLUMNS)] = ()
     """Columns of a table that became the inputs, in order."""
-    target: _Name = ""
-    """Column of a table that became the targets."""
-    part: _Name = ""
-    """Part of a data set that was split."""
+    target: _Name = ""  # column of a table that became the targets
+    part: _Name = ""  # part of a data set that was split
 
     def metadata(self) -> dict[str, str]:
         """Metadata of a safetensors file."""
@@ -38,7 +35,7 @@ class DataNotes(_Part):
 
     @classmethod
     def of(cls, metadata: dict[str, str] | None) -> "DataNotes":
-        """Read the notes of a safetensors file; empty if it has no valid ones."""
+        """Read the notes of a safetensors file; without valid ones, they are empty."""
         try:
             return cls.model_validate_json((metadata or {}).get(METADATA_KEY, "{}"))
         except ValidationError:
@@ -57,25 +54,20 @@ class ValueStats(_Part):
 class DataSample(_Part):
     """One sample in readable form."""
 
-    values: str
-    """The first numbers of the inputs."""
+    values: str  # the first numbers of the inputs
     target: str
-    image: str = ""
-    """Small PNG as a data URI, if the inputs look like an image."""
+    image: str = ""  # small PNG as a data URI, if the inputs look like an image
 
 
 class DataPreview(_Part):
     """Statistics and first samples of a data set."""
 
     inputs: ValueStats
-    targets: ValueStats | None = None
-    """None if targets are class numbers, which are counted."""
-    class_counts: tuple[int, ...] = ()
-    """Targets of each class number; empty for real targets and for very many classes."""
-    not_finite: int = 0
-    """Values that are NaN or infinite."""
+    targets: ValueStats | None = None  # None for class numbers, which are counted
+    class_counts: tuple[int, ...] = ()  # targets of each class number; empty for real targets and for very many classes
+    not_finite: int = 0  # values that are NaN or infinite
     samples: tuple[DataSample, ...] = ()
-    """The first ones, or some from the whole file if the first are all of one class."""
+    """The first ones, or samples spread over the file if the first are all of one class."""
     notes: DataNotes = DataNotes()
     warnings: tuple[Finding, ...] = ()
 
@@ -90,8 +82,7 @@ class SplitPlan(_Part):
 
     test_share: float = Field(default=0.2, gt=0, lt=1)
     seed: int = Field(default=0, ge=0, le=MAX_SEED)
-    by_class: bool = True
-    """Whether each class is split by the same share, if targets are class numbers."""
+    by_class: bool = True  # whether to split each class by the same share, if targets are class numbers
 
     def part(self, name: str) -> str:
         """Describe a part: `test 20 %, seed 0, by class`."""
@@ -106,7 +97,7 @@ class SplitPlan(_Part):
 
 
 def preview_of(facts: dict[str, Any]) -> DataPreview | None:
-    """Find the preview among the facts of a file; None without one of this version."""
+    """Find the preview among the facts of a file; None if there is none of this version."""
     try:
         return DataPreview.model_validate(facts["preview"])
     except (KeyError, ValidationError):
@@ -118,6 +109,6 @@ def split_plan(**asked: object) -> SplitPlan:
     try:
         return SplitPlan.model_validate(asked)
     except ValidationError as error:
-        remedy = "The share lies between 0 and 1, the seed is a whole number of at least 0."
+        remedy = "The share lies between 0 and 1, the seed is a whole number from 0."
         said = [(".".join(map(str, detail["loc"])), f"{detail['msg']}.") for detail in error.errors()]
         raise BadInput([Finding(title="Split", field=at, message=text, remedy=remedy) for at, text in said]) from None

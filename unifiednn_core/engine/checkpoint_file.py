@@ -118,7 +118,6 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _contents(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of the file."""
     state, tensors = flatten(dict(checkpoint.state))
     recipe, strays = flatten(dict(checkpoint.recipe))
     if strays:

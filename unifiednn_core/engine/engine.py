@@ -435,7 +435,6 @@ class Engine:
         self._jobs[job.name] = job
 
     def _next_tick(self) -> int:
-        """End of the line."""
         self._tick += 1
         return self._tick
 

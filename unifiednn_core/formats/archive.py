@@ -1,4 +1,4 @@
-"""The zip container of a `.pt2` file: the few entries that it may have, and tensors as raw bytes."""
+"""The zip container of a `.pt2` file: the entries that it may have, and tensors as raw bytes."""
 
 import re
 import zipfile
@@ -38,7 +38,7 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class TensorView:
-    """A stretch of one record, as the file lays it out; equal views are one and the same tensor."""
+    """Layout of a tensor in one record; equal views are one tensor."""
 
     record: str
     dtype: int
@@ -48,7 +48,7 @@ class TensorView:
 
 
 def open_entries(archive: zipfile.ZipFile, size_bytes: int) -> dict[str, zipfile.ZipInfo]:
-    """Entries of an archive by their name below the one top folder; raises `HostileFile` for anything unexpected."""
+    """List the entries by their names below the top folder; raises `HostileFile` for anything unexpected."""
     infos = archive.infolist()
     if len(infos) > MAX_ENTRIES:
         raise HostileFile(f"The archive has {len(infos)} entries; at most {MAX_ENTRIES} are read.")
@@ -70,7 +70,7 @@ def open_entries(archive: zipfile.ZipFile, size_bytes: int) -> dict[str, zipfile
 
 
 def views_of(payloads: Payloads, folder: str, entries: Mapping[str, zipfile.ZipInfo]) -> dict[str, TensorView]:
-    """Where each tensor lies; raises `HostileFile` if one reaches beyond its record or overlaps another."""
+    """Find the place of each tensor; raises `HostileFile` if one reaches beyond its record or overlaps another."""
     views = {name: _view(name, payload, folder, entries) for name, payload in payloads.config.items()}
     used: Counter[str] = Counter()
     for view in set(views.values()):
@@ -84,7 +84,7 @@ def views_of(payloads: Payloads, folder: str, entries: Mapping[str, zipfile.ZipI
 def read_tensors(
     archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], views: Iterable[TensorView]
 ) -> dict[TensorView, Tensor]:
-    """Own copies of all tensors, in the memory layout of the file."""
+    """Copy all tensors, in the memory layout of the file."""
     by_record = attrgetter("record")
     tensors: dict[TensorView, Tensor] = {}
     for record, here in groupby(sorted(set(views), key=by_record), by_record):
@@ -97,7 +97,7 @@ def read_tensors(
 
 
 def write_archive(path: Path, folder: str, entries: Mapping[str, bytes]) -> None:
-    """Write entries, uncompressed, as the official loader wants them; the same entries give the same bytes."""
+    """Write uncompressed entries for the official loader; equal entries give equal bytes."""
     fixed = {"archive_format": b"pt2", "archive_version": b"0", ".data/version": b"6\n", "byteorder": b"little"}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, content in {**fixed, **entries}.items():
@@ -105,7 +105,7 @@ def write_archive(path: Path, folder: str, entries: Mapping[str, bytes]) -> None
 
 
 def contiguous_meta(meta: TensorMeta) -> TensorMeta:
-    """Return the same tensor, laid out contiguously in a record of its own."""
+    """Describe the same tensor, contiguous in its own record."""
     sizes = [size.as_int for size in meta.sizes]
     strides = tuple(Size(as_int=prod(max(size, 1) for size in sizes[place + 1 :])) for place in range(len(sizes)))
     return meta.model_copy(update={"strides": strides, "storage_offset": Size(as_int=0)})

@@ -1,6 +1,6 @@
-"""The contract of a model format, the definition that it reads, and the advice for files that are programs."""
+"""The contract of a model format, the definition that it reads, and advice for files that are programs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ PACK = "On your own machine, run `unifiednn pack your_module.py:make_network`, a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """Content of a model file: architecture, weights, input signature. It never runs code of the file."""
+    """Content of a model file: architecture, weights, input signature. No code of the file ever runs."""
 
     format: str
     """Name of the format of the file."""
@@ -37,9 +37,9 @@ class Definition:
     min_batch: int = 1
     """Smallest batch that the network accepts."""
     operators: tuple[str, ...] = ()
-    """For exported graphs: the operators in order, for the drawing of the graph."""
+    """For exported graphs: the operators in order, to draw the graph."""
     switched_off: tuple[str, ...] = ()
-    """For exported graphs: layers such as dropout that are off in training, too."""
+    """For exported graphs: layers such as dropout that are off in training too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +62,20 @@ class Format(Protocol):
         """Suffixes of its files, the usual one first."""
 
     def sniff(self, path: Path) -> bool:
-        """Whether the file looks like this format, judged by its bytes."""
+        """Whether the bytes of the file look like this format."""
 
     def read(self, path: Path, architecture: ArchitectureSpec | None) -> Definition:
         """Read the file; raises `BadInput` with findings, or `HostileFile`."""
 
     def write(self, definition: Definition, state_dict: Mapping[str, Tensor], folder: Path, stem: str) -> Delivery:
-        """Write the trained model in its own format into `folder`, as `stem` plus the format's suffix."""
+        """Write the trained model in its own format into `folder`, as `stem` plus the suffix of the format."""
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
-        """Read the weights of a file from `write`, for its verification."""
+        """Read the weights of a file from `write`, to verify it."""
 
 
 def define(name: str, path: Path, build: Callable[[], nn.Module], network: nn.Module, **known: Any) -> Definition:
-    """Define a file of the format `name`, with the sizes of `network`, and what else is known."""
+    """Define a file of the format `name` with the sizes of `network` and other `known` fields."""
     parameters, weights_bytes = count_parameters(network), size_bytes(network.state_dict())
     return Definition(format=name, path=path, build=build, parameters=parameters, weights_bytes=weights_bytes, **known)
 
@@ -100,11 +100,17 @@ def delivered_path(definition: Definition, suffixes: tuple[str, ...], folder: Pa
     return folder / f"{stem}{suffix if suffix in suffixes else suffixes[0]}"
 
 
-def refuse_architecture(given: ArchitectureSpec | None, message: str) -> None:
-    """Raise `BadInput` with this message if a spec names an architecture for a file that holds its own."""
+def refuse_architecture(given: ArchitectureSpec | None) -> None:
+    """Raise `BadInput` if a spec names an architecture for a file that holds its own."""
     if given is not None:
-        remedy = "Remove the entry 'architecture'."
+        message, remedy = "The file describes its network itself.", "Remove the entry 'architecture'."
         raise BadInput.of("Architecture given twice", field="architecture", message=message, remedy=remedy)
+
+
+def some(entries: Sequence[str], most: int = 5) -> str:
+    """List the first entries, and count the rest."""
+    more = len(entries) - most
+    return ", ".join(entries[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def pack_or_convert(options: str = "") -> str:

@@ -1,7 +1,6 @@
-"""Networks that a JSON document describes: the document alone, or inside a safetensors file with the weights.
+"""Networks that a JSON document describes, alone or in the header of a safetensors file with the weights.
 
-A trained network is delivered as one such safetensors file, which can be submitted again, and as a separate document
-and weights for plain torch.
+A trained network is delivered as such a safetensors file, and as a separate document and weights for plain torch.
 """
 
 import json
@@ -20,20 +19,18 @@ from unifiednn_core.formats.weights import host_copy
 
 MAX_DOCUMENT_BYTES = 1024**2
 MAX_WEIGHTS_BYTES = 16 * 1024**3
-ARCHITECTURE_INSIDE = "The file describes its network itself."
-WEIGHTS = "unifiednn_weights"
-"""Entry of a delivered document: the file beside it that holds the trained weights."""
+WEIGHTS = "unifiednn_weights"  # entry of a delivered document: the file beside it that holds the trained weights
 Document = dict[str, Any]
 
 
 def document_of(path: Path, key: str) -> Document | None:
-    """Read the document of a file: its JSON, or the text under `key` in the header of its safetensors."""
+    """Read the document of a file: its JSON, or the text under `key` in a safetensors header; None if it has none."""
     try:
         if tensor_files.is_safetensors(path):
             text = tensor_files.safetensors_metadata(path).get(key, "")
         else:
-            text = _text(path)
-        found = json.loads(text) if text else None
+            text = path.read_text(encoding="utf-8") if path.stat().st_size <= MAX_DOCUMENT_BYTES else ""
+        found = json.loads(text)
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
@@ -85,7 +82,7 @@ def write(document: Document, key: str, state_dict: Mapping[str, Tensor], folder
 
 
 def read_weights(definition: Definition) -> dict[str, Tensor]:
-    """Read the weights of a described network: those of the file, or the initial ones."""
+    """Read the weights of a described network from its file, or make its initial ones."""
     weights = _weights(definition.path)
     return weights if weights is not None else dict(definition.build().state_dict())
 
@@ -101,10 +98,3 @@ def _weights(path: Path) -> dict[str, Tensor] | None:
     for key, tensor in loaded.items():
         tensor_files.check_plain(key, tensor)
     return loaded
-
-
-def _text(path: Path) -> str:
-    with path.open("rb") as file:
-        if not file.read(64).lstrip().startswith(b"{") or path.stat().st_size > MAX_DOCUMENT_BYTES:
-            return ""
-    return path.read_text(encoding="utf-8")

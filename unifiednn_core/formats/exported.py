@@ -1,4 +1,4 @@
-"""The format `.pt2`: an exported program of torch, with architecture and weights in one file."""
+"""The format `.pt2`: an exported program of torch with architecture and weights in one file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unifiednn_core.formats import archive as container
 from unifiednn_core.formats import tensor_files, zips
-from unifiednn_core.formats.archive import DTYPES
+from unifiednn_core.formats.archive import DTYPES, TensorView
 from unifiednn_core.formats.base import Definition, Delivery, define, refuse_architecture
 from unifiednn_core.formats.exported_schema import Payload, Payloads, Program
 from unifiednn_core.formats.graph import build_module, for_evaluation, operator_names, switched_off
@@ -30,66 +30,59 @@ class ExportedFormat:
     suffixes: ClassVar[tuple[str, ...]] = (".pt2",)
 
     def sniff(self, path: Path) -> bool:
-        """Whether the file is a zip with an exported program in it."""
+        """Whether the file is a zip that holds an exported program."""
         return any(name.partition("/")[2] == container.MODEL for name in zips.names(path))
 
     def read(self, path: Path, architecture: ArchitectureSpec | None) -> Definition:
         """Check the file and build it once; raises `BadInput` or `HostileFile`."""
-        refuse_architecture(architecture, "A .pt2 file holds its architecture itself.")
+        refuse_architecture(architecture)
         network = sanitized(path)
         module = build_module(network)
         tensor_files.check_numbers(path, module.state_dict())
-        sizes = [size.as_int if size.kind == "as_int" else None for size in network.interface.input_meta.sizes]
+        sizes = [size.as_int if size.kind == "as_int" else None for size in network.input_meta.sizes]
         return define(
             self.name,
             path,
             lambda: build_module(network),
             module,
             input_shape=tuple(sizes[1:]),
-            input_dtype=str(DTYPES[network.interface.input_meta.dtype]).removeprefix("torch."),
+            input_dtype=str(DTYPES[network.input_meta.dtype]).removeprefix("torch."),
             min_batch=network.min_batch,
             operators=operator_names(network),
-            switched_off=switched_off(network.program),
+            switched_off=switched_off(network),
         )
 
     def write(self, definition: Definition, state_dict: Mapping[str, Tensor], folder: Path, stem: str) -> Delivery:
-        """Write `stem.pt2` as it came, and `stem.eval.pt2` for inference, both with the trained weights."""
+        """Write the trained weights twice: `stem.pt2` with the original program, `stem.eval.pt2` for inference."""
         network = sanitized(definition.path)
         paths = (folder / f"{stem}.pt2", folder / f"{stem}.eval.pt2")
-        evaluation = for_evaluation(network.program, network.interface.held)
-        for path, program in zip(paths, (network.program, evaluation), strict=True):
+        for path, program in zip(paths, (network.program, for_evaluation(network)), strict=True):
             container.write_archive(path, stem, _entries(network, program, state_dict))
         return Delivery(files=paths, load_script=_LOAD_SCRIPT.format(stem=stem))
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
-        """Weights of a file, read from its raw bytes."""
+        """Read the weights of a file."""
         return sanitized(path).read_weights()
 
 
 def _entries(network: ExportedNetwork, program: Program, state_dict: Mapping[str, Tensor]) -> dict[str, bytes]:
     weights = _packed(network.weights, network.weight_views, state_dict, "weights/weight", container.WEIGHTS)
-    held = network.read_constants()
-    constants = _packed(network.constants, network.constant_views, held, "constants/tensor", container.CONSTANTS)
+    fixed = network.read_constants()
+    constants = _packed(network.constants, network.constant_views, fixed, "constants/tensor", container.CONSTANTS)
     return {**weights, **constants, container.MODEL: _json(program), container.SAMPLE_INPUTS: b""}
 
 
 def _packed(
-    payloads: Payloads,
-    views: Mapping[str, container.TensorView],
-    tensors: Mapping[str, Tensor],
-    folder: str,
-    table: str,
+    payloads: Payloads, views: Mapping[str, TensorView], tensors: Mapping[str, Tensor], folder: str, table: str
 ) -> dict[str, bytes]:
-    """Tensors as records of their own, one for each distinct view, and the table that names them."""
+    """Make one record for each distinct view, and the table that names them."""
     config: dict[str, Payload] = {}
     records: dict[str, bytes] = {}
-    numbers: dict[container.TensorView, int] = {}
+    numbers: dict[TensorView, int] = {}
     for name, payload in payloads.config.items():
         tensor, view = tensors[name].detach().to("cpu").contiguous(), views[name]
         if tuple(tensor.shape) != view.shape or tensor.dtype != DTYPES[view.dtype]:
-            raise ValueError(
-                f"the trained '{name}' is {tensor.dtype} {list(tensor.shape)}, not what the file describes"
-            )
+            raise ValueError(f"the trained '{name}' is {tensor.dtype} {list(tensor.shape)}; the file has another kind")
         record = f"data/{folder}_{numbers.setdefault(view, len(numbers))}"
         records.setdefault(record, bytes(tensor_files.raw(tensor)))
         meta = container.contiguous_meta(payload.tensor_meta)

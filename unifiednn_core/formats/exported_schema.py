@@ -2,7 +2,7 @@
 
 Everything else is refused, and files are written from these models alone, so nothing unchecked can pass. The official
 loader evaluates strings as Python; here each string has a pattern, and symbolic sizes such as
-`Mul(Integer(2), Symbol('s77', integer=True))` are parsed. Field names are torch's (`torch/_export/serde/schema.py`).
+`Mul(Integer(2), Symbol('s77', integer=True))` are parsed. Field names are those of `torch/_export/serde/schema.py`.
 """
 
 # ruff: noqa: D101 - classes have the names and fields of torch; pydantic copies defaults
@@ -17,16 +17,14 @@ from pydantic_core import PydanticCustomError
 
 MAX_NODES = 20_000
 MAX_EXPRESSION_LENGTH = 1000
-HOSTILE = "hostile"
-"""Type of the validation errors that no honest exporter causes."""
+HOSTILE = "hostile"  # type of the validation errors for content that no exporter writes
 _FUNCTION_NAMES = """
 Symbol Integer Rational Add Mul Max Min FloorDiv CleanDiv CeilDiv Mod PythonMod ModularIndexing IntTrueDiv ToFloat
 CeilToInt FloorToInt Equality Unequality LessThan GreaterThan StrictLessThan StrictGreaterThan And Or Not
 """
 _FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 _ASSUMPTIONS = frozenset({"positive", "nonnegative", "nonzero", "integer", "real", "finite", "evaluate"})
-_SYMBOL = re.compile(r"[su][0-9]{1,9}")
-_PLAIN_SYMBOL = re.compile(r"Symbol\('([su][0-9]{1,9})'(, [a-z]+=True)*\)")
+_SYMBOL = "[su][0-9]{1,9}"
 
 
 def check_expression(text: str) -> str:
@@ -42,15 +40,15 @@ def check_expression(text: str) -> str:
 
 
 def plain_symbol(text: str) -> str | None:
-    """Name of the symbol, for an expression that is one symbol."""
-    match = _PLAIN_SYMBOL.fullmatch(text)
-    return match.group(1) if match else None
+    """Return the name of the symbol if the expression is one symbol, else None."""
+    match = re.fullmatch(rf"Symbol\('({_SYMBOL})'(, [a-z]+=True)*\)", text)
+    return match[1] if match else None
 
 
 def _is_size(node: ast.expr) -> bool:
     match node:
         case ast.Call(func=ast.Name(id="Symbol"), args=[ast.Constant(value=str(name))], keywords=keywords):
-            return _SYMBOL.fullmatch(name) is not None and _are_assumptions(keywords)
+            return re.fullmatch(_SYMBOL, name) is not None and _are_assumptions(keywords)
         case ast.Call(func=ast.Name(id=function), args=arguments, keywords=keywords):
             return function in _FUNCTIONS and _are_assumptions(keywords) and all(_is_size(part) for part in arguments)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -61,8 +59,9 @@ def _is_size(node: ast.expr) -> bool:
 
 
 def _are_assumptions(keywords: list[ast.keyword]) -> bool:
-    known = [given.value for given in keywords if given.arg in _ASSUMPTIONS and isinstance(given.value, ast.Constant)]
-    return len(known) == len(keywords) and all(isinstance(constant.value, bool) for constant in known)
+    known = [given.value for given in keywords if given.arg in _ASSUMPTIONS]
+    flags = [value for value in known if isinstance(value, ast.Constant) and isinstance(value.value, bool)]
+    return len(flags) == len(keywords)
 
 
 def _identifier(name: str) -> str:
@@ -73,30 +72,30 @@ def _identifier(name: str) -> str:
 
 def _never_pickled(use_pickle: bool) -> bool:
     if use_pickle:
-        raise PydanticCustomError(HOSTILE, "a tensor is stored as a pickle, which can run code when it is loaded")
+        raise PydanticCustomError(HOSTILE, "a tensor is stored as a pickle, which can run code")
     return use_pickle
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$"), AfterValidator(_identifier)]
 QualifiedName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$", max_length=1000)]
-Symbol = Annotated[str, StringConstraints(pattern=r"^[su][0-9]{1,9}$")]
+Symbol = Annotated[str, StringConstraints(pattern=f"^{_SYMBOL}$")]
 Record = Annotated[str, StringConstraints(pattern=r"^(weight|tensor)_[0-9]{1,9}$")]
 Target = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,255}$")]
 Expression = Annotated[str, AfterValidator(check_expression)]
 Real = float | Literal["Infinity", "-Infinity", "NaN"]
-# Stack traces, guards and the like are not needed, so they are dropped.
+# Stack traces, guards and the like are dropped.
 DroppedDict = Annotated[dict[str, str], BeforeValidator(lambda _: {})]
 DroppedList = Annotated[tuple[str, ...], BeforeValidator(lambda _: ())]
 
 
 class StrictModel(BaseModel):
-    """A closed record: it refuses unknown entries and other types."""
+    """A closed record, which refuses unknown entries and wrong types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class OneOf(StrictModel):
-    """A union as torch writes it: an object with one entry, whose key is the kind."""
+    """A union as torch writes it: an object with one entry, under its kind as key."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:

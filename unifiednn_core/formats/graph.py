@@ -1,12 +1,11 @@
 """Builds a plain `torch.fx` module from a checked `.pt2` file.
 
-One graph serves training and evaluation: the module's own `training` flag replaces each training flag in the file, so
-`train()` and `eval()` work as in every other module. The device of the input replaces devices in the file, so
-`to(device)` works as well.
+One graph serves training and evaluation: the `training` flag of the module replaces each training flag in the file, so
+`train()` and `eval()` work as usual. The device of the input replaces devices in the file, so `to(device)` works too.
 """
 
 import operator
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Set
 from typing import Any
 
 import torch
@@ -15,8 +14,8 @@ from torch import fx, nn
 from unifiednn_core.base.errors import HostileFile
 from unifiednn_core.formats import operators
 from unifiednn_core.formats.archive import DTYPES
-from unifiednn_core.formats.exported_schema import Node, NodeArgument, Program, SymArgument
-from unifiednn_core.formats.sanitize import ExportedNetwork, Held
+from unifiednn_core.formats.exported_schema import NamedValue, Node, NodeArgument, OptionalTensor, Program, SymArgument
+from unifiednn_core.formats.sanitize import ExportedNetwork
 
 _COUNTER = "num_batches_tracked"
 _OFF: dict[str, object] = {"as_bool": False, "as_float": 0.0, "as_int": 0}
@@ -26,17 +25,14 @@ _MEMORY_FORMATS = {
 
 
 def build_module(network: ExportedNetwork) -> fx.GraphModule:
-    """Make the module with the file's weights, on CPU, in train mode.
-
-    Raises `HostileFile` if names collide or the graph uses a value before it is computed.
-    """
+    """Make the module with the weights of the file, on the CPU, in train mode; raises `HostileFile`."""
     root = _root(network)
     graph = _Builder(network).graph()
     try:
         module = fx.GraphModule(root, graph, class_name="ExportedNetwork")
     except (KeyError, TypeError, AttributeError) as error:
         raise HostileFile(f"A tensor has an invalid name: {error}") from None
-    for entry in network.interface.held:
+    for entry in network.held:
         if entry.role == "constant":  # fx makes every buffer a persistent one
             folder, _, leaf = entry.name.rpartition(".")
             parent = module.get_submodule(folder)
@@ -45,14 +41,14 @@ def build_module(network: ExportedNetwork) -> fx.GraphModule:
 
 
 def operator_names(network: ExportedNetwork) -> tuple[str, ...]:
-    """Operators that compute, in order, by their short names."""
-    counters = counters_of(network.program, network.interface.held)
+    """List the operators that compute, in order, by their short names."""
+    counters = _counters(network)
     return tuple(
         node.target.split(".")[3]
-        for node in network.program.graph_module.graph.nodes
+        for node in network.graph.nodes
         if node.target in operators.ATEN - operators.ASSERTIONS
         and not node.target.startswith("torch.ops.aten.sym_")
-        and not counts_batches(node, counters)
+        and not _counts_batches(node, counters)
     )
 
 
@@ -61,7 +57,7 @@ class _Builder:
 
     def __init__(self, network: ExportedNetwork):
         self._network = network
-        self._counters = counters_of(network.program, network.interface.held)
+        self._counters = _counters(network)
         self._graph = fx.Graph()
         self._values: dict[str, fx.Node] = {}
         self._input: fx.Node
@@ -70,21 +66,25 @@ class _Builder:
 
     def graph(self) -> fx.Graph:
         """Make the whole graph."""
-        interface = self._network.interface
-        self._input = self._graph.placeholder(interface.input_name)
-        self._define(interface.input_name, self._input)
+        network = self._network
+        self._input = self._graph.placeholder(network.input_name)
+        self._define(network.input_name, self._input)
         self._training = self._graph.create_node("get_attr", "training", name="mode")
-        for entry in interface.held:
+        for entry in network.held:
             self._define(entry.value, self._graph.create_node("get_attr", entry.name))
-        for node in self._network.program.graph_module.graph.nodes:
+        for node in network.graph.nodes:
             if node.target not in operators.ASSERTIONS:
                 self._add(node)
-        self._graph.output(self._value(interface.output_name))
+        self._graph.output(self._value(network.output_name))
         return self._graph
 
     def _add(self, node: Node) -> None:
         function = operators.resolve(node.target)
-        _check_names(node, function)
+        if isinstance(function, torch._ops.OpOverload):
+            known = {argument.name for argument in function._schema.arguments}
+            unknown = [entry.name for entry in node.inputs if entry.name not in known]
+            if unknown:
+                raise HostileFile(f"The operator '{node.target}' has no argument '{unknown[0]}'.")
         arguments = [(entry, self._argument(node, entry.name, entry.arg)) for entry in node.inputs]
         positional = tuple(value for entry, value in arguments if entry.kind == 1)
         keywords = {entry.name: value for entry, value in arguments if entry.kind == 2}
@@ -108,31 +108,16 @@ class _Builder:
         return self._values[name]
 
     def _argument(self, node: Node, name: str, argument: NodeArgument) -> Any:
-        if depends_on_mode(node, name, argument, self._counters):
+        if _depends_on_mode(node, name, argument, self._counters):
             if node.target == operators.ATTENTION:
                 return self._graph.call_function(operator.mul, (argument.as_float, self._training))
             return self._training
-        if name == "cudnn_enabled":  # the file has the exporter's setting; eager modules use that of their machine
+        if name == "cudnn_enabled":  # the file has the setting of the exporter; eager modules use that of their machine
             return torch.backends.cudnn.enabled
-        return self._decoded(argument)
-
-    def _decoded(self, argument: NodeArgument) -> Any:
         value = argument.value
         match argument.kind:
             case "as_none":
                 return None
-            case "as_tensor":
-                return self._value(value.name)
-            case "as_tensors":
-                return [self._value(part.name) for part in value]
-            case "as_optional_tensor":
-                return None if value.as_tensor is None else self._value(value.as_tensor.name)
-            case "as_optional_tensors":
-                return [None if part.as_tensor is None else self._value(part.as_tensor.name) for part in value]
-            case "as_sym_int" | "as_sym_float" | "as_sym_bool":
-                return self._symbolic(value)
-            case "as_sym_ints":
-                return [self._symbolic(part) for part in value]
             case "as_float":
                 return float(value)
             case "as_floats":
@@ -146,10 +131,19 @@ class _Builder:
             case "as_device":
                 self._device = self._device or self._graph.call_function(getattr, (self._input, "device"))
                 return self._device
-        return list(value) if isinstance(value, tuple) else value  # integers, booleans, strings, several of them
+        return self._decoded(value)
 
-    def _symbolic(self, argument: SymArgument) -> Any:
-        return self._value(argument.as_name) if argument.kind == "as_name" else argument.value
+    def _decoded(self, value: Any) -> Any:
+        match value:
+            case tuple():
+                return [self._decoded(part) for part in value]
+            case NamedValue():
+                return self._value(value.name)
+            case OptionalTensor():
+                return None if value.as_tensor is None else self._value(value.as_tensor.name)
+            case SymArgument():
+                return self._value(value.as_name) if value.kind == "as_name" else value.value
+        return value  # an integer, boolean or string
 
 
 def _output_name(output: NodeArgument) -> str | None:
@@ -162,20 +156,12 @@ def _output_name(output: NodeArgument) -> str | None:
     return None
 
 
-def _check_names(node: Node, function: Callable[..., Any]) -> None:
-    if isinstance(function, torch._ops.OpOverload):
-        known = {argument.name for argument in function._schema.arguments}
-        unknown = [entry.name for entry in node.inputs if entry.name not in known]
-        if unknown:
-            raise HostileFile(f"The operator '{node.target}' has no argument '{unknown[0]}'.")
-
-
 def _root(network: ExportedNetwork) -> nn.Module:
-    """Tree of bare modules that hold the tensors under their names in the file."""
+    """Make a tree of bare modules that hold the tensors under their names in the file."""
     weights, constants = network.read_weights(), network.read_constants()
     root = nn.Module()
     parameters: dict[int, nn.Parameter] = {}
-    for entry in network.interface.held:
+    for entry in network.held:
         folder, _, leaf = entry.name.rpartition(".")
         tensor = (constants if entry.role == "constant" else weights)[entry.name]
         try:
@@ -201,19 +187,19 @@ def _submodule(root: nn.Module, path: str) -> nn.Module:
     return here
 
 
-def counters_of(program: Program, held: Iterable[Held]) -> frozenset[str]:
-    """Values that count the batches of a normalisation layer.
+def _counters(network: ExportedNetwork) -> frozenset[str]:
+    """Find the values that count the batches of a normalisation layer.
 
-    A layer that is used twice adds to the result of its first addition, which is therefore a counter too.
+    A layer that is used twice adds to the result of its first addition, so that result is a counter too.
     """
-    counters = {entry.value for entry in held if entry.name.rpartition(".")[2] == _COUNTER}
-    for node in program.graph_module.graph.nodes:
-        if counts_batches(node, counters):
+    counters = {entry.value for entry in network.held if entry.name.rpartition(".")[2] == _COUNTER}
+    for node in network.graph.nodes:
+        if _counts_batches(node, counters):
             counters |= {output.as_tensor.name for output in node.outputs if output.as_tensor is not None}
     return frozenset(counters)
 
 
-def counts_batches(node: Node, counters: Set[str]) -> bool:
+def _counts_batches(node: Node, counters: Set[str]) -> bool:
     """Whether this node adds one to a counter of batches."""
     given = {entry.name: entry.arg for entry in node.inputs}
     if node.target != operators.ADD_IN_PLACE or not given.keys() >= {"self", "other"}:
@@ -222,7 +208,7 @@ def counts_batches(node: Node, counters: Set[str]) -> bool:
     return counter is not None and counter.name in counters and (step.kind, step.as_int) == ("as_int", 1)
 
 
-def depends_on_mode(node: Node, name: str, argument: NodeArgument, counters: Set[str]) -> bool:
+def _depends_on_mode(node: Node, name: str, argument: NodeArgument, counters: Set[str]) -> bool:
     """Whether this argument of a node is on in training and off in evaluation.
 
     A flag that is off in the file, as in a frozen layer, stays off in both.
@@ -231,12 +217,12 @@ def depends_on_mode(node: Node, name: str, argument: NodeArgument, counters: Set
         return argument.as_bool and (node.target not in operators.NEEDS_RUNNING_STATISTICS or _has_statistics(node))
     if node.target == operators.ATTENTION and name == "dropout_p":
         return argument.kind == "as_float" and argument.as_float != 0.0
-    return name == "other" and counts_batches(node, counters)
+    return name == "other" and _counts_batches(node, counters)
 
 
-def switched_off(program: Program) -> tuple[str, ...]:
-    """Layers such as dropout that are off in the file, and therefore in training too."""
-    off = [node.target.removeprefix("torch.ops.aten.") for node in program.graph_module.graph.nodes if _is_off(node)]
+def switched_off(network: ExportedNetwork) -> tuple[str, ...]:
+    """List layers such as dropout that are off in the file, and therefore in training too."""
+    off = [node.target.removeprefix("torch.ops.aten.") for node in network.graph.nodes if _is_off(node)]
     return tuple(sorted({name.partition(".")[0].rstrip("_") for name in off}))
 
 
@@ -251,18 +237,18 @@ def _is_off(node: Node) -> bool:
     return share is None or share.kind != "as_float" or share.as_float != 0.0
 
 
-def for_evaluation(program: Program, held: Iterable[Held]) -> Program:
+def for_evaluation(network: ExportedNetwork) -> Program:
     """Return the program with all training behaviour switched off."""
-    counters = counters_of(program, held)
-    module = program.graph_module
-    graph = module.graph.model_copy(update={"nodes": tuple(_off(node, counters) for node in module.graph.nodes)})
-    return program.model_copy(update={"graph_module": module.model_copy(update={"graph": graph})})
+    counters = _counters(network)
+    graph = network.graph.model_copy(update={"nodes": tuple(_off(node, counters) for node in network.graph.nodes)})
+    module = network.program.graph_module.model_copy(update={"graph": graph})
+    return network.program.model_copy(update={"graph_module": module})
 
 
 def _off(node: Node, counters: Set[str]) -> Node:
     inputs = tuple(
         entry.model_copy(update={"arg": NodeArgument.model_validate({entry.arg.kind: _OFF[entry.arg.kind]})})
-        if depends_on_mode(node, entry.name, entry.arg, counters)
+        if _depends_on_mode(node, entry.name, entry.arg, counters)
         else entry
         for entry in node.inputs
     )

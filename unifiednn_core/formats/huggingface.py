@@ -1,4 +1,4 @@
-"""The format `huggingface`: the `config.json` of a network of the transformers library, which must be installed.
+"""The format `huggingface`: the `config.json` of a transformers network; the library must be installed.
 
 The network starts untrained. For trained weights, submit their `.safetensors` with the architecture `huggingface` and
 the config as its argument.
@@ -11,7 +11,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.formats import described
+from unifiednn_core.formats import described, tensor_files
 from unifiednn_core.formats.architectures import huggingface, registry
 from unifiednn_core.formats.base import Definition, Delivery, refuse_architecture
 from unifiednn_core.spec.run import ArchitectureSpec
@@ -19,7 +19,7 @@ from unifiednn_core.spec.run import ArchitectureSpec
 KEY = "unifiednn.huggingface"
 SEED = 0
 _REMEDY = (
-    f"Networks: {', '.join(huggingface.FAMILIES)}, each with its head for classification. For any other, run "
+    f"Networks: {', '.join(huggingface.FAMILIES)}, each with its classification head. For any other, run "
     "`unifiednn pack` on your own machine, and submit the .pt2 file."
 )
 _LOAD_SCRIPT = """\
@@ -39,29 +39,24 @@ class HuggingFace:
     suffixes: ClassVar[tuple[str, ...]] = (".json", ".safetensors")
 
     def sniff(self, path: Path) -> bool:
-        """Whether the file names its type of model, and is not a description beside its weights."""
+        """Whether the file names its type of model and is not a description beside its weights."""
         document = described.document_of(path, KEY)
         return document is not None and "model_type" in document and described.WEIGHTS not in document
 
     def read(self, path: Path, architecture: ArchitectureSpec | None) -> Definition:
         """Check the configuration; raises `BadInput`."""
-        refuse_architecture(architecture, described.ARCHITECTURE_INSIDE)
-        config = described.document_of(path, KEY) or {}
+        refuse_architecture(architecture)
+        args = {"config": described.document_of(path, KEY) or {}}
         try:
-            return described.definition(
-                self.name, path, lambda: registry.build("huggingface", {"config": config}), SEED
-            )
+            return described.definition(self.name, path, lambda: registry.build("huggingface", args), SEED)
         except BadInput as error:
-            found = [
-                finding.model_copy(update={"title": "Configuration", "field": path.name, "remedy": _REMEDY})
-                if finding.field.startswith("architecture")
-                else finding
-                for finding in error.findings
-            ]
-            raise BadInput(found) from None
+            finding = error.findings[0]
+            if finding.field != "architecture.args":
+                raise
+            raise tensor_files.bad_file(path, "Configuration", finding.message, _REMEDY) from None
 
     def write(self, definition: Definition, state_dict: Mapping[str, Tensor], folder: Path, stem: str) -> Delivery:
-        """Write the weights with the configuration inside, and `config.json`, as the library wants it."""
+        """Write the weights with the configuration inside, and `config.json` for the library."""
         config = described.document_of(definition.path, KEY) or {}
         weights = folder / f"{stem}.safetensors"
         described.write(config, KEY, state_dict, folder, (weights.name, "config.json"))
@@ -70,5 +65,5 @@ class HuggingFace:
         return Delivery(files=(weights, folder / "config.json"), load_script=script)
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
-        """Read the weights of a file, or the initial weights of a configuration alone."""
+        """Read the weights of a file; a configuration alone has initial weights."""
         return described.read_weights(self.read(path, None))

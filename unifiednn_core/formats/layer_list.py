@@ -1,8 +1,8 @@
-"""Makes a network from a list of layers. Needs torch alone: it is delivered beside the weights.
+"""Makes a network from a list of layers. It is delivered beside the weights, so it needs torch alone.
 
 An entry is `["Conv2d", {"in_channels": 1, "out_channels": 8, "kernel_size": 3}]`, a class of torch.nn with its
-arguments, or `["Residual", [...]]`, a block of this file with the entries inside it; `["Residual", [...], [...]]` has
-entries on its shortcut, too.
+arguments, or `["Residual", [...]]`, a block of this file around other entries; `["Residual", [...], [...]]` has entries
+on its shortcut too.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class Residual(nn.Sequential):
-    """The layers inside, with their input, or the shortcut of it, added to their output."""
+    """Adds the input, or the output of a shortcut, to the output of the layers inside."""
 
     def __init__(self, *layers: nn.Module, shortcut: nn.Module | None = None):
         super().__init__(*layers)
@@ -20,7 +20,7 @@ class Residual(nn.Sequential):
             self.shortcut = shortcut
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map a batch to one of the shape that both paths give."""
+        """Map a batch to one of the shape that both paths return."""
         outputs, beside = inputs, inputs
         for name, layer in self.named_children():
             if name == "shortcut":
@@ -31,16 +31,16 @@ class Residual(nn.Sequential):
 
 
 class Skip(nn.Sequential):
-    """The layers inside, with their input concatenated before their output, by channel (U-Net)."""
+    """Concatenates its input and the output of the layers inside, by channel (U-Net)."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map [batch, a, ...] to [batch, a + b, ...] where the layers inside give b channels."""
+        """Map [batch, a, ...] to [batch, a + b, ...] if the layers inside return b channels."""
         outputs: Tensor = super().forward(inputs)  # type: ignore[no-untyped-call]
         return torch.cat((inputs, outputs), 1)
 
 
 class LastStep(nn.Module):
-    """The last step of a sequence; takes what LSTM, GRU and RNN with batch_first give, too."""
+    """The last step of a sequence, which may be the output of LSTM, GRU or RNN with batch_first."""
 
     def forward(self, outputs: Tensor | tuple[Tensor, object]) -> Tensor:
         """Map [batch, steps, size] to [batch, size]."""
@@ -49,7 +49,7 @@ class LastStep(nn.Module):
 
 
 class AllSteps(nn.Module):
-    """All steps of what LSTM, GRU and RNN give, without their last states."""
+    """All steps of the output of LSTM, GRU or RNN, without the last states."""
 
     def forward(self, outputs: tuple[Tensor, object]) -> Tensor:
         """Take the first of the two."""
@@ -57,7 +57,7 @@ class AllSteps(nn.Module):
 
 
 class Permute(nn.Module):
-    """The dimensions in another order; the batch, 0, stays first."""
+    """Reorders the dimensions; the batch, 0, stays first."""
 
     def __init__(self, dims: list[int]):
         super().__init__()
@@ -81,7 +81,7 @@ class Mean(nn.Module):
 
 
 class Position(nn.Module):
-    """A learned vector for each place of a sequence [batch, length, size], added to it."""
+    """Adds a learned vector to each place of a sequence [batch, length, size]."""
 
     def __init__(self, length: int, size: int):
         super().__init__()

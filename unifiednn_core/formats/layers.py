@@ -2,8 +2,8 @@
 
 {"format": "unifiednn-layers", "seed": 0, "layers": [["Flatten"], ["Linear", {"in_features": 64, "out_features": 10}]]}
 
-The layers are torch's own, by their names and arguments, and a few blocks of `layer_list`. The initial weights are
-drawn after `torch.manual_seed(seed)`.
+Layers are those of torch, by name and arguments, and a few blocks of `layer_list`. The initial weights are drawn after
+`torch.manual_seed(seed)`.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.formats import described, layer_list
 from unifiednn_core.formats.base import Definition, Delivery, refuse_architecture
-from unifiednn_core.formats.torch_layers import LAYERS, attempt, check_arguments, finding, is_plain
+from unifiednn_core.formats.torch_layers import LAYERS, attempt, construct, finding
 from unifiednn_core.formats.weights import host_copy
 from unifiednn_core.spec.run import ArchitectureSpec
 
@@ -26,9 +26,7 @@ KEY = "unifiednn.layers"
 MAX_LAYERS, MAX_DEPTH = 5_000, 30
 MAX_SEED = 2**63
 _ENTRIES = {"format", "seed", "layers"}
-_BLOCKS: dict[str, set[str]] = {
-    "LastStep": set(), "AllSteps": set(), "Permute": {"dims"}, "Mean": {"dim"}, "Position": {"length", "size"},
-}  # fmt: skip
+_KINDS: dict[str, type[nn.Module]] = {**layer_list.BLOCKS, **LAYERS}
 _EXAMPLE = 'Write each layer as ["Linear", {"in_features": 64, "out_features": 10}], or ["ReLU"].'
 _LOAD_SCRIPT = """\
 import json
@@ -49,13 +47,13 @@ class LayerList:
     suffixes: ClassVar[tuple[str, ...]] = (".json", ".safetensors")
 
     def sniff(self, path: Path) -> bool:
-        """Whether the file says that it is such a list, and not a description beside its weights."""
+        """Whether the file is such a list, and not a description beside its weights."""
         document = described.document_of(path, KEY)
         return document is not None and document.get("format") == SCHEMA and described.WEIGHTS not in document
 
     def read(self, path: Path, architecture: ArchitectureSpec | None) -> Definition:
         """Check the list; raises `BadInput` with a finding for each layer that is wrong."""
-        refuse_architecture(architecture, described.ARCHITECTURE_INSIDE)
+        refuse_architecture(architecture)
         document = described.document_of(path, KEY) or {}
         findings = _check(document)
         if findings:
@@ -79,16 +77,13 @@ class LayerList:
         return Delivery(files=tuple(paths), load_script=script)
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
-        """Read the weights of a file, or the initial weights of a list alone."""
+        """Read the weights of a file; a list alone has initial weights."""
         return described.read_weights(self.read(path, None))
 
 
 def _check(document: described.Document) -> list[Finding]:
-    findings = [
-        finding(key[:40], f"A list of layers has no entry '{key[:40]}'.", f"Entries: {', '.join(sorted(_ENTRIES))}.")
-        for key in document
-        if key not in _ENTRIES
-    ]
+    unknown, remedy = [key[:40] for key in document if key not in _ENTRIES], "Entries: format, layers, seed."
+    findings = [finding(key, f"A list of layers has no entry '{key}'.", remedy) for key in unknown]
     seed = document.get("seed", 0)
     if type(seed) is not int or not 0 <= seed < MAX_SEED:
         findings.append(finding("seed", "The seed is not a whole number from 0.", "Give one, such as 0."))
@@ -102,10 +97,8 @@ def _check_layers(layers: object, place: str, count: list[int], depth: int) -> l
         message = f"The network has more than {MAX_LAYERS} layers, or is nested deeper than {MAX_DEPTH}."
         return [finding(place, message, "Describe a smaller one.")]
     count[0] += len(layers)
-    findings = []
-    for number, entry in enumerate(layers):
-        findings += _check_layer(entry, f"{place}[{number}]", count, depth)
-    return findings
+    places = (f"{place}[{number}]" for number in range(len(layers)))
+    return [found for entry, at in zip(layers, places, strict=True) for found in _check_layer(entry, at, count, depth)]
 
 
 def _check_layer(entry: object, place: str, count: list[int], depth: int) -> list[Finding]:
@@ -120,27 +113,12 @@ def _check_layer(entry: object, place: str, count: list[int], depth: int) -> lis
     args = {} if inside is None else inside
     if not isinstance(args, dict):
         return [finding(place, f"The arguments of {name[:40]} are not an object of names and values.", _EXAMPLE)]
-    if name in _BLOCKS:
-        return _check_block(name, args, place)
-    if name not in LAYERS:
-        known = ", ".join((*layer_list.NESTED, *layer_list.BLOCKS, *LAYERS))
+    if name not in _KINDS:
+        known = ", ".join((*layer_list.NESTED, *_KINDS))
         return [finding(place, f"Unknown layer '{name[:40]}'.", f"Choose from: {known}.")]
-    found = check_arguments(name, args, place)
-    if not found:
-        try:
-            with torch.device("meta"):
-                attempt(name, lambda: LAYERS[name](**args), place)
-        except BadInput as error:
-            found = list(error.findings)
-    return found
-
-
-def _check_block(name: str, args: dict[str, object], place: str) -> list[Finding]:
-    sound = all(
-        is_plain(value) and (isinstance(value, list) if key == "dims" else type(value) is int)
-        for key, value in args.items()
-    )
-    if args.keys() == _BLOCKS[name] and sound:
-        return []
-    wanted = ", ".join(sorted(_BLOCKS[name])) or "none"
-    return [finding(place, f"These are not the arguments of {name}.", f"Arguments of {name}: {wanted}.")]
+    try:
+        with torch.device("meta"):
+            construct(_KINDS[name], args, place)
+    except BadInput as error:
+        return list(error.findings)
+    return []

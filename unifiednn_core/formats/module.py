@@ -1,8 +1,8 @@
-"""The format `module`: a whole network of torch's own layers, from `torch.save(network, path)`.
+"""The format `module`: a whole network of torch layers, from `torch.save(network, path)`.
 
-A pickle is a program, so this one never runs. First a scan refuses every operation and name that no network of torch
-needs. Then each class in the file is replaced by an inert record, which cannot be called and only keeps its state, and
-`rebuild` makes the network again with torch's constructors.
+A pickle is a program, so this one never runs. A scan refuses every operation and name that no network of torch needs.
+Then an inert record, which cannot be called and only keeps its state, replaces each class in the file, and `rebuild`
+makes the network again with the constructors of torch.
 """
 
 import io
@@ -19,30 +19,22 @@ import torch
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
-from unifiednn_core.formats import tensor_files, zips
-from unifiednn_core.formats.base import (
-    PACK,
-    Definition,
-    Delivery,
-    define,
-    delivered_path,
-    pack_or_convert,
-    refuse_architecture,
-)
+from unifiednn_core.formats import base, tensor_files, zips
+from unifiednn_core.formats.base import Definition, Delivery
 from unifiednn_core.formats.rebuild import KNOWN, Inert, Record, rebuild
 from unifiednn_core.spec.run import ArchitectureSpec
 
 MAX_PICKLE_BYTES = 32 * 1024**2
 MAX_OPERATIONS = 2_000_000
 _TENSORS = ("torch._utils._rebuild", "torch._tensor._rebuild")
-# What `torch.save` writes; everything else, such as EXT, INST, OBJ or STACK_GLOBAL, is refused.
+# The operations that `torch.save` writes; all others, such as EXT, INST, OBJ or STACK_GLOBAL, are refused.
 _WRITTEN = """
 PROTO GLOBAL NEWOBJ REDUCE BUILD APPEND APPENDS SETITEM SETITEMS MARK TUPLE TUPLE1 TUPLE2 TUPLE3 NONE NEWFALSE
 NEWTRUE EMPTY_TUPLE EMPTY_LIST EMPTY_DICT EMPTY_SET BINPERSID BININT BININT1 BININT2 BINFLOAT BINGET LONG_BINGET
 BINPUT LONG_BINPUT BINUNICODE LONG1 STOP
 """
 _OPERATIONS = frozenset(_WRITTEN.split())
-_LOADING = threading.Lock()  # torch keeps the names that it lets pass for the whole process
+_LOADING = threading.Lock()  # torch keeps the list of safe names for the whole process
 _LOAD_SCRIPT = """\
 import torch
 
@@ -54,25 +46,25 @@ model.eval()
 
 
 class PickledModule:
-    """Networks from `torch.save(network, path)`, made of torch's own layers."""
+    """Networks of torch layers from `torch.save(network, path)`."""
 
     name: ClassVar[str] = "module"
     suffixes: ClassVar[tuple[str, ...]] = (".pt", ".pth")
 
     def sniff(self, path: Path) -> bool:
-        """Whether `torch.save` wrote the file, and an object into it."""
+        """Whether `torch.save` wrote an object into the file."""
         return tensor_files.is_pickled_object(path)
 
     def read(self, path: Path, architecture: ArchitectureSpec | None) -> Definition:
         """Check the file and make its network once; raises `BadInput` or `HostileFile`."""
-        refuse_architecture(architecture, "The file holds a whole network, not its weights alone.")
+        base.refuse_architecture(architecture)
         module = _trainable(_rebuilt(path))
         tensor_files.check_numbers(path, module.state_dict())
-        return define(self.name, path, lambda: _trainable(_rebuilt(path)), module)
+        return base.define(self.name, path, lambda: _trainable(_rebuilt(path)), module)
 
     def write(self, definition: Definition, state_dict: Mapping[str, Tensor], folder: Path, stem: str) -> Delivery:
         """Write the network as `torch.save` does, each layer in its original mode."""
-        path = delivered_path(definition, self.suffixes, folder, stem)
+        path = base.delivered_path(definition, self.suffixes, folder, stem)
         module = _rebuilt(definition.path)
         module.load_state_dict(state_dict)
         torch.save(module, path)
@@ -80,7 +72,7 @@ class PickledModule:
         return Delivery(files=(path,), load_script=script)
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
-        """Weights and buffers by their names in the network."""
+        """Read weights and buffers by their names in the network."""
         return dict(_rebuilt(path).state_dict())
 
 
@@ -89,15 +81,15 @@ def _rebuilt(path: Path) -> nn.Module:
 
 
 def _trainable(module: nn.Module) -> nn.Module:
-    """Set a network to training; single layers that were pickled in evaluation mode stay in it."""
+    """Set a network to train mode, except for layers that were pickled in evaluation mode."""
     frozen = [part for part in module.modules() if not part.training] if module.training else []
     for part in frozen:
-        part.__dict__["train"] = types.MethodType(_train_only_inside, part)
+        part.__dict__["train"] = types.MethodType(_train_children, part)
     return module.train()
 
 
-def _train_only_inside(module: nn.Module, mode: bool = True) -> nn.Module:
-    """Replace `train` of a frozen layer; the layers inside it may be free."""
+def _train_children(module: nn.Module, mode: bool = True) -> nn.Module:
+    """Replace `train` of a frozen layer; the layers inside it may not be frozen."""
     for child in module.children():
         child.train(mode)
     return module
@@ -105,13 +97,10 @@ def _train_only_inside(module: nn.Module, mode: bool = True) -> nn.Module:
 
 def _names(module: nn.Module) -> list[str]:
     """List the classes and functions that plain torch must be allowed to load."""
-    kinds = {f"{type(part).__module__}.{type(part).__qualname__}" for part in module.modules()}
-    activations = {
-        f"{part.activation.__module__}.{part.activation.__name__}"
-        for part in module.modules()
-        if isinstance(part, nn.TransformerEncoderLayer)
-    }
-    return sorted(kinds | activations)
+    layers = list(module.modules())
+    activations = [layer.activation for layer in layers if isinstance(layer, nn.TransformerEncoderLayer)]
+    used: list[Any] = [*map(type, layers), *activations]
+    return sorted({f"{one.__module__}.{one.__name__}" for one in used})
 
 
 def _records(path: Path) -> object:
@@ -120,21 +109,21 @@ def _records(path: Path) -> object:
     if unknown:
         raise _unknown(path, unknown)
     stubs: list[Any] = [(Inert(name, (Record,), {"name": name}), name) for name in KNOWN]
-    with _LOADING, torch.serialization.safe_globals(stubs):
-        try:
+    try:
+        with _LOADING, torch.serialization.safe_globals(stubs):
             loaded: object = torch.load(path, map_location="cpu", weights_only=True)
-            tensor_files.check_storages(path)
-            return loaded
-        except HostileFile:
-            raise
-        except pickle.UnpicklingError:
-            raise HostileFile("The pickled network contains something that no network needs.") from None
-        except (EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError):
-            raise tensor_files.damaged(path) from None
+        tensor_files.check_storages(path)
+        return loaded
+    except HostileFile:
+        raise
+    except pickle.UnpicklingError:
+        raise HostileFile("The pickled network contains something that no network needs.") from None
+    except tensor_files.DAMAGED:
+        raise tensor_files.damaged(path) from None
 
 
 def _scanned(path: Path) -> frozenset[str]:
-    """List all classes and functions in the pickle; raises `HostileFile` for what `torch.save` never writes."""
+    """List all classes and functions in the pickle; raises `HostileFile` for operations unknown to `torch.save`."""
     try:
         tensor_files.check_entries(path)
         if len(set(zips.names(path))) != len(zips.names(path)):
@@ -147,7 +136,7 @@ def _scanned(path: Path) -> frozenset[str]:
         return frozenset(_names_in(content))
     except HostileFile:
         raise
-    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, KeyError, UnicodeDecodeError):
+    except tensor_files.DAMAGED:
         raise tensor_files.damaged(path) from None
 
 
@@ -165,15 +154,14 @@ def _unknown(path: Path, names: list[str]) -> BadInput:
         message = f"A weight of the network is not a plain dense tensor of real numbers ('{tensors[0][:80]}')."
         remedy = "Make all weights dense, real and not quantized, on the CPU, then save the network again."
         return tensor_files.bad_file(path, "Kind of tensor", message, remedy)
-    foreign = [name for name in names if not name.startswith("torch.")]
+    foreign = [f"'{name[:80]}'" for name in names if not name.startswith("torch.")]
     if not foreign:
         message = (
             f"The network uses '{names[0][:80]}', which is not supported in a pickled network. Neither are "
             "layers of two inputs (Transformer, TransformerDecoder, Bilinear), lazy layers, or weight_norm."
         )
-        return tensor_files.bad_file(path, "Layer not rebuilt", message, PACK)
-    named = ", ".join(f"'{name[:80]}'" for name in foreign[:5])
-    more = f" and {len(foreign) - 5} more" if len(foreign) > 5 else ""
-    message = f"The network uses classes whose code is not in the file. They are {named}{more}. "
-    remedy = f"{pack_or_convert('--code YOUR_MODULE.py')} Or submit the state dict of a network that the registry has."
-    return tensor_files.bad_file(path, "Unknown class", f"{message}Nothing of the file was loaded.", remedy)
+        return tensor_files.bad_file(path, "Layer not rebuilt", message, base.PACK)
+    message = f"The code of some classes is not in the file. They are {base.some(foreign)}. Nothing was loaded."
+    convert = base.pack_or_convert("--code YOUR_MODULE.py")
+    remedy = f"{convert} Or submit the state dict of a network that the registry has."
+    return tensor_files.bad_file(path, "Unknown class", message, remedy)

@@ -1,9 +1,8 @@
 """The operators that an exported graph may use, and those among them that behave differently in training.
 
-An operator is here because common networks need it in training: CNNs, ResNets, U-Nets, VGG with attention, ViTs,
-Transformers, BERT, LSTMs, autoencoders. Left out on purpose: whatever opens files (`from_file`), reaches beyond its
-tensor (`set_`, `resize_`, `as_strided`), reads memory that others left behind (`empty`), writes into given memory
-(`*.out`), or is not `aten`.
+Common networks need these operators in training: CNNs, ResNets, U-Nets, VGG with attention, ViTs, Transformers, BERT,
+LSTMs, autoencoders. Operators that open files (`from_file`), reach beyond their tensor (`set_`, `resize_`,
+`as_strided`), read uninitialised memory (`empty`), write into given memory (`*.out`) or are not `aten` are left out.
 """
 
 import math
@@ -70,7 +69,7 @@ to.dtype to.dtype_layout to.device to.other _to_copy.default type_as.default con
 detach.default detach_.default lift_fresh_copy.default alias.default
 sym_size.int sym_numel.default
 """
-# They only assert what held at export; what they guard against raises in the operators themselves.
+# Assertions of the exporter; the operators themselves raise for the same mistakes.
 _ASSERTIONS = """
 _assert_tensor_metadata.default _assert_scalar.default sym_constrain_range_for_size.default sym_constrain_range.default
 """
@@ -87,7 +86,7 @@ SIZES: dict[str, Callable[..., Any]] = {
     **{f"torch.{name}": getattr(torch, name) for name in _SYMBOLIC.split()},
 }
 
-# The argument that is off in evaluation. `true` in the file means: as the module's mode says.
+# The argument that is off in evaluation. If the file says `true`, it follows the mode of the module.
 MODE_FLAGS: dict[str, str] = {
     **{f"torch.ops.aten.{name}.default": "train" for name in _DROPOUT.split()},
     **{f"torch.ops.aten.{name}.input": "train" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
@@ -102,17 +101,13 @@ ATTENTION = "torch.ops.aten.scaled_dot_product_attention.default"
 ADD_IN_PLACE = "torch.ops.aten.add_.Tensor"
 
 
-def is_allowed(target: str) -> bool:
-    """Whether a graph may call this."""
-    return target in ATEN or target in SIZES
+ALLOWED = ATEN | SIZES.keys()  # everything that a graph may call
 
 
 def resolve(target: str) -> Callable[..., Any]:
-    """Return the function of an allowed target; raises `KeyError` for every other."""
-    if target in SIZES:
-        return SIZES[target]
+    """Return the function of an allowed target; raises `KeyError` for any other."""
     if target not in ATEN:
-        raise KeyError(target)
+        return SIZES[target]
     name, overload = target.removeprefix("torch.ops.aten.").split(".")
     function: Callable[..., Any] = getattr(getattr(torch.ops.aten, name), overload)
     return function

@@ -1,7 +1,7 @@
-"""Makes networks from inert records, with torch's own constructors and the arguments in the records.
+"""Makes networks from inert records, with the constructors of torch and the arguments in the records.
 
-Each value that a constructor sets is then compared with the record. So a file cannot describe a layer that no
-constructor makes, and the network computes the same as the pickled one.
+Each value that a constructor sets is compared with the record. So a file cannot describe a layer that no constructor
+makes, and the network computes the same as the pickled one.
 """
 
 import bisect
@@ -21,23 +21,16 @@ from unifiednn_core.formats.torch_layers import LAYERS, MOST_REPEATED, attempt, 
 
 MAX_DEPTH = 40
 MAX_MODULES = 20_000
-MAX_ENTRIES = 2_000_000
-"""Of all layers together, each counted as often as it occurs."""
-# A Linear by another name, in attention.
-_QUANTIZABLE: type[nn.Module] = nn.modules.linear.NonDynamicallyQuantizableLinear
-_CONTAINERS: dict[str, type[nn.Module]] = {
-    "Sequential": nn.Sequential, "ModuleList": nn.ModuleList, "ModuleDict": nn.ModuleDict,
-    "TransformerEncoder": nn.TransformerEncoder, "NonDynamicallyQuantizableLinear": _QUANTIZABLE,
-}  # fmt: skip
-_OF_CHILDREN = ("Sequential", "ModuleList", "ModuleDict")  # all others make their children themselves
-_CLASSES = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in (*LAYERS.values(), *_CONTAINERS.values())}
+MAX_ENTRIES = 2_000_000  # of all layers together, each counted as often as it occurs
+_OF_CHILDREN = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # all others make their children themselves
+_QUANTIZABLE = nn.modules.linear.NonDynamicallyQuantizableLinear  # a Linear by another name, in attention
+_KINDS: tuple[type[nn.Module], ...] = (*LAYERS.values(), *_OF_CHILDREN, nn.TransformerEncoder, _QUANTIZABLE)
+_CLASSES = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _KINDS}
 _ACTIVATIONS = {"torch.nn.functional.relu": "relu", "torch._C._nn.gelu": "gelu"}
 KNOWN = frozenset(_CLASSES) | frozenset(_ACTIVATIONS)
 """Full names of the classes and functions that a pickled network may use."""
 _OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
 _KEPT = frozenset({"training", "_non_persistent_buffers_set"})
-_COLLECTIONS = (dict, list, tuple, set)
-_WITHOUT_FORWARD = (nn.ModuleList, nn.ModuleDict)
 
 
 class Inert(type):
@@ -50,8 +43,7 @@ class Inert(type):
 class Record(metaclass=Inert):
     """State of one object in a file."""
 
-    name: ClassVar[str] = ""
-    """Full name of its class or function."""
+    name: ClassVar[str] = ""  # full name of its class or function
     state: dict[str, object]
 
     def __new__(cls, *args: object) -> "Record":
@@ -89,21 +81,18 @@ class _Rebuilding:
     modules: dict[int, nn.Module] = field(default_factory=dict)
     tensors: dict[int, Tensor] = field(default_factory=dict)
     memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """By storage: begin and end of what belongs to a weight already, in order."""
+    """By storage: begin and end of the bytes of each weight, in order."""
 
 
 def rebuild(root: object, name: str) -> nn.Module:
-    """Make the network of a file, with tensors of its own, each layer in the mode in which it was pickled.
-
-    Raises `BadInput` or `HostileFile`. `name` is what findings call it.
-    """
+    """Make the network of a file, each layer in its mode; raises `BadInput` or `HostileFile` on the place `name`."""
     whole = described(root, name)
-    if issubclass(whole.kind, _WITHOUT_FORWARD):
-        message = f"A {whole.kind.__name__} holds networks, but computes nothing itself."
+    if whole.kind in (nn.ModuleList, nn.ModuleDict):
+        message = f"A {whole.kind.__name__} holds networks but computes nothing itself."
         raise BadInput([finding(name, message, "Save the network that uses it.")])
     _check_size(whole, Counter(), 0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's advice is for who made the network
+        warnings.simplefilter("ignore")  # torch warns the author of the network
         return _module(root, whole, _Rebuilding())
 
 
@@ -113,19 +102,21 @@ def described(record: object, place: str) -> Described:
     if not isinstance(record, Record) or kind is None:
         raise BadInput([finding(place, "The file does not hold a layer here.", "Save the network itself.")])
     state = record.__dict__.get("state", {})
-    hooks = [key for key, value in state.items() if "hook" in key and isinstance(value, _COLLECTIONS) and value]
+    hooks = [
+        key for key, value in state.items() if "hook" in key and isinstance(value, dict | list | tuple | set) and value
+    ]
     if hooks:
-        message = f"{kind.__name__} has hooks, whose code is not in the file ({', '.join(hooks)[:80]})."
+        message = f"{kind.__name__} has hooks ({', '.join(hooks)[:80]}); their code is not in the file."
         raise BadInput([finding(place, message, "Remove the hooks, then save it again.")])
     parts = [state.get(key, {}) for key in ("_parameters", "_buffers", "_modules")]
     if not all(isinstance(part, dict) and all(isinstance(key, str) for key in part) for part in parts):
-        raise HostileFile(f"The parts of {place} are no named parts.")
+        raise HostileFile(f"The parts of {place} have no names.")
     attributes = {key: value for key, value in state.items() if key not in _OF_EVERY_MODULE or key in _KEPT}
     return Described(kind, place, attributes, *parts)
 
 
 def _check_size(part: Described, count: Counter[str], depth: int) -> None:
-    """Walk every path, which also refuses a few records that contain each other very many times."""
+    """Walk every path, so that a few records that contain each other very often are refused too."""
     count["layers"] += 1
     count["entries"] += sum(map(len, (part.attributes, part.parameters, part.buffers)))
     if depth > MAX_DEPTH or count["layers"] > MAX_MODULES:
@@ -142,17 +133,14 @@ def _module(record: object, part: Described, work: _Rebuilding) -> nn.Module:
         return work.modules[id(record)]
     name = part.kind.__name__
     with torch.device("meta"):
-        if name in _OF_CHILDREN:
+        if part.kind in _OF_CHILDREN:
             module = attempt(name, lambda: _container(part, work), part.place)
-        elif name == "TransformerEncoder":
+        elif part.kind is nn.TransformerEncoder:
             module = attempt(name, lambda: _encoder(part), part.place)
-        elif part.kind is _QUANTIZABLE:
-            args = _arguments("Linear", part)
-            module = attempt(name, lambda: _QUANTIZABLE(**args), part.place)
         else:
             module = _constructed(part)
     work.modules[id(record)] = module
-    _fill(module, part, work, children_too=name not in _OF_CHILDREN)
+    _fill(module, part, work, children_too=part.kind not in _OF_CHILDREN)
     return module
 
 
@@ -182,16 +170,16 @@ def _encoder(part: Described) -> nn.Module:
 
 
 def _constructed(part: Described) -> nn.Module:
-    return construct(part.kind.__name__, _arguments(part.kind.__name__, part), part.place)
+    return construct(part.kind, _arguments(part), part.place)
 
 
-def _arguments(name: str, part: Described) -> dict[str, object]:
-    """Arguments with which the constructor makes what the record describes."""
-    if name == "TransformerEncoderLayer":
+def _arguments(part: Described) -> dict[str, object]:
+    """Infer the arguments of the constructor from the record."""
+    if part.kind is nn.TransformerEncoderLayer:
         return _layer_arguments(part)
     inferred: dict[str, object] = {}
-    for argument in parameters(name):
-        if name == "MultiheadAttention" and argument in ("bias", "add_bias_kv"):
+    for argument in parameters(part.kind):
+        if part.kind is nn.MultiheadAttention and argument in ("bias", "add_bias_kv"):
             inferred[argument] = part.parameters.get({"bias": "in_proj_bias"}.get(argument, "bias_k")) is not None
         elif argument in part.attributes:
             inferred[argument] = part.attributes[argument]
@@ -251,7 +239,7 @@ def _check_attributes(module: nn.Module, part: Described) -> None:
         if key not in made:
             if hasattr(type(module), key):
                 raise HostileFile(f"In {part.place}, the file replaces the method '{key}' of {part.kind.__name__}.")
-            continue  # an attribute of the user; no layer of torch reads it
+            continue  # the user added it, and no layer of torch reads it
         expected = made[key]
         if callable(expected):
             if _name_of(value) != f"{expected.__module__}.{expected.__name__}":
@@ -261,7 +249,7 @@ def _check_attributes(module: nn.Module, part: Described) -> None:
 
 
 def _name_of(value: object) -> str:
-    """Full name of a function that a record stands for."""
+    """Full name of the function that a record replaces."""
     return value.name if isinstance(value, type) and issubclass(value, Record) else ""
 
 

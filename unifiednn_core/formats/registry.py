@@ -1,4 +1,4 @@
-"""All model formats by name, in the order in which they look at a file.
+"""All model formats, in the order in which they look at a file.
 
 Other packages add formats with an entry point: `[project.entry-points."unifiednn.formats"]` in `pyproject.toml`, then
 `mine = "my_package:MyFormat"`. A notebook adds one to its own process with `register_format`.
@@ -40,9 +40,9 @@ def formats() -> tuple[Format, ...]:
 def register_format(model_format: _AnyFormat) -> _AnyFormat:
     """Add a format in this process; usable as a class decorator. A later one of the same name replaces it.
 
-    Raises `ValueError` for the name of a format of this or an installed package, and `TypeError` for a class without
-    `name`, `suffixes` or a method of `formats.base.Format`. `unifiednn_core.testing.formats.check_format` checks
-    everything else that a format promises.
+    Raises `ValueError` if this or an installed package has a format of the same name, and `TypeError` for a class
+    without `name`, `suffixes` or a method of `formats.base.Format`. `unifiednn_core.testing.formats.check_format`
+    checks the rest of the contract.
     """
     made = _made(model_format, (*FORMATS, *_installed()))
     _REGISTERED[made.name] = made
@@ -60,12 +60,19 @@ def format_named(name: str) -> Format:
 
 def sniff(path: Path) -> Format | None:
     """Return the format of a model file, judged by its bytes, or None. Formats of this package come first."""
-    own = next((known for known in FORMATS if known.sniff(path)), None)
-    return own or next((known for known in formats()[len(FORMATS) :] if _sniffed(known, path)), None)
+    for known in formats():
+        try:
+            if known.sniff(path):
+                return known
+        except Exception as error:
+            if known in FORMATS or isinstance(error, HostileFile):
+                raise
+            _log.exception("The model format '%s' failed on %s.", known.name, path.name)
+    return None
 
 
 def unknown(path: Path) -> BadInput:
-    """Return the finding for a file without a format; it says so if the kind is refused on purpose."""
+    """Return the finding for a file without a format; it explains known kinds that are refused."""
     with path.open("rb") as file:
         head = file.read(4096)
     names = zips.names(path)
@@ -101,7 +108,7 @@ def unknown(path: Path) -> BadInput:
 
 @cache
 def _installed() -> tuple[Format, ...]:
-    """Formats of other packages. One that cannot be used is left out, and the log says why."""
+    """Load the formats of other packages; leave out and log those that cannot be used."""
     found: list[Format] = []
     for point in entry_points(group=ENTRY_POINTS):
         try:
@@ -119,14 +126,3 @@ def _made(model_format: type[Format], taken: tuple[Format, ...]) -> Format:
     if made.name in [known.name for known in taken]:
         raise ValueError(f"the format name '{made.name}' is taken; choose another one")
     return made
-
-
-def _sniffed(known: Format, path: Path) -> bool:
-    """Ask a format of another package, which must not break the recognition of other files."""
-    try:
-        return known.sniff(path)
-    except HostileFile:
-        raise
-    except Exception:  # other people's code may raise anything; it is logged, and the next format is asked
-        _log.exception("The model format '%s' failed on %s.", known.name, path.name)
-        return False

@@ -1,8 +1,8 @@
-"""Reads a `.pt2` file into checked values; the official loader never sees the file.
+"""Reads a `.pt2` file into checked values. The official loader never sees the file.
 
-`torch.export.load` unpickles, imports names and evaluates strings from the file, so a hostile file is code. This module
-checks the JSON against a closed schema, every operator against an explicit list and every tensor against its bytes. It
-drops pickled sample inputs and stack traces.
+`torch.export.load` unpickles, imports names and evaluates strings from the file, so a hostile file can run code. This
+module checks the JSON against a closed schema, each operator against a list and each tensor against its bytes. It drops
+pickled sample inputs and stack traces.
 """
 
 import json
@@ -20,27 +20,16 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.formats import archive as container
+from unifiednn_core.formats import exported_schema as schema
 from unifiednn_core.formats import operators
 from unifiednn_core.formats.archive import TensorView
-from unifiednn_core.formats.exported_schema import (
-    HOSTILE,
-    BufferInput,
-    ConstantInput,
-    InputSpec,
-    Node,
-    ParameterInput,
-    Payloads,
-    Program,
-    TensorMeta,
-    plain_symbol,
-)
 from unifiednn_core.formats.tensor_files import bad_file
 
 HOW_TO_EXPORT = (
     "Export it with torch 2.10 or newer: torch.export.export(network.train(), (x,), "
     'dynamic_shapes=({0: torch.export.Dim("batch")},)), then torch.export.save.'
 )
-Model = TypeVar("Model", bound=BaseModel)
+_Model = TypeVar("_Model", bound=BaseModel)
 _LEAF: dict[str, object] = {"type": None, "context": None, "children_spec": []}
 # Pytree of a call with one positional tensor, ((x,), {}), and of one tensor as its result.
 _ARGS = {"type": "builtins.tuple", "context": "null", "children_spec": [_LEAF]}
@@ -54,72 +43,64 @@ Role = Literal["parameter", "buffer", "constant"]
 class Held:
     """A tensor that the graph holds. A constant is also a buffer that the state dict leaves out."""
 
-    value: str
-    """Name in the graph."""
-    name: str
-    """Qualified name in the module."""
+    value: str  # name in the graph
+    name: str  # qualified name in the module
     role: Role
 
 
 @dataclass(frozen=True, slots=True)
-class GraphInterface:
-    """Input, output and tensors of a graph."""
-
-    input_name: str
-    output_name: str
-    input_meta: TensorMeta
-    held: tuple[Held, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ExportedNetwork:
-    """A checked `.pt2` file: the graph and the places of its tensors, without the tensors."""
+    """A checked `.pt2` file: the graph, its input and output, and the places of its tensors, without the tensors."""
 
     path: Path
-    program: Program
-    weights: Payloads
-    constants: Payloads
+    program: schema.Program
+    weights: schema.Payloads
+    constants: schema.Payloads
     weight_views: dict[str, TensorView]
     constant_views: dict[str, TensorView]
-    interface: GraphInterface
+    input_name: str
+    output_name: str
+    held: tuple[Held, ...]
     min_batch: int
 
+    @property
+    def graph(self) -> schema.Graph:
+        """Nodes and values of the network."""
+        return self.program.graph_module.graph
+
+    @property
+    def input_meta(self) -> schema.TensorMeta:
+        """Type and sizes of the input."""
+        return self.graph.tensor_values[self.input_name]
+
     def read_weights(self) -> dict[str, Tensor]:
-        """Weights and persistent buffers by key; tied ones are one and the same tensor."""
+        """Read weights and persistent buffers by key; tied weights are one tensor."""
         return _read(self.path, self.weight_views)
 
     def read_constants(self) -> dict[str, Tensor]:
-        """Constants and buffers that are not in the state dict."""
+        """Read constants and buffers that are not in the state dict."""
         return _read(self.path, self.constant_views)
 
 
 def sanitized(path: Path) -> ExportedNetwork:
-    """Check a file from end to end.
-
-    Raises:
-        BadInput: The file is honest, but the network cannot be trained here.
-        HostileFile: The file contains something that no network needs.
-
-    """
-    with _opened(path) as archive:
-        entries = container.open_entries(archive, path.stat().st_size)
+    """Check a whole file; raises `BadInput` for a network that cannot be trained here, or `HostileFile`."""
+    with _opened(path) as (archive, entries):
         missing = [name for name in (container.MODEL, container.WEIGHTS, container.CONSTANTS) if name not in entries]
         if missing:
             raise _refused(path, f"The archive lacks '{missing[0]}'.")
         if "byteorder" in entries and archive.read(entries["byteorder"]).strip() != b"little":
             raise _refused(path, "The weights are stored in big-endian byte order.")
-        program = _parsed(path, Program, archive.read(entries[container.MODEL]))
-        weights = _parsed(path, Payloads, archive.read(entries[container.WEIGHTS]))
-        constants = _parsed(path, Payloads, archive.read(entries[container.CONSTANTS]))
+        program = _parsed(path, schema.Program, archive.read(entries[container.MODEL]))
+        weights = _parsed(path, schema.Payloads, archive.read(entries[container.WEIGHTS]))
+        constants = _parsed(path, schema.Payloads, archive.read(entries[container.CONSTANTS]))
     _check_targets(path, program.graph_module.graph.nodes)
-    interface = _interface(path, program, weights, constants)
-    least = _min_batch(program, interface.input_meta)
-    if least is None:
-        message = "The network was exported for one batch size only."
+    input_name, output_name, held = _interface(path, program, weights, constants)
+    min_batch = _min_batch(program, input_name)
+    if min_batch is None:
         remedy = f"Make the first dimension dynamic. {HOW_TO_EXPORT}"
-        raise bad_file(path, "Fixed batch size", message, remedy)
+        raise bad_file(path, "Fixed batch size", "The network was exported for one batch size only.", remedy)
     module = program.graph_module
-    calls = tuple(call for call in module.module_call_graph if call.fqn == "")  # those of inner modules are not needed
+    calls = tuple(call for call in module.module_call_graph if call.fqn == "")  # calls of inner modules are not needed
     module = module.model_copy(update={"module_call_graph": calls})
     return ExportedNetwork(
         path=path,
@@ -128,27 +109,29 @@ def sanitized(path: Path) -> ExportedNetwork:
         constants=constants,
         weight_views=container.views_of(weights, "weights", entries),
         constant_views=container.views_of(constants, "constants", entries),
-        interface=interface,
-        min_batch=least,
+        input_name=input_name,
+        output_name=output_name,
+        held=held,
+        min_batch=min_batch,
     )
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open an archive. Raises `BadInput` for damaged bytes."""
+def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+    """Open an archive and list its entries. Raises `BadInput` for damaged bytes, also while the archive is read."""
     try:
         with zipfile.ZipFile(path) as archive:
-            yield archive
+            yield archive, container.open_entries(archive, path.stat().st_size)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, struct.error, UnicodeDecodeError) as error:
         raise _refused(path, f"The file is damaged ({error}).") from None
 
 
-def _parsed(path: Path, model: type[Model], content: bytes) -> Model:
+def _parsed(path: Path, model: type[_Model], content: bytes) -> _Model:
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
         details = error.errors(include_url=False)
-        hostile = [detail for detail in details if detail["type"] == HOSTILE]
+        hostile = [detail for detail in details if detail["type"] == schema.HOSTILE]
         detail = (hostile or details)[0]
         where = ".".join(str(part) for part in detail["loc"][-6:]) or "the JSON"
         message = f"At {where}: {detail['msg']} (found {reprlib.repr(detail['input'])})."
@@ -157,12 +140,12 @@ def _parsed(path: Path, model: type[Model], content: bytes) -> Model:
         raise _refused(path, message) from None
 
 
-def _check_targets(path: Path, nodes: Iterable[Node]) -> None:
+def _check_targets(path: Path, nodes: Iterable[schema.Node]) -> None:
     targets = dict.fromkeys(node.target for node in nodes)
     for target in targets:
         if not target.startswith("torch.ops.") and target not in operators.SIZES:
             raise HostileFile(f"The graph calls '{target}', which is not an operator.")
-    unknown = [target for target in targets if not operators.is_allowed(target)]
+    unknown = [target for target in targets if target not in operators.ALLOWED]
     if unknown:
         named = ", ".join(target.removeprefix("torch.ops.") for target in unknown[:5])
         message = f"The graph uses operators that are not allowed here: {named}."
@@ -171,8 +154,7 @@ def _check_targets(path: Path, nodes: Iterable[Node]) -> None:
 
 
 def _read(path: Path, views: dict[str, TensorView]) -> dict[str, Tensor]:
-    with _opened(path) as archive:
-        entries = container.open_entries(archive, path.stat().st_size)
+    with _opened(path) as (archive, entries):
         tensors = container.read_tensors(archive, entries, views.values())
     return {name: tensors[view] for name, view in views.items()}
 
@@ -181,8 +163,10 @@ def _refused(path: Path, message: str) -> BadInput:
     return bad_file(path, "Not a network to train", message, HOW_TO_EXPORT)
 
 
-def _interface(path: Path, program: Program, weights: Payloads, constants: Payloads) -> GraphInterface:
-    """Compare signature, graph and stored tensors; raises `BadInput` if they disagree."""
+def _interface(
+    path: Path, program: schema.Program, weights: schema.Payloads, constants: schema.Payloads
+) -> tuple[str, str, tuple[Held, ...]]:
+    """Find input, output and held tensors; raises `BadInput` if signature, graph and stored tensors disagree."""
     graph, signature = program.graph_module.graph, program.graph_module.signature
     held = [_held(entry) for entry in signature.input_specs]
     inputs = [entry.user_input.arg.as_tensor for entry in signature.input_specs if entry.user_input is not None]
@@ -205,29 +189,29 @@ def _interface(path: Path, program: Program, weights: Payloads, constants: Paylo
     left = weights.config.keys() - {entry.name for entry in tensors}
     if left:
         raise _refused(path, f"The graph does not know the weight '{min(left)}'.")
-    return GraphInterface(inputs[0].name, outputs[0].name, graph.tensor_values[inputs[0].name], tensors)
+    return inputs[0].name, outputs[0].name, tensors
 
 
-def _min_batch(program: Program, input_meta: TensorMeta) -> int | None:
-    """Smallest batch, or None if only one batch size was exported.
+def _min_batch(program: schema.Program, input_name: str) -> int | None:
+    """Smallest batch, or None if the network was exported for one batch size only.
 
-    Export records at least 2 for every dynamic dimension, but without export's guards a graph takes 1 as well.
+    Export records at least 2 for every dynamic dimension, but without the guards of export a graph accepts 1 as well.
     """
-    first = input_meta.sizes[0] if input_meta.sizes else None
-    symbol = plain_symbol(first.as_expr.expr_str) if first is not None and first.as_expr else None
+    first = next(iter(program.graph_module.graph.tensor_values[input_name].sizes), None)
+    symbol = schema.plain_symbol(first.as_expr.expr_str) if first is not None and first.as_expr else None
     if symbol is None:
         return None
     allowed = program.range_constraints.get(symbol)
     return allowed.min_val if allowed is not None and (allowed.min_val or 0) > 2 else 1
 
 
-def _held(entry: InputSpec) -> Held | None:
+def _held(entry: schema.InputSpec) -> Held | None:
     match entry.value:
-        case ParameterInput() as given:
+        case schema.ParameterInput() as given:
             return Held(given.arg.name, given.parameter_name, "parameter")
-        case BufferInput() as given:
+        case schema.BufferInput() as given:
             return Held(given.arg.name, given.buffer_name, "buffer" if given.persistent else "constant")
-        case ConstantInput() as given:
+        case schema.ConstantInput() as given:
             return Held(given.arg.name, given.tensor_constant_name, "constant")
     return None
 

@@ -1,4 +1,4 @@
-"""Formats of weights alone; the network comes from the architecture registry, by name."""
+"""Formats of weights alone; the spec names the network in the architecture registry."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.formats import described, tensor_files
 from unifiednn_core.formats.architectures import registry
-from unifiednn_core.formats.base import Definition, Delivery, define, delivered_path
+from unifiednn_core.formats.base import Definition, Delivery, define, delivered_path, some
 from unifiednn_core.formats.weights import host_copy
 from unifiednn_core.spec.run import ArchitectureSpec
 
-NAMED_PER_FINDING = 5
 _LOAD_SCRIPT = """\
 import torch
 from architecture import build
@@ -34,10 +33,8 @@ class WeightsFormat:
     name: str
     suffixes: tuple[str, ...]
     recognises: Callable[[Path], bool]
-    load: Callable[[Path], object]
-    """Maps whatever the file holds; raises `BadInput` or `HostileFile`."""
-    save: Callable[[dict[str, Tensor], Path], None]
-    """Writes contiguous tensors on the host."""
+    load: Callable[[Path], object]  # maps the content of the file; raises `BadInput` or `HostileFile`
+    save: Callable[[dict[str, Tensor], Path], None]  # writes contiguous tensors on the host
 
     def sniff(self, path: Path) -> bool:
         """Whether the file holds tensors alone, stored in this way."""
@@ -46,7 +43,7 @@ class WeightsFormat:
     def read(self, path: Path, architecture: ArchitectureSpec | None) -> Definition:
         """Compare the weights with the architecture; raises `BadInput` with a finding for each mistake."""
         if architecture is None:
-            message = "The file holds weights alone and does not say which network they belong to."
+            message = "The file holds weights alone and does not name their network."
             remedy = f"Set 'architecture' to {{\"name\": ...}} with one of: {', '.join(registry.names())}."
             raise BadInput.of("Architecture missing", field="architecture", message=message, remedy=remedy)
         with torch.device("meta"):
@@ -93,46 +90,39 @@ class WeightsFormat:
         return {key: value.detach() for key, value in loaded.items()}
 
 
-def _is_state_dict(path: Path) -> bool:
-    return tensor_files.is_torch_file(path) and not tensor_files.is_pickled_object(path)
-
-
-def _is_bare_safetensors(path: Path) -> bool:
-    return tensor_files.is_safetensors(path) and not described.is_described(path)
-
-
-STATE_DICT = WeightsFormat("state_dict", (".pt", ".pth"), _is_state_dict, tensor_files.load_torch_file, torch.save)
+STATE_DICT = WeightsFormat(
+    "state_dict",
+    (".pt", ".pth"),
+    lambda path: tensor_files.is_torch_file(path) and not tensor_files.is_pickled_object(path),
+    tensor_files.load_torch_file,
+    torch.save,
+)
 """`torch.save(network.state_dict(), path)`."""
 SAFETENSORS = WeightsFormat(
-    "safetensors", (".safetensors",), _is_bare_safetensors, tensor_files.load_safetensors, save_file
+    "safetensors",
+    (".safetensors",),
+    lambda path: tensor_files.is_safetensors(path) and not described.is_described(path),
+    tensor_files.load_safetensors,
+    save_file,
 )
 """`safetensors.torch.save_file(network.state_dict(), path)`."""
 
 
 def _mismatches(path: Path, given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[Finding]:
+    ours, theirs = ({key: _kind(tensor) for key, tensor in tensors.items()} for tensors in (expected, given))
     groups = {
-        "Weights missing": [f"'{key}'" for key in expected if key not in given],
-        "Weights unknown": [f"'{key}'" for key in given if key not in expected],
-        "Weights differ": [
-            f"'{key}' is {_kind(given[key])}, not {_kind(tensor)}"
-            for key, tensor in expected.items()
-            if key in given and _kind(given[key]) != _kind(tensor)
-        ],
-    }
+        "Weights missing": [f"'{key}'" for key in ours if key not in theirs],
+        "Weights unknown": [f"'{key}'" for key in theirs if key not in ours],
+        "Weights differ": [f"'{key}' is {theirs[key]}, not {kind}" for key, kind in ours.items()
+                           if theirs.get(key, kind) != kind],
+    }  # fmt: skip
     remedy = "Name the architecture and arguments that the weights were trained with."
-    said = {
-        title: f"{title} compared with the architecture: {_some(names)}." for title, names in groups.items() if names
-    }
-    return [Finding(title=title, field=path.name, message=said[title], remedy=remedy) for title in said]
+    said = {title: f"{title} compared with the architecture: {some(keys)}." for title, keys in groups.items() if keys}
+    return [Finding(title=title, field=path.name, message=text, remedy=remedy) for title, text in said.items()]
 
 
 def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-
-
-def _some(entries: list[str]) -> str:
-    more = len(entries) - NAMED_PER_FINDING
-    return ", ".join(entries[:NAMED_PER_FINDING]) + (f" and {more} more" if more > 0 else "")
 
 
 def _no_state_dict(path: Path, found: str) -> BadInput:

@@ -1,6 +1,6 @@
-"""Files that hold nothing but named tensors: torch's zip of a pickle (`.pt`, `.pth`) and safetensors.
+"""Files of named tensors alone: torch's zip of a pickle (`.pt`, `.pth`) and safetensors.
 
-Both are mapped into memory, not read. The sizes in a file are compared with its bytes before anything is allocated.
+Both are mapped into memory. The sizes in a file are compared with its bytes before anything is allocated.
 """
 
 import json
@@ -30,26 +30,16 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
     torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.uint8: "U8",
 }  # fmt: skip
 """Names of the types in safetensors."""
-PLAIN_NAMES = frozenset(
-    {
-        "collections.OrderedDict", "builtins.set", "torch.Size", "torch._utils._rebuild_parameter",
-        "torch._utils._rebuild_tensor_v2",
-        *(f"torch.{kind}Storage" for kind in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char",
-                                              "Byte", "Bool")),
-    }
-)  # fmt: skip
+PLAIN_NAMES = frozenset({
+    "collections.OrderedDict", "builtins.set", "torch.Size", "torch._utils._rebuild_parameter",
+    "torch._utils._rebuild_tensor_v2", "torch.FloatStorage", "torch.DoubleStorage", "torch.HalfStorage",
+    "torch.BFloat16Storage", "torch.LongStorage", "torch.IntStorage", "torch.ShortStorage", "torch.CharStorage",
+    "torch.ByteStorage", "torch.BoolStorage",
+})  # fmt: skip
 """Classes and functions in a pickle of tensors alone."""
-_ELEMENT_BYTES = {
-    f"{kind}Storage": size
-    for size, kinds in {
-        1: ("Untyped", "Byte", "Char", "Bool", "QInt8", "QUInt8", "QUInt4x2", "QUInt2x4"),
-        2: ("Half", "BFloat16", "Short"),
-        4: ("Float", "Int", "QInt32"),
-        8: ("Double", "Long", "ComplexFloat"),
-        16: ("ComplexDouble",),
-    }.items()
-    for kind in kinds
-}
+_STORED: dict[str, torch.dtype] = {**torch.storage._storage_type_to_dtype_map(), "UntypedStorage": torch.uint8}
+DAMAGED = (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError)
+_DAMAGED_SAFETENSORS = (SafetensorError, ValueError, KeyError, RuntimeError)
 
 
 def is_torch_file(path: Path) -> bool:
@@ -104,7 +94,7 @@ def load_torch_file(path: Path) -> object:
         message = "The file holds Python objects, which could run code. Nothing of it was loaded."
         remedy = "Save tensors alone: torch.save(network.state_dict(), path)."
         raise bad_file(path, "More than tensors", message, remedy) from None
-    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+    except DAMAGED:
         raise damaged(path) from None
 
 
@@ -118,7 +108,7 @@ def check_entries(path: Path) -> None:
 
 
 class _Nothing:
-    """Stands for every class and function that a pickle names: takes anything, does nothing."""
+    """Replaces every class and function that a pickle names: accepts anything, does nothing."""
 
     name: ClassVar[str] = ""
 
@@ -133,7 +123,7 @@ class _Nothing:
 
 
 class _Storages(pickle.Unpickler):
-    """Collects the storages that a pickle names; makes nothing."""
+    """Collects the storages that a pickle names."""
 
     def __init__(self, file: Any):
         super().__init__(file)
@@ -144,17 +134,17 @@ class _Storages(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> _Nothing:
         _, kind, key, _, count = pid
-        if kind.name not in _ELEMENT_BYTES:
+        if kind.name not in _STORED:
             raise HostileFile(f"The file holds a storage of the unknown kind '{kind.name[:40]}'.")
-        self.claimed_bytes[key] = max(count * _ELEMENT_BYTES[kind.name], self.claimed_bytes.get(key, 0))
+        self.claimed_bytes[key] = max(count * _STORED[kind.name].itemsize, self.claimed_bytes.get(key, 0))
         return _Nothing()
 
 
 def check_storages(path: Path) -> None:
     """Compare the length of each storage with its record; raises `HostileFile`, or the errors of a damaged pickle.
 
-    Torch maps a storage by the length in the pickle, so a wrong length would expose the bytes behind the record. Only
-    for files that torch's own restricted reader has accepted.
+    Torch maps a storage by the length in the pickle, so a wrong length would expose the bytes behind the record. Call
+    this only for files that torch's restricted reader has accepted.
     """
     with zipfile.ZipFile(path) as archive:
         sizes = {info.filename.partition("/")[2]: info.file_size for info in archive.infolist()}
@@ -170,7 +160,7 @@ def load_safetensors(path: Path) -> dict[str, Tensor]:
     """Map all tensors of a safetensors file; raises `BadInput` if it is damaged."""
     try:
         return load_file(path)
-    except (SafetensorError, ValueError, KeyError, RuntimeError):
+    except _DAMAGED_SAFETENSORS:
         raise damaged(path) from None
 
 
@@ -179,16 +169,16 @@ def safetensors_metadata(path: Path) -> dict[str, str]:
     try:
         with safe_open(path, framework="pt") as file:
             return dict(file.metadata() or {})
-    except (SafetensorError, ValueError, KeyError, RuntimeError):
+    except _DAMAGED_SAFETENSORS:
         raise damaged(path) from None
 
 
 def safetensors_header(
     layout: Mapping[str, tuple[torch.dtype, Sequence[int]]], metadata: Mapping[str, str], align: int = 8
 ) -> bytes:
-    """First bytes of a safetensors file whose tensors follow in this order, without gaps; their start is aligned.
+    """Make the first bytes of a safetensors file; the tensors follow in this order, without gaps, from an aligned byte.
 
-    The library writes only tensors that are all in memory, renames a file of its own over the target, and hides errno
+    The library writes only tensors that are all in memory, renames a temporary file over the target, and hides errno
     when the disk is full. Data sets are streamed and checkpoints report a full disk, so both write with this header.
     Raises `ValueError` if the header would be too long to read.
     """
@@ -205,18 +195,18 @@ def safetensors_header(
 
 
 def raw(tensor: Tensor) -> memoryview:
-    """Bytes of a contiguous tensor on the host, without a copy."""
+    """View the bytes of a contiguous tensor on the host."""
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def check_plain(name: str, tensor: Tensor) -> None:
-    """Accept ordinary dense tensors on the host alone; raises `HostileFile`."""
+    """Raise `HostileFile` for anything but an ordinary dense tensor on the host."""
     if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided or tensor.is_quantized:
         raise HostileFile(f"The entry '{name}' is not a plain dense tensor.")
     if tensor.device.type != "cpu" or tensor.is_complex():
         raise HostileFile(f"The entry '{name}' is {tensor.dtype} on {tensor.device.type}, which is not supported.")
     if tensor.is_neg():
-        raise HostileFile(f"The entry '{name}' is marked as the negative of its bytes, which no network needs.")
+        raise HostileFile(f"The entry '{name}' is marked as the negative of its bytes; no network needs that.")
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise HostileFile(f"The entry '{name}' claims the shape {list(tensor.shape)}, but the file has fewer bytes.")
 
@@ -232,11 +222,11 @@ def check_numbers(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 def bad_file(path: Path, title: str, message: str, remedy: str) -> BadInput:
-    """One error finding on a file."""
+    """Make the exception with one finding on a file."""
     return BadInput.of(title, field=path.name, message=message, remedy=remedy)
 
 
 def damaged(path: Path) -> BadInput:
-    """Finding for a file that is cut short or garbled."""
+    """Make the exception for a file that is cut short or garbled."""
     message = "The file cannot be read: it is cut short or damaged."
     return bad_file(path, "File damaged", message, "Save it again, and copy it completely.")

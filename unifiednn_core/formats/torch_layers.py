@@ -1,12 +1,11 @@
-"""The layers of torch that a file may name, and their arguments, as torch's own constructors declare them.
+"""The layers of torch that a file may name, and their arguments as the constructors declare them.
 
-Every class here computes on tensors alone: none opens files, starts processes, or calls what it is given.
+Every class here computes on tensors alone: none opens files, starts processes or calls its arguments.
 """
 
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 
 from torch import nn
 
@@ -29,7 +28,7 @@ ReplicationPad1d ReplicationPad2d ReplicationPad3d CircularPad1d CircularPad2d C
 """
 LAYERS: dict[str, type[nn.Module]] = {name: getattr(nn, name) for name in _NAMES.split()}
 
-# A description says neither devices nor given weights; the last two are old names.
+# A description names no devices and no given weights; the last two are old names.
 _NOT_FOR_FILES = frozenset({"self", "device", "dtype", "_weight", "_freeze", "min_value", "max_value"})
 _ATTENTION = {
     "embed_dim": int, "num_heads": int, "dropout": float, "bias": bool, "add_bias_kv": bool,
@@ -44,26 +43,23 @@ _DECLARED_HERE: dict[str, dict[str, type]] = {
     "LSTM": _RECURRENT | {"proj_size": int},
     "GRU": _RECURRENT,
     "RNN": _RECURRENT | {"nonlinearity": str},
+    "Permute": {"dims": list},
 }
 _REPEATED = frozenset({"num_layers"})
 MOST_REPEATED = 200
 MOST_DIMENSIONS = 8
 LARGEST = 2**31
-# By declared type: the types that a value may have, and their name for people.
-_TYPES: dict[object, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"), int: ((int,), "a whole number"),
-    float: ((int, float), "a number"), str: ((str,), "a word"),
+_SHOWN: dict[object, str] = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "a word", list: "a list of numbers",
 }  # fmt: skip
-_ANY: tuple[tuple[type, ...], str] = ((), "a number, several or a word")
 _TORCH_ERRORS = (RuntimeError, ValueError, TypeError, OverflowError, ZeroDivisionError, AssertionError, IndexError)
 
 
-@lru_cache
-def parameters(name: str) -> Mapping[str, object]:
-    """Arguments of a layer and their types; `object` if it takes a number, several, a word or nothing."""
-    if name in _DECLARED_HERE:
-        return _DECLARED_HERE[name]
-    declared = inspect.signature(LAYERS[name].__init__).parameters.values()
+def parameters(kind: type[nn.Module]) -> Mapping[str, object]:
+    """List the arguments of a layer with their types; `object` for a number, several, a word or nothing."""
+    if kind.__name__ in _DECLARED_HERE:
+        return _DECLARED_HERE[kind.__name__]
+    declared = inspect.signature(kind.__init__).parameters.values()
     return {
         entry.name: entry.annotation if entry.annotation in (bool, int, float, str) else object
         for entry in declared
@@ -71,23 +67,23 @@ def parameters(name: str) -> Mapping[str, object]:
     }
 
 
-def check_arguments(name: str, args: Mapping[str, object], place: str) -> list[Finding]:
-    """Findings on arguments that the layer does not have, and on values that are not plain numbers or words."""
-    known = parameters(name)
+def _check_arguments(kind: type[nn.Module], args: Mapping[str, object], place: str) -> list[Finding]:
+    """Findings on unknown arguments, and on values that are not plain numbers or words."""
+    name, known = kind.__name__, parameters(kind)
     findings = []
     for key, value in args.items():
         if key not in known:
             message = f"{name} has no argument '{str(key)[:40]}'."
             findings.append(finding(place, message, f"Arguments of {name}: {', '.join(known) or 'none'}."))
         elif not _fits(known[key], value) or (key in _REPEATED and isinstance(value, int) and value > MOST_REPEATED):
-            wanted = _TYPES.get(known[key], _ANY)[1]
+            wanted = _SHOWN.get(known[key], "a number, several or a word")
             message = f"{name} does not take {key} = {repr(value)[:60]}."
             findings.append(finding(place, message, f"Give {wanted} of a reasonable size."))
     return findings
 
 
 def attempt(name: str, make: Callable[[], nn.Module], place: str) -> nn.Module:
-    """Make a layer; torch's complaint about its arguments becomes `BadInput`."""
+    """Make a layer; an error of torch about its arguments becomes `BadInput`."""
     try:
         return make()
     except (BadInput, HostileFile):
@@ -97,21 +93,21 @@ def attempt(name: str, make: Callable[[], nn.Module], place: str) -> nn.Module:
         raise BadInput([finding(place, f"{name}: {reason}.", "Correct the arguments.")]) from None
 
 
-def construct(name: str, args: Mapping[str, object], place: str) -> nn.Module:
-    """Make one layer of the list; raises `BadInput` with findings on `place`."""
-    findings = check_arguments(name, args, place)
+def construct(kind: type[nn.Module], args: Mapping[str, object], place: str) -> nn.Module:
+    """Make one layer; raises `BadInput` with findings on `place`."""
+    findings = _check_arguments(kind, args, place)
     if findings:
         raise BadInput(findings)
-    return attempt(name, lambda: LAYERS[name](**args), place)
+    return attempt(kind.__name__, lambda: kind(**args), place)
 
 
 def finding(place: str, message: str, remedy: str) -> Finding:
-    """Make an error finding with the place of a layer; a library shows findings under the name of the file."""
+    """Make an error finding that names the place of a layer in its text, too: a library shows the name of the file."""
     return Finding(title="Layer", field=place, message=f"{place}: {message}", remedy=remedy)
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is a number of a reasonable size, a short word, nothing, or a few of these."""
+    """Whether a value is None, a number of a reasonable size, a short word, or a few numbers."""
     match value:
         case None | bool():
             return True
@@ -128,5 +124,4 @@ def is_plain(value: object) -> bool:
 
 
 def _fits(wanted: object, value: object) -> bool:
-    types, _ = _TYPES.get(wanted, _ANY)
-    return is_plain(value) and (not types or type(value) in types)
+    return is_plain(value) and (wanted in (type(value), object) or (wanted is float and type(value) is int))

@@ -1,4 +1,4 @@
-"""Weights as values: host copies and the hash that names them."""
+"""Host copies of weights, and their hash."""
 
 import hashlib
 from collections.abc import Mapping
@@ -9,18 +9,18 @@ from torch import Tensor
 
 
 def host_copy(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Independent contiguous copies of all tensors on the host, in the same order."""
-    return {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in state_dict.items()}
+    """Copy all tensors to the host, contiguous and in the same order."""
+    return {key: tree_to_cpu(tensor) for key, tensor in state_dict.items()}
 
 
 def tree_to_cpu(value: Any) -> Any:
-    """Copy a tree of dicts, lists and tuples, with independent contiguous host copies of its tensors."""
+    """Copy a tree of dicts, lists and tuples, with contiguous host copies of its tensors."""
     match value:
         case Tensor():
             return value.detach().to("cpu", copy=True).contiguous()
         case dict():
-            copied = value.copy()  # keeps what kind of dict it is
-            for key, entry in value.items():  # a Counter's update would add
+            copied = value.copy()  # keeps the type of the dict
+            for key, entry in value.items():  # `update` of a Counter would add
                 copied[key] = tree_to_cpu(entry)
             return copied
         case list() | tuple():
@@ -30,15 +30,13 @@ def tree_to_cpu(value: Any) -> Any:
 
 
 def state_sha256(state_dict: Mapping[str, Tensor]) -> str:
-    """SHA-256 over all tensors in the order of their keys.
+    """Compute the SHA-256 over all tensors in the order of their keys.
 
     For each: key (UTF-8), `str(dtype)`, `str(list(shape))`, raw little-endian bytes of the contiguous CPU tensor.
     """
     digest = hashlib.sha256()
     for key in sorted(state_dict):
         tensor = state_dict[key].detach().cpu().contiguous()
-        digest.update(key.encode())
-        digest.update(str(tensor.dtype).encode())
-        digest.update(str(list(tensor.shape)).encode())
+        digest.update(f"{key}{tensor.dtype}{list(tensor.shape)}".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -22,10 +22,7 @@ def is_zip(path: Path) -> bool:
 
 
 def members(path: Path) -> list[zipfile.ZipInfo]:
-    """Entries of an archive.
-
-    Raises `HostileFile` if there are absurdly many or some are encrypted, `BadZipFile` if it is not an archive.
-    """
+    """List all entries; raises `HostileFile` for too many or encrypted ones, `BadZipFile` for other files."""
     if _directory_bytes(path) > MAX_DIRECTORY_BYTES:
         raise HostileFile(f"The archive lists more than {MAX_MEMBERS:,} files.")
     with zipfile.ZipFile(path) as archive:
@@ -49,20 +46,21 @@ def names(path: Path) -> list[str]:
         return []
 
 
-def check_expansion(infos: list[zipfile.ZipInfo], size_bytes: int) -> None:
-    """Compare the unpacked size of compressed entries with the size of the file; raises `HostileFile`."""
+def check_expansion(infos: list[zipfile.ZipInfo], size_bytes: int) -> int:
+    """Return the unpacked size of all compressed entries; raises `HostileFile` if the file is too small for it."""
     unpacked_bytes = sum(info.file_size for info in infos if info.compress_type != zipfile.ZIP_STORED)
     if unpacked_bytes > most_unpacked_bytes(size_bytes):
         raise HostileFile(f"The file would unpack to {unpacked_bytes:,} bytes, far more than data compresses.")
+    return unpacked_bytes
 
 
 def most_unpacked_bytes(size_bytes: int) -> int:
-    """Bytes that a file of this size may unpack to."""
+    """Number of bytes that a file of this size may unpack to."""
     return max(FREE_UNPACKED_BYTES, MAX_UNPACKED_RATIO * size_bytes)
 
 
 def content_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """Where the bytes of an entry begin; raises `BadZipFile`."""
+    """Find the first byte of an entry; raises `BadZipFile`."""
     with path.open("rb") as file:
         file.seek(info.header_offset)
         head = file.read(30)
@@ -73,7 +71,7 @@ def content_offset(path: Path, info: zipfile.ZipInfo) -> int:
 
 
 def _directory_bytes(path: Path) -> int:
-    """Length of the directory as the end of the archive says it, in either of its two forms."""
+    """Read the length of the directory from the end record, in either of its two forms."""
     size_bytes = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(0, size_bytes - _END_BYTES - _MAX_COMMENT_BYTES - _LOCATOR_BYTES))

@@ -100,7 +100,6 @@ def _number(path: Path) -> int | None:
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a file; none if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except OSError:

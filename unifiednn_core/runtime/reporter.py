@@ -254,7 +254,6 @@ class Reporter:
         self.note(None, Code.UNRECORDED, error=type(error).__name__)
 
     def _record(self, message: _Message) -> None:
-        """Add a report to the batch."""
         match message:
             case Stepped(submodel=name, step=step):
                 track = self._tracks[name]

@@ -1,1 +1,1 @@
-"""What people see: values, figures, reports."""
+"""Values, words, figures and reports that people see."""

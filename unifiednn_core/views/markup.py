@@ -51,7 +51,7 @@ def signed_name(number: int, name: str) -> str:
 
 
 def signed(sign_and_name: tuple[int, str] | tuple[()]) -> str:
-    """`signed_name` of a pair, as it stands in a frame; nothing for an empty one."""
+    """`signed_name` of a pair in a frame; nothing for an empty one."""
     return signed_name(*sign_and_name) if sign_and_name else ""
 
 
@@ -70,7 +70,7 @@ class Fact(NamedTuple):
 
 
 def icon(name: str) -> str:
-    """Material symbol, hidden from screen readers: words stand beside it."""
+    """Material symbol, hidden from screen readers: words follow."""
     return f'<span class="u-icon" aria-hidden="true">{escape(name)}</span>'
 
 
@@ -91,9 +91,9 @@ def bar(fraction: float, label: str, colour: str | None = None) -> str:
     )
 
 
-def title(words: str, *beside: str) -> str:
-    """Page title; `beside` is HTML on the same line."""
-    return f'<div class="u-title"><h1>{escape(words)}</h1>{"".join(beside)}</div>'
+def title(words: str, *more: str) -> str:
+    """Page title; `more` is HTML on the same line."""
+    return f'<div class="u-title"><h1>{escape(words)}</h1>{"".join(more)}</div>'
 
 
 def section(words: str, aside: str = "") -> str:
@@ -102,7 +102,7 @@ def section(words: str, aside: str = "") -> str:
 
 
 def note(words: str) -> str:
-    """Secondary words beside a title."""
+    """Secondary words after a title."""
     return f'<span class="u-note">{escape(words)}</span>'
 
 

@@ -54,7 +54,7 @@ class Mark:
 
 
 # Costly samplers sample less often and old rows are thinned, so a gap is far longer than the distances around it.
-_BESIDE = 8
+_AROUND = 8
 _GAP_FACTOR = 3.0
 _LEAST_GAP_S = 2.0
 _MOST_SWITCHES = 200
@@ -102,8 +102,8 @@ def gaps(at_s: Sequence[float]) -> list[int]:
     steps = [after - before for before, after in pairwise(at_s)]
     found = []
     for place in [place for place, step in enumerate(steps) if step > _LEAST_GAP_S]:
-        before, after = steps[max(0, place - _BESIDE) : place], steps[place + 1 : place + 1 + _BESIDE]
-        usual = max((median(beside) for beside in (before, after) if beside), default=steps[place])
+        before, after = steps[max(0, place - _AROUND) : place], steps[place + 1 : place + 1 + _AROUND]
+        usual = max((median(side) for side in (before, after) if side), default=steps[place])
         if steps[place] > _GAP_FACTOR * usual:
             found.append(place + 1)
     return found

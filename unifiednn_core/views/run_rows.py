@@ -237,12 +237,13 @@ def stamp(utc_s: float) -> str:
 def _run_values(run: Any, submodels: Sequence[Any], policy: Mapping[str, Any], now_s: float) -> dict[str, Any]:
     """Fields that light rows have, too."""
     name, text = _policy_texts(json.dumps(policy, sort_keys=True))
+    able = actions(State(run.state)) - {Event.RETRY}  # only of the sub-model that failed
     return _columns(run, _RUN) | {
         "run_id": run.id,
         "state": State(run.state),
         "policy": name,
         "policy_text": text,
-        "actions": _actions(run),
+        "actions": able if run.mode == HYBRID else able & _OF_A_BASELINE,
         "heartbeat_age_s": None if run.heartbeat_at_s is None else max(0.0, now_s - run.heartbeat_at_s),
         "elapsed_s": times.elapsed_s(run, submodels, now_s),
         "makespan_s": times.makespan_s(run, submodels),
@@ -317,26 +318,17 @@ def _submodel_view(
     return _part_view(run, row, now_s, row.cause or early_stop(row, asked), **values)
 
 
-def _actions(run: Any) -> frozenset[Event]:
-    """Actions on a run; a retry is an action on the failed sub-model."""
-    able = actions(State(run.state)) - {Event.RETRY}
-    return able if run.mode == HYBRID else able & _OF_A_BASELINE
-
-
 def _memory(run: RunRow, history: History) -> dict[str, Any]:
     """Fields about memory; a gap in sampling is a NaN."""
     return {
         "memory": _series(with_gaps(history.memory, math.nan)),
         "breakdown": breakdown_of(history.strata),
         "marks": marks_of(history.slices, history.marks, run.started_at_s),
-        "utilisation": _gpu_series(history, "utilisation"),
-        "power_w": _gpu_series(history, "power_w"),
+        **{
+            figure: _series([(row.at_s, float(row.strata[figure])) for row in history.strata if figure in row.strata])
+            for figure in ("utilisation", "power_w")  # empty without a GPU
+        },
     }
-
-
-def _gpu_series(history: History, figure: str) -> runs.Series:
-    """A figure of the GPU over seconds; empty without a GPU."""
-    return _series([(row.at_s, float(row.strata[figure])) for row in history.strata if figure in row.strata])
 
 
 @lru_cache(maxsize=256)

@@ -8,7 +8,7 @@
 | makespan | launch of the first process to the last model delivered | the same |
 
 A sub-model that joins a run later is submitted when it joins. A baseline counts from its launch because it never runs
-beside another run: its time in the queue says nothing about plain PyTorch.
+at the same time as another run: its time in the queue says nothing about plain PyTorch.
 """
 
 from collections.abc import Iterable

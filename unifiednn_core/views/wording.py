@@ -39,12 +39,8 @@ VERBS = {
     Event.STOP: ("Stop", "stop"), Event.DISCARD: ("Discard", "delete_forever"), Event.RETRY: ("Retry", "replay"),
 }  # fmt: skip
 """Label and Material symbol of each action on a run or a sub-model."""
-EVENT_KINDS = {
-    "state": "State", "command": "Command", "applied": "Took effect", "checkpoint": "Checkpoint",
-    "separated": "Separated", "recovery": "Recovery", "warning": "Warning", "error": "Error", "refused": "Refused",
-    "defect": "Defect",
-}  # fmt: skip
-POLICY_TITLES = {"fcfs": "First come", "priority": "Priority", "sjf": "Shortest job", "round_robin": "Round robin"}
+TITLES = {"applied": "Took effect", "fcfs": "First come", "sjf": "Shortest job"}
+"""Titles of kinds of events and of policies; every other name is its own title."""
 
 NO_RUNS = "No runs yet. Try the demo, or build your own hybrid."
 NO_CURVES = "Curves appear after the first step."
@@ -85,18 +81,13 @@ def waiting_text(text: str, submodel: str | None, asked: str, state: State) -> s
     return f"{text}{part}: requested {asked}, takes effect {when}"
 
 
-def event_kind(kind: str) -> str:
-    """Kind of an event in words; an unknown kind keeps its own name."""
-    return EVENT_KINDS.get(kind, kind.replace("_", " ").capitalize())
-
-
-def policy_title(name: str) -> str:
-    """Name of a policy in words: its title, or its own name."""
-    return POLICY_TITLES.get(name, name.replace("_", " ").capitalize())
+def title(name: str) -> str:
+    """Kind of an event, or a policy, in words."""
+    return TITLES.get(name, name.replace("_", " ").capitalize())
 
 
 def moment_text(at_s: float, timezone: str | None, form: str) -> str:
-    """Moment (UTC seconds) in a form of `strftime` and a time zone; UTC where the zone is unknown."""
+    """Moment (UTC seconds) in a form of `strftime` and a time zone; UTC if the zone is unknown."""
     try:
         zone: tzinfo = ZoneInfo(timezone) if timezone else UTC
     except (ZoneInfoNotFoundError, ValueError):

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from sample_models import paper
 from tests.tools.bench.kit import ASKED, CASE, SCENARIO, measured, write_data
-from tools.bench import command, report, result, runner, scenarios, weights
+from tools.bench import command, report, result, scenarios, weights
 from tools.bench.networks import NETWORKS
 from tools.bench.prepare import prepare
-from tools.bench.runner import BenchArm, arms_of, measure, rotated
+from tools.bench.runner import BenchArm, arms_of, rotated
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.spec.run import load_run
 
@@ -60,22 +60,6 @@ def test_a_shortened_case_keeps_an_epoch(tmp_path: Path) -> None:
     prepared = prepare(SCENARIO, CASE, write_data(tmp_path / "data"), tmp_path)
     assert [part.hyperparameters.epochs for part in prepared.shortened(0.0).spec.submodels] == [1, 1]
     assert prepared.shortened(1.0) == prepared
-
-
-def test_a_workload_runs_through_the_service_and_has_equal_weights(tmp_path: Path) -> None:
-    on_progress: list[runner.BenchProgress] = []
-    folder = write_data(tmp_path / "data")
-    (found,) = measure(SCENARIO, folder, tmp_path / "work", repeats=1, on_progress=on_progress.append)
-    document = result.document(SCENARIO, found, ASKED, 1)
-    (case,) = document["cases"]
-    hybrid, concurrent = case["hybrids"]["fcfs"], case["baselines"]["concurrent"]
-    assert hybrid["problem"] is concurrent["problem"] is None
-    for name in ("lenet-1", "lenet-2"):
-        assert hybrid["submodels"][name]["state_sha256"] == concurrent["submodels"][name]["state_sha256"] != [None]
-    assert case["verdicts"]["fcfs"]["concurrent"]["identical_weights"] is True
-    assert document["complete"] is True
-    assert on_progress[-1].arms == 2
-    assert report.section("tiny-cpu.json", document, ()).startswith("### `tiny`")
 
 
 def run(*arguments: str) -> tuple[int, str]:

@@ -109,7 +109,7 @@ def test_the_last_steps_are_told_with_the_weights(tmp_path: Path) -> None:
     reporter = vanilla.ProgressWriter(stream, 2)
     for step in (1, 2, 3):
         reporter.step(step, step / 3, torch.tensor(float(step)), torch.tensor(1), 2)
-    reporter.done("abc", torch.device("cpu"), 0.5, 0.25)
+    reporter.done(state_sha256="abc", peak_bytes=None, loader_s=0.5, loader_cpu_s=0.25)
     assert [json.loads(line) for line in stream.getvalue().splitlines()] == [
         {"kind": "step", "step": 2, "steps": 2, "epoch": 2 / 3, "loss": 1.5, "accuracy": 0.5},
         {"kind": "step", "step": 3, "steps": 1, "epoch": 1.0, "loss": 3.0, "accuracy": 0.5},

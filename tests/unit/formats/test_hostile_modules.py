@@ -140,7 +140,7 @@ OBJECTS: dict[str, tuple[Callable[[], Any], str]] = {
     "circle": (circular, "nested deeper"),
     "shared memory": (sharing, "shares memory"),
     "no forward": (lambda: nn.ModuleList([nn.Linear(2, 2)]), "computes nothing"),
-    "parts that are no parts": (lambda: linear(_modules=[1]), "no named parts"),
+    "parts that are no parts": (lambda: linear(_modules=[1]), "have no names"),
     "name of a child": (lambda: linear(_modules={"a": 3}), "layer"),
 }  # fmt: skip
 

@@ -76,6 +76,27 @@ def test_a_hybrid_and_its_baselines_are_queued_together_or_not_at_all(
     monkeypatch.undo()
 
 
+def test_files_named_by_path_enter_the_library_once_the_spec_is_accepted(
+    here: World, intake: None, tmp_path: Path
+) -> None:
+    words = {"net.pt2": b"a network", "data.pt": b"a data set"}
+    for filename, content in words.items():
+        (tmp_path / filename).write_bytes(content)
+    spec = parse_run({"submodels": [{"name": "one", "model": "net.pt2", "train_data": "data.pt"}]})
+
+    def refuse(_findings: object) -> None:
+        raise BadInput.of("Refused", "one", "The person says no.", "Submit it again.")
+
+    with pytest.raises(BadInput):
+        here.service.runs.submit(spec, tmp_path, on_warnings=refuse)
+    assert not [path for path in here.home.files.rglob("*") if path.is_file()]
+    run_id = here.service.runs.submit(spec, tmp_path)
+    [part] = here.store.runs.get(run_id)[0].spec["submodels"]
+    kept = {name: here.home.file(part[name].removeprefix("sha256:")).read_bytes() for name in ("model", "train_data")}
+    assert kept == {"model": words["net.pt2"], "train_data": words["data.pt"]}
+    assert {"net.pt2", "data.pt"} <= {file.filename for file in here.service.library.files()}
+
+
 @pytest.mark.parametrize("first", [False, True])
 def test_the_baselines_stand_before_or_after_the_hybrid_in_the_queue(here: World, intake: None, first: bool) -> None:
     run_id = here.of(ALICE).runs.submit(SPEC, baselines=("concurrent",), baselines_first=first)

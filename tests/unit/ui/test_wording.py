@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pages._ui import frame, markup, wording
 from unifiednn_core.spec.lifecycle import State, actions
+from unifiednn_core.store.events import KINDS
 
 STYLE = Path(frame.STYLE).read_text(encoding="utf-8")
 
@@ -88,9 +89,9 @@ def test_that_no_step_was_lost_is_said_at_the_end_alone():
 
 
 def test_every_event_kind_has_a_label_of_its_own():
-    labels = [wording.event_kind(kind) for kind in wording.EVENT_KINDS]
-    assert len(set(labels)) == len(labels)
-    assert wording.event_kind("new_kind") == "New kind"
+    kinds = {*KINDS.values(), "new_kind"}
+    assert len({wording.title(kind) for kind in kinds}) == len(kinds)
+    assert (wording.title("applied"), wording.title("new_kind")) == ("Took effect", "New kind")
 
 
 @pytest.mark.parametrize("text", ["priority 3", "priority 3 for lenet"])

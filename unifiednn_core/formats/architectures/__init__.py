@@ -1,5 +1,5 @@
-"""Networks that can be asked for by name, for model files that hold weights alone.
+"""Networks by name, for model files that hold weights alone.
 
-Each family is one file that imports torch and the standard library only (`huggingface` needs transformers, too), so
-that it can be handed to a user next to the weights: `from architecture import build`.
+Each family is one file that imports only torch and the standard library (`huggingface` needs transformers too), so that
+users get it beside their weights: `from architecture import build`.
 """

@@ -1,4 +1,4 @@
-"""A network of the transformers library, made from its configuration; never with code from elsewhere."""
+"""A network of the transformers library, made from its configuration, never with code from elsewhere."""
 
 import os
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ FAMILIES: dict[str, tuple[str, str]] = {
     **{name: (f"{kind}Config", f"{kind}ForImageClassification") for name, kind in _IMAGES.items()},
 }
 """Class of the configuration and class of the network, by `model_type`."""
-# The network takes one tensor, returns scores alone, and starts untrained in float32.
-_LEFT_OUT = frozenset(
-    {"architectures", "dtype", "id2label", "label2id", "output_hidden_states", "problem_type", "return_dict"}
-    | {"transformers_version", "use_cache"}
-)
+_LEFT_OUT = {
+    "architectures", "dtype", "id2label", "label2id", "output_hidden_states", "problem_type", "return_dict",
+    "transformers_version", "use_cache",
+}  # fmt: skip
+"""The network takes one tensor, returns scores alone, and starts untrained in float32."""
 _NEVER = ("auto_map", "is_decoder", "is_encoder_decoder", "add_cross_attention", "quantization_config")
 _COUNTS = ("num_hidden_layers", "n_layers", "n_layer", "inner_group_num", "num_hidden_groups")
 MOST_LAYERS = 200
@@ -44,23 +44,17 @@ def build(
 ) -> nn.Module:
     """Make a classifier of texts `[batch, length]` of token ids, or of images `[batch, channels, height, width]`.
 
-    Tokens that are the padding of the configuration are masked.
+    Padding tokens are masked. Raises `ValueError` if the library is missing or has no such network.
 
     Args:
         config: Content of the `config.json` that the library saves beside a network.
-
-    Raises:
-        ValueError: The library is not installed, or has no such network.
-
     """
     settings_class, head_class = classes_of(config)
     try:
         os.environ["HF_HUB_OFFLINE"] = "1"  # the library must fetch nothing
         library = import_module("transformers")
     except ImportError:
-        raise ValueError(
-            "transformers is not installed; the operator can: pip install 'unifiednn[huggingface]'"
-        ) from None
+        raise ValueError("transformers is missing; the operator can: pip install 'unifiednn[huggingface]'") from None
     settings = _settings(getattr(library, settings_class), config)
     try:
         return _scores_of(getattr(library, head_class))(settings)
@@ -69,7 +63,7 @@ def build(
 
 
 def classes_of(config: Mapping[str, Any]) -> tuple[str, str]:
-    """Names of the two classes; raises `ValueError` if the configuration is of no known network."""
+    """Find the two classes; raises `ValueError` for a configuration of an unknown network."""
     found = FAMILIES.get(str(config.get("model_type")))
     if found is None:
         raise ValueError(f"model_type must be one of {', '.join(FAMILIES)}")
@@ -87,9 +81,8 @@ def _settings(kind: Any, config: Mapping[str, Any]) -> Any:
     own = kind.__dataclass_fields__.keys() - inner - _LEFT_OUT
     known = {key: value for key, value in config.items() if key in own}
     for key, value in known.items():
-        if not isinstance(value, bool | int | float | str | None) or (
-            isinstance(value, int) and not 0 <= value < LARGEST
-        ):
+        sized = not isinstance(value, int) or 0 <= value < LARGEST
+        if not isinstance(value, bool | int | float | str | None) or not sized:
             raise ValueError(f"{key} must be a number from 0 of a reasonable size, a word or null")
         if key in _COUNTS and not (type(value) is int and 0 < value <= MOST_LAYERS):
             raise ValueError(f"{key} must lie between 1 and {MOST_LAYERS}")
@@ -99,21 +92,19 @@ def _settings(kind: Any, config: Mapping[str, Any]) -> Any:
         raise ValueError(f"num_labels must be a number from 1 to {MOST_CLASSES}")
     try:
         return kind(**known, num_labels=classes)
-    except Exception as error:  # the library checks values with errors of its own
+    except Exception as error:  # the library has its own errors for bad values
         reason = " ".join(str(error).split())
-        raise ValueError(f"the config is refused by transformers: {reason[:200]}") from None
+        raise ValueError(f"transformers refuses the config: {reason[:200]}") from None
 
 
 def _scores_of(head: type[nn.Module]) -> type[nn.Module]:
-    """Return the class of a network whose `forward` takes one tensor and gives the scores alone."""
+    """Make a class of networks with a `forward` that takes one tensor and returns the scores alone."""
 
     def forward(self: Any, inputs: Tensor) -> Tensor:
-        if inputs.is_floating_point():
-            scores: Tensor = head.forward(self, inputs).logits
-            return scores
-        padding = self.config.pad_token_id
-        mask = None if padding is None else inputs.ne(padding).long()
-        masked: Tensor = head.forward(self, inputs, attention_mask=mask).logits
-        return masked
+        given = {}
+        if not inputs.is_floating_point() and self.config.pad_token_id is not None:
+            given["attention_mask"] = inputs.ne(self.config.pad_token_id).long()
+        scores: Tensor = head.forward(self, inputs, **given).logits
+        return scores
 
     return type(head.__name__, (head,), {"forward": forward, "__module__": head.__module__})

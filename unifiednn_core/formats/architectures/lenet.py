@@ -2,15 +2,13 @@
 
 from torch import Tensor, nn
 
-SMALLEST_UNPADDED_IMAGE = 16  # 16 -> 12 -> 6 -> 2 -> 1: below this, two 5x5 convolutions leave nothing over
-
 
 class LeNet(nn.Module):
     """Two 5x5 convolutions, each followed by 2x2 pooling, and three fully connected layers."""
 
     def __init__(self, channels: int, image_size: int, classes: int, batch_norm: bool):
         super().__init__()
-        padding = 0 if image_size >= SMALLEST_UNPADDED_IMAGE else 2
+        padding = 0 if image_size >= 16 else 2  # 16 -> 12 -> 6 -> 2 -> 1: two 5x5 convolutions leave one pixel
         shrink = 4 - 2 * padding
         feature_size = ((image_size - shrink) // 2 - shrink) // 2
         self.features = nn.Sequential(
@@ -39,7 +37,7 @@ class LeNet(nn.Module):
 
 
 def build(channels: int = 1, image_size: int = 28, classes: int = 10, batch_norm: bool = False) -> nn.Module:
-    """Make a LeNet-5; its convolutions are padded only where the image is smaller than 16 pixels.
+    """Make a LeNet-5, padded only for images below 16 pixels. Raises `ValueError` if a size is too small.
 
     Args:
         channels: Channels of an image (1 for grey, 3 for colour).
@@ -47,10 +45,6 @@ def build(channels: int = 1, image_size: int = 28, classes: int = 10, batch_norm
         classes: Number of classes.
         batch_norm: Whether batch normalisation follows each convolution. With it, the network for 28x28 grey images
             has 44,470 trainable weights.
-
-    Raises:
-        ValueError: A size is too small.
-
     """
     if channels < 1 or classes < 1:
         raise ValueError("channels and classes must be at least 1")

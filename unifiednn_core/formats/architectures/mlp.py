@@ -9,17 +9,13 @@ MOST_LAYERS = 200
 
 
 def build(inputs: int = 64, hidden: Sequence[int] = (128,), dropout: float = 0.0, classes: int = 10) -> nn.Module:
-    """Make a classifier that takes `[batch, ...]` with `inputs` numbers a sample and gives `[batch, classes]` scores.
+    """Make a classifier of `[batch, ...]` into scores `[batch, classes]`. Raises `ValueError` for a bad argument.
 
     Args:
-        inputs: Numbers in one sample, whatever their shape (64 for an 8x8 image).
+        inputs: Numbers in one sample, in any shape (64 for an 8x8 image).
         hidden: Width of each hidden layer; empty for a linear classifier.
         dropout: Probability with which each hidden activation is set to zero in training.
         classes: Number of classes.
-
-    Raises:
-        ValueError: A size is out of range, or `dropout` is not a probability.
-
     """
     if min(inputs, *hidden, classes) < 1:
         raise ValueError("inputs, every width in hidden, and classes must be at least 1")

@@ -1,10 +1,8 @@
-"""The architectures that a spec can name, each one file of this folder.
-
-A family is imported only when it is built, so that forms can list names and arguments in a process without torch.
-"""
+"""The architectures that a spec can name. Each is imported when it is built: forms list them without torch."""
 
 import ast
 import importlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +24,7 @@ class Parameter:
     """One argument of an architecture, as a form needs it."""
 
     name: str
-    annotation: str
-    """Type as the source writes it: `int`, `float`, `bool` or `Sequence[int]`."""
+    annotation: str  # type as the source writes it: `int`, `float`, `bool` or `Sequence[int]`
     default: object
     help: str
 
@@ -38,38 +35,30 @@ def names() -> tuple[str, ...]:
 
 
 def source_file(name: str) -> Path:
-    """File with the function `build`; it needs torch alone. Raises `BadInput` for an unknown name."""
+    """Path of the file with the function `build`. Raises `BadInput` for an unknown name."""
     _check_name(name)
     return Path(__file__).with_name(f"{name}.py")
 
 
 def parameters_of(name: str) -> tuple[Parameter, ...]:
-    """Arguments of an architecture in their order, read from its source; raises `BadInput` for an unknown name."""
+    """Read the arguments of an architecture, in order, from its source; raises `BadInput` for an unknown name."""
     tree = ast.parse(source_file(name).read_text(encoding="utf-8"))
     (build_,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "build")
-    lines = (ast.get_docstring(build_) or "").splitlines()
-    return tuple(
-        Parameter(
-            argument.arg,
-            ast.unparse(argument.annotation) if argument.annotation else "",
-            ast.literal_eval(default),
-            _help(argument.arg, lines),
-        )
-        for argument, default in zip(build_.args.args, build_.args.defaults, strict=True)
-    )
+    text = ast.get_docstring(build_) or ""
+    found = []
+    for argument, default in zip(build_.args.args, build_.args.defaults, strict=True):
+        annotation = ast.unparse(argument.annotation) if argument.annotation else ""
+        line = re.search(rf"^    {argument.arg}: (.*(?:\n {{8}}.*)*)", text, re.MULTILINE)
+        help_ = " ".join(line[1].split()) if line else ""
+        found.append(Parameter(argument.arg, annotation, ast.literal_eval(default), help_))
+    return tuple(found)
 
 
 def build(name: str, args: Mapping[str, object]) -> "nn.Module":
-    """Make an untrained network, in train mode, on torch's default device.
+    """Make an untrained network, in train mode, on the default device of torch.
 
-    Args:
-        name: One of `names()`.
-        args: Arguments of the family's `build`; what is left out keeps its default.
-
-    Raises:
-        BadInput: The name is unknown (field `architecture.name`), or an argument is unknown, of the wrong type or out
-            of range (field `architecture.args`, one finding for each).
-
+    `args` are arguments of `build` in the file of the architecture. Raises `BadInput` for an unknown `name`, or with a
+    finding for each argument that is unknown, of the wrong type or out of range.
     """
     _check_name(name)
     family = importlib.import_module(f"{__package__}.{name}")
@@ -77,9 +66,9 @@ def build(name: str, args: Mapping[str, object]) -> "nn.Module":
         network: nn.Module = validate_call(config=_STRICT)(family.build)(**args)
     except ValidationError as error:
         raise BadInput([_argument_finding(name, detail["loc"], detail["msg"]) for detail in error.errors()]) from None
-    except ValueError as error:  # of the family itself, written for people
+    except ValueError as error:  # from the family, with a text for people
         raise BadInput([_finding(name, f"{error}.")]) from None
-    except (TypeError, RuntimeError, OverflowError) as error:  # of torch: no memory, or no integer, holds the sizes
+    except (TypeError, RuntimeError, OverflowError) as error:  # from torch: no memory, or no integer, holds the sizes
         raise BadInput([_finding(name, "No tensor has these sizes.")]) from error
     return network
 
@@ -90,20 +79,8 @@ def _check_name(name: str) -> None:
         raise BadInput.of("Architecture", field="architecture.name", message=message, remedy=remedy)
 
 
-def _help(argument: str, docstring_lines: list[str]) -> str:
-    start = next((i for i, line in enumerate(docstring_lines) if line.startswith(f"    {argument}: ")), None)
-    if start is None:
-        return ""
-    text = [docstring_lines[start].partition(": ")[2]]
-    for line in docstring_lines[start + 1 :]:
-        if not line.startswith(" " * 8):
-            break
-        text.append(line.strip())
-    return " ".join(text)
-
-
 def _argument_finding(name: str, location: tuple[int | str, ...], message: str) -> Finding:
-    argument = ".".join(str(part) for part in location)
+    argument = ".".join(map(str, location))
     if location[0] not in {parameter.name for parameter in parameters_of(name)}:
         return _finding(name, f"'{name}' has no argument '{argument}'.")
     return _finding(name, f"{argument}: {message}.")

@@ -13,7 +13,7 @@ MOST_BLOCKS = 200  # in one stage
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut; the shortcut is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int):
         super().__init__()
@@ -37,7 +37,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Stem, four stages of basic blocks that each but the first halve the image and double the channels, classifier."""
+    """Stem, four stages of basic blocks, classifier. Stages two to four halve the image and double the channels."""
 
     def __init__(self, blocks: Sequence[int], width: int, channels: int, classes: int):
         super().__init__()
@@ -68,17 +68,13 @@ def _stage(blocks: int, channels_in: int, channels_out: int, stride: int) -> nn.
 
 
 def build(blocks: Sequence[int] = (2, 2, 2, 2), width: int = 64, channels: int = 3, classes: int = 10) -> nn.Module:
-    """Make a ResNet; the defaults are ResNet18, blocks (3, 4, 6, 3) are ResNet34.
+    """Make a ResNet; the defaults are ResNet18, blocks (3, 4, 6, 3) are ResNet34. Raises `ValueError` for bad sizes.
 
     Args:
         blocks: Number of basic blocks in each of the four stages.
         width: Channels of the first stage; each later stage has twice as many.
         channels: Channels of an image (1 for grey, 3 for colour).
         classes: Number of classes.
-
-    Raises:
-        ValueError: `blocks` does not name four stages, or a size is out of range.
-
     """
     if len(blocks) != STAGES or not all(1 <= number <= MOST_BLOCKS for number in blocks):
         raise ValueError(f"blocks must be {STAGES} numbers from 1 to {MOST_BLOCKS}, such as (2, 2, 2, 2)")

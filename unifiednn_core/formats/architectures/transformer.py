@@ -8,7 +8,7 @@ MOST_LAYERS = 200
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of every row to every row; no mask, so nothing in it depends on the data."""
+    """Multi-head attention of every row to every row, without a mask."""
 
     def __init__(self, model_size: int, heads: int, dropout: float):
         super().__init__()
@@ -27,7 +27,7 @@ class SelfAttention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and a feed-forward network of four times the width, each beside a shortcut."""
+    """Self-attention and a feed-forward network of four times the width, each with a shortcut."""
 
     def __init__(self, model_size: int, heads: int, dropout: float):
         super().__init__()
@@ -47,7 +47,7 @@ class EncoderLayer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Rows become tokens with learnt positions, pass the encoder layers, are averaged and classified."""
+    """Adds learned positions to embedded rows, applies the encoder layers, averages and classifies."""
 
     def __init__(
         self, row_size: int, length: int, model_size: int, heads: int, layers: int, dropout: float, classes: int
@@ -68,7 +68,7 @@ class Transformer(nn.Module):
         `length` rows.
         """
         x = self.embedding(rows.flatten(1, -2))
-        if x.shape[1:] != self.position.shape:  # one row would be broadcast without a word
+        if x.shape[1:] != self.position.shape:  # a single row would be broadcast silently
             raise ValueError(f"a sample has {x.shape[1]} rows, but this network takes {len(self.position)}")
         x = self.dropout(x + self.position)
         scores: Tensor = self.head(self.norm(self.layers(x)).mean(1))
@@ -84,7 +84,7 @@ def build(
     dropout: float = 0.1,
     classes: int = 10,
 ) -> nn.Module:
-    """Make a Transformer encoder classifier.
+    """Make a Transformer encoder classifier. Raises `ValueError` for a bad size or dropout.
 
     Args:
         row_size: Numbers in one row.
@@ -94,15 +94,11 @@ def build(
         layers: Encoder layers.
         dropout: Probability of dropout on attention weights, embeddings and the output of each sub-layer.
         classes: Number of classes.
-
-    Raises:
-        ValueError: A size is out of range, or `dropout` is not a probability.
-
     """
     if min(row_size, length, model_size, heads, layers, classes) < 1:
         raise ValueError("row_size, length, model_size, heads, layers and classes must be at least 1")
     if model_size % heads:
-        raise ValueError(f"model_size must be a multiple of heads; {model_size} is none of {heads}")
+        raise ValueError(f"model_size must be a multiple of heads; {model_size} is not one of {heads}")
     if layers > MOST_LAYERS:
         raise ValueError(f"layers must be at most {MOST_LAYERS}")
     if not 0 <= dropout < 1:

@@ -35,7 +35,7 @@ def thin(x: Sequence[float], y: Sequence[float], limit: int = MAX_POINTS) -> tup
 def places(ys: Floats, limit: int = MAX_POINTS) -> Places:
     """Indices of at most `limit` values: the first, the last, and the lowest and highest of each stretch between.
 
-    Unlike plain sampling this keeps every peak. A NaN is kept only where a stretch holds nothing else.
+    Unlike plain sampling this keeps every peak. A NaN is kept only if a stretch holds nothing else.
     """
     if len(ys) <= limit:
         return np.arange(len(ys))

@@ -1,4 +1,4 @@
-"""What all charts share: the theme's colours as CSS variables, fonts, axes and legend.
+"""Layout of all charts: the theme's colours as CSS variables, fonts, axes and legend.
 
 The browser replaces each `var(--st-...)` by the colour of the current theme, so one figure serves light and dark.
 """

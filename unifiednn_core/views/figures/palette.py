@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-# Okabe and Ito (2008), in the order in which neighbours differ most; grey stands in for black, which dark mode hides.
+# Okabe and Ito (2008), in the order in which neighbours differ most; grey replaces black, which dark mode hides.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#8A8F98")
 DARK = COLOURS[0]
 """The only one on which white is easier to read than black."""

@@ -1,4 +1,4 @@
-"""Who held the device and when: one lane for each sub-model, one bar for each turn."""
+"""Turns on the device: one lane for each sub-model, one bar for each turn."""
 
 from collections.abc import Sequence
 from html import escape
@@ -19,7 +19,7 @@ LANE_PX, FRAME_PX, MIN_HEIGHT_PX = 22, 92, 182
 GAP_LANES = 0.7
 """Room between two arms."""
 SUBTITLES = {
-    "hybrid": "who held the device",
+    "hybrid": "turns on the device",
     "concurrent": "each in its own process", "concurrent-resident": "each in its own process, resident data",
     "sequential": "one by one", "sequential-resident": "one by one, resident data",
 }  # fmt: skip

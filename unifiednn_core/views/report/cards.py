@@ -65,7 +65,7 @@ def cards(comparison: Comparison) -> str:
 
 
 def card(verdict: Verdict, hybrid: Arm, baseline: Arm | None) -> str:
-    """What the hybrid saved or cost against one baseline, or why there is no verdict."""
+    """Savings or costs of the hybrid against one baseline, or the reason for giving no verdict."""
     head = f'<h3>Hybrid against {arm_badge(verdict.mode)}</h3><p class="u-small u-faint">{HOW[verdict.mode]}</p>'
     if verdict.withheld_because:
         body = f'<div class="u-withheld" role="status"><b>No verdict</b><p>{escape(verdict.withheld_because)}</p></div>'

@@ -41,7 +41,7 @@ def charts(views: Mapping[Mode, RunView], quantities: tuple[Quantity, ...]) -> l
     ]
     used, turns = memory(hybrid, baselines), arms_schedule([hybrid, *baselines])
     shown.append(Chart("memory", used, "Memory of the hybrid by use, baselines dashed", wide=True))
-    return [*shown, Chart("schedule", turns, "Which sub-model held the device, in each arm", wide=True)]
+    return [*shown, Chart("schedule", turns, "Turns of each sub-model on the device, in each arm", wide=True)]
 
 
 def plotly_js() -> Path:

@@ -63,10 +63,8 @@ def data_block(value: object) -> str:
 def _head(comparison: Comparison, scripts: list[str]) -> str:
     digests = (base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in scripts)
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
-    policy = (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+    policy += "base-uri 'none'; form-action 'none'"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'

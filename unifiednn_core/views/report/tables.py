@@ -61,9 +61,9 @@ def weights(comparison: Comparison) -> str:
 
 
 def environment(comparison: Comparison) -> str:
-    """Machine and versions."""
+    """Machine and versions of the measurement."""
     pairs = flat(comparison.environment) or [("not recorded", "")]
-    return table("Where it was measured", frame({"What": name, "Value": text} for name, text in pairs), _LOOKS)
+    return table("Machine and versions", frame({"Property": name, "Value": text} for name, text in pairs), _LOOKS)
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
@@ -97,6 +97,6 @@ _LOOKS: Looks = {
     "Test accuracy": lambda value: faint(value) if isinstance(value, str) else percent_text(value),
     "To the hybrid's": lambda same: "equal" if same else "differs",
     "SHA-256 of the weights": lambda sha: mono(sha) if sha else faint("no weights"),
-    "What": bold,
+    "Property": bold,
 }
 _RIGHT = {*HEADS.values(), "Test accuracy"}
