@@ -12,6 +12,7 @@ from unifiednn_core.compare import fingerprint as fingerprint_module
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.spec.run import PolicySpec, RunSpec, load_run
+from unifiednn_core.store.schema import SubModelRow
 
 
 @pytest.fixture
@@ -25,6 +26,11 @@ def idle(home: Home) -> Iterator[Service]:
 @pytest.fixture
 def spec(short_demo: Path) -> RunSpec:
     return load_run(short_demo)
+
+
+def enter(service: Service, run_id: str, submodel: str, state: str) -> None:
+    with service.store._database.write() as session:
+        session.get_one(SubModelRow, (run_id, submodel)).state = state
 
 
 def complete(service: Service, run_id: str, **columns: Any) -> None:
@@ -52,7 +58,7 @@ def test_an_equal_baseline_is_taken_instead_of_a_new_one(idle: Service, spec: Ru
     baseline = idle.comparisons.start_baseline(run_id, "concurrent")
     assert idle.comparisons.start_baseline(run_id, "concurrent") == baseline
     for part in idle.store.runs.get(baseline)[1]:
-        idle.store.runs._record(baseline, part.name, {"state": State.COMPLETED.value})
+        enter(idle, baseline, part.name, State.COMPLETED.value)
     complete(idle, baseline)
     other_policy = spec.model_copy(update={"policy": PolicySpec(name="fcfs"), "name": "another name"})
     again = idle.runs.submit(other_policy, baselines=("concurrent",))
@@ -75,10 +81,10 @@ def test_a_baseline_that_lacks_a_sub_model_is_run_again(idle: Service, spec: Run
     baseline = idle.comparisons.start_baseline(run_id, "concurrent")
     _, parts = idle.store.runs.get(baseline)
     for part in parts:
-        idle.store.runs._record(baseline, part.name, {"state": State.COMPLETED.value})
+        enter(idle, baseline, part.name, State.COMPLETED.value)
     complete(idle, baseline)
     assert idle.comparisons.start_baseline(run_id, "concurrent") == baseline
-    idle.store.runs._record(baseline, "resnet", {"state": state.value})
+    enter(idle, baseline, "resnet", state.value)
     assert idle.comparisons.start_baseline(run_id, "concurrent") != baseline
 
 
