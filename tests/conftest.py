@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -31,3 +33,17 @@ def _one_intake_process() -> Iterator[None]:
     """All tests of this process share one intake process, which starts with the first job."""
     yield
     client.stop()
+
+
+@pytest.fixture(scope="session")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Socket of a process that forks workers and servers."""
+    path = tmp_path_factory.mktemp("zygote") / "socket"
+    command = [sys.executable, "-m", "tests.integration.zygote", str(path)]
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=Path(__file__).parents[1], env=environment, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield path
+        process.stdin.close()  # type: ignore[union-attr]

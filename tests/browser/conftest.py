@@ -38,6 +38,8 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
     options: tuple[str, ...] = ()
     """Further ones of Streamlit's."""
+    zygote: Path | None = None
+    """Forks its workers."""
 
     @property
     def url(self) -> str:
@@ -45,7 +47,9 @@ class Server:
 
     def start(self) -> None:
         environment = dict(os.environ, UNIFIEDNN_HOME=str(self.home.root))
-        command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(self.port), *self.options]
+        forked = [] if self.zygote is None else ["tests.integration.forked_main", str(self.zygote)]
+        streamlit = ["streamlit", "run", "app.py", "--server.port", str(self.port), *self.options]
+        command = [sys.executable, "-m", *forked, *streamlit]
         with (self.home.root / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         deadline = time.monotonic() + 60
@@ -72,8 +76,9 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def server(home: Home) -> Iterator[Server]:
-    server = Server(home, free_port())
+def server(home: Home, request: pytest.FixtureRequest) -> Iterator[Server]:
+    new_interpreters = request.node.get_closest_marker("new_interpreters") is not None
+    server = Server(home, free_port(), zygote=None if new_interpreters else request.getfixturevalue("zygote"))
     server.start()
     yield server
     server.kill()

@@ -1,8 +1,5 @@
 import json
-import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,20 +71,6 @@ def service(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
             service.runs.stop(run.run_id)
     wait_until(lambda: all(run.ended_at_s is not None for run in service.runs.runs()))
     service.close()
-
-
-@pytest.fixture(scope="session")
-def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Socket of a process that forks workers and servers."""
-    path = tmp_path_factory.mktemp("zygote") / "socket"
-    command = [sys.executable, "-m", "tests.integration.zygote", str(path)]
-    environment = dict(os.environ, OMP_NUM_THREADS="1")
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        yield path
-        process.stdin.close()  # type: ignore[union-attr]
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,21 +16,30 @@ from typing import Any
 import pytest
 
 from tests.integration.cli_kit import COMMAND, unifiednn
+from tests.integration.conftest import ROOT
 from tests.integration.product import EPOCHS, STEPS_PER_EPOCH, Product, Template, timeless
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import State
 
 TWO_STEPS = {"name": "round_robin", "unit": "steps", "amount": 2}
-RUN_S = 5.0
+Begin = Callable[..., subprocess.Popen[str]]
+RUN_S = 3.0
 """A little more than `train` takes once the run is handed in."""
 TIMES = [pytest.param(place, marks=[] if place < 1 else pytest.mark.long) for place in range(10)]
 
 
-def begin(home: Home, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    everything = dict(os.environ, UNIFIEDNN_HOME=str(home.root), **environment)
-    pipe = subprocess.PIPE
-    return subprocess.Popen([*COMMAND, *arguments], env=everything, stdout=pipe, stderr=pipe, text=True)
+@pytest.fixture
+def begin(zygote: Path) -> Begin:
+    """`begin(home, ...)` starts a command in a process of its own, which has its workers forked."""
+
+    def begin(home: Home, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.integration.forked_main", str(zygote), "unifiednn", *arguments]
+        everything = dict(os.environ, UNIFIEDNN_HOME=str(home.root), **environment)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd=ROOT, env=everything, stdout=pipe, stderr=pipe, text=True)
+
+    return begin
 
 
 def said(home: Home, *arguments: str) -> str:
@@ -48,7 +58,13 @@ def said(home: Home, *arguments: str) -> str:
     ],
 )
 def test_a_training_that_was_killed_at_any_moment_is_continued_in_the_foreground(
-    home: Home, template: Template, zygote: Path, uninterrupted: dict[str, Any], whom: str, place: int
+    home: Home,
+    template: Template,
+    zygote: Path,
+    uninterrupted: dict[str, Any],
+    begin: Begin,
+    whom: str,
+    place: int,
 ) -> None:
     process = begin(home, "train", str(template.spec_path), "--json")
     service = Service.open(home)
@@ -88,7 +104,7 @@ def test_an_interrupted_run_is_continued(product: Product, uninterrupted: dict[s
     assert timeless(product.service.runs.document(product.run_id)) == uninterrupted
 
 
-def test_a_run_is_paused_resumed_and_interrupted_while_a_command_follows_it(product: Product) -> None:
+def test_a_run_is_paused_resumed_and_interrupted_while_a_command_follows_it(product: Product, begin: Begin) -> None:
     product.service.runs.set_epochs(product.run_id, "lenet", 2000)
     following = begin(product.home, "resume", product.run_id, "--json")
     product.until(lambda: product.row("lenet").steps_done > 0, "some training")
@@ -206,7 +222,9 @@ def test_discarding_asks_for_the_name(product: Product) -> None:
     assert product.finish().state is State.STOPPED
 
 
-def test_a_download_that_is_killed_leaves_nothing_under_its_name(product: Product, tmp_path: Path) -> None:
+def test_a_download_that_is_killed_leaves_nothing_under_its_name(
+    product: Product, begin: Begin, tmp_path: Path
+) -> None:
     product.start()
     product.finish()
     name = product.row("lenet").artifact or ""
@@ -220,7 +238,7 @@ def test_a_download_that_is_killed_leaves_nothing_under_its_name(product: Produc
 
 
 def test_the_dashboard_takes_up_what_died_though_nobody_opens_a_page(
-    product: Product, uninterrupted: dict[str, Any]
+    product: Product, begin: Begin, uninterrupted: dict[str, Any]
 ) -> None:
     product.start_and_hold("transformer", 6)
     product.service._supervisor.stop()
