@@ -165,7 +165,7 @@ def test_a_baseline_takes_no_other_orders(baseline: Baseline) -> None:
     baseline.prepare("concurrent", ("lenet",), {"lenet": LONG}).start()
     baseline.until_trained("lenet")
     for verb in (Verb.PAUSE, Verb.SAVE):
-        with pytest.raises(BadInput, match=f"takes no '{verb}'. Stop it, and run it again."):
+        with pytest.raises(BadInput, match=f"does not accept '{verb}'"):
             baseline.store.commands.issue(baseline.run_id, None, verb)
     assert State(baseline.row.state) is State.RUNNING
 
