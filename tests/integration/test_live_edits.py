@@ -14,7 +14,12 @@ from unifiednn_core.spec.run import PolicySpec, RunSpec
 
 Alone = Callable[..., str]
 TWO_STEPS = {"name": "round_robin", "unit": "steps", "amount": 2}
-KILLED = pytest.mark.parametrize("killed", [False, True], ids=["", "worker killed before it heard of it"])
+# test_cli_runs.py gives the same orders to a worker that lives on.
+KILLED = pytest.mark.parametrize(
+    "killed",
+    [pytest.param(False, marks=pytest.mark.long), True],
+    ids=["", "worker killed before it heard of it"],
+)
 
 
 def assert_completed(product: Product, alone: Alone, **epochs: int) -> None:

@@ -64,7 +64,9 @@ def test_no_more_than_the_steps_since_the_last_period_are_trained_again(
 
 
 @pytest.mark.parametrize("place", TIMES)
-@pytest.mark.parametrize("both", [False, True], ids=["server", "server and worker"])
+@pytest.mark.parametrize(
+    "both", [pytest.param(False, marks=pytest.mark.long), True], ids=["server", "server and worker"]
+)
 def test_a_killed_server_is_followed_by_one_that_takes_up_what_it_finds(
     product: Product, alone: Callable[..., str], place: int, both: bool
 ) -> None:

@@ -30,9 +30,8 @@ def vanilla_hashes(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     return {name: train_alone(spec, name, samples).state_sha256 for name in ("lenet", "resnet", "transformer")}
 
 
-@pytest.mark.parametrize(
-    "policy", ["fcfs", "round_robin", *(pytest.param(name, marks=pytest.mark.long) for name in ("priority", "sjf"))]
-)
+@pytest.mark.long  # the next test trains with the policy of the demo
+@pytest.mark.parametrize("policy", ["fcfs", "round_robin", "priority", "sjf"])
 def test_every_sample_comes_back_with_the_bits_of_a_plain_loop(
     service: Service, short_demo: Path, vanilla_hashes: dict[str, str], policy: str
 ) -> None:
@@ -48,12 +47,13 @@ def test_every_sample_comes_back_with_the_bits_of_a_plain_loop(
     assert document["status"] == "completed"
 
 
-def test_a_separated_model_loads_with_torch_alone_and_scores_what_was_shown(
-    service: Service, short_demo: Path, samples: Path, tmp_path: Path
+def test_a_separated_model_has_the_bits_of_a_plain_loop_and_loads_with_torch_alone(
+    service: Service, short_demo: Path, vanilla_hashes: dict[str, str], samples: Path, tmp_path: Path
 ) -> None:
     run_id = service.runs.submit(load_run(short_demo))
     finish(service, run_id)
     for part in service.runs.observe(run_id).submodels:
+        assert part.state_sha256 == vanilla_hashes[part.name]
         folder = tmp_path / part.name
         with zipfile.ZipFile(service.runs.artifact(run_id, part.name)) as archive:
             archive.extractall(folder)
@@ -127,6 +127,7 @@ def test_pause_resume_and_stop_reach_the_worker(service: Service, samples: Path,
         service.runs.resume(run_id)
 
 
+@pytest.mark.long  # test_recovery.py kills servers, too
 def test_training_outlives_the_service_that_started_it(home: Home, samples: Path, tmp_path: Path) -> None:
     """A server process submits and is killed; the next one shows the run where it now is."""
     path = write_spec(samples, tmp_path, epochs={"lenet": 300, "resnet": 300, "transformer": 300})
@@ -184,8 +185,8 @@ def test_a_killed_worker_is_noticed_and_named(service: Service, samples: Path, t
     assert view.remedy
 
 
-def test_runs_for_one_device_wait_for_each_other(service: Service, short_demo: Path) -> None:
-    spec = load_run(short_demo)
+def test_runs_for_one_device_wait_for_each_other(service: Service, samples: Path, tmp_path: Path) -> None:
+    spec = load_run(write_spec(samples, tmp_path, epochs={"lenet": 1, "resnet": 1, "transformer": 1}))
     first, second = service.runs.submit(spec), service.runs.submit(spec)
     assert {view.run_id: view.queue_position for view in service.runs.runs()}[second] in (1, 2)
     finish(service, second)
