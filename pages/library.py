@@ -52,8 +52,12 @@ def _files(files: Sequence[FileView], thing: str, suffixes: tuple[str, ...]) -> 
         for file in files
     )
     looks: markup.Looks = {
-        "File": markup.bold, "Facts": _facts, "Size": memory_text, "Added": markup.faint, "SHA-256": markup.mono,
-    }  # fmt: skip
+        "File": markup.bold,
+        "Facts": _facts,
+        "Size": memory_text,
+        "Added": markup.faint,
+        "SHA-256": markup.mono,
+    }
     st.html(markup.table(wording.count_text(len(files), thing), table, looks))
 
 

@@ -18,8 +18,11 @@ from unifiednn_core.views.runs import RunView
 USELESS = frozenset({State.FAILED, State.STOPPED, State.INTERRUPTED})
 """A baseline that ended in one of these can be run again."""
 CHOICES: dict[str, tuple[Mode, ...]] = {
-    "None": (), "Concurrent": ("concurrent",), "Sequential": ("sequential",), "Both": BASELINES,
-}  # fmt: skip
+    "None": (),
+    "Concurrent": ("concurrent",),
+    "Sequential": ("sequential",),
+    "Both": BASELINES,
+}
 CHOICE_HELP = (
     "Trains the same sub-models with plain PyTorch, for comparison. Concurrent: one process each, all at once. "
     "Sequential: one after the other. A baseline never runs at the same time as the hybrid. An equal one is reused."

@@ -20,9 +20,13 @@ LIVE_PERIOD_S, IDLE_PERIOD_S = 1.0, 5.0
 SIDEBAR_PX = 200
 _ROUTED = "routed"
 SCREENS = {
-    "Now": "sensors", "Build": "account_tree", "Run": "monitoring", "Compare": "balance", "Library": "inventory_2",
+    "Now": "sensors",
+    "Build": "account_tree",
+    "Run": "monitoring",
+    "Compare": "balance",
+    "Library": "inventory_2",
     "People": "group",
-}  # fmt: skip
+}
 """Titles of the pages with their Material symbols."""
 NO_SUPERVISOR = "The supervisor is not running, so no queued run can start. Restart the dashboard."
 Option = TypeVar("Option")

@@ -86,8 +86,9 @@ def _form(seeds: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     scheduler = seeds.get("lr_scheduler") or {"name": NONE}
     lr_scheduler = _choice(three, "LR scheduler", SCHEDULERS, scheduler["name"], f"{key}-lr")
     chosen: dict[str, tuple[Choice, str]] = {
-        "optimizer": (OPTIMIZERS[optimizer], optimizer), "criterion": (CRITERIA[criterion], criterion),
-    }  # fmt: skip
+        "optimizer": (OPTIMIZERS[optimizer], optimizer),
+        "criterion": (CRITERIA[criterion], criterion),
+    }
     for entry, (choice, name) in chosen.items():
         args = seeds.get(f"{entry}_args", {}) if seeds.get(entry, name) == name else {}
         values |= {entry: name, f"{entry}_args": _arguments(choice, args, f"{key}-{entry}-{name}")}

@@ -6,9 +6,14 @@ from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.views.runs import RunView
 
 PARTS = {
-    "Weights": "weights_bytes", "Gradients": "gradients_bytes", "Optimizer": "optimizer_bytes",
-    "Transient": "transient_bytes", "Data": "data_bytes", "Peak by itself": "peak_bytes", "Equation 1": "paper_bytes",
-}  # fmt: skip
+    "Weights": "weights_bytes",
+    "Gradients": "gradients_bytes",
+    "Optimizer": "optimizer_bytes",
+    "Transient": "transient_bytes",
+    "Data": "data_bytes",
+    "Peak by itself": "peak_bytes",
+    "Equation 1": "paper_bytes",
+}
 """Columns of a sub-model's prediction, and the field of each."""
 
 
@@ -36,8 +41,10 @@ def tables(prediction: Prediction, policy: str, numbers: dict[str, int]) -> str:
         for place, part in enumerate(prediction.submodels)
     )
     looks: markup.Looks = {
-        **dict.fromkeys(PARTS, memory_text), "Sub-model": markup.signed, "Transient is": markup.faint,
-    }  # fmt: skip
+        **dict.fromkeys(PARTS, memory_text),
+        "Sub-model": markup.signed,
+        "Transient is": markup.faint,
+    }
     caption = f"Predicted memory of each sub-model, without the context of {memory_text(prediction.context_bytes)}"
     policies = markup.frame(
         {"Policy": wording.title(name), "Peak": size, "": "this run" if name == policy else ""}

@@ -21,9 +21,12 @@ TAKE = {
     "weights": ("Only the weights", "Starts a new training with these weights."),
 }
 ICONS = {
-    "up": ("arrow_upward", "Move up"), "down": ("arrow_downward", "Move down"),
-    "top": ("vertical_align_top", "Move to the top"), "edit": ("edit", "Edit"), "remove": ("delete", "Remove"),
-}  # fmt: skip
+    "up": ("arrow_upward", "Move up"),
+    "down": ("arrow_downward", "Move down"),
+    "top": ("vertical_align_top", "Move to the top"),
+    "edit": ("edit", "Edit"),
+    "remove": ("delete", "Remove"),
+}
 
 
 def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) -> dict[str, Any]:

@@ -78,11 +78,14 @@ def values(view: RunView) -> str:
         for s in view.submodels
     )
     looks: markup.Looks = {
-        "Sub-model": markup.signed, "State": markup.state_badge,
-        "Train loss": wording.loss_text, "Train accuracy": wording.accuracy_text,
-        "Test loss": wording.loss_text, "Test accuracy": wording.accuracy_text,
+        "Sub-model": markup.signed,
+        "State": markup.state_badge,
+        "Train loss": wording.loss_text,
+        "Train accuracy": wording.accuracy_text,
+        "Test loss": wording.loss_text,
+        "Test accuracy": wording.accuracy_text,
         "SHA-256 of weights": lambda sha: markup.mono(f"{sha[:16]}…"),
-    }  # fmt: skip
+    }
     return markup.table("Last value of each figure", table, looks, right={*table.columns[2:9]})
 
 

@@ -18,9 +18,11 @@ DATA_SUFFIXES = ("pt", "safetensors", "npz", "csv", "parquet", "zip")
 START_SUFFIXES = ("safetensors", "pt", "pth")
 CHECKPOINT_SUFFIXES = ("safetensors",)
 KINDS = {
-    MODEL_SUFFIXES: ("model", "weights"), DATA_SUFFIXES: ("data",), START_SUFFIXES: ("checkpoint", "weights"),
+    MODEL_SUFFIXES: ("model", "weights"),
+    DATA_SUFFIXES: ("data",),
+    START_SUFFIXES: ("checkpoint", "weights"),
     CHECKPOINT_SUFFIXES: ("checkpoint",),
-}  # fmt: skip
+}
 HINT = "Drop a file here, or choose one. Any size; an interrupted upload resumes."
 COMMAND = "unifiednn pack model.py:Net --input 1,28,28"
 OPTIONS = (
@@ -92,9 +94,14 @@ def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"{key}-server"):
         title, where = labels.__getitem__, "or from a folder on the server"
         name = st.selectbox(
-            f"{label}, {where[3:]}", list(files), None, title, f"{key}-server-file", placeholder=where,
+            f"{label}, {where[3:]}",
+            list(files),
+            None,
+            title,
+            f"{key}-server-file",
+            placeholder=where,
             label_visibility="collapsed",
-        )  # fmt: skip
+        )
         taken = st.button("Import", key=f"{key}-server-take", icon=":material/input:", disabled=name is None)
     return name if taken else None
 

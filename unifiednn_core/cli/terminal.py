@@ -84,10 +84,15 @@ def print_result(view: RunView, service: Service) -> None:
     """Print the result of a run, one row per sub-model."""
     columns = ("sub-model", "status", "epochs", "test accuracy", "wait", "service", "turnaround")
     rows = (
-        (part.name, part.state, f"{part.epochs_done}/{part.epochs}", percent_text(part.test_accuracy),
-         *map(duration_text, (part.wait_s, part.service_s, part.turnaround_s)))
+        (
+            part.name,
+            part.state,
+            f"{part.epochs_done}/{part.epochs}",
+            percent_text(part.test_accuracy),
+            *map(duration_text, (part.wait_s, part.service_s, part.turnaround_s)),
+        )
         for part in view.submodels
-    )  # fmt: skip
+    )
     print_table(columns, rows)
     for part in view.submodels:  # a narrow terminal would cut them off in the table
         model = service.runs.artifact(view.run_id, part.name) if part.artifact else part.cause
@@ -154,10 +159,18 @@ def print_runs(views: Sequence[RunView]) -> None:
         return
     columns = ("name", "mode", "status", "policy", "device", "progress", "elapsed")
     rows = (
-        (view.run_id, view.name, view.mode, view.state, view.policy, view.device, f"{100 * view.progress:.0f} %",
-         duration_text(view.elapsed_s))
+        (
+            view.run_id,
+            view.name,
+            view.mode,
+            view.state,
+            view.policy,
+            view.device,
+            f"{100 * view.progress:.0f} %",
+            duration_text(view.elapsed_s),
+        )
         for view in views
-    )  # fmt: skip
+    )
     print_table((Column("run", no_wrap=True, min_width=RUN_ID_LENGTH), *columns), rows)
 
 

@@ -97,9 +97,14 @@ class Scripts:
     """Starts scripts in the order of the mode and records them. For the main thread only."""
 
     def __init__(
-        self, files: BaselineFiles, store: Store, run: RunRow, attempts: dict[str, int], threads: dict[str, int],
+        self,
+        files: BaselineFiles,
+        store: Store,
+        run: RunRow,
+        attempts: dict[str, int],
+        threads: dict[str, int],
         clock: Clock,
-    ):  # fmt: skip
+    ):
         """`attempts` and `threads` are per sub-model, in order of arrival."""
         self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()  # messages of the scripts
         self._files, self._store, self._clock = files, store, clock

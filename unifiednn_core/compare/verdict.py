@@ -16,8 +16,13 @@ QUEUED_SHARE = 0.1
 A baseline counts from its launch, a hybrid from its submission."""
 HYBRID: Mode = "hybrid"
 _OF_EACH = ("service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
-_RATIOS = {"memory": "memory_bytes", "makespan": "makespan_s", "mean turnaround": "mean_turnaround_s",
-           "CPU seconds": "cpu_s", "GPU seconds": "gpu_s"}  # fmt: skip
+_RATIOS = {
+    "memory": "memory_bytes",
+    "makespan": "makespan_s",
+    "mean turnaround": "mean_turnaround_s",
+    "CPU seconds": "cpu_s",
+    "GPU seconds": "gpu_s",
+}
 
 
 def compare(

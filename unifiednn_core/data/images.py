@@ -114,8 +114,11 @@ def _decoded(path: Path, archive: zipfile.ZipFile, infos: Sequence[zipfile.ZipIn
         with _opened(path, archive, info) as image:
             kinds.append((image.height, image.width, image.mode))
     height, width = Counter(kind[:2] for kind in kinds).most_common(1)[0][0]
-    others = [f"'{info.filename[:80]}' ({h}x{w})" for info, (h, w, _) in zip(infos, kinds, strict=True)
-              if (h, w) != (height, width)]  # fmt: skip
+    others = [
+        f"'{info.filename[:80]}' ({h}x{w})"
+        for info, (h, w, _) in zip(infos, kinds, strict=True)
+        if (h, w) != (height, width)
+    ]
     if others:
         message = f"Images are {height}x{width} (height x width), but {some(others, 3)}."
         raise _bad(path, "Sizes differ", message, "Resize all images to one size.")

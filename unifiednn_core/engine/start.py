@@ -177,12 +177,20 @@ def _recipe_findings(checkpoint: Checkpoint, asked: Hyperparameters, samples: in
             remedy = f"Put the checkpoint's arguments into the spec. Or: {_WEIGHTS_ONLY}"
             yield _finding(f"Arguments of the {what}", take, message, remedy, severity="warning")
     order, cursor = _data_of(checkpoint)
-    inside = () if order is None else (
-        ("training samples", len(order), samples, "Give the same data"),
-        ("samples in a batch", recipe.get("batch_size"), asked.batch_size, "Set the same batch size"),
-        ("batches in a step", recipe.get("accumulation_steps", 1), asked.accumulation_steps,
-         "Set the same accumulation_steps"),
-    )  # fmt: skip
+    inside = (
+        ()
+        if order is None
+        else (
+            ("training samples", len(order), samples, "Give the same data"),
+            ("samples in a batch", recipe.get("batch_size"), asked.batch_size, "Set the same batch size"),
+            (
+                "batches in a step",
+                recipe.get("accumulation_steps", 1),
+                asked.accumulation_steps,
+                "Set the same accumulation_steps",
+            ),
+        )
+    )
     for what, had, has, remedy in inside:
         if had != has:
             position = f"The checkpoint is inside epoch {checkpoint.epoch + 1}, {cursor} samples in"

@@ -199,9 +199,13 @@ class SubModel:
             "metrics": progress.metrics_state(),
         }
         return Checkpoint(
-            submodel=self.name, step=self.steps_done, epoch=self.epochs_done, score=score_of(self.figures),
-            recipe=recipe | {"torch": torch.__version__}, state=state,
-        )  # fmt: skip
+            submodel=self.name,
+            step=self.steps_done,
+            epoch=self.epochs_done,
+            score=score_of(self.figures),
+            recipe=recipe | {"torch": torch.__version__},
+            state=state,
+        )
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Resume from `checkpoint`; raises `BadCheckpoint` if it does not fit.

@@ -113,9 +113,10 @@ def _mismatches(path: Path, given: Mapping[str, Tensor], expected: Mapping[str, 
     groups = {
         "Weights missing": [f"'{key}'" for key in ours if key not in theirs],
         "Weights unknown": [f"'{key}'" for key in theirs if key not in ours],
-        "Weights differ": [f"'{key}' is {theirs[key]}, not {kind}" for key, kind in ours.items()
-                           if theirs.get(key, kind) != kind],
-    }  # fmt: skip
+        "Weights differ": [
+            f"'{key}' is {theirs[key]}, not {kind}" for key, kind in ours.items() if theirs.get(key, kind) != kind
+        ],
+    }
     remedy = "Name the architecture and arguments that the weights were trained with."
     said = {title: f"{title} compared with the architecture: {some(keys)}." for title, keys in groups.items() if keys}
     return [Finding(title=title, field=path.name, message=text, remedy=remedy) for title, text in said.items()]

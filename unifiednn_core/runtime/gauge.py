@@ -107,9 +107,14 @@ class WorkerGauge:
         self._use.add(at_s, seen)
         reserved, allocated = torch.cuda.memory_reserved(self._device), torch.cuda.memory_allocated(self._device)
         total, found = breakdown.on_gpu(
-            seen, before_bytes=self._before.device_bytes, reserved_bytes=reserved, allocated_bytes=allocated,
-            data_bytes=data_bytes, footprints=engine.footprints(), holder=engine.holder,
-        )  # fmt: skip
+            seen,
+            before_bytes=self._before.device_bytes,
+            reserved_bytes=reserved,
+            allocated_bytes=allocated,
+            data_bytes=data_bytes,
+            footprints=engine.footprints(),
+            holder=engine.holder,
+        )
         self.context_bytes, self.context_source = found.get("context", self.context_bytes), NVML_PROCESS
         found |= {name: value for name in ("utilisation", "power_w") if (value := getattr(seen, name)) is not None}
         samples = [host, MemorySample(TORCH_RESERVED, reserved), MemorySample(TORCH_ALLOCATED, allocated)]

@@ -58,9 +58,14 @@ class RunService:
 
     @permission(Role.SUBMITTER, about="{spec.name}")
     def submit(
-        self, spec: RunSpec, base: Path | None = None,
-        *, baselines: Sequence[Mode] = (), baselines_first: bool = False, on_warnings: OnWarnings | None = None,
-    ) -> str:  # fmt: skip
+        self,
+        spec: RunSpec,
+        base: Path | None = None,
+        *,
+        baselines: Sequence[Mode] = (),
+        baselines_first: bool = False,
+        on_warnings: OnWarnings | None = None,
+    ) -> str:
         """Check a spec, keep its files, and queue it; returns the run's id. Raises `BadInput` with all findings.
 
         `baselines` are queued with it, before or after it; an equal one that exists is kept instead.
@@ -125,9 +130,14 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.PART)
     def retry(
-        self, run_id: str, submodel: str,
-        *, learning_rate: float | None = None, batch_split: int | None = None, from_start: bool = False,
-    ) -> State:  # fmt: skip
+        self,
+        run_id: str,
+        submodel: str,
+        *,
+        learning_rate: float | None = None,
+        batch_split: int | None = None,
+        from_start: bool = False,
+    ) -> State:
         """Retry a failed sub-model from its last checkpoint or from the start, with the given changes.
 
         A new learning rate also scales the learning rates in the LR scheduler's arguments. Raises `BadInput`.

@@ -67,9 +67,14 @@ class Submissions:
         return report.model_copy(update={"findings": findings, "prediction": found and found.prediction})
 
     def admit(
-        self, spec: RunSpec, base: Path, mode: Mode = HYBRID,
-        on_warnings: OnWarnings | None = None, *, others: Sequence[Part] = (),
-    ) -> Admitted:  # fmt: skip
+        self,
+        spec: RunSpec,
+        base: Path,
+        mode: Mode = HYBRID,
+        on_warnings: OnWarnings | None = None,
+        *,
+        others: Sequence[Part] = (),
+    ) -> Admitted:
         """Check a spec and import its files; raises `BadInput` with all findings.
 
         `others` are the sub-models of the hybrid that it joins.

@@ -35,9 +35,13 @@ STATES: dict[State, StateWords] = {
 }
 
 VERBS = {
-    Event.PAUSE: ("Pause", "pause"), Event.RESUME: ("Resume", "play_arrow"), Event.SAVE: ("Save now", "save"),
-    Event.STOP: ("Stop", "stop"), Event.DISCARD: ("Discard", "delete_forever"), Event.RETRY: ("Retry", "replay"),
-}  # fmt: skip
+    Event.PAUSE: ("Pause", "pause"),
+    Event.RESUME: ("Resume", "play_arrow"),
+    Event.SAVE: ("Save now", "save"),
+    Event.STOP: ("Stop", "stop"),
+    Event.DISCARD: ("Discard", "delete_forever"),
+    Event.RETRY: ("Retry", "replay"),
+}
 """Label and Material symbol of each action on a run or a sub-model."""
 TITLES = {"applied": "Took effect", "fcfs": "First come", "sjf": "Shortest job"}
 """Titles of kinds of events and of policies; every other name is its own title."""

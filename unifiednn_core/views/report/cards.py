@@ -34,18 +34,42 @@ class Measure(NamedTuple):
 
 
 QUANTITIES = (
-    Measure("memory_ratio", "memory_bytes", "Memory", "peak of all processes together",
-            "less memory than", "more memory than"),
-    Measure("makespan_ratio", "makespan_s", "Makespan", "launch to last model delivered",
-            "less time than", "more time than"),
-    Measure("mean_turnaround_ratio", "mean_turnaround_s", "Mean turnaround",
-            "submission to model delivered, mean of all; a baseline counts from its launch",
-            "shorter than", "longer than"),
-    Measure("cpu_seconds_ratio", "cpu_s", "CPU seconds", "of all processes and cores",
-            "less CPU time than", "more CPU time than"),
-    Measure("gpu_seconds_ratio", "gpu_s", "GPU seconds", "in which the GPU was busy",
-            "less GPU time than", "more GPU time than"),
-)  # fmt: skip
+    Measure(
+        "memory_ratio",
+        "memory_bytes",
+        "Memory",
+        "peak of all processes together",
+        "less memory than",
+        "more memory than",
+    ),
+    Measure(
+        "makespan_ratio", "makespan_s", "Makespan", "launch to last model delivered", "less time than", "more time than"
+    ),
+    Measure(
+        "mean_turnaround_ratio",
+        "mean_turnaround_s",
+        "Mean turnaround",
+        "submission to model delivered, mean of all; a baseline counts from its launch",
+        "shorter than",
+        "longer than",
+    ),
+    Measure(
+        "cpu_seconds_ratio",
+        "cpu_s",
+        "CPU seconds",
+        "of all processes and cores",
+        "less CPU time than",
+        "more CPU time than",
+    ),
+    Measure(
+        "gpu_seconds_ratio",
+        "gpu_s",
+        "GPU seconds",
+        "in which the GPU was busy",
+        "less GPU time than",
+        "more GPU time than",
+    ),
+)
 MOST_RATIO = 2.0
 """Right end of the scale; its left end is 0, so that "equal" is in the middle."""
 _SCALE_HEAD = (
