@@ -29,7 +29,7 @@ class Footprint:
 
     @property
     def size_bytes(self) -> int:
-        """All of it together."""
+        """Weights, gradients and optimizer state together."""
         return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
