@@ -67,11 +67,12 @@ def assert_whole(strata: MemoryBreakdown) -> None:
 def test_a_run_says_what_its_memory_and_its_time_were_spent_on(product: Product) -> None:
     telemetry = product.service.store.telemetry
 
-    def last_weights() -> int:
-        return len(telemetry.history(product.run_id, PROCESS_PSS).strata[-1].strata["weights"])
+    def one_has_ended() -> bool:
+        strata = telemetry.history(product.run_id, PROCESS_PSS).strata
+        return bool(strata) and len(strata[-1].strata["weights"]) < len(EPOCHS)
 
     product.start_and_hold("lenet", 60)
-    product.until(lambda: last_weights() < len(EPOCHS), "a sample without the weights of one that has ended")
+    product.until(one_has_ended, "a sample without the weights of one that has ended")
     product.go_on()
     view = product.finish()
     run, rows = product.service.store.runs.get(product.run_id)
