@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, delete, func, insert, select
+from sqlalchemy import Select, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base.clock import Clock
@@ -13,6 +13,7 @@ from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import KINDS, Code
 from unifiednn_core.store.schema import (
     AttemptRow,
+    Base,
     EpochRow,
     EventRow,
     MemoryRow,
@@ -23,8 +24,6 @@ from unifiednn_core.store.schema import (
     SubModelRow,
 )
 
-Point = Row[Any]
-"""Some columns of one row, by name."""
 Columns = dict[str, Any]
 """Values of one row, by column."""
 
@@ -60,6 +59,27 @@ class Batch:
     """Changed columns of the run."""
 
 
+class StepPoint(NamedTuple):
+    """A mean over steps; `StepRow` describes the values."""
+
+    submodel: str
+    attempt: int
+    step: int
+    steps: int
+    epoch: float
+    loss: float | None
+    accuracy: float | None
+
+
+class StrataPoint(NamedTuple):
+    """Memory by use at one moment; `StrataRow` describes the values."""
+
+    at_s: float
+    source: str
+    total_bytes: int
+    strata: Mapping[str, Any]
+
+
 class SlicePoint(NamedTuple):
     """Columns of a `SliceRow`; `steps` leaves out those that a later attempt repeated."""
 
@@ -77,15 +97,15 @@ class SlicePoint(NamedTuple):
 class History:
     """All recorded rows of one run. Steps that a later attempt repeated are void and do not count."""
 
-    steps: Mapping[str, Sequence[Point]]
+    steps: Mapping[str, Sequence[StepPoint]]
     """Columns of `StepRow` by sub-model."""
-    lost_steps: Mapping[str, Sequence[Point]]
+    lost_steps: Mapping[str, Sequence[StepPoint]]
     """Void steps, in order of attempts."""
     epochs: Mapping[str, Sequence[EpochRow]]
     slices: Sequence[SlicePoint]
     memory: Sequence[tuple[float, int]]
     """`at_s` and `size_bytes` of `MemoryRow`."""
-    strata: Sequence[Point]
+    strata: Sequence[StrataPoint]
     """`at_s`, `source`, `total_bytes` and `strata` of `StrataRow`."""
     events: Sequence[EventRow]
     marks: Sequence[EventRow]
@@ -119,12 +139,10 @@ class Telemetry:
         with self._database.read() as session:
             void_after = _void_after(session, run_id)
             void = {key for key, last in void_after.items() if last < math.inf}
-            steps: dict[str, list[Point]] = {}
-            lost: dict[str, list[Point]] = {}
-            names = ("submodel", "attempt", "step", "steps", "epoch", "loss", "accuracy")
-            columns = [getattr(StepRow, name) for name in names]
-            points: Any = select(*columns).where(StepRow.run_id == run_id).order_by(StepRow.attempt, StepRow.step)
-            for point in session.execute(points):
+            steps: dict[str, list[StepPoint]] = {}
+            lost: dict[str, list[StepPoint]] = {}
+            points = _select(StepRow, StepPoint._fields).where(StepRow.run_id == run_id)
+            for point in map(StepPoint._make, session.execute(points.order_by(StepRow.attempt, StepRow.step))):
                 kept = point[:2] not in void or point.step <= void_after[point[:2]]
                 (steps if kept else lost).setdefault(point.submodel, []).append(point)
             epochs: dict[str, list[EpochRow]] = {}
@@ -133,11 +151,11 @@ class Telemetry:
                     epochs.setdefault(epoch.submodel, []).append(epoch)
             of_source = (MemoryRow.run_id == run_id) & (MemoryRow.source == (memory_source or ""))
             memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
-            used = select(StrataRow.at_s, StrataRow.source, StrataRow.total_bytes, StrataRow.strata)
+            used = _select(StrataRow, StrataPoint._fields).where(StrataRow.run_id == run_id).order_by(StrataRow.at_s)
             latest = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc())
             events = latest.where(EventRow.kind != KINDS[Code.CHECKPOINT]).limit(LAST_EVENTS)
             marks = latest.where(EventRow.kind.in_(_MARKING), EventRow.submodel.is_not(None)).limit(MOST_MARKS)
-            turns = select(*(getattr(SliceRow, name) for name in SlicePoint._fields)).where(SliceRow.run_id == run_id)
+            turns = _select(SliceRow, SlicePoint._fields).where(SliceRow.run_id == run_id)
             latest_turns = session.execute(turns.order_by(SliceRow.id.desc()).limit(last_slices)).all()
             shown = [SlicePoint._make(row) for row in reversed(latest_turns)]
             if void:
@@ -148,7 +166,7 @@ class Telemetry:
                 epochs=epochs,
                 slices=shown,
                 memory=[(row.at_s, row.size_bytes) for row in session.execute(memory)],
-                strata=session.execute(used.where(StrataRow.run_id == run_id).order_by(StrataRow.at_s)).all(),
+                strata=[StrataPoint._make(row) for row in session.execute(used)],
                 events=session.scalars(events).all()[::-1],
                 marks=session.scalars(marks).all()[::-1],
             )
@@ -158,6 +176,10 @@ class Telemetry:
         with self._database.read() as session:
             ends = select(SliceRow.submodel, func.max(SliceRow.end_s).label("end_s")).where(SliceRow.run_id == run_id)
             return {row.submodel: row.end_s for row in session.execute(ends.group_by(SliceRow.submodel))}
+
+
+def _select(table: type[Base], columns: Sequence[str]) -> Select[Any]:
+    return select(*(getattr(table, name) for name in columns))
 
 
 def _counted(row: SlicePoint, void_after: Mapping[tuple[str, int], float]) -> int:

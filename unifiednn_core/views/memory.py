@@ -10,7 +10,7 @@ import numpy as np
 
 from unifiednn_core.machine import breakdown as parts
 from unifiednn_core.store.schema import EventRow
-from unifiednn_core.store.telemetry import Point, SlicePoint
+from unifiednn_core.store.telemetry import SlicePoint, StrataPoint
 from unifiednn_core.views.event_text import event_text
 
 Kind = Literal["context", "slack", "data", "weights", "gradients", "optimizer", "transient", "others", "unexplained"]
@@ -65,7 +65,7 @@ _OF_STATE: dict[str, MarkKind] = {
 Value = TypeVar("Value")
 
 
-def breakdown_of(rows: Sequence[Point]) -> MemoryBreakdown:
+def breakdown_of(rows: Sequence[StrataPoint]) -> MemoryBreakdown:
     """Memory by use over time, in the order of `KINDS`, with the unexplained rest on top.
 
     The parts of a row are together at most its total: the sampler fitted them.

@@ -20,7 +20,7 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel
 from unifiednn_core.spec.run import CheckpointSpec, EarlyStopping, PolicySpec
 from unifiednn_core.store.commands import OF_A_BASELINE, brief_of
 from unifiednn_core.store.schema import HYBRID, CommandRow, EpochRow, EventRow, FileRow, RunRow, SubModelRow
-from unifiednn_core.store.telemetry import History, Point, SlicePoint
+from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
 from unifiednn_core.views import runs, times
 from unifiednn_core.views.event_text import command_text, event_text
 from unifiednn_core.views.memory import breakdown_of, marks_of, with_gaps
@@ -339,7 +339,7 @@ def _period_text(checkpoint: str) -> str:
     return " or ".join(text for text in (seconds, steps) if text)
 
 
-def _curve(points: Sequence[Point | EpochRow], figure: str) -> runs.Series:
+def _curve(points: Sequence[StepPoint | EpochRow], figure: str) -> runs.Series:
     """A figure over epochs, without the points that lack it."""
     return _series([pair for pair in map(attrgetter("epoch", figure), points) if pair[1] is not None])
 
