@@ -2,6 +2,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import sample_models.build
 from tests.integration.product import EPOCHS, EVERY_STEPS, Product, Template, timeless
 from tests.integration.vanilla import train_alone
 from tests.integration.zygote import ZygoteLauncher
+from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime import supervisor
 from unifiednn_core.service import facade
@@ -68,7 +70,8 @@ def service(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     yield service
     for run in service.runs.runs():
         if run.ended_at_s is None:
-            service.runs.stop(run.run_id)
+            with suppress(IllegalTransition):  # it ended meanwhile
+                service.runs.stop(run.run_id)
     wait_until(lambda: all(run.ended_at_s is not None for run in service.runs.runs()))
     service.close()
 
