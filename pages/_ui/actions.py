@@ -19,7 +19,7 @@ BUILD_PAGE, RUN_PAGE, COMPARE_PAGE = (f"pages/{name}.py" for name in ("build", "
 BUTTONS = (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP)
 DialogKind = Literal["stop", "discard", "adjust", "add"]
 ButtonLook = Literal["icon", "primary", "secondary"]
-DEMO_HELP = "Trains three small networks on handwritten digits as one hybrid; about a minute on a CPU."
+DEMO_HELP = "Trains three small networks on handwritten digits as one hybrid; about two minutes on a CPU."
 DIALOG, _DIALOGS = "dialog", "dialogs"
 
 
