@@ -143,7 +143,7 @@ def test_in_one_hybrid_nobody_is_told_of_the_other(
         me.page.get_by_role("tab", name=tab, exact=True).click()
         expect(me.page.get_by_role("tabpanel").last).to_contain_text(text)
     me.go("Compare", "Choose one")
-    me.go("together", "the whole of it is not for one person")
+    me.go("together", "from the work of several people")
     me.go("Library", f"net-{mine}.json", f"data-{mine}.npz", "Download " + mine)
     me.go("Build", "Add the first network")
 
