@@ -7,11 +7,12 @@ from urllib.parse import quote
 
 import streamlit as st
 
-from pages._ui import actions, drafts, frame, markup, predictions, run_form, submodel_form, uploads, wording
+from pages._ui import actions, drafts, frame, predictions, run_form, submodel_form, uploads
 from unifiednn_core.base.errors import BadInput, Finding, NotFound, UnifiedNNError
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.spec.run import RunSpec
+from unifiednn_core.views import markup, wording
 
 _DRAFT, _EDITOR, _REPORT, _WARNED, _CONFLICT = "draft", "editor", "report", "warned", "conflict"
 

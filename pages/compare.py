@@ -6,10 +6,11 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, arms, charts, dialogs, frame, markup, run_lists, signed_in, wording
+from pages._ui import actions, arms, charts, dialogs, frame, run_lists, signed_in
 from unifiednn_core.base.errors import Forbidden, NotFound
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run import Mode
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.figures.curves import Quantity
 from unifiednn_core.views.report import cards, tables

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages._ui import actions, drafts, file_pick, frame, markup, preview, submodels, uploads, wording
+from pages._ui import actions, drafts, file_pick, frame, preview, submodels, uploads
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView, TrainedView
 
 EMPTY = {

@@ -5,9 +5,10 @@ from typing import Literal
 
 import streamlit as st
 
-from pages._ui import actions, arms, dialogs, frame, markup, run_lists, signed_in, submodels, wording
+from pages._ui import actions, arms, dialogs, frame, run_lists, signed_in, submodels
 from unifiednn_core.base.units import duration_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import RunView
 
 RECENT_RUNS = 8

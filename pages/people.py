@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, wording
+from pages._ui import actions, frame
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.roles import NO_ROLE, Role
+from unifiednn_core.views import markup, wording
 
 TABS = ("Roles", "Tokens", "Audit log")
 LONGEST_DAYS = 365

@@ -5,10 +5,11 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, arms, banners, charts, dialogs, frame, markup, run_details, run_lists, submodels, wording
+from pages._ui import actions, arms, banners, charts, dialogs, frame, run_details, run_lists, submodels
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.runs import RunView
 

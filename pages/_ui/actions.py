@@ -9,10 +9,11 @@ from urllib.parse import quote
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from pages._ui import frame, markup, signed_in, wording
+from pages._ui import frame, signed_in
 from unifiednn_core.base.errors import BadInput, UnifiedNNError
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import Mode, RunSpec
+from unifiednn_core.views import markup, wording
 
 BUILD_PAGE, RUN_PAGE, COMPARE_PAGE = (f"pages/{name}.py" for name in ("build", "run", "compare"))
 # The dialog of "Stop" has "Discard", and the cause of a failure has the retries.

@@ -6,11 +6,12 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, signed_in
+from pages._ui import actions, frame, signed_in
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.units import percent_text
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode
+from unifiednn_core.views import markup
 from unifiednn_core.views.comparison import Comparison, Spread
 from unifiednn_core.views.report.cards import HOW, QUANTITIES, difference
 from unifiednn_core.views.runs import RunView

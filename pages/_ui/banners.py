@@ -6,8 +6,9 @@ from typing import Any, Literal, NamedTuple
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, wording
+from pages._ui import actions, frame
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import RunView, SubModelView
 
 WAITING = (State.QUEUED, State.STARTING, State.PAUSING, State.PAUSED, State.STOPPING)

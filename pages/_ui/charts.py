@@ -9,8 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import markup, wording
-from unifiednn_core.views import report
+from unifiednn_core.views import markup, report, wording
 from unifiednn_core.views.figures import marks
 from unifiednn_core.views.figures.curves import curves
 from unifiednn_core.views.figures.layout import Figure

@@ -6,10 +6,11 @@ from typing import Literal
 
 import streamlit as st
 
-from pages._ui import actions, arms, banners, drafts, frame, markup, run_form, submodel_form, wording
+from pages._ui import actions, arms, banners, drafts, frame, run_form, submodel_form
 from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import PolicySpec
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import RunView, SubModelView
 
 FIELD_WIDTH_PX, ICONS_WIDTH_PX = 112, 70

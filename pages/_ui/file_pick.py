@@ -6,8 +6,9 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts, frame, markup, uploads, wording
+from pages._ui import actions, drafts, frame, uploads
 from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
 SHA_LENGTH, LONG_SHA_LENGTH = 4, 12

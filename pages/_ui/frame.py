@@ -8,8 +8,9 @@ from typing import Any, TypeVar, cast
 import streamlit as st
 from streamlit.navigation.page import Page
 
-from pages._ui import charts, markup, signed_in, wording
+from pages._ui import charts, signed_in
 from unifiednn_core.service.facade import Service
+from unifiednn_core.views import markup, wording
 
 HERE = Path(__file__).parent
 STYLE = HERE / "style.css"

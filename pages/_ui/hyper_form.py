@@ -6,11 +6,12 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from pages._ui import actions, drafts, frame, markup
+from pages._ui import actions, drafts, frame
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.spec.choice import Argument, Choice, LRSchedulerChoice, shown
 from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS
 from unifiednn_core.spec.run import EarlyStopping, Hyperparameters, parse_hyperparameters, parse_json
+from unifiednn_core.views import markup
 
 NONE = "none"
 SCHEDULERS = {NONE: LRSchedulerChoice(NONE, help="The learning rate stays as it is."), **LR_SCHEDULERS}

@@ -1,8 +1,8 @@
 """Predicted memory, with the paper's equations and the measurement. HTML."""
 
-from pages._ui import markup, wording
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.preflight.prediction import Prediction
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import RunView
 
 PARTS = {

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from html import escape
 
-from pages._ui import markup, wording
 from unifiednn_core.data.values import DataPreview, DataSample, ValueStats
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
 MAX_LABELLED = 24

@@ -4,7 +4,8 @@ import json
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, predictions, signed_in, submodels, wording
+from pages._ui import actions, frame, predictions, signed_in, submodels
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import RunView
 
 TABS = ("Events", "Values", "Memory", "Graph", "Spec and command")

@@ -5,9 +5,10 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import arms, drafts, frame, markup, wording
+from pages._ui import arms, drafts, frame
 from unifiednn_core.base.units import MIB
 from unifiednn_core.spec.run import BASELINES, CheckpointSpec, Mode, RunSpec
+from unifiednn_core.views import markup, wording
 
 DEVICES = ("auto", "cpu", "cuda")
 BEFORE, AFTER = "before", "after"

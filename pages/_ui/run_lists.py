@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import streamlit as st
 
-from pages._ui import actions, arms, frame, markup, wording
+from pages._ui import actions, arms, frame
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import BASELINES
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import RunView
 
 NAME_WIDTH_PX, ACTIONS_WIDTH_PX = 220, 80

@@ -12,12 +12,12 @@ from streamlit.auth_util import get_cookie_with_chunks, get_origin_from_redirect
 from streamlit.web.server.server_util import AUTH_COOKIE_NAME, get_cookie_secret
 from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
 
-from pages._ui import markup
 from unifiednn_core.base.errors import BadInput, Forbidden, Unauthorised
 from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.gate import HOUR_S, LOCAL_HOSTS, Gate, Settings, hosts
 from unifiednn_core.service.roles import Actor, Role
 from unifiednn_core.spec.run import person_id
+from unifiednn_core.views import markup
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address, UNIFIEDNN_HOSTS)."

@@ -6,8 +6,9 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts, file_pick, frame, hyper_form, markup, uploads, wording
+from pages._ui import actions, drafts, file_pick, frame, hyper_form, uploads
 from unifiednn_core.base.errors import Finding
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
 SCALING_HELP = "Inputs become (inputs * scale - mean) / std. 8-bit images usually need the scale 1/255 = 0.003922."

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from pages._ui import actions, banners, frame, markup, wording
+from pages._ui import actions, banners, frame
 from unifiednn_core.base.units import duration_text, memory_text
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import RunView, SubModelView
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, frame, markup, wording
+from pages._ui import actions, frame
 from unifiednn_core.base.errors import IntakeFailed, UnifiedNNError
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
 MODEL_SUFFIXES = ("pt2", "pt", "pth", "safetensors", "json")

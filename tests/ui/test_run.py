@@ -3,11 +3,12 @@ from dataclasses import replace
 
 import pytest
 
-from pages._ui import submodels, wording
+from pages._ui import submodels
 from tests.ui.fake_views import mid_flight, run, submodel
 from tests.ui.reading import downloads, html_of, labels, text_of
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.spec.lifecycle import Event, State
+from unifiednn_core.views import wording
 from unifiednn_core.views.runs import EventView
 
 CHARTS = {"chart-loss", "chart-accuracy", "chart-schedule", "chart-memory"}

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages._ui import frame, markup, wording
+from pages._ui import frame
 from unifiednn_core.spec.lifecycle import State, actions
 from unifiednn_core.store.events import KINDS
+from unifiednn_core.views import markup, wording
 
 STYLE = Path(frame.STYLE).read_text(encoding="utf-8")
 

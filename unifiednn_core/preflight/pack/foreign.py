@@ -91,6 +91,7 @@ def _unpickled(path: Path, classes: ModuleType) -> nn.Module:
         __name__="pickle", Unpickler=Unpickler, load=unpickle, UnpicklingError=pickle.UnpicklingError
     )
     try:
+        # The pickle may run any code: only bubblewrap's process gets here, when the user asks for `convert`.
         network = torch.load(path, map_location="cpu", pickle_module=stand_in, weights_only=False)
     except Exception as error:  # a pickle is a program
         message = f"The pickle cannot be loaded: {described(error, Path(classes.__file__ or ''))}."
