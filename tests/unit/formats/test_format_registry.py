@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.plugins import install
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.exported import ExportedFormat
@@ -71,13 +72,8 @@ def clean() -> Iterator[None]:
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: None) -> Path:
     """Another package, as pip installs it, with one good format and three that cannot be used."""
-    (tmp_path / "toy_format.py").write_text(MODULE)
-    package = tmp_path / "toy_format-1.0.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-format\nVersion: 1.0\n")
     points = {"toy": "Toy", "impostor": "Impostor", "double": "Double", "gone": "Gone"}
-    lines = [f"{name} = toy_format:{cls}" for name, cls in points.items()]
-    (package / "entry_points.txt").write_text("\n".join([f"[{registry.ENTRY_POINTS}]", *lines]))
+    install(tmp_path, "toy_format", MODULE, registry.ENTRY_POINTS, points)
     monkeypatch.syspath_prepend(str(tmp_path))
     model = tmp_path / "model.toy"
     model.write_bytes(b"TOY1" + struct.pack("<10f", *range(10)))

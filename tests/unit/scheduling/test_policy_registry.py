@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.unit.plugins import install
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.scheduling import registry
 from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, View
@@ -136,13 +137,8 @@ def clean() -> Iterator[None]:
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: None) -> None:
     """Another package with one good policy and three that cannot be used, as pip installs it."""
-    (tmp_path / "latest_policy.py").write_text(MODULE)
-    package = tmp_path / "latest_policy-1.0.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: latest-policy\nVersion: 1.0\n")
     points = {"latest": "LatestFirst", "impostor": "Impostor", "double": "Double", "gone": "Gone"}
-    lines = [f"{name} = latest_policy:{cls}" for name, cls in points.items()]
-    (package / "entry_points.txt").write_text("\n".join([f"[{registry.ENTRY_POINTS}]", *lines]))
+    install(tmp_path, "latest_policy", MODULE, registry.ENTRY_POINTS, points)
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
