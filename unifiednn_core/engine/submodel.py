@@ -6,8 +6,8 @@ The recipe, from which anyone can write the plain loop that gives the same bits:
 `drop_last`; a step is `zero_grad(set_to_none=True)`, forward, criterion, backward, clipping (`clip_grad_norm_` or
 `clip_grad_value_`), `optimizer.step()`; the LR scheduler steps once per epoch unless the spec says per step; evaluation
 runs after each epoch in `eval()` without grad, in file order, and before an LR scheduler that depends on its loss.
-Inputs and targets of every batch, in training and in evaluation, are copies of its own: whatever a network writes into
-its input, the data stay as they are.
+Every batch, in training and in evaluation, is a contiguous copy of its inputs and targets, because a network may write
+into its input.
 
 With `accumulation_steps` = a > 1 a step takes the next a batches of the epoch, or those that are left; with
 `batch_split` = k > 1 each batch goes through as `batch.chunk(k)`. Each part goes forward and backward by itself, its
