@@ -14,7 +14,7 @@ MOST_SIGNATURES = 256
 _NAMES = {function: name for name, function in sizes.FUNCTIONS.items()}
 
 
-class Guard:
+class GraphGuard:
     """Runs a graph as its `forward`, and checks it at every new kind of input.
 
     Then the graph runs node by node, and each call is checked right before it happens. What a call gets depends on the

@@ -41,7 +41,7 @@ IN_PLACE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class Declared:
     """One argument as the schema declares it."""
 
     name: str
@@ -64,10 +64,10 @@ def overload(target: str) -> Any:
 
 
 @cache
-def parameters(target: str) -> tuple[Parameter, ...]:
+def parameters(target: str) -> tuple[Declared, ...]:
     """List the arguments of an operator."""
     return tuple(
-        Parameter(
+        Declared(
             name=argument.name,
             kind=str(argument.real_type).removeprefix("Optional[").removesuffix("]")
             if str(argument.real_type).startswith("Optional[")
@@ -128,14 +128,14 @@ def writes(target: str) -> bool:
     return any(parameter.written for parameter in parameters(target))
 
 
-def _expanded(parameter: Parameter, value: Any) -> Any:
+def _expanded(parameter: Declared, value: Any) -> Any:
     if parameter.kind == "List[int]" and parameter.count is not None:
         many = [value] if isinstance(value, int) else value
         return many * parameter.count if isinstance(many, list) and len(many) == 1 else many
     return value
 
 
-def _check_type(parameter: Parameter, value: object) -> None:
+def _check_type(parameter: Declared, value: object) -> None:
     name, kind = parameter.name, parameter.kind
     entries: Sequence[Any]
     if value is None and parameter.optional:
