@@ -49,6 +49,18 @@ class BadCheckpoint(UnifiedNNError, ValueError):
     """A checkpoint cannot be used. The message says what is wrong and what is still possible."""
 
 
+class ContractBroken(UnifiedNNError, RuntimeError):
+    """A network calls an operator in a way that its contract does not allow (docs/OPERATORS.md); nothing was run."""
+
+    def __init__(self, operator: str, problem: str, node: str = ""):
+        self.operator, self.problem, self.node = operator, problem, node
+        place = f" at '{node}'" if node else ""
+        super().__init__(f"The operator {operator}{place} does not allow this call: {problem}.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.operator, self.problem, self.node)
+
+
 class Diverged(UnifiedNNError, ArithmeticError):
     """The loss of a sub-model is infinite or NaN; further training is pointless."""
 

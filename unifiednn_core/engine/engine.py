@@ -54,6 +54,7 @@ class Engine:
         clock: Clock | None = None,
         jobs: Iterable[Job] | None = None,
         checkpoint: CheckpointSpec | None = None,
+        first_period: float = 1.0,
         elapsed_s: float = 0.0,
         on_step_start: Callable[[str, str], object] = lambda name, doing: None,
         free_on_end: bool = False,
@@ -61,8 +62,9 @@ class Engine:
         """Prepare a run; nothing trains yet.
 
         `jobs` holds the state of each sub-model, in order of arrival; without it all are new. `elapsed_s` is the time
-        since the run began. Without `checkpoint`, only orders capture checkpoints. `on_step_start(name, "step 7")` runs
-        before each step. With `free_on_end` the memory of a sub-model is freed when it ends, despite references to it.
+        since the run began. Without `checkpoint`, only orders capture checkpoints; the first is due after a share
+        `first_period` of a period. `on_step_start(name, "step 7")` runs before each step. With `free_on_end` the memory
+        of a sub-model is freed when it ends, despite references to it.
         """
         self._hybrid = hybrid
         self._policy = policy
@@ -94,7 +96,7 @@ class Engine:
         """Whether an ended or paused sub-model left memory in reserve."""
         self._meter = TurnMeter(device)
         self._steps = 0
-        self._checkpoint_timer = CheckpointTimer(checkpoint, self._clock)
+        self._checkpoint_timer = CheckpointTimer(checkpoint, self._clock, first_period)
         self._being_written: set[str] = set()
         self.at_work: tuple[str, float] | None = None
         """Sub-model that the device works for, and since when (monotonic clock); for any thread."""
