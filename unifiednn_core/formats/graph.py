@@ -15,6 +15,7 @@ from unifiednn_core.base.errors import HostileFile
 from unifiednn_core.formats import operators
 from unifiednn_core.formats.archive import DTYPES
 from unifiednn_core.formats.exported_schema import NamedValue, Node, NodeArgument, OptionalTensor, Program, SymArgument
+from unifiednn_core.formats.guard import GraphGuard
 from unifiednn_core.formats.sanitize import ExportedNetwork
 
 _COUNTER = "num_batches_tracked"
@@ -37,6 +38,8 @@ def build_module(network: ExportedNetwork) -> fx.GraphModule:
             folder, _, leaf = entry.name.rpartition(".")
             parent = module.get_submodule(folder)
             parent.register_buffer(leaf, parent.get_buffer(leaf), persistent=False)
+    _unite(module, {})
+    module.forward = GraphGuard(module)
     return module.train()
 
 
@@ -178,6 +181,15 @@ def _root(network: ExportedNetwork) -> nn.Module:
     return root
 
 
+def _unite(module: nn.Module, known: dict[object, nn.Module]) -> None:
+    """Make a layer that has several names one module again; a move to another device would part its buffers."""
+    for name, child in module.named_children():
+        _unite(child, known)
+        parts = (child._parameters, child._buffers, child._modules)
+        content = tuple((leaf, id(value)) for part in parts for leaf, value in part.items())
+        module._modules[name] = known.setdefault(content, child)
+
+
 def _submodule(root: nn.Module, path: str) -> nn.Module:
     here = root
     for part in path.split(".") if path else ():
@@ -190,9 +202,19 @@ def _submodule(root: nn.Module, path: str) -> nn.Module:
 def _counters(network: ExportedNetwork) -> frozenset[str]:
     """Find the values that count the batches of a normalisation layer.
 
-    A layer that is used twice adds to the result of its first addition, so that result is a counter too.
+    A layer that is used twice adds to the result of its first addition, so that result is a counter too. A buffer of
+    the same name that no running mean stands beside is a network's own, and counts in evaluation as its code does.
     """
-    counters = {entry.value for entry in network.held if entry.name.rpartition(".")[2] == _COUNTER}
+    means = {
+        entry.arg.as_tensor.name
+        for node in network.graph.nodes
+        if node.target in operators.NEEDS_RUNNING_STATISTICS
+        for entry in node.inputs
+        if entry.name == "running_mean" and entry.arg.as_tensor is not None
+    }
+    layers = {entry.name.rpartition(".")[0] for entry in network.held if entry.value in means}
+    places = {entry.value: entry.name.rpartition(".") for entry in network.held}
+    counters = {value for value, (layer, _, leaf) in places.items() if leaf == _COUNTER and layer in layers}
     for node in network.graph.nodes:
         if _counts_batches(node, counters):
             counters |= {output.as_tensor.name for output in node.outputs if output.as_tensor is not None}

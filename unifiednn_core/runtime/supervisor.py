@@ -76,7 +76,7 @@ class Supervisor:
         for run in held:
             death = self._death_of(run)
             if death is not None:
-                self._lose(run.id, death, "Resume it: it continues from its last checkpoints.")
+                self._lose(run, death, "Resume it: it continues from its last checkpoints.")
         self._store.commands.settle_unclaimed()
         for device in self._store.workers.waited_for():
             first = self._startable(device)
@@ -123,11 +123,14 @@ class Supervisor:
             return
         except OSError as error:  # no room for the log, no process to be had
             cause = f"The worker could not be started: {error.strerror or error}."
-            self._lose(run.id, _Death(cause), "Correct that on this machine, then resume it.", worked=False)
+            self._store.workers.lose(
+                run.id, cause, "Correct that on this machine, then resume it.", limits=self._limits
+            )
 
-    def _lose(self, run_id: str, death: "_Death", remedy: str, *, worked: bool = True) -> None:
-        died_at = self._launcher.last_mark(run_id) if worked else None
-        self._store.workers.lose(run_id, death.cause, remedy, died_at=died_at, counts=death.counts, limits=self._limits)
+    def _lose(self, run: RunRow, death: "_Death", remedy: str) -> None:
+        died_at, limits = self._launcher.last_mark(run.id), self._limits
+        lose = self._store.workers.lose
+        lose(run.id, death.cause, remedy, seen=run, died_at=died_at, counts=death.counts, limits=limits)
 
     def _watch(self) -> None:
         while not self._stop.wait(TICK_S):

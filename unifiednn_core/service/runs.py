@@ -118,7 +118,7 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.PART)
     def save(self, run_id: str, submodel: str | None = None) -> State:
-        """Write a checkpoint of a run's sub-models, or of one, now."""
+        """Write a checkpoint of a run's sub-models, or of one, now, and verify the data sets that they train on."""
         return self._store.commands.issue(run_id, submodel, Verb.SAVE)
 
     @permission(Role.SUBMITTER, Own.PART)
