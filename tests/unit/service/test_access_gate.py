@@ -153,6 +153,30 @@ def test_nobody_changes_his_own_role_so_that_an_admin_is_left(signed: World) -> 
     signed.of(LOCAL_OPERATOR).people.give_role(ADMIN.id, "none")  # the machine's owner can, and can give it back
 
 
+def test_a_team_and_a_role_are_given_and_taken_each_by_itself(signed: World, clock: SimulatedClock) -> None:
+    admin = signed.of(ADMIN).people
+
+    def given() -> list[tuple[str, str, str | None]]:
+        return [(one.person, one.role, one.team) for one in admin.people()]
+
+    admin.give_team("Alice@example.org", " Red  PANDAS ")
+    assert given() == [(ALICE.id, "", "red pandas")]
+    assert signed.gate.actor_of(claims(clock)).role is Role.SUBMITTER, "the claim still decides"
+    assert signed.gate.admit(bearer(admin.create_token(ALICE.id, "operator", 1)), {}).actor.role is Role.OPERATOR
+    with pytest.raises(NotFound):
+        admin.forget_person(ALICE.id)
+    admin.give_role(ALICE.id, "viewer")
+    admin.give_team(ALICE.id, "blue")
+    assert given() == [(ALICE.id, "viewer", "blue")]
+    admin.forget_person(ALICE.id)
+    assert given() == [(ALICE.id, "", "blue")]
+    admin.give_team(ALICE.id, "")
+    assert given() == []
+    for wrong in ((" ", "red"), (ALICE.id, "x" * 101)):
+        with pytest.raises(BadInput):
+            admin.give_team(*wrong)
+
+
 def test_nobody_acts_as_the_machines_owner_where_others_can_reach_it(here: World) -> None:
     assert here.gate.admit({}, {}).actor == LOCAL_OPERATOR
     open_to_all = Gate(here.service, Settings(reachable=True))
