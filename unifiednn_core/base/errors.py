@@ -72,6 +72,17 @@ class Diverged(UnifiedNNError, ArithmeticError):
         return type(self), (self.submodel, self.step, self.loss)
 
 
+class DamagedData(UnifiedNNError, RuntimeError):
+    """A data set in memory no longer has the bytes that it was read with, so results from it cannot be trusted."""
+
+    def __init__(self, submodel: str, data: str):
+        self.submodel, self.data = submodel, data
+        super().__init__(f"The data set '{data}' changed in memory while {submodel} used it.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.submodel, self.data)
+
+
 class NotFound(UnifiedNNError, LookupError):
     """An unknown run, sub-model or file. `unifiednn runs` lists the known runs."""
 

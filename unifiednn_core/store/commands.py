@@ -12,8 +12,10 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, IllegalTransition
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
+from unifiednn_core.spec.sharing import NOT_IN_ONE_PROCESS
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
+from unifiednn_core.store.people import parties_of, sharing_rule_in
 from unifiednn_core.store.runs import Runs, forget_deaths, release_worker, row_of, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import HYBRID, CommandRow, RunRow, SubModelRow
 
@@ -186,12 +188,14 @@ class Commands:
         row.joined_at_s = self._clock.utc_s()
         row.paused_since_s = row.joined_at_s if State(run.state) is State.PAUSED else None
         session.add(row)
+        _require_permission(session, run.id, row.name)
         run.spec = {**run.spec, "submodels": [*run.spec["submodels"], arguments["submodel"]]}
         run.environment = {**run.environment, "files": run.environment.get("files", {}) | arguments["files"]}
 
     def _retry(self, session: Session, run: RunRow, submodel: str, changed: Mapping[str, Any] | None) -> State:
         """Queue a failed sub-model again, with changed hyper-parameters; queue its run again if it had ended."""
         state = self._runs.transition_in(session, run.id, submodel, Event.RETRY)
+        _require_permission(session, run.id, submodel)
         if changed:  # it will need another amount of memory than the one measured under its key
             submodel_of(session, run.id, submodel).memory_key = ""
             _edit(run, submodel, changed)
@@ -223,6 +227,14 @@ def _require_open(row: RunRow | SubModelRow, verb: Verb) -> None:
     state = State(row.state)
     if state in ENDED - {State.INTERRUPTED} or state is State.STOPPING:
         _refuse(row, verb, actions(state))
+
+
+def _require_permission(session: Session, run_id: str, joining: str) -> None:
+    """Raise `BadInput` if the people of a run may not share a process; names nobody, because anyone may read it."""
+    people = [party.person for party in parties_of(session.scalars(submodels_of(run_id)))]
+    if not sharing_rule_in(session).may_share(people):
+        message, field = "Its people may not share a process with all others of this run.", f"submodels.{joining}"
+        raise BadInput.of(NOT_IN_ONE_PROCESS, field, message, "Submit it as a run of its own, or ask an admin.")
 
 
 def _refuse(row: RunRow | SubModelRow, verb: Verb, allowed: frozenset[Event]) -> None:
