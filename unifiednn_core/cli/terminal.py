@@ -98,6 +98,8 @@ def print_result(view: RunView, service: Service) -> None:
     for part in view.submodels:  # a narrow terminal would cut them off in the table
         model = service.runs.artifact(view.run_id, part.name) if part.artifact else part.cause
         say(f"{part.name}: {model or 'no model'}")
+        if part.in_doubt:
+            say(f"{part.name}: {part.cause} {part.remedy}")
     memory = f"{memory_text(view.peak_memory_bytes)} ({view.memory_source or 'no source'})"
     say(f"{view.run_id}: {view.state}, makespan {duration_text(view.makespan_s)}, peak memory {memory}")
     if view.cause:

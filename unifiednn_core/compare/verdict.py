@@ -76,6 +76,10 @@ def _problem(run: RunView, steered: Callable[[RunView], bool]) -> str | None:
         return f"{run.mode} run {run.run_id} failed ({causes})"
     if run.state is not State.COMPLETED or any(part.state is not State.COMPLETED for part in run.submodels):
         return f"{run.mode} run {run.run_id} was {run.state.value} before all sub-models were trained"
+    doubted = [part for part in run.submodels if part.in_doubt]
+    if doubted:
+        causes = " ".join(part.cause or "" for part in doubted)
+        return f"the results of {run.mode} run {run.run_id} cannot be trusted: {causes}"
     each = _process_threads(run)
     if max(each) > 1 and sum(each) > (run.threads or 1):
         return f"{run.mode} run {run.run_id} had {sum(each)} threads, the hybrid {run.threads}; run the baseline again"

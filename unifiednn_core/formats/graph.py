@@ -15,6 +15,7 @@ from unifiednn_core.base.errors import HostileFile
 from unifiednn_core.formats import operators
 from unifiednn_core.formats.archive import DTYPES
 from unifiednn_core.formats.exported_schema import NamedValue, Node, NodeArgument, OptionalTensor, Program, SymArgument
+from unifiednn_core.formats.guard import GraphGuard
 from unifiednn_core.formats.sanitize import ExportedNetwork
 
 _COUNTER = "num_batches_tracked"
@@ -38,6 +39,7 @@ def build_module(network: ExportedNetwork) -> fx.GraphModule:
             parent = module.get_submodule(folder)
             parent.register_buffer(leaf, parent.get_buffer(leaf), persistent=False)
     _unite(module, {})
+    module.forward = GraphGuard(module)
     return module.train()
 
 

@@ -101,6 +101,11 @@ class SubModelView:
     """Curves of void steps, one for each attempt that has some."""
     lost_accuracy: tuple[Series, ...] = ()
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it has results that cannot be trusted; cause and remedy say why."""
+        return self.state in (State.COMPLETED, State.STOPPED) and self.remedy is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventView:
