@@ -48,5 +48,5 @@ def _asked(home: Home, part: SubModelSpec, model_format: str) -> OracleReport:
 def _readers() -> str:
     """Hash of the code that reads models, and of the code that compares it with torch's."""
     package = Path(__file__).parents[1]
-    files = (package / "preflight" / "oracle.py", *sorted((package / "formats").glob("*.py")))
+    files = (package / "preflight" / "oracle.py", *sorted((package / "formats").rglob("*.py")))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

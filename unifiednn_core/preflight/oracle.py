@@ -64,7 +64,7 @@ def _compared(job: OracleJob, folder: Path) -> OracleReport:
     delivery = known.write(replace(definition, path=checked), module.state_dict(), folder, "trained")
     delivered = _loaded(delivery.files[1])
     ours[_DELIVERED] = _judged(Arm(delivered, delivered, delivered), batches)
-    theirs = _loaded(checked)
+    theirs = _loaded(checked)  # last: our reader refuses what the kernels must not get, and this one does not
     arm = Arm(theirs, theirs, evaluating(theirs))
     found = dict(_trained(arm, batches))
     for tensor in (*theirs.parameters(), *theirs.buffers()):
