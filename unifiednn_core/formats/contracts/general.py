@@ -131,7 +131,7 @@ def writes(target: str) -> bool:
 def _expanded(parameter: Declared, value: Any) -> Any:
     if parameter.kind == "List[int]" and parameter.count is not None:
         many = [value] if isinstance(value, int) else value
-        return many * parameter.count if isinstance(many, list) and len(many) == 1 else many
+        return list(many) * parameter.count if isinstance(many, list | tuple) and len(many) == 1 else many
     return value
 
 
