@@ -31,7 +31,7 @@ _NAMED = 3
 Hashes = dict[str, str]
 
 
-class Reading(NamedTuple):
+class BothModes(NamedTuple):
     """One network to train and to evaluate: two functions of a batch over the same weights and buffers."""
 
     module: nn.Module
@@ -60,16 +60,16 @@ def _compared(job: OracleJob, folder: Path) -> OracleReport:
     batches = _batches(job, definition.min_batch)
     write_checked(job.model, checked)
     module = definition.build()
-    ours = dict(_trained(Reading(module, lambda x: module.train()(x), lambda x: module.eval()(x)), batches))
+    ours = dict(_trained(BothModes(module, lambda x: module.train()(x), lambda x: module.eval()(x)), batches))
     delivery = known.write(replace(definition, path=checked), module.state_dict(), folder, "trained")
     delivered = _loaded(delivery.files[1])
-    ours[_DELIVERED] = _judged(Reading(delivered, delivered, delivered), batches)
+    ours[_DELIVERED] = _judged(BothModes(delivered, delivered, delivered), batches)
     theirs = _loaded(checked)  # last: our reader refuses what the kernels must not get, and this one does not
-    reading = Reading(theirs, theirs, evaluating(theirs))
-    found = dict(_trained(reading, batches))
+    network = BothModes(theirs, theirs, evaluating(theirs))
+    found = dict(_trained(network, batches))
     for tensor in (*theirs.parameters(), *theirs.buffers()):
         tensor.data = tensor.data.contiguous()  # as in a delivered file; other strides round differently
-    found[_DELIVERED] = _judged(reading, batches)
+    found[_DELIVERED] = _judged(network, batches)
     if (difference := first_difference(ours, found)) is not None:
         return OracleReport(answer="differs", text=difference)
     return OracleReport(answer="same", text=f"{len(batches) + 1} steps and 3 evaluations on the CPU")
@@ -119,22 +119,22 @@ def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
-def _trained(reading: Reading, batches: Sequence[Tensor]) -> Iterator[tuple[str, Hashes]]:
+def _trained(network: BothModes, batches: Sequence[Tensor]) -> Iterator[tuple[str, Hashes]]:
     """Train, evaluate, take one more step and evaluate again; yields the hashes after each part."""
     noise = torch.Generator().manual_seed(_SEED)
     torch.manual_seed(_SEED)
-    optimizer = torch.optim.SGD(reading.module.parameters(), lr=1e-3, momentum=0.9)
-    yield "before the first step", _hashes(reading.module)
+    optimizer = torch.optim.SGD(network.module.parameters(), lr=1e-3, momentum=0.9)
+    yield "before the first step", _hashes(network.module)
     for which, part in (("first", batches), ("second", batches[:1])):
-        outputs = [_step(reading, batch, optimizer, noise) for batch in part]
-        yield f"after the {which} steps", _hashes(reading.module, outputs)
-        yield f"after the {which} evaluation", _judged(reading, batches)
+        outputs = [_step(network, batch, optimizer, noise) for batch in part]
+        yield f"after the {which} steps", _hashes(network.module, outputs)
+        yield f"after the {which} evaluation", _judged(network, batches)
 
 
-def _step(reading: Reading, batch: Tensor, optimizer: torch.optim.Optimizer, noise: torch.Generator) -> Tensor:
+def _step(network: BothModes, batch: Tensor, optimizer: torch.optim.Optimizer, noise: torch.Generator) -> Tensor:
     """Learn random targets: every kind of output has a gradient to them, even a normalised one."""
     optimizer.zero_grad()
-    outputs = reading.learn(batch.clone())
+    outputs = network.learn(batch.clone())
     targets = torch.randn(outputs.shape, generator=noise)
     nn.functional.mse_loss(outputs.float(), targets).backward()  # type: ignore[no-untyped-call]
     optimizer.step()
@@ -142,10 +142,10 @@ def _step(reading: Reading, batch: Tensor, optimizer: torch.optim.Optimizer, noi
 
 
 @torch.no_grad()
-def _judged(reading: Reading, batches: Sequence[Tensor]) -> Hashes:
+def _judged(network: BothModes, batches: Sequence[Tensor]) -> Hashes:
     torch.manual_seed(_SEED)  # some networks draw random numbers in evaluation, too
-    outputs = [reading.judge(batch.clone()) for batch in batches]
-    return _hashes(reading.module, outputs)
+    outputs = [network.judge(batch.clone()) for batch in batches]
+    return _hashes(network.module, outputs)
 
 
 def _hashes(module: nn.Module, outputs: Sequence[Tensor] = ()) -> Hashes:
