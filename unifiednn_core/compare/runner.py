@@ -33,6 +33,7 @@ from unifiednn_core.spec.run import RESIDENT_BASELINES, RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
 
+READING = "Torch itself reads the networks before anything is measured."
 LISTEN_S = 0.1
 WRITE_S = 0.5
 DONE, FAILED = 0, 1
@@ -72,6 +73,7 @@ class BaselineRunner:
     def run(self) -> int:
         """Train to the end and record it; returns the exit code."""
         scripts = self._scripts
+        scripts.writer.batch.run |= {"now_reason": READING}
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
         self._obey()  # orders given before the start apply before the first script
         next_write_s = 0.0
@@ -101,6 +103,7 @@ class BaselineRunner:
         """Whether torch has read the networks; its answers are recorded, and the process that read is ended."""
         if self._answers is not None and self._answers.done():
             answers = {name: report.model_dump() for name, report in self._answers.result().items()}
+            self._scripts.writer.batch.run |= {"now_reason": None}
             self._scripts.record_environment({"oracle": answers})
             client.stop()
             self._answers = None

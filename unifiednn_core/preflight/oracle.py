@@ -49,7 +49,7 @@ def ask_torch(job: OracleJob) -> OracleReport:
         ):
             return _compared(job, Path(folder))
     except Exception as error:  # torch's loader and kernels raise anything
-        said = (str(error).strip().splitlines() or [""])[0][:300]
+        said = (str(error).strip().splitlines() or [""])[0].replace(str(job.scratch.parent), "home")[:300]
         text = "".join(sign if sign.isprintable() else "\ufffd" for sign in f"{type(error).__name__}: {said}")
         return OracleReport(answer="none", text=f"torch could not read and train it ({text.rstrip('.')})")
 
