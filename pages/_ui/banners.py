@@ -77,10 +77,10 @@ def failure_panel(run_id: str, submodel: SubModelView) -> None:
     if submodel.state not in ENDED or not submodel.cause:
         return
     words = wording.STATES[submodel.state]
-    if submodel.state is not State.FAILED:
+    if submodel.state is not State.FAILED and not submodel.in_doubt:
         st.html(markup.quiet(words.icon, f"{submodel.name}: {submodel.cause}"))
         return
-    heading = f"{submodel.name}: {words.label}"
+    heading = f"{submodel.name}: {'Results in doubt' if submodel.in_doubt else words.label}"
     with st.container(key=f"panel-{submodel.name}"):
         st.html(markup.notice("red", "error", heading, submodel.cause, submodel.remedy or ""))
         if Event.RETRY in submodel.actions:

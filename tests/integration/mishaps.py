@@ -39,7 +39,7 @@ def arm(environment: Mapping[str, str], home: Path) -> None:
             begun = turn[0]
             _wait_for(lambda: turn[0] >= begun + 2)  # the worker has heard all that was asked for until now
         if submodel.name == mishap and next_step == int(mishap_step) and submodel.spec.hyperparameters.batch_split == 1:
-            _happen(action)
+            _happen(action, submodel)
         return step(submodel)
 
     def counted_write(reporter: Reporter, now_s: float) -> None:
@@ -66,8 +66,10 @@ def _wait_for(done: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def _happen(action: str) -> None:
+def _happen(action: str, submodel: SubModel) -> None:
     match action:
+        case "spoil":
+            submodel.leases[0].use().inputs.zero_()
         case "raise":
             raise RuntimeError("shapes do not fit")
         case "out_of_memory":

@@ -110,6 +110,21 @@ def test_an_endless_step_is_ended_with_its_worker(product: Product, alone: Alone
     assert all(sum(product.lost_steps(name)) < 30 for name in EPOCHS)
 
 
+def test_data_that_change_in_memory_are_told_to_all_that_used_them(product: Product) -> None:
+    """Those that ended before keep their models, in doubt; who trains on them at the end fails."""
+    product.mishap("transformer", "spoil", 40)
+    product.start()
+    view = product.finish()
+    states = {part.name: (part.state, part.in_doubt) for part in view.submodels}
+    done = (State.COMPLETED, True)
+    assert states == {"lenet": (State.FAILED, False), "resnet": done, "transformer": done}  # lenet ends last
+    for part in view.submodels:
+        assert part.cause == f"The data set 'few_train.pt' changed in memory while {part.name} used it."
+        assert part.remedy is not None and "cannot be trusted" in part.remedy
+        assert part.cause in product.messages("error", part.name)[0]
+        assert (part.artifact is None) is (part.name == "lenet")
+
+
 def test_a_network_at_which_workers_die_again_and_again_is_taken_out(product: Product, alone: Alone) -> None:
     product.mishap("transformer", "die", 20)
     product.start()

@@ -131,6 +131,6 @@ def _accuracy(module: nn.Module, inputs: Tensor, targets: Tensor, submodel: dict
     with torch.no_grad():
         for start in range(0, len(targets), batch_size):
             part = slice(start, start + batch_size)
-            predicted = module(_transformed(inputs[part], submodel)).argmax(1)
+            predicted = module(_transformed(inputs[part].clone(), submodel)).argmax(1)
             right += int((predicted == targets[part]).sum())
     return right / len(targets)

@@ -158,7 +158,7 @@ def _evaluated(module: nn.Module, criterion: nn.Module, hyper: Hyperparameters, 
     module.eval()
     loss, right = 0.0, 0
     for inputs, targets in zip(*(whole.split(hyper.batch_size) for whole in test), strict=True):
-        outputs = module(inputs)
+        outputs = module(inputs.clone())  # it may write into its input
         loss += criterion(outputs, targets).item() * len(targets)
         right += int((outputs.argmax(1) == targets).sum()) if targets.dim() == 1 else 0
     module.train()

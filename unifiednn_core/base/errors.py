@@ -49,6 +49,20 @@ class BadCheckpoint(UnifiedNNError, ValueError):
     """A checkpoint cannot be used. The message says what is wrong and what is still possible."""
 
 
+class ContractBroken(UnifiedNNError, RuntimeError):
+    """A network calls an operator in a way that its contract does not allow; the operator did not run."""
+
+    remedy = "Correct the network and export it again; docs/OPERATORS.md says what each operator takes."
+
+    def __init__(self, operator: str, problem: str, node: str = ""):
+        self.operator, self.problem, self.node = operator, problem, node
+        place = f" at '{node}'" if node else ""
+        super().__init__(f"The operator {operator}{place} does not allow this call: {problem}.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.operator, self.problem, self.node)
+
+
 class Diverged(UnifiedNNError, ArithmeticError):
     """The loss of a sub-model is infinite or NaN; further training is pointless."""
 
@@ -58,6 +72,17 @@ class Diverged(UnifiedNNError, ArithmeticError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.submodel, self.step, self.loss)
+
+
+class DamagedData(UnifiedNNError, RuntimeError):
+    """A data set in memory no longer has the bytes that it was read with, so results from it cannot be trusted."""
+
+    def __init__(self, submodel: str, data: str):
+        self.submodel, self.data = submodel, data
+        super().__init__(f"The data set '{data}' changed in memory while {submodel} used it.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.submodel, self.data)
 
 
 class NotFound(UnifiedNNError, LookupError):

@@ -59,7 +59,7 @@ def pause(run_id: RunId, submodel: MaybeSubModel = None) -> None:
 
 
 def save(run_id: RunId, submodel: MaybeSubModel = None) -> None:
-    """Write a checkpoint of a run or one sub-model now."""
+    """Write a checkpoint of a run or one sub-model now, and verify its data sets in memory."""
     _order(run_id, submodel, lambda service: service.runs.save(run_id, submodel))
 
 

@@ -16,6 +16,7 @@ from unifiednn_core.scheduling.registry import PolicyCard
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.views.comparison import Comparison, Spread
+from unifiednn_core.views.report import cards
 from unifiednn_core.views.runs import RunView
 
 POLL_S = 0.25
@@ -97,6 +98,8 @@ def print_result(view: RunView, service: Service) -> None:
     for part in view.submodels:  # a narrow terminal would cut them off in the table
         model = service.runs.artifact(view.run_id, part.name) if part.artifact else part.cause
         say(f"{part.name}: {model or 'no model'}")
+        if part.in_doubt:
+            say(f"{part.name}: {part.cause} {part.remedy}")
     memory = f"{memory_text(view.peak_memory_bytes)} ({view.memory_source or 'no source'})"
     say(f"{view.run_id}: {view.state}, makespan {duration_text(view.makespan_s)}, peak memory {memory}")
     if view.cause:
@@ -125,6 +128,8 @@ def print_comparison(found: Comparison) -> None:
                 say(f"  {name}: {ratio.median:.2f} times{spread}")
         same = {True: "yes", False: "no", None: "not known"}[verdict.identical_weights]
         say(f"  weights identical: {same}")
+        for line in cards.oracle_lines(found.baselines.get(mode)):
+            say(f"  {line}")
         for note in verdict.notes:
             say(f"  {note}")
 

@@ -1,7 +1,7 @@
 """Data sets: one tensor of inputs and one of targets, mapped from `.pt`, `.safetensors` or `.npz`, or decoded."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from unifiednn_core.data import images, npz, tables
 from unifiednn_core.data.opened import NO_NOTES, Opened, aligned, blocks
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.formats import tensor_files
+from unifiednn_core.formats.weights import state_sha256
 
 KEYS = frozenset({"inputs", "targets"})
 _HOW_TO_SAVE = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, path).'
@@ -25,11 +26,30 @@ class Dataset:
     inputs: Tensor  # [samples, ...]
     targets: Tensor  # [samples, ...]
     notes: DataNotes = NO_NOTES  # facts about the original file
+    checksum: str | None = None  # `sha256` when it was read; None if nobody asked for it
 
     @property
     def samples(self) -> int:
         """Number of samples."""
         return len(self.targets)
+
+    def batch(self, samples: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """Copy the inputs and targets of some samples, given as indices or as a range.
+
+        A network gets nothing but such copies, because it may write into its input, and others share the data set.
+        """
+        if isinstance(samples, Tensor):
+            return self.inputs.index_select(0, samples), self.targets.index_select(0, samples)
+        kept = torch.contiguous_format
+        return self.inputs[samples].clone(memory_format=kept), self.targets[samples].clone(memory_format=kept)
+
+    def sha256(self) -> str:
+        """SHA-256 of both tensors as they are now; about 0.5 s per GiB where the processor knows SHA, else 2 s."""
+        return state_sha256({"inputs": self.inputs, "targets": self.targets})
+
+    def checksummed(self) -> "Dataset":
+        """The same data set with its checksum."""
+        return self if self.checksum is not None else replace(self, checksum=self.sha256())
 
     @property
     def classes(self) -> int | None:

@@ -14,12 +14,24 @@ import torch
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.engine import device as devices
-from unifiednn_core.engine.events import Answered, Captured, Ended, EpochDone, Granted, Refused, Released, Report
+from unifiednn_core.engine.events import (
+    Answered,
+    Captured,
+    DataChanged,
+    Ended,
+    EpochDone,
+    Granted,
+    Refused,
+    Released,
+    Report,
+)
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import Job, reasons
 from unifiednn_core.engine.meters import CheckpointTimer, StepTimer, TurnMeter, quantum_meter
 from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
+from unifiednn_core.engine.resident_data import Lease
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.scheduling.base import Decision, Policy, View, enactable
 from unifiednn_core.spec.lifecycle import Event, State, next_state
@@ -42,6 +54,7 @@ class Engine:
         clock: Clock | None = None,
         jobs: Iterable[Job] | None = None,
         checkpoint: CheckpointSpec | None = None,
+        first_period: float = 1.0,
         elapsed_s: float = 0.0,
         on_step_start: Callable[[str, str], object] = lambda name, doing: None,
         free_on_end: bool = False,
@@ -49,8 +62,9 @@ class Engine:
         """Prepare a run; nothing trains yet.
 
         `jobs` holds the state of each sub-model, in order of arrival; without it all are new. `elapsed_s` is the time
-        since the run began. Without `checkpoint`, only orders capture checkpoints. `on_step_start(name, "step 7")` runs
-        before each step. With `free_on_end` the memory of a sub-model is freed when it ends, despite references to it.
+        since the run began. Without `checkpoint`, only orders capture checkpoints; the first is due after a share
+        `first_period` of a period. `on_step_start(name, "step 7")` runs before each step. With `free_on_end` the memory
+        of a sub-model is freed when it ends, despite references to it.
         """
         self._hybrid = hybrid
         self._policy = policy
@@ -63,6 +77,8 @@ class Engine:
         self._started_s = self._clock.monotonic_s() - elapsed_s
         self._jobs: dict[str, Job] = {}
         """Jobs that have not ended, by name in order of arrival."""
+        self._users: dict[str, dict[str, str]] = {}
+        """By content hash, the sub-models that have used a data set since it was read, with their names for it."""
         if jobs is None:
             jobs = [Job(submodel, in_line_since=place) for place, submodel in enumerate(hybrid.submodels)]
         for job in jobs:
@@ -80,7 +96,7 @@ class Engine:
         """Whether an ended or paused sub-model left memory in reserve."""
         self._meter = TurnMeter(device)
         self._steps = 0
-        self._checkpoint_timer = CheckpointTimer(checkpoint, self._clock)
+        self._checkpoint_timer = CheckpointTimer(checkpoint, self._clock, first_period)
         self._being_written: set[str] = set()
         self.at_work: tuple[str, float] | None = None
         """Sub-model that the device works for, and since when (monotonic clock); for any thread."""
@@ -279,15 +295,21 @@ class Engine:
     def _end(self, job: Job, event: Event, cause: str | None = None, remedy: str | None = None) -> None:
         """Take a sub-model out of the hybrid, and report a host copy of its state."""
         name, submodel, checkpoint = job.name, job.submodel, None
-        if event is not Event.FAIL and submodel.steps_done and not job.discarded:
-            try:
-                with self._watched(job):
-                    checkpoint = submodel.capture()
-            except Exception as error:  # it fails alone; the others train on
-                traceback.print_exc()
+        others = {lease.sha256 for one in self._jobs.values() if one is not job for lease in one.submodel.leases}
+        last_used = [lease for lease in submodel.leases if lease.sha256 not in others]
+        keeps = event is not Event.FAIL and not job.discarded
+        try:
+            with self._watched(job):
+                self._verify_data(last_used, job)
+                checkpoint = submodel.capture() if keeps and submodel.steps_done else None
+        except Exception as error:  # it fails alone; the others train on
+            traceback.print_exc()
+            if keeps:
                 event, (cause, remedy) = Event.FAIL, reasons(error)
         job.state = next_state(name, job.state, event)
         del self._jobs[name]
+        for lease in last_used:
+            self._users.pop(lease.sha256, None)
         self._hybrid.remove(name)
         self._report(Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
         submodel.release(empty=self._free_on_end)
@@ -331,6 +353,22 @@ class Engine:
         self._report(Captured(checkpoint))
         return True
 
+    def _verify_data(self, leases: Iterable[Lease], holder: Job | None) -> None:
+        """Report each data set that has changed for all that used it, and end those of them that still train.
+
+        Raises `DamagedData` if `holder` is one of them: it ends its turn.
+        """
+        damaged = {lease.sha256: lease for lease in leases if lease.sha256 in self._users}
+        damaged = {sha256: lease for sha256, lease in damaged.items() if not lease.intact}
+        users = {name: data for sha256 in damaged for name, data in self._users.pop(sha256).items()}
+        for name, data in users.items():
+            self._report(DataChanged(name, data))
+        for name, data in users.items():
+            if name in self._jobs and self._jobs[name] is not holder:
+                self._end(self._jobs[name], Event.FAIL, *reasons(DamagedData(name, data)))
+        if holder is not None and holder.name in users:
+            raise DamagedData(holder.name, users[holder.name])
+
     @contextlib.contextmanager
     def _watched(self, job: Job) -> Iterator[None]:
         """Let the watchdog see for which sub-model the host waits for the device."""
@@ -352,6 +390,7 @@ class Engine:
             case Order(event=event, submodel=None):
                 try:
                     self._capture_all(holder)
+                    self._verify_data((lease for job in self._jobs.values() for lease in job.submodel.leases), holder)
                 finally:  # an error of the holder ends its turn, but neither the pause nor the answer
                     self._leaving = event is Event.PAUSE
                     self._answer(order.id)
@@ -388,7 +427,8 @@ class Engine:
                 job.discarded = job.discarded or event is Event.DISCARD
             case Event.SAVE:
                 try:
-                    self._capture(job, holder)
+                    if self._capture(job, holder):
+                        self._verify_data(job.submodel.leases, holder)
                 finally:
                     self._answer(command_id)
         if job is not holder and job.state in (State.PAUSING, State.STOPPING):
@@ -433,6 +473,8 @@ class Engine:
         job.arrival = 1 + max((other.arrival for other in self._jobs.values()), default=-1)
         job.timer = StepTimer(self._clock)
         self._jobs[job.name] = job
+        for lease in job.submodel.leases:
+            self._users.setdefault(lease.sha256, {})[job.name] = lease.name
 
     def _next_tick(self) -> int:
         self._tick += 1

@@ -10,6 +10,7 @@ The loop emits them here:
             between two steps, now and then ......... Captured, for each sub-model that has changed
         the quantum is used up ...................... Released
         after its last step ......................... Ended, with a host copy of its state
+            and before that, if its data changed .... DataChanged
 """
 
 from collections.abc import Mapping
@@ -121,4 +122,13 @@ class Ended:
         return None if self.checkpoint is None else self.checkpoint.state["model"]
 
 
-Report = Answered | Captured | Granted | Refused | Stepped | EpochDone | Released | Ended
+@dataclass(frozen=True, slots=True)
+class DataChanged:
+    """A data set in memory is not what was read; reported for each sub-model that used it, also if that has ended."""
+
+    submodel: str
+    data: str
+    """What the sub-model calls the data set."""
+
+
+Report = Answered | Captured | DataChanged | Granted | Refused | Stepped | EpochDone | Released | Ended

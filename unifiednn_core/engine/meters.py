@@ -76,8 +76,9 @@ class StepTimer:
 class CheckpointTimer:
     """Says when the next checkpoint of the run is due, by seconds or by steps."""
 
-    def __init__(self, asked: CheckpointSpec | None, clock: Clock):
-        self._asked, self._clock = asked, clock
+    def __init__(self, asked: CheckpointSpec | None, clock: Clock, first_period: float = 1.0):
+        """`first_period` is the share of a period after which the first one is due."""
+        self._asked, self._clock, self._share = asked, clock, first_period
         self._since_s, self._since_steps = clock.monotonic_s(), 0
 
     def is_due(self, steps: int) -> bool:
@@ -85,10 +86,10 @@ class CheckpointTimer:
         if self._asked is None:
             return False
         every_s, every_steps, now_s = self._asked.every_s, self._asked.every_steps, self._clock.monotonic_s()
-        due = every_s is not None and now_s - self._since_s >= every_s
-        due = due or (every_steps is not None and steps - self._since_steps >= every_steps)
+        due = every_s is not None and now_s - self._since_s >= every_s * self._share
+        due = due or (every_steps is not None and steps - self._since_steps >= every_steps * self._share)
         if due:
-            self._since_s, self._since_steps = now_s, steps
+            self._since_s, self._since_steps, self._share = now_s, steps, 1.0
         return due
 
 

@@ -1,5 +1,6 @@
 """Training plain networks on plain tensors as one hybrid, from a notebook or a script: no files, store or worker."""
 
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -7,15 +8,15 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
+from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.data.datasets import Dataset, as_targets
 from unifiednn_core.engine.device import resolve
 from unifiednn_core.engine.engine import Engine
-from unifiednn_core.engine.events import Ended, Report
+from unifiednn_core.engine.events import DataChanged, Ended, Report
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.resident_data import Lease, ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition, count_parameters, size_bytes
-from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.spec.run import Hyperparameters, SubModelSpec
@@ -51,7 +52,8 @@ def submodel(
         weights_bytes=size_bytes(module.state_dict()),
     )
     place = resolve(device)
-    held, held_out = _held(inputs, targets, place), None if test is None else _held(*test, place)
+    held = _held(inputs, targets, place, "training data")
+    held_out = None if test is None else _held(*test, place, "test data")
     return SubModel(spec, definition, seed=wanted.seed or 0, train=held, test=held_out, device=place)
 
 
@@ -77,6 +79,8 @@ def train(
     def take(happened: Report) -> None:
         if isinstance(happened, Ended):
             ends[happened.submodel] = happened
+        elif isinstance(happened, DataChanged):
+            warnings.warn(str(DamagedData(happened.submodel, happened.data)), RuntimeWarning, stacklevel=2)
         report(happened)
 
     order, policy, threads = hybrid.names, policy or FirstComeFirstServed(), threads or torch.get_num_threads()
@@ -85,11 +89,10 @@ def train(
     return {name: ends[name] for name in order}
 
 
-def _held(inputs: Tensor, targets: Tensor, device: torch.device) -> Lease:
+def _held(inputs: Tensor, targets: Tensor, device: torch.device, name: str) -> Lease:
     if not len(inputs) or len(inputs) != len(targets):
         raise ValueError(f"there are {len(inputs)} inputs and {len(targets)} targets; give as many of both, at least 1")
     resident = _RESIDENT.get(device) or ResidentData(device)
     _RESIDENT[device] = resident
-    dataset = Dataset(inputs=inputs.detach(), targets=as_targets(targets.detach()))
-    sha256 = state_sha256({"inputs": dataset.inputs, "targets": dataset.targets})
-    return resident.hold(sha256, lambda: dataset)
+    dataset = Dataset(inputs=inputs.detach(), targets=as_targets(targets.detach())).checksummed()
+    return resident.hold(str(dataset.checksum), lambda: dataset, name)

@@ -13,7 +13,7 @@ class Order:
     """Pause, resume, stop, discard or save one sub-model, or the whole run if `submodel` is None.
 
     To pause the run, also because the process has to end, the engine captures everything and returns. A new engine
-    resumes it.
+    resumes it. Whatever a save or this pause captures, the engine verifies the data sets that it was trained on.
     """
 
     event: Event

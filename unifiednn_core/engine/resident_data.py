@@ -1,6 +1,7 @@
 """Data sets on the device: one copy of each, however many sub-models use it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -17,11 +18,11 @@ class ResidentData:
         self.sets: dict[str, Dataset] = {}
         self.leases: set[Lease] = set()
 
-    def hold(self, sha256: str, read: Callable[[], Dataset]) -> "Lease":
-        """Lease a data set, and read it first if this is the only lease."""
+    def hold(self, sha256: str, read: Callable[[], Dataset], name: str | None = None) -> "Lease":
+        """Lease a data set, and read it first if this is the only lease; `name` is what its user calls it."""
         if sha256 not in self.sets:
-            self.sets[sha256] = read()
-        lease = Lease(self, sha256, self.sets[sha256].samples)
+            self.sets[sha256] = read().checksummed()
+        lease = Lease(self, sha256, self.sets[sha256].samples, name or sha256)
         self.leases.add(lease)
         return lease
 
@@ -48,8 +49,8 @@ class ResidentData:
 class Lease:
     """The right of one sub-model to a data set."""
 
-    def __init__(self, data: ResidentData, sha256: str, samples: int):
-        self._data, self.sha256, self.samples, self.in_use = data, sha256, samples, False
+    def __init__(self, data: ResidentData, sha256: str, samples: int, name: str):
+        self._data, self.sha256, self.samples, self.name, self.in_use = data, sha256, samples, name, False
 
     def use(self) -> Dataset:
         """Return the data set on the device."""
@@ -57,6 +58,12 @@ class Lease:
             self.in_use = True
             self._data.settle(self.sha256)
         return self._data.sets[self.sha256]
+
+    @property
+    def intact(self) -> bool:
+        """Whether the data set has the bytes that it was read with. Reads all of them: see `Dataset.sha256`."""
+        held = self._data.sets[self.sha256]
+        return held.checksum == held.sha256()
 
     def park(self) -> None:
         """Stop using it for a while, so that the device can free it."""
@@ -70,4 +77,4 @@ class Lease:
 
 
 def _moved(dataset: Dataset, device: torch.device) -> Dataset:
-    return Dataset(inputs=dataset.inputs.to(device), targets=dataset.targets.to(device))
+    return replace(dataset, inputs=dataset.inputs.to(device), targets=dataset.targets.to(device))

@@ -6,6 +6,8 @@ The recipe, from which anyone can write the plain loop that gives the same bits:
 `drop_last`; a step is `zero_grad(set_to_none=True)`, forward, criterion, backward, clipping (`clip_grad_norm_` or
 `clip_grad_value_`), `optimizer.step()`; the LR scheduler steps once per epoch unless the spec says per step; evaluation
 runs after each epoch in `eval()` without grad, in file order, and before an LR scheduler that depends on its loss.
+Every batch, in training and in evaluation, is a contiguous copy of its inputs and targets, because a network may write
+into its input.
 
 With `accumulation_steps` = a > 1 a step takes the next a batches of the epoch, or those that are left; with
 `batch_split` = k > 1 each batch goes through as `batch.chunk(k)`. Each part goes forward and backward by itself, its
@@ -74,6 +76,11 @@ class SubModel:
     def name(self) -> str:
         """Name in the run."""
         return self.spec.name
+
+    @property
+    def leases(self) -> tuple[Lease, ...]:
+        """Leases of its data sets."""
+        return (self._train,) if self._test is None else (self._train, self._test)
 
     @property
     def epochs_done(self) -> int:
@@ -238,9 +245,8 @@ class SubModel:
             self._move(HOST)
             self._placed = False
             self._measure()
-            self._train.park()
-            if self._test is not None:
-                self._test.park()
+            for lease in self.leases:
+                lease.park()
 
     def release(self, *, empty: bool = False) -> None:
         """Release the data sets for good; with `empty` also free weights and optimizer state despite references.
@@ -252,9 +258,8 @@ class SubModel:
             for tensor in (*self.module.parameters(), *self.module.buffers()):
                 tensor.data = tensor.data.new_empty(0)
             self.optimizer.state.clear()
-        self._train.release()
-        if self._test is not None:
-            self._test.release()
+        for lease in self.leases:
+            lease.release()
 
     # -- inside
 
@@ -288,8 +293,7 @@ class SubModel:
         self, data: Dataset, batch: Tensor, share: float | None, ignored: int | None
     ) -> tuple[Tensor, Tensor | None, int]:
         """Forward and backward; loss (times `share`), right answers and labels of `batch` (indices, int64)."""
-        inputs = self._scaled(data.inputs.index_select(0, batch))
-        targets = data.targets.index_select(0, batch)
+        inputs, targets = self._batch(data, batch)
         outputs = self.module(inputs)
         loss = self.criterion(outputs, targets)
         loss = loss if share is None else loss * share
@@ -305,8 +309,7 @@ class SubModel:
         size = self._hyperparameters.batch_size
         self.module.train(False)
         for start in range(0, len(test.targets), size):
-            inputs = self._scaled(test.inputs[start : start + size])
-            targets = test.targets[start : start + size]
+            inputs, targets = self._batch(test, slice(start, start + size))
             outputs = self.module(inputs)
             correct, labels = self._scorer.answers(outputs, targets, ignored)
             loss = self.criterion(outputs, targets)
@@ -326,8 +329,9 @@ class SubModel:
         if not self._progress.tally.is_finite():
             raise Diverged(self.name, self.steps_done, float("nan"))
 
-    def _scaled(self, inputs: Tensor) -> Tensor:
-        return to_model_input(inputs, self.spec.scale, self.spec.mean, self.spec.std)
+    def _batch(self, data: Dataset, samples: Tensor | slice) -> tuple[Tensor, Tensor]:
+        inputs, targets = data.batch(samples)
+        return to_model_input(inputs, self.spec.scale, self.spec.mean, self.spec.std), targets
 
 
 def stored_bytes(tensors: Iterable[Tensor]) -> int:

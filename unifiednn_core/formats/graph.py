@@ -15,6 +15,7 @@ from unifiednn_core.base.errors import HostileFile
 from unifiednn_core.formats import operators
 from unifiednn_core.formats.archive import DTYPES
 from unifiednn_core.formats.exported_schema import NamedValue, Node, NodeArgument, OptionalTensor, Program, SymArgument
+from unifiednn_core.formats.guard import GraphGuard
 from unifiednn_core.formats.sanitize import ExportedNetwork
 
 _COUNTER = "num_batches_tracked"
@@ -37,6 +38,8 @@ def build_module(network: ExportedNetwork) -> fx.GraphModule:
             folder, _, leaf = entry.name.rpartition(".")
             parent = module.get_submodule(folder)
             parent.register_buffer(leaf, parent.get_buffer(leaf), persistent=False)
+    _unite(module, {})
+    module.forward = GraphGuard(module)
     return module.train()
 
 
@@ -81,10 +84,7 @@ class _Builder:
     def _add(self, node: Node) -> None:
         function = operators.resolve(node.target)
         if isinstance(function, torch._ops.OpOverload):
-            known = {argument.name for argument in function._schema.arguments}
-            unknown = [entry.name for entry in node.inputs if entry.name not in known]
-            if unknown:
-                raise HostileFile(f"The operator '{node.target}' has no argument '{unknown[0]}'.")
+            _check_names(node, [argument.name for argument in function._schema.arguments])
         arguments = [(entry, self._argument(node, entry.name, entry.arg)) for entry in node.inputs]
         positional = tuple(value for entry, value in arguments if entry.kind == 1)
         keywords = {entry.name: value for entry, value in arguments if entry.kind == 2}
@@ -146,6 +146,17 @@ class _Builder:
         return value  # an integer, boolean or string
 
 
+def _check_names(node: Node, declared: list[str]) -> None:
+    """Raise `HostileFile` unless each argument is known and given once, those by position in their order."""
+    given = [entry.name for entry in node.inputs]
+    unknown = [name for name in given if name not in declared]
+    if unknown:
+        raise HostileFile(f"The operator '{node.target}' has no argument '{unknown[0]}'.")
+    positional = [entry.name for entry in node.inputs if entry.kind == 1]
+    if len(set(given)) < len(given) or positional != declared[: len(positional)]:
+        raise HostileFile(f"The arguments of '{node.target}' are out of order.")
+
+
 def _output_name(output: NodeArgument) -> str | None:
     if output.as_tensor is not None:
         return output.as_tensor.name
@@ -178,6 +189,15 @@ def _root(network: ExportedNetwork) -> nn.Module:
     return root
 
 
+def _unite(module: nn.Module, known: dict[object, nn.Module]) -> None:
+    """Make a layer that has several names one module again; a move to another device would part its buffers."""
+    for name, child in module.named_children():
+        _unite(child, known)
+        parts = (child._parameters, child._buffers, child._modules)
+        content = tuple((leaf, id(value)) for part in parts for leaf, value in part.items())
+        module._modules[name] = known.setdefault(content, child)
+
+
 def _submodule(root: nn.Module, path: str) -> nn.Module:
     here = root
     for part in path.split(".") if path else ():
@@ -190,9 +210,19 @@ def _submodule(root: nn.Module, path: str) -> nn.Module:
 def _counters(network: ExportedNetwork) -> frozenset[str]:
     """Find the values that count the batches of a normalisation layer.
 
-    A layer that is used twice adds to the result of its first addition, so that result is a counter too.
+    A layer that is used twice adds to the result of its first addition, so that result is a counter too. A buffer of
+    the same name that no running mean stands beside is a network's own, and counts in evaluation as its code does.
     """
-    counters = {entry.value for entry in network.held if entry.name.rpartition(".")[2] == _COUNTER}
+    means = {
+        entry.arg.as_tensor.name
+        for node in network.graph.nodes
+        if node.target in operators.NEEDS_RUNNING_STATISTICS
+        for entry in node.inputs
+        if entry.name == "running_mean" and entry.arg.as_tensor is not None
+    }
+    layers = {entry.name.rpartition(".")[0] for entry in network.held if entry.value in means}
+    places = {entry.value: entry.name.rpartition(".") for entry in network.held}
+    counters = {value for value, (layer, _, leaf) in places.items() if leaf == _COUNTER and layer in layers}
     for node in network.graph.nodes:
         if _counts_batches(node, counters):
             counters |= {output.as_tensor.name for output in node.outputs if output.as_tensor is not None}

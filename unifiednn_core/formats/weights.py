@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_PART_BYTES = 16 * 1024**2  # of a tensor on a GPU, hashed at once: the host needs no more memory
+
 
 def host_copy(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copy all tensors to the host, contiguous and in the same order."""
@@ -36,7 +38,8 @@ def state_sha256(state_dict: Mapping[str, Tensor]) -> str:
     """
     digest = hashlib.sha256()
     for key in sorted(state_dict):
-        tensor = state_dict[key].detach().cpu().contiguous()
+        tensor = state_dict[key].detach()
         digest.update(f"{key}{tensor.dtype}{list(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        for part in torch.split(tensor.contiguous().reshape(-1).view(torch.uint8), _PART_BYTES):
+            digest.update(part.cpu().numpy().data)
     return digest.hexdigest()

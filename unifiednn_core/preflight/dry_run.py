@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.base.errors import BadInput, ContractBroken, Finding
 from unifiednn_core.data.datasets import Dataset, to_model_input
 from unifiednn_core.engine.step import build_criterion, build_lr_scheduler, build_optimizer, step_lr_scheduler
 from unifiednn_core.preflight.trial import Trial, Tried, batch_sizes, part_sizes
@@ -139,7 +139,8 @@ class _Tryout:
     def loss(self, size: int) -> Tensor:
         """The loss of the first samples; raises `BadInput`."""
         self._check_shape()
-        outputs, targets = self._outputs(self.data.inputs[:size]), self.data.targets[:size]
+        raw, targets = self.data.batch(slice(0, size))
+        outputs = self._outputs(raw)
         hyper = self.trial.spec.hyperparameters
         if hyper.criterion in CLASSIFICATION:
             self._check_labels(outputs)
@@ -201,6 +202,8 @@ class _Tryout:
         if inputs.dtype is not torch.float64 and inputs.is_floating_point() and _runs(self.module, inputs.double()):
             message = f"The network computes with float64, but the inputs are {dtype}."
             return refusal("Type of weights", "model", message, "Save the network as float32.")
+        if isinstance(error, ContractBroken):
+            return refusal("Operator refused", "model", str(error), error.remedy)
         message = f"The network does not take a batch {_shape(inputs)}: {why}."
         remedy = "Give data of the shape that the network takes, or a network that fits the data."
         return refusal("Inputs", self.entry, message, remedy)
@@ -264,7 +267,7 @@ class _Tryout:
         rows = inputs.reshape(len(inputs), -1)
         least, most = rows.amin(1), rows.amax(1)
         try:
-            self.module.eval()(inputs[torch.stack([least.argmin(), most.argmax()])])
+            self.module.eval()(self.data.batch(torch.stack([least.argmin(), most.argmax()]))[0])
         except _TORCH_ERRORS as error:
             message = f"The network does not take all numbers from {int(least.min())} to {int(most.max())} as input: "
             message += f"{_first_line(error)}."
@@ -278,7 +281,8 @@ def _doubts(trial: Trial, module: nn.Module) -> Iterator[Finding]:
     spec, criterion = trial.spec, trial.spec.hyperparameters.criterion
     wanted, message, remedy = CRITERIA[criterion].outputs, "", ""
     if wanted != "scores":
-        inputs = to_model_input(trial.train.inputs[: trial.batch_size], spec.scale, spec.mean, spec.std)
+        raw, _ = trial.train.batch(slice(0, trial.batch_size))
+        inputs = to_model_input(raw, spec.scale, spec.mean, spec.std)
         if wanted == "log_probabilities":
             if not bool(((module(inputs).float().exp().sum(1) - 1).abs() < TOLERANCE).all()):
                 message = f"{criterion} takes log-probabilities; the outputs of the network are not."

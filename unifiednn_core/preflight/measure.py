@@ -171,8 +171,8 @@ class _Counted:
 
     def _batch(self, data: Dataset, size: int) -> tuple[Tensor, Tensor]:
         spec, places = self.trial.spec, torch.arange(size) % data.samples
-        inputs = to_model_input(data.inputs.index_select(0, places), spec.scale, spec.mean, spec.std)
-        return inputs, data.targets.index_select(0, places)
+        inputs, targets = data.batch(places)
+        return to_model_input(inputs, spec.scale, spec.mean, spec.std), targets
 
     def _score(self, outputs: Tensor, targets: Tensor) -> None:
         if self.trial.spec.hyperparameters.criterion in CLASSIFICATION:

@@ -32,6 +32,8 @@ class Ingredients:
     definition: Definition
     data: Mapping[str, Dataset]
     """By content hash."""
+    data_names: Mapping[str, str]
+    """Original file names, by content hash."""
     progress: Checkpoint | None
     """Where it resumes: its own last checkpoint, or the one that it starts from."""
     weights: Mapping[str, torch.Tensor] | None
@@ -88,7 +90,7 @@ class Workbench:
         definition = model_format.read(path, submodel.architecture)
         definition = replace(definition, filename=filenames.get(submodel.model, ""))
         files = [file for file in (submodel.train_data, submodel.test_data) if file is not None]
-        data = {file: self.data.peek(file) or read_dataset(stored(self.home, file)) for file in dict.fromkeys(files)}
+        data = {file: self.data.peek(file) or self._dataset(file) for file in dict.fromkeys(files)}
         store = self.checkpoints(name)
         own, _ = store.latest(warn)
         progress, weights = own, None
@@ -96,7 +98,12 @@ class Workbench:
             begun = initial_state(stored(self.home, submodel.start_from.file), submodel.start_from.take)
             progress, weights = (begun, None) if isinstance(begun, Checkpoint) else (None, begun)
         newest = None if own is None else store.newest_path()
-        return Ingredients(submodel, spec.seed_of(submodel), definition, data, progress, weights, newest)
+        seed = spec.seed_of(submodel)
+        return Ingredients(submodel, seed, definition, data, filenames, progress, weights, newest)
+
+    def _dataset(self, file: str) -> Dataset:
+        """Read a data set with its checksum, here, where no training waits for it and no network has seen it."""
+        return read_dataset(stored(self.home, file)).checksummed()
 
     def add(self, read: Ingredients) -> SubModel:
         """Merge a sub-model into the hybrid and restore its progress; after an error nothing of it stays.
@@ -104,7 +111,7 @@ class Workbench:
         Draws from the default generators: call it inside `preserved`. Raises `BadCheckpoint`.
         """
         train, *test = [
-            self.data.hold(sha256, partial(read.data.__getitem__, sha256))
+            self.data.hold(sha256, partial(read.data.__getitem__, sha256), read.data_names.get(sha256))
             for sha256 in (read.spec.train_data, read.spec.test_data)
             if sha256 is not None
         ]

@@ -13,11 +13,22 @@ import torch
 from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base.clock import Clock
-from unifiednn_core.base.errors import IllegalTransition
+from unifiednn_core.base.errors import DamagedData, IllegalTransition
 from unifiednn_core.engine import events
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.engine import Engine
-from unifiednn_core.engine.events import Answered, Captured, Ended, EpochDone, Granted, Released, Report, Stepped
+from unifiednn_core.engine.events import (
+    Answered,
+    Captured,
+    DataChanged,
+    Ended,
+    EpochDone,
+    Granted,
+    Released,
+    Report,
+    Stepped,
+)
+from unifiednn_core.engine.job import reasons
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.checkpoint_writer import CheckpointWriter
@@ -168,6 +179,8 @@ class Reporter:
             case Captured(checkpoint=checkpoint):
                 self._flush()  # the metrics of a step are in the store before a checkpoint says that it is done
                 self.writer.put(checkpoint)
+            case DataChanged(submodel=name, data=data):
+                self._store.runs.doubt(self._run_id, name, *reasons(DamagedData(name, data)))
             case Ended(discarded=True, submodel=name):
                 self._flush()
                 self.writer.drop(name)
@@ -279,6 +292,8 @@ class Reporter:
                 self._close_window(name)
                 if message.event is Event.FAIL:
                     self.note(name, Code.FAILED, cause=message.cause, remedy=message.remedy or "")
+            case DataChanged(submodel=name, data=data):
+                self.note(name, Code.DATA_CHANGED, data=data)
             case Captured(checkpoint=checkpoint):
                 self._close_window(checkpoint.submodel)
                 self.note(checkpoint.submodel, Code.CHECKPOINT, step=checkpoint.step)

@@ -14,10 +14,10 @@ import psutil
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.machine.budget import Budget, budget_of
-from unifiednn_core.runtime.admission import waits_for
+from unifiednn_core.runtime.admission import lacks_permission, waits_for
 from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, own_identity
 from unifiednn_core.store import Store
-from unifiednn_core.store.schema import RunRow
+from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.store.workers import RESTARTS, RestartLimits, WorkerIdentity
 
 TICK_S = 0.5
@@ -76,7 +76,7 @@ class Supervisor:
         for run in held:
             death = self._death_of(run)
             if death is not None:
-                self._lose(run.id, death, "Resume it: it continues from its last checkpoints.")
+                self._lose(run, death, "Resume it: it continues from its last checkpoints.")
         self._store.commands.settle_unclaimed()
         for device in self._store.workers.waited_for():
             first = self._startable(device)
@@ -85,7 +85,7 @@ class Supervisor:
 
     def _startable(self, device: str) -> RunRow | None:
         """The first in line for a device, if there is room. No smaller run overtakes it, or it could starve."""
-        first = self._store.workers.next_in_line(device)
+        first = self._permitted(device)
         if first is None:
             return None
         run, rows = first
@@ -100,6 +100,20 @@ class Supervisor:
                 self._store.workers.hold_back(run.id, lacking)
         return None
 
+    def _permitted(self, device: str) -> tuple[RunRow, list[SubModelRow]] | None:
+        """The first in line for a device whose people may share a process; teams and setting may have changed.
+
+        Those that may not wait instead of failing, because an admin may change it again and their progress is kept.
+        Others overtake them, because no device that gets free would let them start.
+        """
+        while (first := self._store.workers.next_in_line(device)) is not None:
+            run, rows = first
+            lacking = lacks_permission(run, rows, self._store.people.sharing_rule())
+            if lacking is None:
+                return first
+            self._store.workers.hold_back(run.id, lacking, for_s=NOTE_AGAIN_S)
+        return None
+
     def _launch(self, run: RunRow) -> None:
         try:
             pid = self._launcher.start(run.id, run.threads or 1, run.mode)
@@ -109,11 +123,14 @@ class Supervisor:
             return
         except OSError as error:  # no room for the log, no process to be had
             cause = f"The worker could not be started: {error.strerror or error}."
-            self._lose(run.id, _Death(cause), "Correct that on this machine, then resume it.", worked=False)
+            self._store.workers.lose(
+                run.id, cause, "Correct that on this machine, then resume it.", limits=self._limits
+            )
 
-    def _lose(self, run_id: str, death: "_Death", remedy: str, *, worked: bool = True) -> None:
-        died_at = self._launcher.last_mark(run_id) if worked else None
-        self._store.workers.lose(run_id, death.cause, remedy, died_at=died_at, counts=death.counts, limits=self._limits)
+    def _lose(self, run: RunRow, death: "_Death", remedy: str) -> None:
+        died_at, limits = self._launcher.last_mark(run.id), self._limits
+        lose = self._store.workers.lose
+        lose(run.id, death.cause, remedy, seen=run, died_at=died_at, counts=death.counts, limits=limits)
 
     def _watch(self) -> None:
         while not self._stop.wait(TICK_S):

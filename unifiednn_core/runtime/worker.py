@@ -42,6 +42,7 @@ from unifiednn_core.spec.run import PolicySpec, RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.schema import CommandRow, RunRow, SubModelRow
+from unifiednn_core.store.workers import first_period
 
 TICK_S = 0.2
 FAREWELL_S = 20.0  # a machine that shuts down gives us at most this long to write the last checkpoints
@@ -102,6 +103,7 @@ class Worker:
             report=reads.reporter.report,
             jobs=reads.jobs(run, rows, work_mark, last_turns),
             checkpoint=spec.checkpoint,
+            first_period=first_period(run.deaths),
             on_step_start=work_mark.set,
             free_on_end=True,
             elapsed_s=elapsed_s,

@@ -25,6 +25,7 @@ class Code(StrEnum):
     FAILED = "failed"  # cause, remedy
     ILLEGAL_MOVE = "illegal_move"  # text
     UNRECORDED = "unrecorded"  # error: type of the exception
+    DATA_CHANGED = "data_changed"  # data: name of the data set, as the sub-model calls it
     CHECKPOINT = "checkpoint"  # step
     SEPARATED = "separated"  # archive
 
@@ -36,7 +37,7 @@ KINDS: Final[dict[Code, str]] = {
     **dict.fromkeys((Code.CONTINUED, Code.RESTARTED, Code.WORKER_LOST), "recovery"),
     Code.WARNED: "warning",
     Code.REFUSED: "refused",
-    Code.FAILED: "error",
+    **dict.fromkeys((Code.FAILED, Code.DATA_CHANGED), "error"),
     **dict.fromkeys((Code.ILLEGAL_MOVE, Code.UNRECORDED), "defect"),
     Code.CHECKPOINT: "checkpoint",
     Code.SEPARATED: "separated",

@@ -111,6 +111,11 @@ class Runs:
         """Fail one sub-model; its run continues."""
         self.transition(run_id, submodel, Event.FAIL, cause=cause, remedy=remedy)
 
+    def doubt(self, run_id: str, submodel: str, cause: str, remedy: str) -> None:
+        """Record why the results of a sub-model cannot be trusted, whether it has ended or not."""
+        with self._database.write() as session:
+            submodel_of(session, run_id, submodel).assign({"cause": cause, "remedy": remedy})
+
     def fail_run(self, run_id: str, error: Exception) -> None:
         """Fail a run that cannot train at all, and its sub-models that have not ended."""
         cause = str(error) if isinstance(error, UnifiedNNError) else f"{type(error).__name__}: {error}"

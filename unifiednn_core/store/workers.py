@@ -30,12 +30,13 @@ _OF_SUBMODEL = ("ended_at_s", "train_loss", "train_accuracy", "test_loss", "test
 class RestartLimits:
     """Whether and when a run starts again after its workers died.
 
-    Random kills rarely hit the same step `same_step` times in a row; a bad sub-model does.
+    Random kills rarely hit the same step `same_step` times in a row; a bad sub-model does. With `futile` deaths the
+    waits add up to 12 minutes, which outlasts most troubles of a machine.
     """
 
     same_step: int = 5
     """Consecutive deaths at the same step of a sub-model after which it fails."""
-    futile: int = 8
+    futile: int = 20
     """Consecutive deaths without a new checkpoint after which the run is interrupted."""
     first_wait_s: float = 0.5
     """Back-off after the second such death, doubled by each further one; none after the first."""
@@ -44,6 +45,14 @@ class RestartLimits:
     def wait_s(self, deaths: int) -> float:
         """Back-off in seconds after a number of consecutive deaths."""
         return 0.0 if deaths < 2 else min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(deaths - 2, 30))
+
+
+def first_period(deaths: int) -> float:
+    """Share of a checkpoint period after which a worker writes its first one, after so many deaths without a new one.
+
+    So even workers that live much shorter than a period make progress.
+    """
+    return 0.5**deaths
 
 
 RESTARTS = RestartLimits()
@@ -70,12 +79,14 @@ class Workers:
             run = _next_in_line(session, device, self._clock.utc_s())
             return None if run is None else (run, list(session.scalars(submodels_of(run.id))))
 
-    def hold_back(self, run_id: str, waits_for: str) -> None:
-        """Record what a run waits for, if it still waits."""
+    def hold_back(self, run_id: str, waits_for: str, *, for_s: float | None = None) -> None:
+        """Record what a run waits for, if it still waits; with `for_s`, others may overtake it meanwhile."""
         with self._database.write() as session:
             run = session.scalar(select(RunRow).where(RunRow.id == run_id, *_WAITING))
             if run is not None:
                 run.waits_for = waits_for
+                if for_s is not None:
+                    run.resume_at_s = self._clock.utc_s() + for_s
 
     def claim_next(self, device: str, claimer: WorkerIdentity | None = None, *, only: str | None = None) -> str | None:
         """Take the oldest waiting run for `device`, if no other run holds it; atomic between all supervisors.
@@ -167,17 +178,20 @@ class Workers:
             return list(session.scalars(select(RunRow).where(*_CLAIMED)))
 
     def lose(
-        self, run_id: str, cause: str, remedy: str,
-        *, died_at: str | None = None, counts: bool = True, limits: RestartLimits = RESTARTS,
+        self, run_id: str, cause: str, remedy: str, *, seen: RunRow | None = None,
+        died_at: str | None = None, counts: bool = True, limits: RestartLimits = RESTARTS,
     ) -> None:  # fmt: skip
         """Record that the worker of a run died; queue the run again if its spec and `limits` allow it.
 
-        `died_at` is what the worker was doing, as `NAME:DOING`. Set `counts` to False for deaths that the run did not
-        cause: the host restarted, or the process that was starting the worker died.
+        `seen` is the row in which its death was noticed: nothing happens if the run has another worker by now, because
+        another supervisor was faster. `died_at` is what the worker was doing, as `NAME:DOING`. Set `counts` to False
+        for deaths that the run did not cause: the host restarted, or the process that was starting the worker died.
         """
         with self._database.write() as session:
             run = run_of(session, run_id)
             if State(run.state) in ENDED or run.heartbeat_at_s is None:
+                return
+            if seen is not None and _worker_of(run) != _worker_of(seen):
                 return
             _close_turn(session, run)
             if counts:
@@ -222,6 +236,12 @@ def _next_in_line(session: Session, device: str, now_s: float) -> RunRow | None:
     waiting = select(RunRow).where(on_device, due, *_WAITING).order_by(RunRow.created_at_s, RunRow.id)
     run: RunRow | None = session.scalar(waiting.limit(1))
     return run
+
+
+def _worker_of(run: RunRow) -> tuple[object, ...]:
+    """Identity of the worker of a run; until it is known, the moment of the claim."""
+    known = run.worker_pid is not None
+    return (run.worker_pid, run.worker_started_at_s, run.worker_boot_id) if known else (run.heartbeat_at_s,)
 
 
 def _set_worker(run: RunRow, worker: WorkerIdentity) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.schema import EventRow
@@ -37,6 +38,8 @@ def event_text(event: EventRow) -> str:
             return f"{fields['cause']} It continues from its last checkpoints{wait}."
         case Code.FAILED:
             return f"{fields['cause']} {fields['remedy']}"
+        case Code.DATA_CHANGED:
+            return f"{DamagedData(name or '', fields['data'])} Its results cannot be trusted."
         case Code.UNRECORDED:
             return f"A report could not be recorded: {fields['error']}."
         case Code.CHECKPOINT:

@@ -130,6 +130,11 @@ def test_without_a_baseline_nothing_is_claimed() -> None:
         (with_part(HYBRID, attempt=2), CONCURRENT, "was retried"),
         (with_part(HYBRID, redone_steps=3), CONCURRENT, "was retried"),
         (with_part(HYBRID, state=State.STOPPED), CONCURRENT, "before all sub-models were trained"),
+        (
+            with_part(HYBRID, cause="Its data changed.", remedy="Train it again."),
+            CONCURRENT,
+            "the results of hybrid run h cannot be trusted: Its data changed.",
+        ),
         (HYBRID, replace(CONCURRENT, state=State.STOPPED), "concurrent run c was stopped"),
         (
             HYBRID,

@@ -87,6 +87,28 @@ def test_a_normalisation_that_is_used_twice_counts_in_training_alone(tmp_path: P
     assert int(evaluation.state_dict()["norm.num_batches_tracked"]) == 6
 
 
+class NormUnderTwoNames(nn.Module):
+    """One layer that two attributes name, as where branches share a backbone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        self.right = nn.Sequential(nn.ReLU(), self.left)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.left(inputs) + self.right(inputs)
+
+
+def test_a_layer_under_two_names_stays_one_when_it_is_moved(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    eager, batch = NormUnderTwoNames(), torch.randn(5, 4)
+    built = FORMAT.read(kit.export(tmp_path / "m.pt2", copy.deepcopy(eager).train(), batch), None).build()
+    for module in (eager, built):
+        module.double()(batch.double())  # a new type parts buffers as a new device does
+    assert len(list(built.buffers())) == 3
+    assert state_sha256(built.state_dict()) == state_sha256(eager.state_dict())
+
+
 def test_dropout_acts_in_training_and_not_in_evaluation(tmp_path: Path) -> None:
     built = FORMAT.read(kit.exported(tmp_path, "cnn"), None).build()
     inputs = kit.batch("cnn", 4)

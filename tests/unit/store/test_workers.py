@@ -8,10 +8,12 @@ import pytest
 from tests.clock import SimulatedClock
 from tests.unit.store.test_store import add_run
 from unifiednn_core.base.paths import Home
+from unifiednn_core.engine.meters import CheckpointTimer
 from unifiednn_core.spec.lifecycle import Event
+from unifiednn_core.spec.run import CheckpointSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.workers import RESTARTS, RestartLimits, WorkerIdentity
+from unifiednn_core.store.workers import RESTARTS, RestartLimits, WorkerIdentity, first_period
 from unifiednn_core.views.event_text import event_text
 
 ME = WorkerIdentity(1, 1.0, "boot")
@@ -153,7 +155,7 @@ def test_workers_that_die_without_a_new_checkpoint_interrupt_the_run(
         assert states(store, "r") == ["queued"] * 3
         die(store, clock, None if marks is None else marks.format(number))
     assert states(store, "r") == ["interrupted"] * 3
-    assert "8 workers in a row died without a new checkpoint" in (store.runs.get("r")[0].cause or "")
+    assert f"{RESTARTS.futile} workers in a row died without a new checkpoint" in (store.runs.get("r")[0].cause or "")
     store.commands.issue("r", None, Verb.RESUME)
     store.commands.settle_unclaimed()
     for _ in range(RESTARTS.futile - 1):
@@ -199,6 +201,31 @@ def test_progress_counts_deaths_from_zero(store: Store, clock: SimulatedClock) -
     store.workers.lose("r", "The host restarted.", "Again.", counts=False)
     assert store.runs.get("r")[0].deaths == 0
     assert deaths_after(lambda: [store.runs.transition("r", "a", e) for e in (Event.BEGIN, Event.COMPLETE)]) == 0
+
+
+@pytest.mark.parametrize("adapts", [True, False], ids=["sooner", "the whole period"])
+def test_workers_that_live_much_shorter_than_a_period_make_progress(
+    store: Store, clock: SimulatedClock, adapts: bool
+) -> None:
+    """Each dies after six seconds, and a checkpoint is due after thirty: only a sooner one is ever written."""
+    add_run(store, "r")
+    done, period = 0, CheckpointSpec(every_s=30.0)
+    for _ in range(3 * RESTARTS.futile):
+        clock.advance(RESTARTS.longest_wait_s)
+        if store.workers.claim_next("cpu") is None:
+            break
+        store.workers.register("r", ME)
+        store.runs.transition("r", None, Event.BEGIN)
+        deaths = store.runs.get("r")[0].deaths
+        timer, step = CheckpointTimer(period, clock, first_period(deaths if adapts else 0)), done
+        for _ in range(60):
+            clock.advance(0.1)
+            step += 1
+            if timer.is_due(step - done):
+                done = step
+                store.runs.record_checkpoint("r", "a", name="c", step=done, size_bytes=1)
+        store.workers.lose("r", "It died.", "Again.")
+    assert (states(store, "r")[0], done > 500) == (("queued", True) if adapts else ("interrupted", False))
 
 
 @pytest.mark.parametrize("whole_run", [True, False])

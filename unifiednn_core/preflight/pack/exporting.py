@@ -28,6 +28,11 @@ _FAILURES = (
         "TransformerEncoder looks at the values of its mask to find out whether it is causal.",
         "Pass is_causal=True (or False) together with the mask.",
     ),
+    (
+        r"nn/modules/(batchnorm|instancenorm)\.py",
+        "A normalisation with momentum=None computes its momentum from the value of its counter.",
+        "Give it a momentum, such as 0.1.",
+    ),
     _DATA_DEPENDENT,
     (
         r"specialized it to be a constant|Constraints violated \((?P<size>\w+)\)",

@@ -148,3 +148,55 @@ class State(Sampling):
 
     def forward(self, x, state):
         return self.head(x) + state
+
+
+class Twins(nn.Module):
+    """One backbone under two names, which sees the input twice, as in a Siamese network."""
+
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.3))
+        self.right = nn.Sequential(self.left, nn.ReLU())
+
+    def forward(self, x):
+        return self.left(x) - self.right(x.flip(1))
+
+
+class Seen(Sampling):
+    """Counts in a buffer of its own, which has the name of a normalisation's, in evaluation, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("num_batches_tracked", torch.tensor(0))
+
+    def forward(self, x):
+        self.num_batches_tracked.add_(1)
+        return self.head(x) / self.num_batches_tracked
+
+
+class SeenInTraining(Seen):
+    """Counts in training alone; one graph cannot tell."""
+
+    def forward(self, x):
+        if self.training:
+            self.num_batches_tracked.add_(1)
+        return self.head(x)
+
+
+class OlderNorm(nn.BatchNorm1d):
+    """As copies of older versions of torch write it; export drops the assignment."""
+
+    def forward(self, x):
+        if self.training:
+            self.num_batches_tracked = self.num_batches_tracked + 1
+        return nn.functional.batch_norm(x, self.running_mean, self.running_var, training=self.training)
+
+
+class Assigning(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 3), OlderNorm(3))
+
+
+class Averaging(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 3), nn.BatchNorm1d(3, momentum=None))

@@ -99,8 +99,9 @@ def test_ids_of_any_length_are_packed(path: Path) -> None:
     assert definition.build()(torch.zeros((4, 7), dtype=torch.int64)).shape == (4, 4)
 
 
-def test_a_network_that_draws_random_numbers_in_evaluation_is_packed(path: Path) -> None:
-    assert pack(path, "Sampling", NUMBERS).path is not None
+@pytest.mark.parametrize("factory", ["Sampling", "Twins", "Seen"])
+def test_what_evaluation_draws_and_counts_as_the_code_does_is_packed(path: Path, factory: str) -> None:
+    assert pack(path, factory, NUMBERS).path is not None
 
 
 def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(path: Path) -> None:
@@ -136,6 +137,9 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
         ("number", NUMBERS, ("gives a int", "torch.nn.Module")),
         ("broken", NUMBERS, ("missing 1 required positional argument", "--arg NAME=VALUE")),
         ("Modes", NUMBERS, ("differs from the code in the output in evaluation.", "instead of `if self.training`")),
+        ("SeenInTraining", NUMBERS, ("code in the buffers after an evaluation.", "instead of `if self.training`")),
+        ("Assigning", NUMBERS, ("the weights after a training step", "in place: `buffer.add_(1)`")),
+        ("Averaging", NUMBERS, ("momentum=None", "such as 0.1")),
         ("State", NUMBERS, ("missing 1 required positional argument", "forward takes one tensor")),
         ("Missing", NUMBERS, ("no class or function 'Missing'", "Networks in it: Net")),
     ],

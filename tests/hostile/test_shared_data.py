@@ -1,0 +1,241 @@
+"""Networks that write into their input, beside an innocent one on the same data: nobody's data or bits change."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.integration.kit import CPU, dataset, definition, submodel_spec
+from tests.integration.vanilla_loop import train as train_by_plain_loop
+from tests.unit.compare.kit import job_in
+from tests.unit.formats.kit import export
+from unifiednn_core.compare import vanilla
+from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine import notebook
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import DataChanged, Ended, EpochDone, Report, Stepped
+from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.orders import Order
+from unifiednn_core.engine.progress import EpochFigures
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats import registry
+from unifiednn_core.formats.base import Definition
+from unifiednn_core.formats.weights import state_sha256
+from unifiednn_core.preflight.dry_run import dry_run
+from unifiednn_core.preflight.measure import measure
+from unifiednn_core.preflight.trial import Trial
+from unifiednn_core.scheduling.round_robin import RoundRobin
+from unifiednn_core.spec.lifecycle import Event
+
+DATA = dataset()
+LAYERS = [["ReLU", {"inplace": True}], ["Flatten"], ["Linear", {"in_features": 36, "out_features": 4}]]
+
+
+class Wiper(nn.Module):
+    """Learns nothing, and would leave nothing to learn from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(36, 4)
+
+    def spoilt(self, images: Tensor) -> Tensor:
+        return images.zero_()
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.spoilt(images).flatten(1))
+        return scores
+
+
+class Halver(Wiper):
+    """Writes through another view of its input, into every second number."""
+
+    def spoilt(self, images: Tensor) -> Tensor:
+        images.view(-1)[::2].mul_(0.5)
+        return images
+
+
+class WipesBytes(nn.Module):
+    """Takes the samples of the baseline's tests, uint8 [batch, 2, 3]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.head(images.zero_().flatten(1).float())
+        return scores
+
+
+def relu() -> nn.Module:
+    return nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(36, 4))
+
+
+@pytest.fixture(scope="module")
+def attackers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Definition]:
+    """What intake makes of each file."""
+    folder = tmp_path_factory.mktemp("attackers")
+    for name, network in {"relu": relu(), "zero": Wiper(), "strided": Halver()}.items():
+        export(folder / f"{name}.pt2", network, torch.randn(3, 1, 6, 6))
+    torch.save(relu(), folder / "relu.pt")
+    (folder / "relu.json").write_text(json.dumps({"format": "unifiednn-layers", "seed": 0, "layers": LAYERS}))
+    read = {}
+    for path in folder.iterdir():
+        known = registry.sniff(path)
+        assert known is not None, path.name
+        read[path.name] = known.read(path, None)
+    return read
+
+
+ATTACKERS = ("relu.pt2", "relu.pt", "relu.json", "zero.pt2", "strided.pt2")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    reports: list[Report]
+    resident: ResidentData
+
+    def losses(self, name: str) -> list[str]:
+        return [r.loss.item().hex() for r in self.reports if isinstance(r, Stepped) and r.submodel == name]
+
+    def figures(self, name: str) -> list[EpochFigures]:
+        return [r.figures for r in self.reports if isinstance(r, EpochDone) and r.submodel == name]
+
+    @property
+    def ended(self) -> dict[str, Ended]:
+        return {r.submodel: r for r in self.reports if isinstance(r, Ended)}
+
+    @property
+    def changed(self) -> list[DataChanged]:
+        return [r for r in self.reports if isinstance(r, DataChanged)]
+
+    def hash_of(self, name: str) -> str:
+        return state_sha256(self.ended[name].state_dict or {})
+
+
+def trained(networks: Mapping[str, Definition], *orders: tuple[str, int, Order]) -> Outcome:
+    """Train these on one data set, which is also what they are tested on, in turns of an epoch."""
+    resident, reports = ResidentData(CPU), list[Report]()
+    hybrid = HybridModel(
+        SubModel(
+            submodel_spec(name.partition(".")[0], epochs=2),
+            network,
+            seed=3,
+            train=resident.hold("shared", lambda: Dataset(DATA.inputs.clone(), DATA.targets.clone()), f"{name} train"),
+            test=resident.hold("shared", dataset, f"{name} test"),
+            device=CPU,
+        )
+        for name, network in networks.items()
+    )
+    engine = Engine(hybrid, RoundRobin(), device=CPU, report=lambda report: take(report))
+
+    def take(report: Report) -> None:
+        reports.append(report)
+        for name, epoch, order in orders:
+            if isinstance(report, EpochDone) and (report.submodel, report.figures.epoch) == (name, epoch):
+                engine.post(order)
+
+    engine.run()
+    return Outcome(reports, resident)
+
+
+@pytest.fixture(scope="module")
+def alone() -> Outcome:
+    outcome = trained({"victim": definition("cnn")})
+    hyper = submodel_spec("victim", epochs=2).hyperparameters
+    plain = train_by_plain_loop(definition("cnn").build(), hyper, (DATA.inputs, DATA.targets))
+    assert outcome.hash_of("victim") == state_sha256(plain.module.state_dict())
+    return outcome
+
+
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switch the defence off: evaluation gives the network the data set itself."""
+    copies = Dataset.batch
+
+    def batch(self: Dataset, samples: Tensor | slice) -> tuple[Tensor, Tensor]:
+        return copies(self, samples) if isinstance(samples, Tensor) else (self.inputs[samples], self.targets[samples])
+
+    monkeypatch.setattr(Dataset, "batch", batch)
+
+
+@pytest.mark.parametrize("attacker", ATTACKERS)
+def test_a_neighbour_that_writes_into_its_input_changes_nothing(
+    attacker: str, attackers: Mapping[str, Definition], alone: Outcome
+) -> None:
+    outcome = trained({attacker: attackers[attacker], "victim": definition("cnn")})
+    assert outcome.hash_of("victim") == alone.hash_of("victim")
+    assert outcome.figures("victim") == alone.figures("victim")
+    assert outcome.losses("victim") == alone.losses("victim")
+    assert outcome.changed == []
+    assert {ended.event for ended in outcome.ended.values()} == {Event.COMPLETE}
+    assert outcome.resident.sets == {}, "the last lease has verified it"
+
+
+@pytest.mark.usefixtures("views")
+@pytest.mark.parametrize("attacker", ATTACKERS)
+def test_without_the_copies_the_victim_suffers_and_everybody_hears_of_it(
+    attacker: str, attackers: Mapping[str, Definition], alone: Outcome, capfd: pytest.CaptureFixture[str]
+) -> None:
+    outcome, name = trained({attacker: attackers[attacker], "victim": definition("cnn")}), attacker.partition(".")[0]
+    assert outcome.losses("victim") != alone.losses("victim")
+    assert [(r.submodel, r.data) for r in outcome.changed] == [(name, f"{attacker} test"), ("victim", "victim test")]
+    assert outcome.ended[name].event is Event.COMPLETE, "it had ended before; its owner gets the report"
+    victim = outcome.ended["victim"]
+    assert (victim.event, victim.checkpoint) == (Event.FAIL, None)
+    assert victim.cause == "The data set 'victim test' changed in memory while victim used it."
+    assert "from the start" in (victim.remedy or "")
+    assert "DamagedData" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("views")
+@pytest.mark.parametrize("order", [Order(Event.SAVE, None, 7), Order(Event.SAVE, "victim", 7), Order(Event.PAUSE)])
+def test_damage_is_found_on_demand_and_ends_all_that_still_train_on_it(
+    order: Order, attackers: Mapping[str, Definition]
+) -> None:
+    """The orders come while the attacker holds the device, after its first evaluation."""
+    networks = {"zero.pt2": attackers["zero.pt2"], "victim": definition("cnn"), "other": definition("plain")}
+    outcome = trained(networks, ("zero", 1, order))
+    assert {r.submodel for r in outcome.changed} == {"zero", "victim", "other"}
+    assert {name: ended.event for name, ended in outcome.ended.items()} == dict.fromkeys(
+        ("zero", "victim", "other"), Event.FAIL
+    )
+    assert outcome.figures("victim") == []
+
+
+def test_the_check_the_notebook_and_the_baseline_hand_out_no_data_either(
+    attackers: Mapping[str, Definition], tmp_path: Path
+) -> None:
+    for name, network in attackers.items():
+        data = DATA.checksummed()
+        trial = Trial(submodel_spec("one", optimizer="adam"), network, data, data)
+        measure(trial, dry_run(trial), "cpu", ["a", "b"])
+        assert data.sha256() == data.checksum, name
+    inputs, targets = DATA.inputs.clone(), DATA.targets.clone()
+    hyper = submodel_spec("one").hyperparameters
+    one = notebook.submodel("one", Wiper(), inputs, targets, hyper, test=(inputs, targets), device="cpu")
+    assert notebook.train([one])["one"].event is Event.COMPLETE
+    assert torch.equal(inputs, DATA.inputs)
+    for resident in (False, True):
+        job = job_in(tmp_path, scale=None, resident_data=resident)
+        with torch.random.fork_rng(devices=[]):
+            script = vanilla.PlainScript(job, vanilla.ProgressWriter(StringIO(), 1))
+            assert script.test_data is not None
+            before = [inputs.sum().item() for inputs, _ in script.test_data]
+            script.module = WipesBytes()
+            script.train()
+        assert [inputs.sum().item() for inputs, _ in script.test_data] == before
+
+
+def test_a_notebook_warns_where_its_own_tensors_changed(capfd: pytest.CaptureFixture[str]) -> None:
+    inputs = DATA.inputs.clone()
+    one = notebook.submodel("one", nn.Sequential(nn.Flatten(), nn.Linear(36, 4)), inputs, DATA.targets, device="cpu")
+    inputs += 1
+    with pytest.warns(RuntimeWarning, match="'training data' changed in memory while one used it"):
+        assert notebook.train([one])["one"].event is Event.FAIL
+    assert "DamagedData" in capfd.readouterr().err

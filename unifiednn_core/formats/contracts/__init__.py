@@ -1,0 +1,1 @@
+"""What each operator of an exported graph may be called with; `table` has all of them."""

@@ -1,0 +1,73 @@
+"""Checks the contract of each operator of a graph on the tensors that its kernel is about to get."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from unifiednn_core.base.errors import ContractBroken
+from unifiednn_core.formats.contracts import sizes
+from unifiednn_core.formats.contracts.table import checked
+
+MOST_SIGNATURES = 256
+_NAMES = {function: name for name, function in sizes.FUNCTIONS.items()}
+
+
+class GraphGuard:
+    """Runs a graph as its `forward`, and checks it at every new kind of input.
+
+    Then the graph runs node by node, and each call is checked right before it happens. What a call gets depends on the
+    input, the mode and whether gradients are recorded; the weights keep their shapes. So later inputs of the same kind
+    run the compiled graph, unless the shape of a value inside depends on values.
+    """
+
+    def __init__(self, module: fx.GraphModule):
+        self._module = module
+        self._known: set[tuple[object, ...]] = set()
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Run the graph; raises `ContractBroken` before the first call that is not allowed."""
+        module = self._module
+        kind = (
+            inputs.shape, inputs.stride(), inputs.dtype, inputs.device, inputs.requires_grad,
+            module.training, torch.is_grad_enabled(),
+        )  # fmt: skip
+        if kind in self._known:
+            outputs: Tensor = type(module).forward(module, inputs)
+            return outputs
+        run = _Checked(module)
+        outputs = run.run(inputs)
+        if not run.depends_on_values and len(self._known) < MOST_SIGNATURES:
+            self._known.add(kind)
+        return outputs
+
+
+class _Checked(fx.Interpreter):
+    """Runs a graph node by node and checks each call."""
+
+    def __init__(self, module: fx.GraphModule):
+        super().__init__(module)
+        self.extra_traceback = False
+        self.depends_on_values = False
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run one node; names it in `ContractBroken`."""
+        try:
+            return super().run_node(n)
+        except ContractBroken as broken:
+            raise ContractBroken(broken.operator, broken.problem, n.name) from None
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Check a call, then run it."""
+        name = name_of(target)
+        if name is not None:
+            self.depends_on_values |= checked(name, args, kwargs)
+        return target(*args, **kwargs)
+
+
+def name_of(function: Callable[..., Any]) -> str | None:
+    """Name a function of a graph as contracts do; None for what the reader of graphs itself put in."""
+    if isinstance(function, torch._ops.OpOverload):
+        return f"torch.ops.{function}"
+    return _NAMES.get(function)
