@@ -18,8 +18,14 @@ _log = logging.getLogger(__name__)
 
 
 def lacks_permission(run: RunRow, rows: Sequence[SubModelRow], rule: SharingRule) -> str | None:
-    """Permission that the people of a run lack, as text after "waits for"; a baseline trains each by itself."""
-    return rule.permission_for(party.person for party in parties_of(rows)) if run.mode == HYBRID else None
+    """Permission that the people of a run lack, as text after "waits for".
+
+    A baseline trains each by itself. If all is to be stopped, the worker only saves the progress and nothing trains.
+    """
+    trains = any(State(row.state) not in ENDED | {State.STOPPING} for row in rows)
+    if run.mode != HYBRID or not trains:
+        return None
+    return rule.permission_for(party.person for party in parties_of(run, rows))
 
 
 def waits_for(run: RunRow, rows: Sequence[SubModelRow], budget: Budget) -> str | None:

@@ -94,7 +94,7 @@ class RunService:
         training = {row.name for row in rows if State(row.state) not in ENDED}
         others = [part for part in parts_of(run.prediction) if part.name in training]
         admitted = self._submissions.admit(
-            alone, base or Path.cwd(), on_warnings=on_warnings, others=others, beside=parties_of(rows)
+            alone, base or Path.cwd(), on_warnings=on_warnings, others=others, beside=parties_of(run, rows)
         )
         [part] = admitted.spec.submodels
         arguments = {"submodel": part.model_dump(mode="json", exclude_none=True), "files": admitted.filenames}

@@ -188,20 +188,20 @@ class Commands:
         row.joined_at_s = self._clock.utc_s()
         row.paused_since_s = row.joined_at_s if State(run.state) is State.PAUSED else None
         session.add(row)
-        _require_permission(session, run.id, row.name)
+        _require_permission(session, run, row.name)
         run.spec = {**run.spec, "submodels": [*run.spec["submodels"], arguments["submodel"]]}
         run.environment = {**run.environment, "files": run.environment.get("files", {}) | arguments["files"]}
 
     def _retry(self, session: Session, run: RunRow, submodel: str, changed: Mapping[str, Any] | None) -> State:
         """Queue a failed sub-model again, with changed hyper-parameters; queue its run again if it had ended."""
         state = self._runs.transition_in(session, run.id, submodel, Event.RETRY)
-        _require_permission(session, run.id, submodel)
         if changed:  # it will need another amount of memory than the one measured under its key
             submodel_of(session, run.id, submodel).memory_key = ""
             _edit(run, submodel, changed)
         if State(run.state) is State.FAILED:
             self._runs.transition_in(session, run.id, None, Event.RETRY)
             release_worker(run)
+        _require_permission(session, run, submodel)
         return state
 
     def _undo_pauses(self, session: Session, run_id: str, submodel: str | None) -> None:
@@ -229,9 +229,9 @@ def _require_open(row: RunRow | SubModelRow, verb: Verb) -> None:
         _refuse(row, verb, actions(state))
 
 
-def _require_permission(session: Session, run_id: str, joining: str) -> None:
+def _require_permission(session: Session, run: RunRow, joining: str) -> None:
     """Raise `BadInput` if the people of a run may not share a process; names nobody, because anyone may read it."""
-    people = [party.person for party in parties_of(session.scalars(submodels_of(run_id)))]
+    people = [party.person for party in parties_of(run, list(session.scalars(submodels_of(run.id))))]
     if not sharing_rule_in(session).may_share(people):
         message, field = "Its people may not share a process with all others of this run.", f"submodels.{joining}"
         raise BadInput.of(NOT_IN_ONE_PROCESS, field, message, "Submit it as a run of its own, or ask an admin.")

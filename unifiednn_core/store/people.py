@@ -1,6 +1,6 @@
 """Roles, teams, tokens, who may share a process, and the audit log."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from sqlalchemy import DDL, event, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
@@ -9,7 +9,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.sharing import Party, Sharing, SharingRule
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.schema import Base, SubModelRow
+from unifiednn_core.store.schema import Base, RunRow, SubModelRow
 
 SHARING = "sharing"
 
@@ -180,7 +180,10 @@ def sharing_rule_in(session: Session) -> SharingRule:
     return SharingRule(teams=teams) if row is None else SharingRule(Sharing(row.value), teams)
 
 
-def parties_of(rows: Iterable[SubModelRow]) -> list[Party]:
-    """People of the sub-models that have yet to train. One that is to be stopped only has its progress saved."""
-    training = [row for row in rows if State(row.state) not in ENDED | {State.STOPPING}]
-    return [Party(person, f"submodels.{row.name}") for row in training for person in (row.owner, *row.lenders)]
+def parties_of(run: RunRow, rows: Sequence[SubModelRow]) -> list[Party]:
+    """People in the process of a run, or in the one that would start for it now.
+
+    A living worker may still hold in its memory what has ended there; a new one loads only what has not.
+    """
+    inside = [row for row in rows if run.heartbeat_at_s is not None or State(row.state) not in ENDED]
+    return [Party(person, f"submodels.{row.name}") for row in inside for person in (row.owner, *row.lenders)]

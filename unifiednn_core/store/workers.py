@@ -31,7 +31,7 @@ class RestartLimits:
     """Whether and when a run starts again after its workers died.
 
     Random kills rarely hit the same step `same_step` times in a row; a bad sub-model does. With `futile` deaths the
-    waits add up to 13 minutes, which outlasts most troubles of a machine.
+    waits add up to 12 minutes, which outlasts most troubles of a machine.
     """
 
     same_step: int = 5

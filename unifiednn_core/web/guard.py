@@ -1,7 +1,8 @@
-"""Middleware for every request: security headers, trusted hosts, and the users of this machine."""
+"""Middleware for every request: security headers, trusted hosts, one user, and websockets of own pages alone."""
 
 import os
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
@@ -49,15 +50,36 @@ SIGN_IN = "Several people can share a dashboard once sign-in is configured (docs
 
 def middleware(local: Callable[[], bool]) -> list[Middleware]:
     """Middleware of the server, the outermost first; `local` says whether it serves one user without sign-in."""
-    return [
-        Middleware(SecurityHeaders),
-        Middleware(TrustedHostMiddleware, allowed_hosts=hosts(), www_redirect=False),
-        Middleware(OneUser, local=local),
-    ]
+    trusted = Middleware(TrustedHostMiddleware, allowed_hosts=hosts(), www_redirect=False)
+    return [Middleware(SecurityHeaders), trusted, Middleware(OneUser, local=local), Middleware(OwnWebSockets)]
+
+
+def is_own(origin: str, headers: Headers) -> bool:
+    """Whether a page of this origin was served by the host and port to which a request with these headers goes."""
+    return urlsplit(origin).netloc == headers.get("host")
+
+
+class OwnWebSockets:
+    """Refuses websockets that pages of other sites open.
+
+    Streamlit also admits pages from other ports of this machine, and asks a server on the internet for its own address
+    before it refuses any other.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        headers = Headers(scope=scope) if scope["type"] == "websocket" else Headers()
+        if "origin" in headers and not is_own(headers["origin"], headers):
+            await send({"type": "websocket.close", "code": 1008, "reason": "another site"})  # becomes status 403
+        else:
+            await self._app(scope, receive, send)
 
 
 class SecurityHeaders:
-    """Adds the headers to every response, unless it sets them itself."""
+    """Adds the headers to every response, unless it sets them itself; cookies of HTTPS stay with HTTPS."""
 
     def __init__(self, app: ASGIApp):
         self._app = app
@@ -70,6 +92,8 @@ class SecurityHeaders:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+                if "https" in (scope["scheme"], Headers(scope=scope).get("x-forwarded-proto")):
+                    message["headers"] = [(name, _secure(name, value)) for name, value in message["headers"]]
             await send(message)
 
         await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
@@ -107,3 +131,8 @@ def _objection(scope: Scope) -> str:
     if user in (os.geteuid(), 0):
         return ""
     return "This dashboard belongs to another user of this machine."
+
+
+def _secure(name: bytes, value: bytes) -> bytes:
+    """Value of a header; that of a cookie with the attribute that keeps it from connections in the clear."""
+    return value + b"; Secure" if name == b"set-cookie" and b"; secure" not in value.lower() else value

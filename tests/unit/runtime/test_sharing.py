@@ -5,12 +5,14 @@ import pytest
 from tests.clock import SimulatedClock
 from tests.unit.runtime.test_supervisor import Launcher, state
 from tests.unit.store.test_store import add_run
+from tests.unit.store.test_workers import take_up
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.runtime.supervisor import NOTE_AGAIN_S, Supervisor
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.sharing import PERMISSION, Sharing, SharingRule
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import SubModelRow
 
 
@@ -93,15 +95,34 @@ def test_a_baseline_trains_each_by_itself_and_may_start(
     assert launcher.started == ["r"]
 
 
-def test_what_has_ended_or_is_to_be_stopped_counts_no_longer(
-    store: Store, supervisor: Supervisor, launcher: Launcher, clock: SimulatedClock
+@pytest.mark.parametrize(
+    ("ends", "starts"),
+    [
+        ({"b": Event.FAIL}, True),
+        ({"b": Event.STOP}, False),  # it would be saved beside one that trains
+        ({"a": Event.STOP, "b": Event.STOP}, True),  # nothing trains
+    ],
+)
+def test_whoever_is_not_in_the_process_or_sees_nobody_train_there_does_not_count(
+    store: Store, supervisor: Supervisor, launcher: Launcher, ends: dict[str, Event], starts: bool
 ) -> None:
     add_run(store, "r", owners=("alice", "bob"))
+    for name, event in ends.items():
+        store.runs.transition("r", name, event)
     supervisor.tick()
-    store.commands.issue("r", "b", Verb.STOP)
-    clock.advance(NOTE_AGAIN_S)
-    supervisor.tick()
-    assert launcher.started == ["r"]
+    assert launcher.started == ["r"] * starts
+
+
+def test_a_living_worker_holds_the_memory_of_what_has_ended_in_it(store: Store) -> None:
+    add_run(store, "r", owners=("alice", "bob"))
+    store.people.set_sharing(Sharing.EVERYONE, "ada")
+    take_up(store, "r")
+    for name in ("a", "b"):
+        store.runs.transition("r", name, Event.FAIL)
+    store.people.set_sharing(Sharing.TEAM, "ada")
+    with pytest.raises(BadInput, match="may not share a process"):
+        add(store, "carol")
+    assert {party.person for party in parties_of(*store.runs.get("r"))} == {"alice", "bob"}
 
 
 def test_one_that_waits_can_be_stopped(store: Store, supervisor: Supervisor, launcher: Launcher) -> None:

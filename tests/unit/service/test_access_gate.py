@@ -1,4 +1,5 @@
 import hashlib
+import hmac
 import sqlite3
 
 import pytest
@@ -7,6 +8,7 @@ from tests.clock import SimulatedClock
 from tests.unit.service.kit import ADMIN, ALICE, BOB, HIS, LOCAL_OPERATOR, SHARED, VIEWER, World, world
 from unifiednn_core.base.errors import BadInput, Forbidden, NotFound, Unauthorised
 from unifiednn_core.base.paths import Home
+from unifiednn_core.service import people
 from unifiednn_core.service.gate import HOUR_S, Gate, Settings
 from unifiednn_core.service.roles import Role
 
@@ -57,6 +59,19 @@ def test_a_revoked_token_counts_no_longer_and_a_wrong_one_never_did(signed: Worl
     signed.gate.admit(bearer(other), {})
     with pytest.raises(NotFound):
         admin.people.revoke_token("nothing")
+
+
+def test_every_token_is_compared_in_constant_time_with_some_hash(
+    signed: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = signed.of(ADMIN).people.create_token(ALICE.id, "submitter", 1)
+    compared: list[tuple[str, str]] = []
+    same = hmac.compare_digest
+    monkeypatch.setattr(people.hmac, "compare_digest", lambda a, b: compared.append((a, b)) or same(a, b))
+    for wrong in (f"{token[:-1]}x", "unn_000000000000_x", "unn", ""):
+        with pytest.raises(Unauthorised):
+            signed.gate.admit(bearer(wrong), {})
+    assert len(compared) == 4 and all(len(a) == len(b) == 64 for a, b in compared), "of unknown tokens, too"
 
 
 def test_of_a_token_only_the_hash_is_kept(signed: World, home: Home) -> None:
