@@ -63,4 +63,4 @@ def test_names_of_runs_cannot_become_markup(open_page, service):
     app = open_page("now")
     assert "<script" not in html_of(app)
     for link in app.get("page_link"):
-        assert "\\*\\*bold\\*\\*" in link.proto.label and "\\[x\\]\\(y\\)" in link.proto.label
+        assert link.proto.label == "`<script>alert(1)</script> **bold** [x](y)`"
