@@ -99,9 +99,9 @@ def test_whoever_may_not_share_a_process_is_refused_by_name_whatever_brings_them
     keep(waiting, "otto-copy", "model", model(2))
     otto.submit(together(alice, given_away.model_copy(update={"train_data": alice.train_data})))  # his own, lent
     waiting.people.set_sharing("everyone")
-    run_id = otto.submit(together(carol, part(waiting, "bob", data_of="alice")))
+    run_id = otto.submit(together(alice, part(waiting, "bob", data_of="carol")))
     kept = {row.name: (row.owner, row.lenders) for row in waiting.store.runs.get(run_id)[1]}
-    assert kept == {"carol": ("carol", []), "bob": ("bob", ["alice"])}, "to be asked again before the start"
+    assert kept == {"alice": ("alice", []), "bob": ("bob", ["carol"])}, "to be asked again before the start"
 
 
 def test_a_rule_that_refuses_nobody_is_noticed(waiting: Service, monkeypatch: pytest.MonkeyPatch) -> None:
