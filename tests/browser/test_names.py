@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.hostile.names import EVIL, NAMES, poisoned
+from tests.hostile.names import NAMES
 from tests.hostile.signed import COOKIE, SignedHouse, signed_house
 from tests.hostile.test_names import data_set
 from tests.ui import fake_arms, fake_views
@@ -20,6 +20,10 @@ ALL = " | ".join(name for name in NAMES if "\udce9" not in name and len(name) < 
 """For texts that may be long. The store takes no half of a character, and is tried without one."""
 FIRST = [f"{start} {ALL}" for start in ("# head", "> quote", "- item", "1. one", ":material/skull:")]
 ADMIN = "ada@example.org"
+THERE = """texts => {
+  const all = document.body.textContent.replaceAll('\\u2060', '').replace(/\\s+/g, ' ');
+  return texts.some(text => all.includes(text));
+}"""
 # What a name could have made: an element that obeys, loads, links or draws.
 MADE = """() => [...document.querySelectorAll('*')].filter(node =>
   node.getAttributeNames().some(name => /^on/i.test(name)
@@ -34,7 +38,7 @@ MADE = """() => [...document.querySelectorAll('*')].filter(node =>
 @pytest.fixture
 def house(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[SignedHouse]:
     seeded = Seeded(home, monkeypatch)
-    train = poisoned(fake_views.mid_flight(), "")
+    train = fake_views.mid_flight()
     hurt = {"cause": ALL, "remedy": ALL}
     seeded.listed = [
         replace(train, name=FIRST[0], now_reason=ALL, heartbeat_age_s=1.0,
@@ -58,23 +62,19 @@ def house(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[SignedHouse]:
 
 def test_a_name_makes_no_element_on_any_page(house: SignedHouse, browser: Browser) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 900})
-    signed = house.cookie(ADMIN, groups=["bosses"], name_of=ALL)
+    signed = house.cookie(ADMIN, groups=["bosses"], name=ALL[:140])
     context.add_cookies([{"name": COOKIE, "value": signed, "url": house.origin}])
     page, asked, troubles = context.new_page(), list[str](), list[str]()
-
-    def note(request: Request) -> None:
-        asked.append(request.url)
-
-    page.on("request", note)
+    page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on("dialog", lambda dialog: troubles.append(dialog.message))
 
     def shows(*texts: str) -> None:
         """Everything is there, literally, and made nothing."""
         for text in texts:
-            wanted = " ".join(visible(text).split())
-            there = "text => document.body.textContent.replaceAll('\\u2060', '').replace(/\\s+/g, ' ').includes(text)"
-            page.wait_for_function(there, arg=wanted, timeout=30_000)
+            # HTML shows line ends as the blanks that they are there, labels show their escapes.
+            wanted = [" ".join(visible(text, keep).split()) for keep in ("", "\t\n\r")]
+            page.wait_for_function(THERE, arg=wanted, timeout=30_000)
         assert page.evaluate(MADE) == []
         assert page.evaluate("() => window.evil") is None
 
@@ -82,14 +82,14 @@ def test_a_name_makes_no_element_on_any_page(house: SignedHouse, browser: Browse
         page.goto(f"{house.origin}/{path}")
         shows(*texts)
 
-    opened("now", *FIRST, ALL)
+    opened("", *FIRST, ALL, f"{ALL[:140]}, admin")
     page.get_by_role("button", name="Stop", exact=True).first.click()
     expect(page.get_by_role("dialog")).to_be_visible()
     shows(FIRST[0])
     page.get_by_role("button", name="Discard…").click()
     expect(page.get_by_label("Type its name to confirm")).to_be_visible()
     shows(f"Type its name to confirm: {FIRST[0]}")
-    opened("run?run=r-mid", FIRST[0], ALL)
+    opened("run?run=r-live", FIRST[0], ALL)
     page.get_by_role("button", name="Adjust").click()
     expect(page.get_by_role("dialog")).to_be_visible()
     shows(f"Adjust {FIRST[0]}")
@@ -119,7 +119,7 @@ def labels_are_text(page: Page) -> None:
             const trace = {type: 'bar', x: [1, 2], y: [name, 'b'], name, orientation: 'h'};
             await Plotly.newPlot(node, [trace], {showlegend: true, title: {text: name}});
             const texts = ['.gtitle', '.legendtext', '.ytick text'].map(one => node.querySelector(one)?.textContent);
-            read.push([texts, node.querySelectorAll('a, image, script, tspan[style]').length]);
+            read.push([texts, node.querySelectorAll('text a, image, script, tspan[style]').length]);
             node.remove();
           }
           return read;
@@ -129,4 +129,3 @@ def labels_are_text(page: Page) -> None:
     for name, (texts, made) in zip([name for name in NAMES if len(name) < 200], drawn, strict=True):
         shown = " ".join(visible(name).split())
         assert made == 0 and {" ".join(text.split()) for text in texts if text} <= {shown}, (name, texts)
-    assert EVIL in "".join(NAMES)

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-EVIL = "evil.example"
 NAMES = (
     "a\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b[2J \x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\ \x9b31m",
     "line\nbreak\r\nCopied\rover\ttab\x0b\x0c\x85\u2028\u2029end",
