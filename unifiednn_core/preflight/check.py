@@ -36,7 +36,7 @@ NAMED_PER_FINDING = 6
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
 # Raise it when the verdict of a check changes.
-CHECK_VERSION = 2
+CHECK_VERSION = 3
 Result = TypeVar("Result")
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -136,19 +136,20 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> Check
     findings += _check_names(train, test, f"submodels.{submodel.name}.test_data")
     on_hyper = hyper_findings(submodel, train, test)
     findings += [finding for finding in on_hyper if finding.severity == "error"]
-    memory, doubts = None, tuple[Finding, ...]()
+    memory, doubts, on_start, begun = None, tuple[Finding, ...](), tuple[Finding, ...](), definition
+    if start is not None:
+        samples, place = train.samples, f"submodels.{submodel.name}.start_from.file"
+        found, on_start = attempt(lambda: check_start(submodel, definition, samples, files.resolve(start).path), place)
+        on_start, begun = found or (on_start, definition)
     if not findings:
-        trial = Trial(submodel, definition, train, test)
+        trial = Trial(submodel, begun, train, test)
         limit = at_most_cpu(DRY_RUN_CPU_S, trial, f"A training step of {trial.batch_size} samples")
         if (done := tried("model", lambda: limit(dry_run)(trial))) is not None:
             hashes = [files.resolve(name).sha256 for name in (submodel.train_data, test_data) if name]
             memory, unknown = _memory_of(trial, done, device, hashes)
             findings += unknown
             doubts = done.doubts
-    if start is not None:
-        samples, at = train.samples, "start_from.file"
-        findings += tried(at, lambda: check_start(submodel, definition, samples, files.resolve(start).path)) or ()
-    findings += [*doubts, *(finding for finding in on_hyper if finding.severity == "warning")]
+    findings += [*on_start, *doubts, *(finding for finding in on_hyper if finding.severity == "warning")]
     report = SubModelReport(
         name=submodel.name,
         format=definition.format,

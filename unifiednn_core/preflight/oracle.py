@@ -6,6 +6,7 @@ evaluation leaves out is found by the schemas of torch's operators.
 """
 
 import copy
+import gc
 import hashlib
 import tempfile
 import warnings
@@ -19,6 +20,7 @@ import torch.export
 from torch import Tensor, fx, nn
 
 from unifiednn_core.data.datasets import open_data, to_model_input
+from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.exported import ExportedFormat, write_checked
 from unifiednn_core.preflight.report import OracleJob, OracleReport
 
@@ -55,24 +57,35 @@ def ask_torch(job: OracleJob) -> OracleReport:
 
 
 def _compared(job: OracleJob, folder: Path) -> OracleReport:
-    known, checked = ExportedFormat(), folder / "checked.pt2"
-    definition = known.read(job.model, None)
-    batches = _batches(job, definition.min_batch)
+    checked = folder / "checked.pt2"
     write_checked(job.model, checked)
-    module = definition.build()
-    ours = dict(_trained(BothModes(module, lambda x: module.train()(x), lambda x: module.eval()(x)), batches))
-    delivery = known.write(replace(definition, path=checked), module.state_dict(), folder, "trained")
-    delivered = _loaded(delivery.files[1])
-    ours[_DELIVERED] = _judged(BothModes(delivered, delivered, delivered), batches)
-    theirs = _loaded(checked)  # last: our reader refuses what the kernels must not get, and this one does not
-    network = BothModes(theirs, theirs, evaluating(theirs))
-    found = dict(_trained(network, batches))
-    for tensor in (*theirs.parameters(), *theirs.buffers()):
-        tensor.data = tensor.data.contiguous()  # as in a delivered file; other strides round differently
-    found[_DELIVERED] = _judged(network, batches)
-    if (difference := first_difference(ours, found)) is not None:
+    definition = replace(ExportedFormat().read(job.model, None), path=checked)
+    batches = _batches(job, definition.min_batch)
+    ours = _read_by_us(definition, batches, folder)
+    gc.collect()  # the graph of a network holds it; the other one needs the memory
+    difference = first_difference(ours, _read_by_torch(checked, batches))
+    if difference is not None:
         return OracleReport(answer="differs", text=difference)
     return OracleReport(answer="same", text=f"{len(batches) + 1} steps and 3 evaluations on the CPU")
+
+
+def _read_by_us(definition: Definition, batches: Sequence[Tensor], folder: Path) -> dict[str, Hashes]:
+    """First, because our reader refuses what kernels must not get, and torch's does not."""
+    module = definition.build()
+    found = dict(_trained(BothModes(module, lambda x: module.train()(x), lambda x: module.eval()(x)), batches))
+    module.zero_grad()
+    delivery = ExportedFormat().write(definition, module.state_dict(), folder, "trained")
+    delivered = _loaded(delivery.files[1])
+    return {**found, _DELIVERED: _judged(BothModes(delivered, delivered, delivered), batches)}
+
+
+def _read_by_torch(path: Path, batches: Sequence[Tensor]) -> dict[str, Hashes]:
+    module = _loaded(path)
+    network = BothModes(module, module, evaluating(module))
+    found = dict(_trained(network, batches))
+    for tensor in (*module.parameters(), *module.buffers()):
+        tensor.data = tensor.data.contiguous()  # as in a delivered file; other strides round differently
+    return {**found, _DELIVERED: _judged(network, batches)}
 
 
 def _batches(job: OracleJob, least: int) -> list[Tensor]:
@@ -102,10 +115,11 @@ def evaluating(module: fx.GraphModule) -> fx.GraphModule:
         flags = _OFF.keys() & {name for name, value in arguments.items() if value}
         if flags and arguments.get("running_mean", node) is not None:
             node.args, node.kwargs = (), arguments | {name: _OFF[name] for name in flags}
-        written = next((node.args[0] for part in node.target._schema.arguments[:1] if _is_written(part)), None)
-        if isinstance(written, fx.Node) and written.op == "get_attr" and written.target in counters:
-            node.replace_all_uses_with(written)
-            graph.erase_node(node)
+        for part in node.target._schema.arguments:
+            written = arguments.get(part.name) if part.alias_info is not None and part.alias_info.is_write else None
+            if isinstance(written, fx.Node) and written.op == "get_attr" and written.target in counters:
+                node.replace_all_uses_with(written)
+                graph.erase_node(node)
     return fx.GraphModule(module, graph)
 
 
@@ -113,10 +127,6 @@ def _arguments(node: fx.Node) -> dict[str, Any]:
     """Arguments of a call of one of torch's operators, by the names in its schema."""
     names = (argument.name for argument in node.target._schema.arguments)  # type: ignore[union-attr]
     return dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-
-
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def _trained(network: BothModes, batches: Sequence[Tensor]) -> Iterator[tuple[str, Hashes]]:

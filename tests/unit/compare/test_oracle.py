@@ -12,7 +12,8 @@ from unifiednn_core.compare import oracle
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import OracleJob, OracleReport
 from unifiednn_core.spec.run import RunSpec, parse_run
-from unifiednn_core.views.report.cards import oracle_lines
+from unifiednn_core.views.comparison import comparison_document
+from unifiednn_core.views.report.cards import card, oracle_lines
 
 SAME = OracleReport(answer="same", text="4 steps")
 FILES = {"model": f"sha256:{'a' * 64}", "train_data": f"sha256:{'b' * 64}"}
@@ -85,7 +86,13 @@ def test_a_verdict_needs_the_word_of_torch(
     assert str(verdict.withheld_because).endswith(str(withheld))
 
 
-def test_each_answer_is_one_line() -> None:
-    arm = comparison(HYBRID, replace(CONCURRENT, oracle=dict.fromkeys(NAMES, SAME))).baselines["concurrent"]
-    assert oracle_lines(arm) == ["Read by torch itself, the network gives the same bits (lenet, resnet): 4 steps."]
+def test_each_answer_is_one_line_of_the_card_and_of_the_document() -> None:
+    found = comparison(HYBRID, replace(CONCURRENT, oracle=dict.fromkeys(NAMES, SAME)))
+    arm = found.baselines["concurrent"]
+    line = "Read by torch itself, the network gives the same bits (lenet, resnet): 4 steps."
+    assert oracle_lines(arm) == [line]
+    assert line in card(found.verdicts["concurrent"], found.hybrid, arm)
+    document: Any = comparison_document(found, {"h": {}, "c": {}})
+    assert document["arms"]["concurrent"]["oracle"]["lenet"] == {"answer": "same", "text": "4 steps"}
+    assert document["arms"]["hybrid"]["oracle"] == {}
     assert oracle_lines(None) == []

@@ -21,7 +21,7 @@ class Everything(nn.Module):
         self.conv, self.fixed = nn.Conv1d(1, 4, 3, padding=1), nn.BatchNorm1d(4)
         self.norm, self.own = nn.BatchNorm1d(4), nn.InstanceNorm1d(4)
         self.tracked = nn.InstanceNorm1d(4, track_running_stats=True)
-        self.drop, self.rrelu = nn.Dropout(0.3), nn.RReLU()
+        self.drop, self.rrelu = nn.Dropout(0.3, inplace=True), nn.RReLU()
         self.rnn = nn.GRU(4, 4, num_layers=2, dropout=0.4, batch_first=True)
         self.mix = nn.Parameter(torch.randn(4, 4).t())  # stored with strides of its own
         self.register_buffer("num_batches_tracked", torch.tensor(0))
@@ -30,7 +30,7 @@ class Everything(nn.Module):
         self.fixed.eval()
         self.num_batches_tracked.add_(1)
         hidden = self.tracked(self.own(self.rrelu(self.norm(self.fixed(self.conv(rows))))))
-        steps = self.rnn(self.drop(self.norm(hidden)).transpose(1, 2))[0]
+        steps = self.rnn(self.drop(self.norm(hidden) * 2).transpose(1, 2))[0]
         mixed = nn.functional.scaled_dot_product_attention(steps, steps, steps, dropout_p=0.2 if self.training else 0.0)
         return mixed.mean(1) @ self.mix + torch.rand_like(mixed[:, 0]) / self.num_batches_tracked
 
@@ -87,7 +87,7 @@ def always_on(name: str) -> Callable[..., Any]:
     return lambda node, *rest: node.target.split(".")[3] != name and original(node, *rest)
 
 
-ON_IN_TRAINING = ("dropout", "gru", "batch_norm", "instance_norm", "rrelu", "scaled_dot_product_attention")
+ON_IN_TRAINING = ("dropout_", "gru", "batch_norm", "instance_norm", "rrelu", "scaled_dot_product_attention")
 
 
 def one_weight_is_another(network: Any) -> nn.Module:

@@ -110,6 +110,8 @@ _ATTENTION = Sample(
         ({"dropout_p": -0.1}, "dropout_p"),
         ({"dropout_p": NAN}, "dropout_p"),
         ({"scale": INF}, "scale"),
+        ({"query": f(2, 2, 9).unfold(2, 6, 1)}, "overlap"),
+        ({"value": f(2, 2, 5, 1).expand(2, 2, 5, 3)}, "overlap"),
         ({"query": f(2, 3, 4, 6), "enable_gqa": True}, "heads"),
     ),
 )
