@@ -111,6 +111,7 @@ def test_a_name_makes_no_element_on_any_page(house: SignedHouse, browser: Browse
 def labels_are_text(page: Page) -> None:
     """Plotly itself, with every name as title, legend, tick and hover text."""
     names = [as_label(name) for name in NAMES if len(name) < 200]
+    page.wait_for_function("() => window.Plotly", timeout=30_000)
     drawn = page.evaluate(
         """async names => {
           const read = [];
