@@ -1,6 +1,6 @@
-"""People: roles, tokens for terminals and scripts, and the audit log. For admins."""
+"""People: roles, teams, who may share a process, tokens for terminals and scripts, and the audit log. For admins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import streamlit as st
@@ -9,19 +9,22 @@ from pages._ui import actions, frame
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.roles import NO_ROLE, Role
+from unifiednn_core.spec.sharing import Sharing
 from unifiednn_core.views import markup, wording
+from unifiednn_core.views.people import PersonView
 
-TABS = ("Roles", "Tokens", "Audit log")
+TABS = ("Roles", "Sharing", "Tokens", "Audit log")
 LONGEST_DAYS = 365
 GONE_WIDTH_PX = 360
 
 
 def main() -> None:
-    """Draw the three tabs."""
+    """Draw the tabs."""
     frame.page("People")
     st.html(markup.title("People", markup.note("A role given here overrides that of the identity provider.")))
     desk = frame.service().people
-    for tab, draw in zip(st.tabs(TABS, key="people-tabs", on_change="rerun"), (_roles, _tokens, _audit), strict=True):
+    drawn = (_roles, _sharing, _tokens, _audit)
+    for tab, draw in zip(st.tabs(TABS, key="people-tabs", on_change="rerun"), drawn, strict=True):
         if tab.open:
             with tab:
                 draw(desk)
@@ -34,22 +37,49 @@ def _roles(desk: PeopleService) -> None:
         pressed = st.form_submit_button("Give role", type="primary", icon=":material/check:", key="role-give")
     if pressed:
         _attempt(lambda: desk.give_role(person, role))
-    given = desk.people()
+    given = [one for one in desk.people() if one.role]
     if not given:
         st.html(markup.empty("No roles given yet", "Until then, roles come from the identity provider."))
         return
-    table = markup.frame(
-        {"Person": one.person, "Role": one.role, "Given": frame.ago(one.changed_at_s), "By": one.changed_by}
-        for one in given
-    )
-    looks = {"Person": markup.bold, "Given": markup.faint}
-    st.html(markup.table(wording.count_text(len(given), "given role"), table, looks))
+    _people(wording.count_text(len(given), "given role"), given)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         people = [one.person for one in given]
         gone = st.selectbox("Remove a given role", people, index=None, key="role-gone", width=GONE_WIDTH_PX)
         if st.button("Remove role", key="role-forget", disabled=gone is None) and gone is not None:
             _attempt(lambda: desk.forget_person(gone))
             st.rerun()
+
+
+def _sharing(desk: PeopleService) -> None:
+    now = desk.sharing()
+    by = "the default" if now.changed_by is None else f"set {frame.ago(now.changed_at_s)} by {now.changed_by}"
+    st.html(markup.section(f"Who may share a process: {now.sharing}", f"{now.meaning} This is {by}."))
+    with st.form("set-sharing"), st.container(horizontal=True, vertical_alignment="bottom"):
+        options = list(map(str, Sharing))
+        chosen = st.selectbox("Who may share a process", options, index=options.index(now.sharing), key="sharing-of")
+        if st.form_submit_button("Save", icon=":material/check:", key="sharing-save"):
+            _attempt(lambda: desk.set_sharing(chosen))
+            st.rerun()
+    with st.form("give-team", clear_on_submit=True), st.container(horizontal=True, vertical_alignment="bottom"):
+        person = st.text_input("E-mail address", key="team-person")
+        team = st.text_input("Team", key="team-name", help="Empty: the person leaves the team.")
+        pressed = st.form_submit_button("Set team", type="primary", icon=":material/group:", key="team-give")
+    if pressed:
+        _attempt(lambda: desk.give_team(person, team))
+    in_teams = [one for one in desk.people() if one.team]
+    if in_teams:
+        _people(wording.count_text(len(in_teams), "team member"), in_teams)
+    else:
+        st.html(markup.empty("No teams yet", "Under the setting team, nobody shares a process until then."))
+
+
+def _people(caption: str, people: Sequence[PersonView]) -> None:
+    table = markup.frame(
+        {"Person": one.person, "Role": one.role or "-", "Team": one.team or "-"}
+        | {"Given": frame.ago(one.changed_at_s), "By": one.changed_by}
+        for one in people
+    )
+    st.html(markup.table(caption, table, {"Person": markup.bold, "Given": markup.faint}))
 
 
 def _tokens(desk: PeopleService) -> None:

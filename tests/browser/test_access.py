@@ -70,6 +70,8 @@ def visitors(house: House) -> dict[str, Visitor]:
 def shared(house: House, visitors: dict[str, Visitor]) -> str:
     """A run that the operator arranged of what both had uploaded; both have the same data, under their own names."""
     data, answers = BytesIO(), {}
+    for person in PARTS:
+        house.acting(LOCAL_OPERATOR).people.give_team(person, "learners")
     numbers = np.random.default_rng(0)
     np.savez(data, inputs=numbers.random((24, 16), dtype=np.float32), targets=np.arange(24) % 3)
     parts = []

@@ -185,12 +185,20 @@ def test_the_terminal_acts_as_the_person_of_its_token(
         refused = typed(*words, token=hers)
         assert refused.exit_code == 2 and "not found" in refused.output.lower(), words
     for words in (("audit",), ("token", "list"), ("people", "list"), ("people", "give", ALICE.id, "--role", "admin"),
+                  ("people", "sharing", "everyone"),
                   ("pause", SHARED), ("edit", SHARED, "alpha", "--priority", "1")):  # fmt: skip
         refused = typed(*words, token=hers)
         assert refused.exit_code == 2 and "not allowed" in refused.output.lower() and "bravo" not in refused.output, (
             words
         )
     assert "not allowed" in typed("download", SHARED, "alpha", "--to", str(tmp_path), token=vera).output.lower()
+    assert typed("people", "give", BOB.id, "--team", "Red").stdout == (
+        f"{BOB.id}: as the identity provider says, team red\n"
+    )
+    assert typed("people", "give", BOB.id).exit_code == 2
+    assert typed("people", "sharing", "own").stdout.startswith("own: ")
+    assert json.loads(typed("people", "sharing", "--json").stdout)["changed_by"] == "local operator"
+    assert "own, team, everyone" in typed("people", "sharing", "friends").output
     assert typed("token", "revoke", hers.split("_")[1]).exit_code == 0
     for wrong in (hers, "", "unn_x_y"):
         refused = typed("runs", token=wrong)

@@ -6,12 +6,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from pages._ui import signed_in
-from tests.unit.service.kit import ADMIN, ALICE, LOCAL_OPERATOR, OPERATOR, SHARED, VIEWER, world
+from tests.unit.service.kit import ADMIN, ALICE, LOCAL_OPERATOR, OPERATOR, SHARED, VIEWER, World, world
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.gate import Settings
-from unifiednn_core.service.roles import Role
+from unifiednn_core.service.roles import Actor, Role
 
 APP = Path(__file__).parents[2] / "app.py"
 AUTH = {"cookie_secret": "0" * 64, "redirect_uri": "http://127.0.0.1:8501/oauth2callback"}
@@ -65,13 +65,8 @@ def test_where_people_sign_in_nobody_sees_anything_before(service, monkeypatch) 
     assert signed_in.PLEASE_SIGN_IN in said and "on the device," not in said
 
 
-PAGES = {"now": "", "build": "", "run": SHARED, "compare": SHARED, "library": "", "people": ""}
-CLOSED = {Role.VIEWER: {"build", "library", "people"}, Role.SUBMITTER: {"people"}, Role.OPERATOR: {"people"}}
-FORBIDDEN = {("compare", Role.SUBMITTER): "from the work of several people"}
-
-
-@pytest.mark.parametrize("actor", [VIEWER, ALICE, OPERATOR, ADMIN], ids=lambda actor: actor.role)
-def test_each_role_is_shown_its_pages_and_on_them_what_is_its_own(home, monkeypatch, actor) -> None:
+def signed_in_as(monkeypatch: pytest.MonkeyPatch, home: Home, actor: Actor) -> World:
+    """A home where people sign in, and one who did."""
     here = world(home, RealClock(), Settings(login=True))
     here.service.start_supervisor = lambda: None  # what it is to start is nowhere
     here.of(LOCAL_OPERATOR).people.give_role(actor.id, actor.role)
@@ -79,6 +74,17 @@ def test_each_role_is_shown_its_pages_and_on_them_what_is_its_own(home, monkeypa
     monkeypatch.setattr(signed_in, "opened", lambda: here.service)
     monkeypatch.setattr(signed_in, "_section", lambda name: AUTH if name == "auth" else {})
     monkeypatch.setattr(signed_in, "_claims", lambda: claims)
+    return here
+
+
+PAGES = {"now": "", "build": "", "run": SHARED, "compare": SHARED, "library": "", "people": ""}
+CLOSED = {Role.VIEWER: {"build", "library", "people"}, Role.SUBMITTER: {"people"}, Role.OPERATOR: {"people"}}
+FORBIDDEN = {("compare", Role.SUBMITTER): "from the work of several people"}
+
+
+@pytest.mark.parametrize("actor", [VIEWER, ALICE, OPERATOR, ADMIN], ids=lambda actor: actor.role)
+def test_each_role_is_shown_its_pages_and_on_them_what_is_its_own(home, monkeypatch, actor) -> None:
+    here = signed_in_as(monkeypatch, home, actor)
     for name, run in PAGES.items():
         app = AppTest.from_file(APP, default_timeout=60).run()
         if run:
@@ -94,4 +100,29 @@ def test_each_role_is_shown_its_pages_and_on_them_what_is_its_own(home, monkeypa
             assert "alpha" in said and "bravo" in said
     ends = {line.action for line in here.of(LOCAL_OPERATOR).people.audit() if line.outcome == "forbidden"}
     assert ends <= ({"comparison"} if actor is ALICE else set()), "no page asks for what it is not given"
+    here.service.close()
+
+
+def test_an_admin_decides_who_may_share_a_process_and_puts_people_into_teams(home, monkeypatch) -> None:
+    here = signed_in_as(monkeypatch, home, ADMIN)
+
+    def said() -> str:
+        assert not app.exception, [error.value for error in app.exception]
+        return " ".join(element.proto.body for element in app.main if element.type == "html")
+
+    app = AppTest.from_file(APP, default_timeout=60).run()
+    app.session_state["people-tabs"] = "Sharing"
+    app.switch_page("pages/people.py").run()
+    assert "Who may share a process: team" in said() and "This is the default." in said() and "No teams yet" in said()
+    app.text_input(key="team-person").input("Alice@example.org")
+    app.text_input(key="team-name").input("Red  Pandas")
+    app.button(key="team-give").click().run()
+    assert ALICE.id in said() and "red pandas" in said()
+    app.selectbox(key="sharing-of").select("own")
+    app.button(key="sharing-save").click().run()
+    assert "Who may share a process: own" in said() and f"by {ADMIN.id}" in said()
+    rule = here.store.people.sharing_rule()
+    assert (rule.sharing, rule.teams) == ("own", {ALICE.id: "red pandas"})
+    audited = {line.action: line.subject for line in here.of(ADMIN).people.audit()}
+    assert (audited["set_sharing"], audited["give_team"]) == ("own", "Alice@example.org Red  Pandas")
     here.service.close()

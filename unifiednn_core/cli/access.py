@@ -1,4 +1,4 @@
-"""Commands for tokens, roles and the audit log, for the local operator and admins."""
+"""Commands for tokens, people, who may share a process, and the audit log, for the local operator and admins."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -8,18 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from unifiednn_core.cli import terminal
-from unifiednn_core.cli.shared import AsJson, opened
+from unifiednn_core.cli.shared import AsJson, bad_option, opened
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import NO_ROLE, Role
 from unifiednn_core.spec.run import person_id
+from unifiednn_core.spec.sharing import Sharing
 
 TokenId = Annotated[str, typer.Argument(help="Id of the token; list them with: unifiednn token list")]
 Person = Annotated[str, typer.Argument(help="E-mail address.")]
 RoleName = Annotated[str, typer.Option("--role", help=f"One of {', '.join(Role)}.")]
-AnyRole = Annotated[str, typer.Option("--role", help=f"One of {', '.join((*Role, NO_ROLE))}.")]
+AnyRole = Annotated[str | None, typer.Option("--role", help=f"One of {', '.join((*Role, NO_ROLE))}.")]
+Team = Annotated[str | None, typer.Option("--team", help="People of one team may share a process; '' means no team.")]
+AnySharing = Annotated[str | None, typer.Argument(help=f"One of {', '.join(Sharing)}; by default it is only shown.")]
 
 token = typer.Typer(help="Create, list and revoke tokens for terminals and routes.", no_args_is_help=True)
-people = typer.Typer(help="Give roles to people who sign in.", no_args_is_help=True)
+people = typer.Typer(help="Give roles and teams to people who sign in.", no_args_is_help=True)
 
 
 @token.command("create")
@@ -56,18 +59,25 @@ def revoke_token(token_id: TokenId) -> None:
 
 @people.command("list")
 def list_people(as_json: AsJson = False) -> None:
-    """List people with an assigned role."""
+    """List people with an assigned role or team."""
     with opened(as_json) as service:
         found = service.people.people()
-        rows = [(one.person, one.role, _moment(one.changed_at_s), one.changed_by) for one in found]
-        _print(found, as_json, ("person", "role", "given", "by"), rows)
+        rows = [
+            (one.person, one.role or "-", one.team or "-", _moment(one.changed_at_s), one.changed_by) for one in found
+        ]
+        _print(found, as_json, ("person", "role", "team", "given", "by"), rows)
 
 
 @people.command("give")
-def give_role(person: Person, role: AnyRole) -> None:
-    """Give a person a role; it overrides the identity provider."""
+def give(person: Person, role: AnyRole = None, team: Team = None) -> None:
+    """Give a person a role, which overrides the identity provider, or a team, or both."""
     with opened() as service:
-        service.people.give_role(person, role)
+        if role is None and team is None:
+            raise bad_option("--role", "Neither a role nor a team is given.", "Give --role, --team, or both.")
+        if role is not None:
+            service.people.give_role(person, role)
+        if team is not None:
+            service.people.give_team(person, team)
         _say(service, person)
 
 
@@ -77,6 +87,19 @@ def forget_person(person: Person) -> None:
     with opened() as service:
         service.people.forget_person(person)
         _say(service, person)
+
+
+@people.command("sharing")
+def sharing(allowed: AnySharing = None, as_json: AsJson = False) -> None:
+    """Show or set whose networks may share a process."""
+    with opened(as_json) as service:
+        if allowed is not None:
+            service.people.set_sharing(allowed)
+        now = service.people.sharing()
+        if as_json:
+            terminal.print_json(asdict(now))
+        else:
+            terminal.say(f"{now.sharing}: {now.meaning}")
 
 
 def audit(
@@ -98,9 +121,9 @@ def _print(found: Sequence[Any], as_json: bool, columns: Sequence[str], rows: It
 
 
 def _say(service: Service, person: str) -> None:
-    given = {one.person: one.role for one in service.people.people()}
-    role = given.get(person_id(person), "as the identity provider says")
-    terminal.say(f"{person}: {role}")
+    given = {one.person: (one.role, one.team) for one in service.people.people()}
+    role, team = given.get(person_id(person), ("", None))
+    terminal.say(f"{person}: {role or 'as the identity provider says'}, {f'team {team}' if team else 'no team'}")
 
 
 def _moment(at_s: float) -> str:

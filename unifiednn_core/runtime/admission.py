@@ -1,4 +1,4 @@
-"""Whether a waiting run has room: the memory that it is predicted to need now, against what is free."""
+"""Whether a waiting run may start: who may share its process, and the memory it needs against what is free."""
 
 import logging
 from collections.abc import Sequence
@@ -10,9 +10,22 @@ from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import PolicySpec, is_concurrent
+from unifiednn_core.spec.sharing import SharingRule
+from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 
 _log = logging.getLogger(__name__)
+
+
+def lacks_permission(run: RunRow, rows: Sequence[SubModelRow], rule: SharingRule) -> str | None:
+    """Permission that the people of a run lack, as text after "waits for".
+
+    A baseline trains each by itself. If all is to be stopped, the worker only saves the progress and nothing trains.
+    """
+    trains = any(State(row.state) not in ENDED | {State.STOPPING} for row in rows)
+    if run.mode != HYBRID or not trains:
+        return None
+    return rule.permission_for(party.person for party in parties_of(run, rows))
 
 
 def waits_for(run: RunRow, rows: Sequence[SubModelRow], budget: Budget) -> str | None:

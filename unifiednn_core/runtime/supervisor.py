@@ -14,10 +14,10 @@ import psutil
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.machine.budget import Budget, budget_of
-from unifiednn_core.runtime.admission import waits_for
+from unifiednn_core.runtime.admission import lacks_permission, waits_for
 from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, own_identity
 from unifiednn_core.store import Store
-from unifiednn_core.store.schema import RunRow
+from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.store.workers import RESTARTS, RestartLimits, WorkerIdentity
 
 TICK_S = 0.5
@@ -85,7 +85,7 @@ class Supervisor:
 
     def _startable(self, device: str) -> RunRow | None:
         """The first in line for a device, if there is room. No smaller run overtakes it, or it could starve."""
-        first = self._store.workers.next_in_line(device)
+        first = self._permitted(device)
         if first is None:
             return None
         run, rows = first
@@ -98,6 +98,20 @@ class Supervisor:
             self._noted_at_s[run.id] = now_s
             if run.waits_for != lacking:
                 self._store.workers.hold_back(run.id, lacking)
+        return None
+
+    def _permitted(self, device: str) -> tuple[RunRow, list[SubModelRow]] | None:
+        """The first in line for a device whose people may share a process; teams and setting may have changed.
+
+        Those that may not wait instead of failing, because an admin may change it again and their progress is kept.
+        Others overtake them, because no device that gets free would let them start.
+        """
+        while (first := self._store.workers.next_in_line(device)) is not None:
+            run, rows = first
+            lacking = lacks_permission(run, rows, self._store.people.sharing_rule())
+            if lacking is None:
+                return first
+            self._store.workers.hold_back(run.id, lacking, for_s=NOTE_AGAIN_S)
         return None
 
     def _launch(self, run: RunRow) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from unifiednn_core.service.ownership import RunOwners
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.sharing import PERMISSION
 from unifiednn_core.store.events import Code
 from unifiednn_core.views.memory import MemoryBreakdown, MemoryLayer
 from unifiednn_core.views.runs import EventView, RunView, Series, SubModelView
@@ -65,7 +66,7 @@ def share_of(view: RunView, names: frozenset[str], visible_files: frozenset[str]
         cause=cause,
         remedy=remedy,
         now_reason=None if holder is None else TURN.format(name=holder),
-        waits_for=None if view.waits_for is None else ROOM,
+        waits_for=_wait(view.waits_for),
         waiting_commands=tuple(command for command in view.waiting_commands if command.submodel in names),
         breakdown=_of_layers(view.breakdown, [layer for layer in view.breakdown.layers if layer.submodel in names]),
         # a switch also names the other sub-model
@@ -83,9 +84,10 @@ def own_run(view: RunView, visible_files: frozenset[str]) -> RunView:
     layers = [layer for layer in view.breakdown.layers if layer.kind != "others"]
     whole = len(layers) == len(view.breakdown.layers)
     breakdown = view.breakdown if whole else _of_layers(view.breakdown, layers)
-    waits_for = None if view.waits_for is None else ROOM
     spec = _own_spec(view.spec, {part.name for part in view.submodels}, visible_files)
-    return replace(view, queue_position=None, waits_for=waits_for, breakdown=breakdown, memory_notes=(), spec=spec)
+    return replace(
+        view, queue_position=None, waits_for=_wait(view.waits_for), breakdown=breakdown, memory_notes=(), spec=spec
+    )
 
 
 def without_files(view: RunView) -> RunView:
@@ -93,7 +95,8 @@ def without_files(view: RunView) -> RunView:
     files: dict[str, Any] = dict.fromkeys(("artifact", "artifact_bytes", "checkpoint_step", "checkpoint_bytes"))
     parts = tuple(replace(part, **files, actions=frozenset()) for part in view.submodels)
     spec = _own_spec(view.spec, {part.name for part in parts}, frozenset())
-    return replace(view, submodels=parts, actions=frozenset(), spec=spec)
+    waits_for = _wait(view.waits_for, otherwise=view.waits_for or "")
+    return replace(view, submodels=parts, actions=frozenset(), waits_for=waits_for, spec=spec)
 
 
 def _cause(view: RunView, parts: Sequence[SubModelView]) -> tuple[str | None, str | None]:
@@ -102,6 +105,11 @@ def _cause(view: RunView, parts: Sequence[SubModelView]) -> tuple[str | None, st
     if view.state is State.INTERRUPTED:
         return STOPPED_WORKER, "An operator resumes it."
     return (f"{', '.join(failed)} failed.", "Its own cause and remedy are shown with it.") if failed else (None, None)
+
+
+def _wait(waits_for: str | None, otherwise: str = ROOM) -> str | None:
+    """What a run waits for, without the names of people; figures of memory become `otherwise`."""
+    return PERMISSION if waits_for and waits_for.startswith(PERMISSION) else waits_for and otherwise
 
 
 def _until(begun_at_s: float | None, ended_at_s: float | None) -> float | None:

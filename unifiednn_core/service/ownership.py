@@ -1,11 +1,14 @@
-"""Owners of sub-models, which are the owners of their model files. People are ids; "" is the local operator."""
+"""Owners of sub-models, which are the owners of their model files, and people who lend them files. People are ids; ""
+is the local operator.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.spec.run import RunSpec, person_id
+from unifiednn_core.spec.run import RunSpec, SubModelSpec, person_id
+from unifiednn_core.spec.sharing import Party
 from unifiednn_core.store.library import Library
 
 
@@ -49,6 +52,27 @@ def owners_in(spec: RunSpec, library: Library, submitter: str) -> dict[str, str]
             message = f"This model file belongs to several people: {', '.join(sorted(known))}."
             raise BadInput.of("Owner", f"submodels.{part.name}.owner", message, "Name the owner of this sub-model.")
     return owners
+
+
+def lenders_in(spec: RunSpec, library: Library, owners: Mapping[str, str], submitter: str) -> dict[str, list[Party]]:
+    """People whose files each sub-model uses though its owner does not have them; what the submitter has is given."""
+
+    def lenders(part: SubModelSpec) -> list[Party]:
+        found: dict[str, Party] = {}
+        for entry, reference in references(part):
+            known = library.names_by_owner(reference.removeprefix("sha256:"))
+            if not known.keys() & {owners[part.name], submitter}:
+                found |= {person: Party(person, f"submodels.{part.name}.{entry}") for person in sorted(known)}
+        return list(found.values())
+
+    return {part.name: lenders(part) for part in spec.submodels}
+
+
+def references(part: SubModelSpec) -> list[tuple[str, str]]:
+    """Files that a sub-model names, by the entry that names them."""
+    start = None if part.start_from is None else part.start_from.file
+    named = (("model", part.model), ("train_data", part.train_data), ("test_data", part.test_data))
+    return [(entry, name) for entry, name in (*named, ("start_from.file", start)) if name is not None]
 
 
 def without_owners(spec: RunSpec) -> RunSpec:

@@ -1,4 +1,4 @@
-"""People for an admin: roles, tokens for terminals and routes, and the audit log.
+"""People for an admin: roles, teams, who may share a process, tokens for terminals and routes, and the audit log.
 
 A token is shown once, stored as a hash, limited in time, and revocable.
 """
@@ -6,26 +6,29 @@ A token is shown once, stored as a hash, limited in time, and revocable.
 import hashlib
 import hmac
 import secrets
+from dataclasses import replace
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound, Unauthorised
 from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.roles import NO_ROLE, Actor, Role
 from unifiednn_core.spec.run import person_id
+from unifiednn_core.spec.sharing import Sharing
 from unifiednn_core.store.people import People, TokenRow
-from unifiednn_core.views.people import AuditView, PersonView, TokenView, view_of
+from unifiednn_core.views.people import AuditView, PersonView, SharingView, TokenView, view_of
 
 SHOWN_LINES = 500
 PREFIX = "unn"
 SECRET_BYTES = 32
 DAY_S = 86_400
 LONGEST_DAYS = 3650
+LONGEST_TEAM = 100
 # Compared for an unknown token, so the answer takes equally long.
 _NO_SHA256 = hashlib.sha256(b"").hexdigest()
 
 
 class PeopleService:
-    """Manages roles and tokens, and shows the audit log."""
+    """Manages roles, teams and tokens, decides who may share a process, and shows the audit log."""
 
     def __init__(self, guard: Guard, people: People, clock: Clock):
         self.guard = guard
@@ -33,14 +36,13 @@ class PeopleService:
 
     @permission(Role.ADMIN, audited=False)
     def people(self) -> tuple[PersonView, ...]:
-        """All people with a given role."""
+        """All people with a given role or team."""
         return tuple(view_of(PersonView, row, person=row.id) for row in self._people.all())
 
     @permission(Role.ADMIN, about="{person} {role}")
     def give_role(self, person: str, role: str) -> None:
         """Give a role, or "none", to the person of an e-mail address; raises `BadInput`, also for one's own role."""
-        if not person.strip():
-            raise BadInput.of("Person", "person", "The address is empty.", "Give an e-mail address.")
+        _require_address(person)
         given = role if role == NO_ROLE else Role.of(role).value
         self._require_another(person)
         self._people.give_role(person_id(person), given, self.guard.actor.label)
@@ -49,8 +51,30 @@ class PeopleService:
     def forget_person(self, person: str) -> None:
         """Remove a given role: the identity provider decides again. Raises `NotFound`."""
         self._require_another(person)
-        if not self._people.forget(person_id(person)):
+        if not self._people.forget(person_id(person), self.guard.actor.label):
             raise NotFound(f"'{person}' was given no role. List the given ones with: unifiednn people list")
+
+    @permission(Role.ADMIN, about="{person} {team}")
+    def give_team(self, person: str, team: str) -> None:
+        """Put a person into a team, out of an earlier one; "" means no team. Case does not count. Raises `BadInput`."""
+        _require_address(person)
+        name = " ".join(team.lower().split())
+        if len(name) > LONGEST_TEAM:
+            message, remedy = f"The name has {len(name)} characters.", f"Give at most {LONGEST_TEAM}."
+            raise BadInput.of("Team", "team", message, remedy)
+        self._people.give_team(person_id(person), name or None, self.guard.actor.label)
+
+    @permission(Role.ADMIN, audited=False)
+    def sharing(self) -> SharingView:
+        """Who may share a process."""
+        row, sharing = self._people.sharing(), self._people.sharing_rule().sharing
+        told = SharingView(sharing=sharing.value, meaning=sharing.meaning)
+        return told if row is None else replace(told, changed_at_s=row.changed_at_s, changed_by=row.changed_by)
+
+    @permission(Role.ADMIN, about="{sharing}")
+    def set_sharing(self, sharing: str) -> None:
+        """Set who may share a process: submissions, additions and starts follow it from now on. Raises `BadInput`."""
+        self._people.set_sharing(Sharing.of(sharing), self.guard.actor.label)
 
     @permission(Role.ADMIN, audited=False)
     def tokens(self) -> tuple[TokenView, ...]:
@@ -119,6 +143,11 @@ class Tokens:
         if given == NO_ROLE:
             raise Unauthorised("The person of this token has no role here any more. Ask an admin.")
         return role if given is None else min(role, Role(given), key=lambda one: one.rank)
+
+
+def _require_address(person: str) -> None:
+    if not person.strip():
+        raise BadInput.of("Person", "person", "The address is empty.", "Give an e-mail address.")
 
 
 def _sha256(secret: str) -> str:

@@ -21,6 +21,7 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import Mode, PolicySpec, RunSpec, SubModelSpec, parse_hyperparameters, parse_run
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb, require_new_name
+from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.views.graph import graph_dot
 from unifiednn_core.views.run_rows import metrics_frame, trained_view
@@ -92,7 +93,9 @@ class RunService:
         alone = RunSpec.model_validate(run.spec | changed)
         training = {row.name for row in rows if State(row.state) not in ENDED}
         others = [part for part in parts_of(run.prediction) if part.name in training]
-        admitted = self._submissions.admit(alone, base or Path.cwd(), on_warnings=on_warnings, others=others)
+        admitted = self._submissions.admit(
+            alone, base or Path.cwd(), on_warnings=on_warnings, others=others, beside=parties_of(run, rows)
+        )
         [part] = admitted.spec.submodels
         arguments = {"submodel": part.model_dump(mode="json", exclude_none=True), "files": admitted.filenames}
         row = submodel_row(run_id, 0, alone, admitted)

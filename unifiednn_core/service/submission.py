@@ -21,11 +21,12 @@ from unifiednn_core.preflight.report import CheckReport, ResolvedFile
 from unifiednn_core.runtime.supervisor import default_threads
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.service.importing import FileImporter
-from unifiednn_core.service.ownership import filename_for, owners_in, without_owners
+from unifiednn_core.service.ownership import filename_for, lenders_in, owners_in, references, without_owners
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import ALL_BASELINES, Mode, RunSpec, SubModelSpec
+from unifiednn_core.spec.sharing import Party
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 from unifiednn_core.views.run_rows import stamp
@@ -44,6 +45,8 @@ class Admitted:
     report: CheckReport
     owners: Mapping[str, str]
     """Owner by sub-model."""
+    lenders: Mapping[str, Sequence[Party]]
+    """Other people whose files it uses, by sub-model."""
     filenames: dict[str, dict[str, str]]
     """By sub-model: the owner's name for each file, by its reference."""
     forecast: Forecast | None
@@ -59,8 +62,12 @@ class Submissions:
         self._measured = None if actor.sees_only_own else store.measured
 
     def check(self, spec: RunSpec, base: Path) -> CheckReport:
-        """Check everything that a spec names; paths are relative to `base`. Raises `BadInput` for files of others."""
+        """Check everything that a spec names; paths are relative to `base`.
+
+        Raises `BadInput` for files of others, and for people who may not share a process.
+        """
         spec = self._with_allowed_files(spec, base)
+        self._people_of(spec)
         report = client.check(spec, base, self._home)
         found = forecast(spec, report, self._measured)
         findings = (*own_findings(spec), *report.findings, *(found.findings if found else ()))
@@ -74,12 +81,14 @@ class Submissions:
         on_warnings: OnWarnings | None = None,
         *,
         others: Sequence[Part] = (),
+        beside: Sequence[Party] = (),
     ) -> Admitted:
         """Check a spec and import its files; raises `BadInput` with all findings.
 
-        `others` are the sub-models of the hybrid that it joins.
+        `others` are the sub-models of the hybrid that it joins, `beside` are their people.
         """
         spec = self._with_allowed_files(spec, base)
+        owners, lenders = self._people_of(spec, beside)
         findings = own_findings(spec)
         report = client.check(spec, base, self._home)
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
@@ -91,8 +100,7 @@ class Submissions:
         if on_warnings is not None:
             on_warnings(report.findings)  # only warnings are left
         resolved = self.imported(spec, base, report.files)  # last, so that nothing of a refused spec is kept
-        owners = owners_in(resolved, self._store.library, self._actor.id)
-        return Admitted(without_owners(resolved), report, owners, self._filenames(resolved, owners), found)
+        return Admitted(without_owners(resolved), report, owners, lenders, self._filenames(resolved, owners), found)
 
     def rows(
         self, spec: RunSpec, base: Path, mode: Mode = HYBRID, on_warnings: OnWarnings | None = None
@@ -131,6 +139,17 @@ class Submissions:
         equal = self._reader.equal_to(run)
         return next((other.id for other, parts in equal if other.mode == mode and is_whole(other, parts)), None)
 
+    def _people_of(self, spec: RunSpec, beside: Sequence[Party] = ()) -> tuple[dict[str, str], dict[str, list[Party]]]:
+        """Owner and lenders of each sub-model; raises `BadInput` if they may not share a process, also with `beside`.
+
+        Called before the check, which tries all sub-models of a spec in one process.
+        """
+        owners = owners_in(spec, self._store.library, self._actor.id)
+        lenders = lenders_in(spec, self._store.library, owners, self._actor.id)
+        own = [Party(owners[name], f"submodels.{name}.owner") for name in owners]
+        self._store.people.sharing_rule().require([*beside, *own, *(one for lent in lenders.values() for one in lent)])
+        return owners, lenders
+
     # -- files
 
     def _with_allowed_files(self, spec: RunSpec, base: Path) -> RunSpec:
@@ -144,7 +163,7 @@ class Submissions:
         own = self._importer.references()
         findings: list[Finding] = []
         for part in spec.submodels:
-            for entry, reference in _references(part):
+            for entry, reference in references(part):
                 field = f"submodels.{part.name}.{entry}"
                 by_content = _BY_CONTENT.fullmatch(reference) is not None
                 if by_content and self._actor.sees_only_own and reference not in own:
@@ -169,7 +188,7 @@ class Submissions:
         Raises `BadInput`, also for a file that changed since it was `checked`.
         """
         found: dict[str, str] = {}
-        for reference in sorted({reference for part in spec.submodels for _, reference in _references(part)}):
+        for reference in sorted({reference for part in spec.submodels for _, reference in references(part)}):
             path = base / Path(reference).expanduser()
             sha256 = checked[reference].sha256 if reference in checked else None
             if _BY_CONTENT.fullmatch(reference):
@@ -188,7 +207,7 @@ class Submissions:
             return filename_for(self._store.library.names_by_owner(sha256), owner, self._actor.id, sha256)
 
         parts = resolved.submodels
-        return {part.name: {file: name(file, owners[part.name]) for _, file in _references(part)} for part in parts}
+        return {part.name: {file: name(file, owners[part.name]) for _, file in references(part)} for part in parts}
 
     def _new_id(self) -> str:
         return f"{stamp(self._clock.utc_s())}-{secrets.token_hex(2)}"
@@ -215,11 +234,11 @@ def require_baseline(mode: str) -> None:
         raise BadInput.of("Baseline", "mode", message, remedy)
 
 
-def with_files(spec: RunSpec, references: Mapping[str, str]) -> RunSpec:
-    """Spec with its files named by `references`."""
+def with_files(spec: RunSpec, names: Mapping[str, str]) -> RunSpec:
+    """Spec with its files named by `names`."""
 
     def renamed(part: SubModelSpec) -> SubModelSpec:
-        files: dict[str, object] = {entry: references[name] for entry, name in _references(part)}
+        files: dict[str, object] = {entry: names[name] for entry, name in references(part)}
         if start := files.pop("start_from.file", None):
             files["start_from"] = part.start_from and part.start_from.model_copy(update={"file": start})
         return part.model_copy(update=files)
@@ -236,6 +255,7 @@ def submodel_row(run_id: str, place: int, spec: RunSpec, admitted: Admitted) -> 
         run_id=run_id,
         name=submodel.name,
         owner=admitted.owners[submodel.name],
+        lenders=[lender.person for lender in admitted.lenders[submodel.name]],
         arrival=place,
         state=State.QUEUED.value,
         priority=submodel.priority,
@@ -245,13 +265,6 @@ def submodel_row(run_id: str, place: int, spec: RunSpec, admitted: Admitted) -> 
         steps_total=facts.steps_per_epoch * epochs,
         memory_key=memory_key(spec, submodel, admitted.report),
     )
-
-
-def _references(part: SubModelSpec) -> list[tuple[str, str]]:
-    """Files that a sub-model names, by the entry that names them."""
-    start = None if part.start_from is None else part.start_from.file
-    named = (("model", part.model), ("train_data", part.train_data), ("test_data", part.test_data))
-    return [(entry, name) for entry, name in (*named, ("start_from.file", start)) if name is not None]
 
 
 def _not_found(field: str, message: str, remedy: str) -> Finding:

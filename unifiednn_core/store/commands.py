@@ -12,8 +12,10 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, IllegalTransition
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
+from unifiednn_core.spec.sharing import NOT_IN_ONE_PROCESS
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
+from unifiednn_core.store.people import parties_of, sharing_rule_in
 from unifiednn_core.store.runs import Runs, forget_deaths, release_worker, row_of, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import HYBRID, CommandRow, RunRow, SubModelRow
 
@@ -186,6 +188,7 @@ class Commands:
         row.joined_at_s = self._clock.utc_s()
         row.paused_since_s = row.joined_at_s if State(run.state) is State.PAUSED else None
         session.add(row)
+        _require_permission(session, run, row.name)
         run.spec = {**run.spec, "submodels": [*run.spec["submodels"], arguments["submodel"]]}
         run.environment = {**run.environment, "files": run.environment.get("files", {}) | arguments["files"]}
 
@@ -198,6 +201,7 @@ class Commands:
         if State(run.state) is State.FAILED:
             self._runs.transition_in(session, run.id, None, Event.RETRY)
             release_worker(run)
+        _require_permission(session, run, submodel)
         return state
 
     def _undo_pauses(self, session: Session, run_id: str, submodel: str | None) -> None:
@@ -223,6 +227,14 @@ def _require_open(row: RunRow | SubModelRow, verb: Verb) -> None:
     state = State(row.state)
     if state in ENDED - {State.INTERRUPTED} or state is State.STOPPING:
         _refuse(row, verb, actions(state))
+
+
+def _require_permission(session: Session, run: RunRow, joining: str) -> None:
+    """Raise `BadInput` if the people of a run may not share a process; names nobody, because anyone may read it."""
+    people = [party.person for party in parties_of(run, list(session.scalars(submodels_of(run.id))))]
+    if not sharing_rule_in(session).may_share(people):
+        message, field = "Its people may not share a process with all others of this run.", f"submodels.{joining}"
+        raise BadInput.of(NOT_IN_ONE_PROCESS, field, message, "Submit it as a run of its own, or ask an admin.")
 
 
 def _refuse(row: RunRow | SubModelRow, verb: Verb, allowed: frozenset[Event]) -> None:

@@ -29,6 +29,11 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
            FROM (SELECT id, sum(steps) OVER (PARTITION BY run_id, submodel, attempt ORDER BY id) - steps AS before
                  FROM slices) AS found WHERE found.id = slices.id""",
     ),
+    # People get a team, sub-models know whose files they use.
+    5: (
+        "ALTER TABLE people ADD COLUMN team VARCHAR",
+        "ALTER TABLE submodels ADD COLUMN lenders JSON NOT NULL DEFAULT '[]'",
+    ),
 }  # fmt: skip
 """Statements that lead from each version to the next one."""
 

@@ -1,20 +1,39 @@
-"""Roles, tokens and the audit log."""
+"""Roles, teams, tokens, who may share a process, and the audit log."""
+
+from collections.abc import Sequence
 
 from sqlalchemy import DDL, event, select
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from unifiednn_core.base.clock import Clock
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.sharing import Party, Sharing, SharingRule
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.schema import Base
+from unifiednn_core.store.schema import Base, RunRow, SubModelRow
+
+SHARING = "sharing"
 
 
 class PersonRow(Base):
-    """Role that an admin gave to a person; it overrides the identity provider, also if it is "none"."""
+    """What an admin gave to a person: a role, a team, or both."""
 
     __tablename__ = "people"
     id: Mapped[str] = mapped_column(primary_key=True)
     """E-mail address in lower case, or another id."""
     role: Mapped[str]
+    """Overrides the identity provider, also if it is "none"; "" leaves it to the identity provider."""
+    team: Mapped[str | None]
+    """People of one team may share a process."""
+    changed_at_s: Mapped[float]
+    changed_by: Mapped[str]
+
+
+class SettingRow(Base):
+    """A setting of the whole installation that an admin changed."""
+
+    __tablename__ = "settings"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
     changed_at_s: Mapped[float]
     changed_by: Mapped[str]
 
@@ -60,7 +79,7 @@ for _trigger in _TRIGGERS:
 
 
 class People:
-    """Reads and writes roles, tokens and the audit log; the service gives roles their meaning."""
+    """Reads and writes what admins decide, and the audit log; the service gives roles their meaning."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
@@ -69,25 +88,55 @@ class People:
         """Role that an admin gave to a person, or None."""
         with self._database.read() as session:
             row = session.get(PersonRow, person)
-            return None if row is None else row.role
+            return None if row is None else row.role or None
 
     def all(self) -> list[PersonRow]:
-        """All people with a given role, by id."""
+        """All people with a given role or team, by id."""
         with self._database.read() as session:
             return list(session.scalars(select(PersonRow).order_by(PersonRow.id)))
 
     def give_role(self, person: str, role: str, by: str) -> None:
         """Give a role to a person; replaces an earlier one."""
         with self._database.write() as session:
-            session.merge(PersonRow(id=person, role=role, changed_at_s=self._clock.utc_s(), changed_by=by))
+            self._give(session, person, by, role=role)
 
-    def forget(self, person: str) -> bool:
+    def give_team(self, person: str, team: str | None, by: str) -> None:
+        """Put a person into a team, and out of an earlier one."""
+        with self._database.write() as session:
+            self._give(session, person, by, team=team)
+
+    def forget(self, person: str, by: str) -> bool:
         """Remove a given role: the identity provider decides again. False if no role was given."""
         with self._database.write() as session:
             row = session.get(PersonRow, person)
-            if row is not None:
-                session.delete(row)
-            return row is not None
+            given = row is not None and row.role != ""
+            if given:
+                self._give(session, person, by, role="")
+            return given
+
+    def _give(self, session: Session, person: str, by: str, **columns: str | None) -> None:
+        row = session.get(PersonRow, person) or PersonRow(id=person, role="", team=None)
+        row.assign({**columns, "changed_at_s": self._clock.utc_s(), "changed_by": by})
+        if row.role or row.team is not None:
+            session.add(row)
+        elif row in session:
+            session.delete(row)
+
+    def sharing(self) -> SettingRow | None:
+        """Who may share a process, as an admin set it, or None."""
+        with self._database.read() as session:
+            return session.get(SettingRow, SHARING)
+
+    def set_sharing(self, sharing: Sharing, by: str) -> None:
+        """Set who may share a process from the next start on."""
+        with self._database.write() as session:
+            row = SettingRow(name=SHARING, value=sharing.value, changed_at_s=self._clock.utc_s(), changed_by=by)
+            session.merge(row)
+
+    def sharing_rule(self) -> SharingRule:
+        """Who may share a process now."""
+        with self._database.read() as session:
+            return sharing_rule_in(session)
 
     def token(self, token_id: str) -> TokenRow | None:
         """A token, also an expired one; None for an unknown id."""
@@ -122,3 +171,19 @@ class People:
         """The newest `last` lines, the newest first."""
         with self._database.read() as session:
             return list(session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(last)))
+
+
+def sharing_rule_in(session: Session) -> SharingRule:
+    """Who may share a process, inside the caller's transaction."""
+    row = session.get(SettingRow, SHARING)
+    teams = {one.id: one.team for one in session.scalars(select(PersonRow)) if one.team is not None}
+    return SharingRule(teams=teams) if row is None else SharingRule(Sharing(row.value), teams)
+
+
+def parties_of(run: RunRow, rows: Sequence[SubModelRow]) -> list[Party]:
+    """People in the process of a run, or in the one that would start for it now.
+
+    A living worker may still hold in its memory what has ended there; a new one loads only what has not.
+    """
+    inside = [row for row in rows if run.heartbeat_at_s is not None or State(row.state) not in ENDED]
+    return [Party(person, f"submodels.{row.name}") for row in inside for person in (row.owner, *row.lenders)]

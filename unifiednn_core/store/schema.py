@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 HYBRID: Final = "hybrid"
 
 
@@ -100,6 +100,8 @@ class SubModelRow(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(default="")
     """Id of the owner. Other submitters cannot see the sub-model."""
+    lenders: Mapped[list[str]] = mapped_column(default=list)
+    """Other people whose files it uses; with the owner they decide who may share its process."""
     arrival: Mapped[int]
     """Position in the order of the run, from 0; people can change it."""
     number: Mapped[int] = mapped_column(default=lambda context: context.get_current_parameters()["arrival"])

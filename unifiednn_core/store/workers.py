@@ -31,7 +31,7 @@ class RestartLimits:
     """Whether and when a run starts again after its workers died.
 
     Random kills rarely hit the same step `same_step` times in a row; a bad sub-model does. With `futile` deaths the
-    waits add up to 13 minutes, which outlasts most troubles of a machine.
+    waits add up to 12 minutes, which outlasts most troubles of a machine.
     """
 
     same_step: int = 5
@@ -79,12 +79,14 @@ class Workers:
             run = _next_in_line(session, device, self._clock.utc_s())
             return None if run is None else (run, list(session.scalars(submodels_of(run.id))))
 
-    def hold_back(self, run_id: str, waits_for: str) -> None:
-        """Record what a run waits for, if it still waits."""
+    def hold_back(self, run_id: str, waits_for: str, *, for_s: float | None = None) -> None:
+        """Record what a run waits for, if it still waits; with `for_s`, others may overtake it meanwhile."""
         with self._database.write() as session:
             run = session.scalar(select(RunRow).where(RunRow.id == run_id, *_WAITING))
             if run is not None:
                 run.waits_for = waits_for
+                if for_s is not None:
+                    run.resume_at_s = self._clock.utc_s() + for_s
 
     def claim_next(self, device: str, claimer: WorkerIdentity | None = None, *, only: str | None = None) -> str | None:
         """Take the oldest waiting run for `device`, if no other run holds it; atomic between all supervisors.

@@ -1,4 +1,4 @@
-"""People, tokens and the audit log as values, and how a row of the store becomes a value."""
+"""People, tokens, settings and the audit log as values, and how a row of the store becomes a value."""
 
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -8,12 +8,23 @@ View = TypeVar("View")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonView:
-    """A person with the role that an admin gave, or "none"."""
+    """A person with the role and the team that an admin gave; the role may be "none", or "" if none was given."""
 
     person: str
     role: str
+    team: str | None
     changed_at_s: float
     changed_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingView:
+    """Who may share a process, and what that means; without time and name it is the default."""
+
+    sharing: str
+    meaning: str
+    changed_at_s: float | None = None
+    changed_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

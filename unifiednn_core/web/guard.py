@@ -1,6 +1,8 @@
-"""Middleware for every response: security headers and trusted hosts."""
+"""Middleware for every request: security headers, trusted hosts, and websockets of own pages alone."""
 
-from starlette.datastructures import MutableHeaders
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,11 +38,36 @@ HEADERS = {
 
 def middleware() -> list[Middleware]:
     """Middleware of the server, the outermost first."""
-    return [Middleware(SecurityHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=hosts(), www_redirect=False)]
+    trusted = Middleware(TrustedHostMiddleware, allowed_hosts=hosts(), www_redirect=False)
+    return [Middleware(SecurityHeaders), trusted, Middleware(OwnWebSockets)]
+
+
+def is_own(origin: str, headers: Headers) -> bool:
+    """Whether a page of this origin was served by the host and port to which a request with these headers goes."""
+    return urlsplit(origin).netloc == headers.get("host")
+
+
+class OwnWebSockets:
+    """Refuses websockets that pages of other sites open.
+
+    Streamlit also admits pages from other ports of this machine, and asks a server on the internet for its own address
+    before it refuses any other.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        headers = Headers(scope=scope) if scope["type"] == "websocket" else Headers()
+        if "origin" in headers and not is_own(headers["origin"], headers):
+            await send({"type": "websocket.close", "code": 1008, "reason": "another site"})  # becomes status 403
+        else:
+            await self._app(scope, receive, send)
 
 
 class SecurityHeaders:
-    """Adds the headers to every response, unless it sets them itself."""
+    """Adds the headers to every response, unless it sets them itself; cookies of HTTPS stay with HTTPS."""
 
     def __init__(self, app: ASGIApp):
         self._app = app
@@ -53,6 +80,13 @@ class SecurityHeaders:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+                if "https" in (scope["scheme"], Headers(scope=scope).get("x-forwarded-proto")):
+                    message["headers"] = [(name, _secure(name, value)) for name, value in message["headers"]]
             await send(message)
 
         await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+def _secure(name: bytes, value: bytes) -> bytes:
+    """Value of a header; that of a cookie with the attribute that keeps it from connections in the clear."""
+    return value + b"; Secure" if name == b"set-cookie" and b"; secure" not in value.lower() else value

@@ -16,7 +16,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -29,6 +28,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.service.importing import KINDS, Kind
 from unifiednn_core.views.library import UploadView
 from unifiednn_core.web.answers import Admit, Handler, endpoint
+from unifiednn_core.web.guard import is_own
 
 STALLED_S = 30.0
 """A connection without a byte for this long counts as dead, and another one can continue."""
@@ -126,7 +126,7 @@ def _require_same_site(request: Request) -> None:
     if site is not None:
         same = site in ("same-origin", "none")
     elif origin is not None:
-        same = urlsplit(origin).netloc == request.headers.get("Host")
+        same = is_own(origin, request.headers)
     else:
         same = not request.cookies or "Authorization" in request.headers
     if not same:

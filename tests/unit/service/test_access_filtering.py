@@ -5,16 +5,18 @@ from dataclasses import fields, replace
 import pytest
 
 from tests.ui.fake_views import mid_flight
-from tests.unit.service.kit import ALICE, BOB, HERS, NAMES, SHARED, World, sha
+from tests.unit.service.kit import ALICE, BOB, HERS, NAMES, OPERATOR, SHARED, VIEWER, World, sha
 from unifiednn_core.preflight.prediction import Prediction, SubModelPrediction
-from unifiednn_core.service.filtering import _TOTALS, WITHHELD, own_run, share_of
-from unifiednn_core.service.ownership import filename_for
+from unifiednn_core.service.filtering import _TOTALS, WITHHELD, as_seen_by, own_run, share_of
+from unifiednn_core.service.ownership import RunOwners, filename_for
 from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.sharing import PERMISSION, SharingRule
 from unifiednn_core.views.graph import graph_dot
 from unifiednn_core.views.memory import Mark, MemoryBreakdown, MemoryLayer
 from unifiednn_core.views.runs import CommandView, EventView, RunView, Series, Slice
 
 MINE, OTHERS = frozenset({"resnet"}), ("lenet", "transformer")
+OWNERS = RunOwners(OPERATOR.id, {"resnet": ALICE.id, "lenet": BOB.id, "transformer": BOB.id})
 MY_FILES = frozenset({f"sha256:{sha('resnet')}"})
 
 
@@ -193,6 +195,15 @@ def test_of_ones_own_run_only_other_runs_are_withheld() -> None:
     assert seen.submodels == view.submodels and seen.prediction == view.prediction
     assert (seen.queue_position, seen.waits_for) == (None, "room on the device")
     assert seen.breakdown.total_bytes == (91.0, None) and all(layer.kind != "others" for layer in seen.breakdown.layers)
+
+
+def test_a_run_that_waits_for_an_admin_says_so_and_not_whose_networks_may_not_meet() -> None:
+    view = replace(full_view(), waits_for=SharingRule().permission_for(["alice@example.org", "bob@example.org"]))
+    for seen in (share_of(view, MINE, MY_FILES), own_run(view, MY_FILES), as_seen_by(VIEWER, view, OWNERS, MY_FILES)):
+        assert seen.waits_for == PERMISSION
+    assert "bob@example.org" in (as_seen_by(OPERATOR, view, OWNERS, MY_FILES).waits_for or "")
+    memory = replace(view, waits_for="memory: 5 GiB")
+    assert as_seen_by(VIEWER, memory, OWNERS, MY_FILES).waits_for == memory.waits_for
 
 
 GRAPH = [

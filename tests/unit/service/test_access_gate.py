@@ -1,4 +1,5 @@
 import hashlib
+import hmac
 import sqlite3
 
 import pytest
@@ -7,6 +8,7 @@ from tests.clock import SimulatedClock
 from tests.unit.service.kit import ADMIN, ALICE, BOB, HIS, LOCAL_OPERATOR, SHARED, VIEWER, World, world
 from unifiednn_core.base.errors import BadInput, Forbidden, NotFound, Unauthorised
 from unifiednn_core.base.paths import Home
+from unifiednn_core.service import people
 from unifiednn_core.service.gate import HOUR_S, Gate, Settings
 from unifiednn_core.service.roles import Role
 
@@ -57,6 +59,19 @@ def test_a_revoked_token_counts_no_longer_and_a_wrong_one_never_did(signed: Worl
     signed.gate.admit(bearer(other), {})
     with pytest.raises(NotFound):
         admin.people.revoke_token("nothing")
+
+
+def test_every_token_is_compared_in_constant_time_with_some_hash(
+    signed: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = signed.of(ADMIN).people.create_token(ALICE.id, "submitter", 1)
+    compared: list[tuple[str, str]] = []
+    same = hmac.compare_digest
+    monkeypatch.setattr(people.hmac, "compare_digest", lambda a, b: compared.append((a, b)) or same(a, b))
+    for wrong in (f"{token[:-1]}x", "unn_000000000000_x", "unn", ""):
+        with pytest.raises(Unauthorised):
+            signed.gate.admit(bearer(wrong), {})
+    assert len(compared) == 4 and all(len(a) == len(b) == 64 for a, b in compared), "of unknown tokens, too"
 
 
 def test_of_a_token_only_the_hash_is_kept(signed: World, home: Home) -> None:
@@ -136,6 +151,30 @@ def test_nobody_changes_his_own_role_so_that_an_admin_is_left(signed: World) -> 
         with pytest.raises(BadInput, match="your own role"):
             call()
     signed.of(LOCAL_OPERATOR).people.give_role(ADMIN.id, "none")  # the machine's owner can, and can give it back
+
+
+def test_a_team_and_a_role_are_given_and_taken_each_by_itself(signed: World, clock: SimulatedClock) -> None:
+    admin = signed.of(ADMIN).people
+
+    def given() -> list[tuple[str, str, str | None]]:
+        return [(one.person, one.role, one.team) for one in admin.people()]
+
+    admin.give_team("Alice@example.org", " Red  PANDAS ")
+    assert given() == [(ALICE.id, "", "red pandas")]
+    assert signed.gate.actor_of(claims(clock)).role is Role.SUBMITTER, "the claim still decides"
+    assert signed.gate.admit(bearer(admin.create_token(ALICE.id, "operator", 1)), {}).actor.role is Role.OPERATOR
+    with pytest.raises(NotFound):
+        admin.forget_person(ALICE.id)
+    admin.give_role(ALICE.id, "viewer")
+    admin.give_team(ALICE.id, "blue")
+    assert given() == [(ALICE.id, "viewer", "blue")]
+    admin.forget_person(ALICE.id)
+    assert given() == [(ALICE.id, "", "blue")]
+    admin.give_team(ALICE.id, "")
+    assert given() == []
+    for wrong in ((" ", "red"), (ALICE.id, "x" * 101)):
+        with pytest.raises(BadInput):
+            admin.give_team(*wrong)
 
 
 def test_nobody_acts_as_the_machines_owner_where_others_can_reach_it(here: World) -> None:

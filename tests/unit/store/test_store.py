@@ -1,5 +1,6 @@
 import sqlite3
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +20,16 @@ from unifiednn_core.store.telemetry import Batch
 from unifiednn_core.store.workers import WorkerIdentity
 
 
-def add_run(store: Store, run_id: str, created_at_s: float = 0.0, device: str = "cpu", recovery: str = "auto") -> None:
+def add_run(
+    store: Store,
+    run_id: str,
+    created_at_s: float = 0.0,
+    device: str = "cpu",
+    recovery: str = "auto",
+    *,
+    owners: Sequence[str] = ("", ""),
+    lenders: Sequence[str] = (),
+) -> None:
     parts = [{"name": name, "priority": 0, "hyperparameters": {"epochs": 1}} for name in ("a", "b")]
     spec = {"recovery": recovery, "policy": {"name": "fcfs"}, "submodels": parts}
     run = RunRow(id=run_id, name=run_id, state="queued", device=device, spec=spec, threads=1, created_at_s=created_at_s)
@@ -27,6 +37,8 @@ def add_run(store: Store, run_id: str, created_at_s: float = 0.0, device: str = 
         SubModelRow(
             run_id=run_id,
             name=name,
+            owner=owners[place],
+            lenders=list(lenders),
             arrival=place,
             state="queued",
             priority=0,

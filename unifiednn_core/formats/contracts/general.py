@@ -138,7 +138,7 @@ def _expanded(parameter: Declared, value: Any) -> Any:
 def _check_type(parameter: Declared, value: object) -> None:
     name, kind = parameter.name, parameter.kind
     entries: Sequence[Any]
-    if value is None and parameter.optional:
+    if (value is None and parameter.optional) or (parameter.has_default and value is parameter.default):
         return
     if kind == "Generator":
         raise Broken("a random generator is given")

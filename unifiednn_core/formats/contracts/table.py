@@ -3,11 +3,29 @@
 from collections.abc import Mapping, Sequence
 
 from unifiednn_core.base.errors import ContractBroken
-from unifiednn_core.formats.contracts import families, sizes
+from unifiednn_core.formats.contracts import (
+    attention,
+    convolution,
+    elementwise,
+    factories,
+    indexing,
+    normalisation,
+    pooling,
+    products,
+    randomness,
+    recurrent,
+    reductions,
+    resampling,
+    shapes,
+    sizes,
+)
 from unifiednn_core.formats.contracts.contract import Broken, Contract
 from unifiednn_core.formats.contracts.general import bind, check_general
 
-_FAMILIES = (families,)
+_FAMILIES = (
+    elementwise, reductions, shapes, factories, products, convolution, pooling, normalisation, recurrent, attention,
+    indexing, resampling, randomness,
+)  # fmt: skip
 ATEN: Mapping[str, Contract] = {name: one for family in _FAMILIES for name, one in family.CONTRACTS.items()}
 CONTRACTS: Mapping[str, Contract] = {**ATEN, **sizes.CONTRACTS}
 

@@ -1,0 +1,49 @@
+"""Attention: its kernels take the number of rows from one argument and read as many from the others."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unifiednn_core.formats.contracts.contract import each, require, rule
+from unifiednn_core.formats.contracts.predicates import between, broadcast_shape, finite, one_type, tensor
+
+
+@rule(
+    "query, key and value have the same batch and heads (with enable_gqa the heads of query are a multiple of those of "
+    "key and value); query and key have one width, key and value as many rows; none is empty"
+)
+def _shapes(query: Any, key: Any, value: Any, enable_gqa: bool) -> None:
+    parts = {"query": tensor("query", query), "key": tensor("key", key), "value": tensor("value", value)}
+    for name, part in parts.items():
+        shape = list(part.shape)
+        require(2 <= part.dim() == query.dim() and 0 not in part.shape, f"'{name}' has the shape {shape}")
+    require(key.shape[-1] == query.shape[-1], f"'key' has the width {key.shape[-1]}, 'query' {query.shape[-1]}")
+    require(key.shape[-2] == value.shape[-2], f"'key' has {key.shape[-2]} rows, 'value' {value.shape[-2]}")
+    batches = [list(part.shape[:-2]) for part in (query, key, value)]
+    if enable_gqa and query.dim() > 2:
+        heads = [batch.pop() for batch in batches]
+        require(heads[1] == heads[2] and heads[0] % heads[1] == 0, f"the numbers of heads are {heads}")
+    require(batches[0] == batches[1] == batches[2], f"the batches are {batches}")
+
+
+@rule("attn_mask is bool or has the type of query, and can be broadcast to [batch, heads, rows of query, rows of key]")
+def _mask(query: Tensor, key: Tensor, attn_mask: Any, is_causal: bool) -> None:
+    if attn_mask is None:
+        return
+    require(not is_causal, "both a mask and is_causal are given")
+    given = tensor("attn_mask", attn_mask)
+    require(given.dtype in (torch.bool, query.dtype), f"'attn_mask' is {given.dtype}, 'query' {query.dtype}")
+    wanted = (*query.shape[:-1], key.shape[-2])
+    fits = 2 <= given.dim() <= query.dim() and broadcast_shape(wanted, given.shape) == wanted
+    require(fits, f"'attn_mask' has the shape {list(given.shape)} for {list(wanted)}")
+
+
+CONTRACTS = each(
+    "scaled_dot_product_attention",
+    one_type("query", "key", "value"),
+    _shapes,
+    _mask,
+    between("dropout_p", 0, 1),
+    finite("scale"),
+)

@@ -1,0 +1,94 @@
+"""Pooling: windows over the last dimensions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from unifiednn_core.formats.contracts.contract import Contract, Rule, each, require, rule
+from unifiednn_core.formats.contracts.predicates import check_count, tensor
+
+
+def _check_input(dims: int, value: Any) -> Tensor:
+    given = tensor("self", value, dims + 1, dims + 2)
+    require(0 not in given.shape[-dims - 1 :], f"'self' has the shape {list(given.shape)}")
+    return given
+
+
+def _check_windows(
+    dims: int,
+    value: Any,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> None:
+    given = _check_input(dims, value)
+    steps = list(stride) or list(kernel_size)
+    for name, values in (("kernel_size", kernel_size), ("stride", steps), ("dilation", dilation)):
+        require(len(values) == dims and min(values) >= 1, f"'{name}' is {list(values)}")
+    require(len(padding) == dims and min(padding) >= 0, f"'padding' is {list(padding)}")
+    sizes = []
+    for size, width, step, pad, gap in zip(given.shape[-dims:], kernel_size, steps, padding, dilation, strict=True):
+        reach = gap * (width - 1) + 1
+        require(2 * pad <= reach, f"'padding' is {list(padding)} for windows of {list(kernel_size)}")
+        places = (size + 2 * pad - reach + (step - 1 if ceil_mode else 0)) // step + 1
+        if ceil_mode and (places - 1) * step >= size + pad:
+            places -= 1
+        sizes.append(places)
+    require(min(sizes) >= 1, f"'self' {list(given.shape)} would give places {sizes}")
+    check_count(*given.shape[:-dims], *sizes)
+
+
+_WINDOWS = (
+    "self is [batch, channels, {n} places], none of the last {m} empty, the batch may be missing; kernel_size, "
+    "stride{dilation} are above 0; padding is from 0 to half of a window; the result has places"
+)
+
+
+def _maximum(dims: int) -> Rule:
+    @rule(_WINDOWS.format(n=dims, m=dims + 1, dilation=" and dilation"))
+    def check(self: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> None:
+        _check_windows(dims, self, kernel_size, stride, padding, dilation, ceil_mode)
+
+    return check
+
+
+def _average(dims: int) -> Rule:
+    @rule(_WINDOWS.format(n=dims, m=dims + 1, dilation=""))
+    def check(self: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool) -> None:
+        _check_windows(dims, self, kernel_size, stride, padding, [1] * dims, ceil_mode)
+
+    return check
+
+
+@rule("divisor_override is not 0")
+def _divisor(divisor_override: int | None) -> None:
+    require(divisor_override != 0, "'divisor_override' is 0")
+
+
+def _adaptive(dims: int) -> Rule:
+    @rule(
+        f"self is [batch, channels, {dims} places], none of the last {dims + 1} empty, the batch may be missing; "
+        "output_size is above 0"
+    )
+    def check(self: Any, output_size: Sequence[int]) -> None:
+        given = _check_input(dims, self)
+        require(len(output_size) == dims and min(output_size) >= 1, f"'output_size' is {list(output_size)}")
+        check_count(*given.shape[:-dims], *output_size)
+
+    return check
+
+
+CONTRACTS: dict[str, Contract] = {
+    **each("avg_pool1d", _average(1)),
+    **each("avg_pool2d", _average(2), _divisor),
+    **each("avg_pool3d", _average(3), _divisor),
+    **each("max_pool1d", _maximum(1)),
+    **each("max_pool2d max_pool2d_with_indices", _maximum(2)),
+    **each("max_pool3d", _maximum(3)),
+    **each("adaptive_avg_pool1d adaptive_max_pool1d", _adaptive(1)),
+    **each("adaptive_avg_pool2d adaptive_max_pool2d", _adaptive(2)),
+    **each("adaptive_avg_pool3d", _adaptive(3)),
+}

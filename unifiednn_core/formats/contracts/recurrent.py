@@ -1,0 +1,71 @@
+"""Recurrent layers: their kernels read states and weights without a look at their sizes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from unifiednn_core.formats.contracts.contract import Rule, each, require, rule
+from unifiednn_core.formats.contracts.predicates import between, check_same_type, tensor
+
+MOST_LAYERS = 200
+
+
+@rule("input is [rows, batch, width] (or [batch, rows, width] with batch_first), none of them 0")
+def _input(input: Any) -> None:
+    given = tensor("input", input, 3)
+    require(0 not in given.shape, f"'input' has the shape {list(given.shape)}")
+
+
+_TEXT = (
+    "each state is [layers * directions, batch, hidden]; for each layer and direction there are weights "
+    "[{gates} * hidden, width] and [{gates} * hidden, hidden], with has_biases two biases [{gates} * hidden]"
+    "{projection}; all are contiguous and of the type of input"
+)
+_PROJECTION = ", and where the output is narrower than hidden its weight"
+
+
+def _weights(gates: int) -> Rule:
+    @rule(_TEXT.format(gates=gates, projection=_PROJECTION if gates == 4 else ""))
+    def check(
+        input: Tensor,
+        hx: Any,
+        params: Sequence[Any],
+        has_biases: bool,
+        num_layers: int,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> None:
+        require(1 <= num_layers <= MOST_LAYERS, f"'num_layers' is {num_layers}")
+        directions, batch = 1 + bool(bidirectional), input.shape[0 if batch_first else 1]
+        states = list(hx) if gates == 4 else [hx]
+        require(len(states) == (2 if gates == 4 else 1), f"there are {len(states)} states")
+        out, hidden = (tensor("hx", state, 3).shape[2] for state in (states[0], states[-1]))
+        require(hidden > 0 and 0 < out <= hidden, f"the states have the widths {out} and {hidden}")
+        first = (num_layers * directions, batch)
+        expected: list[tuple[str, Any, tuple[int, ...]]] = [("hx", states[0], (*first, out))]
+        expected += [("hx", state, (*first, hidden)) for state in states[1:]]
+        count, places = 2 + 2 * bool(has_biases) + (out != hidden), num_layers * directions
+        require(len(params) == count * places, f"there are {len(params)} weights instead of {count * places}")
+        for place in range(places):
+            width = input.shape[2] if place < directions else out * directions
+            shapes: list[tuple[int, ...]] = [(gates * hidden, width), (gates * hidden, out)]
+            shapes += [(gates * hidden,)] * 2 if has_biases else []
+            shapes += [(out, hidden)] if out != hidden else []
+            given = params[place * count : (place + 1) * count]
+            expected += [("params", weight, shape) for weight, shape in zip(given, shapes, strict=True)]
+        for name, part, shape in expected:
+            check_same_type("input", input, name, part)
+            found = list(part.shape)
+            require(tuple(found) == shape, f"'{name}' has an entry of the shape {found} instead of {list(shape)}")
+            require(part.is_contiguous(), f"'{name}' has an entry that is not contiguous")
+
+    return check
+
+
+_GATES = {"lstm.input": 4, "gru.input": 3, "rnn_tanh.input rnn_relu.input": 1}
+CONTRACTS = {
+    name: contract
+    for names, gates in _GATES.items()
+    for name, contract in each(names, _input, _weights(gates), between("dropout", 0, 1)).items()
+}
