@@ -80,6 +80,7 @@ def entered(mode: Any) -> None:
 
 NEVER_LEFT: list[object] = []
 LIBRARY = ctypes.CDLL(None)
+MATMUL = torch.backends.mkldnn.matmul
 
 
 # What a plug-in or a kernel could do, and the name under which it is reported.
@@ -91,6 +92,11 @@ SETTINGS: dict[str, tuple[Callable[[], object], str]] = {
     "autocast": (lambda: torch.set_autocast_enabled("cpu", True), "autocast"),
     "determinism": (lambda: torch.use_deterministic_algorithms(True), "determinism"),
     "low precision": (lambda: torch.set_float32_matmul_precision("medium"), "precision of float32"),
+    "low precision, newer": (
+        lambda: setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16"),
+        "precision of float32",
+    ),
+    "low precision of all": (lambda: setattr(torch.backends, "fp32_precision", "tf32"), "precision of float32"),
     "a dispatch mode": (lambda: entered(OperatorTrace(lambda _: None)), "modes of torch"),
     "a default device": (lambda: torch.set_default_device("meta"), "modes of torch"),
     "no oneDNN": (lambda: torch._C._set_mkldnn_enabled(False), "oneDNN"),
@@ -159,7 +165,7 @@ def test_without_that_the_neighbour_would_suffer(
     victim_alone: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Engine, "_restore_process", lambda engine, job: None)
+    monkeypatch.setattr(Engine, "_restore_process", lambda engine, job, **_: None)
     monkeypatch.setattr(ProcessState, "__exit__", lambda *_: None)
     session = beside(setting(SETTINGS[what][0]), monkeypatch)
     if what in ("no grad", "rounding"):

@@ -81,12 +81,13 @@ def _attribute(name: str, owner: object, attribute: str) -> Setting:
     return Setting(name, partial(getattr, owner, attribute), partial(setattr, owner, attribute))
 
 
+TF32 = "TF32"
 _CUDA, _CUDNN = torch.backends.cuda, torch.backends.cudnn
 THREADS = Setting("number of threads", torch.get_num_threads, torch.set_num_threads)
 DETERMINISM = Setting("determinism", torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode)
 REPEATABLE_KERNELS: list[tuple[Setting, object]] = [
-    (_attribute("TF32", _CUDA.matmul, "allow_tf32"), False),
-    (_attribute("TF32", _CUDNN, "allow_tf32"), False),
+    (_attribute(TF32, _CUDA.matmul, "allow_tf32"), False),
+    (_attribute(TF32, _CUDNN, "allow_tf32"), False),
     (_attribute("choice of kernels", _CUDNN, "benchmark"), False),
     (_attribute("choice of kernels", _CUDNN, "deterministic"), True),
     # Kernels without a deterministic twin warn; an error would fail a model in its third epoch.
