@@ -227,7 +227,7 @@ FOOT = """\
 |---|---|---|
 | state_dict | `.pt`, `.pth` | weights; the spec names the network and its arguments |
 | safetensors | `.safetensors` | the same |
-| pt2 | `.pt2` | any graph of the allowed operators, from `torch.export.save` |
+| pt2 | `.pt2` | any graph of [the allowed operators](OPERATORS.md), from `torch.export.save` |
 | module | `.pt`, `.pth` | a whole network of torch layers, from `torch.save(network, path)` |
 | layers | `.json`, `.safetensors` | a list of torch layers and a few blocks around them |
 | huggingface | `.json`, `.safetensors` | the `config.json` of a classifier of transformers, which must be installed |

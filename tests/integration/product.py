@@ -68,7 +68,7 @@ class Product:
         self._holds: list[tuple[str, int]] = []
         self._processes: list[WorkerIdentity] = []
         self.service = open_service(home, zygote, self.environment)
-        self._database = home.root / "unifiednn.sqlite3"
+        self._database = home.database
 
     # -- processes
 

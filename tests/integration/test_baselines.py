@@ -75,6 +75,8 @@ def test_a_concurrent_baseline_ends_with_the_hybrid_s_bits_and_its_own_figures(
         assert told["threads"] == 1
         assert 0 < told["loader_cpu_s"] < 60 and 0 < told["loader_s"] < 60
     assert baseline.row.started_at_s == baseline.row.launched_at_s
+    answers = {name: report.answer for name, report in baseline.view.oracle.items()}
+    assert answers == {"lenet": "same", "resnet": "not applicable", "transformer": "same"}
     assert not baseline.said("defect")
 
 

@@ -25,7 +25,7 @@ def resnet_checkpoint(template: Template, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("downloads")
     with template.copied(Home(tmp_path_factory.mktemp("first"))) as product:
         product.options(checkpoint={"every_s": 3600})
-        product.start_and_hold("resnet", 16)
+        product.start_and_hold("resnet", 16, 18)
         product.service.runs.save(product.run_id, "resnet")
         product.go_on()
         product.until(lambda: product.row("resnet").checkpoint_step == 16, "the checkpoint")

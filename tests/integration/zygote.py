@@ -120,7 +120,10 @@ def _play(zygote: Path, request: dict[str, Any]) -> None:
 
     def baseline() -> None:
         from unifiednn_core.compare import processes, runner
+        from unifiednn_core.preflight import client
+        from unifiednn_core.preflight.oracle import ask_torch
 
+        client.ask_torch = ask_torch  # an intake process would load torch again
         processes.subprocess = SimpleNamespace(  # type: ignore[assignment]
             Popen=ForkedScript, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL
         )

@@ -1,5 +1,6 @@
-"""Files that survive a power cut, and safe file names."""
+"""Files that survive a power cut, for whom they are, and safe file names."""
 
+import functools
 import os
 import re
 import secrets
@@ -13,6 +14,20 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput
 
 LONGEST_NAME = 160
+
+
+@functools.cache
+def keep_private() -> int:
+    """From now on, make files and folders of this process and its children for their user alone.
+
+    For the entry points of processes that write into the home. Returns the umask of the user, also at later calls.
+    """
+    return os.umask(0o077)
+
+
+def release(path: Path) -> None:
+    """Give a file that leaves the home the permissions that the user's umask asks for. Raises `OSError`."""
+    path.chmod(0o666 & ~keep_private())
 
 
 def sync(path: Path) -> None:

@@ -16,6 +16,7 @@ from unifiednn_core.scheduling.registry import PolicyCard
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.views.comparison import Comparison, Spread
+from unifiednn_core.views.report import cards
 from unifiednn_core.views.runs import RunView
 
 POLL_S = 0.25
@@ -127,6 +128,8 @@ def print_comparison(found: Comparison) -> None:
                 say(f"  {name}: {ratio.median:.2f} times{spread}")
         same = {True: "yes", False: "no", None: "not known"}[verdict.identical_weights]
         say(f"  weights identical: {same}")
+        for line in cards.oracle_lines(found.baselines.get(mode)):
+            say(f"  {line}")
         for note in verdict.notes:
             say(f"  {note}")
 

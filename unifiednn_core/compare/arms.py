@@ -28,9 +28,9 @@ def is_whole(run: RunRow, rows: Sequence[SubModelRow]) -> bool:
     """Whether all sub-models of a baseline are done, running or queued, within the thread budget."""
     states = {State(run.state), *(State(row.state) for row in rows)}
     complete = states == {State.COMPLETED} or not states & _SPOILED
-    # Older versions gave each concurrent process the threads of the whole arm and recorded no processes.
-    older = run.launched_at_s is not None and "processes" not in run.environment
-    return complete and not (older and is_concurrent(run.mode) and (run.threads or 1) > 1 and len(rows) > 1)
+    # Older versions gave each concurrent process the threads of the whole arm, and did not ask torch for the networks.
+    older = run.launched_at_s is not None and "oracle" not in run.environment
+    return complete and not older
 
 
 def share_threads(mode: str, budget: int, names: Sequence[str]) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """The worker of a baseline: starts plain scripts as processes, reads their rows, and writes them to the store.
 
-It imports no torch: it would share that memory with the scripts that it measures. `concurrent` starts all scripts at
-once, `sequential` one after another in order of arrival. A measurement is all or nothing: the scripts die with this
-process, and the next worker starts over.
+It imports no torch: it would share that memory with the scripts that it measures. Before the first script, torch itself
+reads the networks in another process, which is not measured. `concurrent` starts all scripts at once, `sequential` one
+after another in order of arrival. A measurement is all or nothing: the scripts die with this process, and the next
+worker starts over.
 """
 
 import os
@@ -10,6 +11,7 @@ import queue
 import sys
 import time
 import traceback
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,16 +20,21 @@ from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare.arms import BaselineFiles, job_of, share_threads
+from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.compare.processes import ScriptEnd
 from unifiednn_core.compare.scripts import Scripts
+from unifiednn_core.preflight import client
+from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.runtime.launchers import own_identity
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import RESIDENT_BASELINES, RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
 
+READING = "Torch itself reads the networks before anything is measured."
 LISTEN_S = 0.1
 WRITE_S = 0.5
 DONE, FAILED = 0, 1
@@ -56,6 +63,9 @@ class BaselineRunner:
             job = job_of(files, spec, parts[row.name], row, threads=threads[row.name], peers=len(alive))
             replace(job, resident_data=run.mode in RESIDENT_BASELINES).write(files.job(row.name))
         attempts = dict.fromkeys(names, 0) if stopping else store.workers.begin(run_id, dict.fromkeys(names, BEFORE))
+        formats = {row.name: row.model_format for row in alive}
+        asking = ThreadPoolExecutor(1).submit(ask_torch, home, spec, formats)
+        self._answers: Future[dict[str, OracleReport]] | None = asking
         self._scripts = Scripts(files, store, run, attempts, threads, clock or RealClock())
         for command in store.commands.open(run_id):
             if command.verb == Verb.RESUME:  # this process is the resumed run
@@ -64,11 +74,13 @@ class BaselineRunner:
     def run(self) -> int:
         """Train to the end and record it; returns the exit code."""
         scripts = self._scripts
+        scripts.writer.batch.run |= {"now_reason": READING}
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
         self._obey()  # orders given before the start apply before the first script
         next_write_s = 0.0
         while True:
-            scripts.launch()
+            if self._answered():
+                scripts.launch()
             with suppress(queue.Empty):
                 message = scripts.inbox.get(timeout=LISTEN_S)
                 if isinstance(message, ScriptEnd):
@@ -87,6 +99,16 @@ class BaselineRunner:
                     return DONE
             except OperationalError:  # full disk or locked store: nothing is lost, the next turn tries again
                 traceback.print_exc()
+
+    def _answered(self) -> bool:
+        """Whether torch has read the networks; its answers are recorded, and the process that read is ended."""
+        if self._answers is not None and self._answers.done():
+            answers = {name: report.model_dump() for name, report in self._answers.result().items()}
+            self._scripts.writer.batch.run |= {"now_reason": None}
+            self._scripts.record_environment({"oracle": answers})
+            client.stop()
+            self._answers = None
+        return self._answers is None
 
     def _obey(self) -> None:
         """Carry out orders to stop; the store accepts no others for a baseline."""
@@ -114,6 +136,7 @@ def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:
 
 def main() -> None:
     """Run the baseline named on the command line: `python -m unifiednn_core.compare.runner HOME RUN_ID`."""
+    keep_private()
     failpoints.arm_from_environment()
     code = run_baseline(Home(Path(sys.argv[1])), sys.argv[2])
     sys.stdout.flush()

@@ -145,7 +145,7 @@ class Scripts:
                 self._record_slice(track, STARTING)
                 if not self._facts_known:
                     self._facts_known = True
-                    self._record_environment({**row["environment"], "processes": self._processes})
+                    self.record_environment({**row["environment"], "processes": self._processes})
             case "step":
                 track.step = columns["steps_done"] = row["step"]
                 batch.steps.append({**keys, **row})
@@ -157,7 +157,7 @@ class Scripts:
             case "done":
                 track.done = row
                 self._processes[track.name] |= {name: row[name] for name in ("loader_s", "loader_cpu_s")}
-                self._record_environment({"processes": self._processes})
+                self.record_environment({"processes": self._processes})
 
     def end(self, ended: ScriptEnd) -> None:
         """Record the end of a script: what it used, and whether it wrote its weights."""
@@ -256,5 +256,6 @@ class Scripts:
         self.writer.batch.slices.append(keys | times | steps)
         track.begun_s = until_s
 
-    def _record_environment(self, facts: Mapping[str, object]) -> None:
+    def record_environment(self, facts: Mapping[str, object]) -> None:
+        """Add facts about the environment to the run, after everything queued before."""
         self.writer.queue(partial(self._store.runs.record_environment, self._run_id, copy.deepcopy(dict(facts))))

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from unifiednn_core.compare.oracle import PT2
+from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode, is_concurrent
 from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
-from unifiednn_core.views.runs import RunView
+from unifiednn_core.views.runs import RunView, SubModelView
 from unifiednn_core.views.times import mean_turnaround_s
 
 WIDE = 0.25  # spread of repeats, as a share of their median, above which a note names it
@@ -139,8 +141,15 @@ def _arm_submodel(name: str, runs: Sequence[RunView]) -> ArmSubModel:
         test_accuracy=last.test_accuracy,
         train_loss=last.train_loss,
         state_sha256=tuple(part.state_sha256 for part in parts),
+        oracle=None if runs[-1].mode == HYBRID else _oracle(runs[-1], last),
         cause=next((part.cause for part in parts if part.cause and part.state is not State.COMPLETED), None),
     )
+
+
+def _oracle(run: RunView, part: SubModelView) -> OracleReport | None:
+    """What torch says about a network of a baseline; a baseline of an older version did not ask."""
+    unasked = OracleReport(answer="none", text=f"run {run.run_id} did not ask; run the baseline again")
+    return run.oracle.get(part.name, unasked if part.model_format == PT2 else None)
 
 
 def _queued(hybrid: Arm) -> bool:
@@ -176,6 +185,11 @@ def _withheld(mode: Mode, hybrid: Arm, baseline: Arm | None) -> str | None:
         return f"there is no {mode} baseline of this run yet"
     if hybrid.problem or baseline.problem:
         return hybrid.problem or baseline.problem
+    for part in baseline.submodels:
+        if part.oracle is not None and part.oracle.answer == "differs":
+            return f"torch itself reads another network from the file of {part.name}: {part.oracle.text}"
+        if part.oracle is not None and part.oracle.answer == "none":
+            return f"it is not known whether torch itself reads the same network of {part.name}: {part.oracle.text}"
     if hybrid.memory_source != baseline.memory_source:
         sources = f"{hybrid.memory_source or 'no source'} and {baseline.memory_source or 'no source'}"
         return f"memory was measured in different ways ({sources})"

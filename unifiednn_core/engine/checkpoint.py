@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 FORMAT_VERSION = 1
 MAX_DEPTH = 64
 MAX_INT_BITS = 4096
+MAX_COUNT = 2**62
 _MAPPINGS: dict[str, type[dict[Any, Any]]] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
 _RESERVED = "__metadata__"  # safetensors does not allow a tensor of this name
 
@@ -48,6 +49,19 @@ class Checkpoint:
     recipe: Mapping[str, Any]
     """What the state belongs to, as plain values: names and arguments of optimizer, criterion and LR scheduler, batch
     size, seed, samples of the training set, device type, torch version."""
+
+
+def transient_buffers(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers that `state_dict` leaves out; a network may still change them from step to step."""
+    kept = module.state_dict().keys()
+    return {name: buffer for name, buffer in module.named_buffers() if name not in kept}
+
+
+def fill(module: nn.Module, weights: Mapping[str, Any], buffers: Mapping[str, Tensor]) -> None:
+    """Copy a state dict and transient buffers that fit into a network."""
+    module.load_state_dict(weights)
+    for name, buffer in transient_buffers(module).items():
+        buffer.copy_(buffers.get(name, buffer))
 
 
 def flatten(tree: object) -> tuple[object, dict[str, Tensor]]:

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -22,12 +23,12 @@ from torch import Tensor
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadCheckpoint
 from unifiednn_core.base.files import sync
-from unifiednn_core.engine.checkpoint import FORMAT_VERSION, Checkpoint, flatten, unflatten
+from unifiednn_core.engine.checkpoint import FORMAT_VERSION, MAX_COUNT, Checkpoint, flatten, unflatten
 from unifiednn_core.formats.tensor_files import DTYPE_NAMES, raw, safetensors_header
+from unifiednn_core.spec.run import NAME_PATTERN
 
 TEMPORARY_SUFFIX = ".tmp"
 MODEL_PREFIX = "model."
-MAX_COUNT = 2**62
 _VERSION, _DOCUMENT, _DOCUMENT_SHA256 = "unifiednn_checkpoint", "document", "document_sha256"
 _BEGIN = b'{"__metadata__":{"unifiednn_checkpoint":"'
 _USELESS = "has an invalid document"
@@ -182,7 +183,8 @@ def _described(document: Mapping[str, Any]) -> Checkpoint:
     submodel, step, epoch = document["submodel"], document["step"], document["epoch"]
     score, recipe = unflatten(document["score"], {}), unflatten(document["recipe"], {})
     counts = all(type(number) is int and 0 <= number < MAX_COUNT for number in (step, epoch))
-    if not (counts and isinstance(submodel, str) and isinstance(score, float | None) and isinstance(recipe, dict)):
+    named = isinstance(submodel, str) and re.fullmatch(NAME_PATTERN, submodel)
+    if not (counts and named and isinstance(score, float | None) and isinstance(recipe, dict)):
         raise Unreadable(_USELESS)
     return Checkpoint(submodel=submodel, step=step, epoch=epoch, state={}, score=score, recipe=recipe)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from unifiednn_core.base.errors import DamagedData, Diverged
+from unifiednn_core.base.errors import ContractBroken, DamagedData, Diverged
 from unifiednn_core.engine.meters import StepTimer
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import JobView
@@ -79,6 +79,8 @@ def reasons(error: Exception) -> tuple[str, str]:
             text,
             "Its results cannot be trusted: train it again from the start; its checkpoints may be wrong, too.",
         )
+    if isinstance(error, ContractBroken):
+        return text, error.remedy
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return cause, "Retry it with a larger batch split: the same batches go through in parts that need less memory."
     return cause, "The worker's log in the run folder has the full traceback. Fix the model or its data, or retry it."

@@ -11,34 +11,41 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from unifiednn_core.base.errors import BadCheckpoint
 from unifiednn_core.formats.weights import tree_to_cpu
 
 # Counters that torch keeps on the host (torch/optim, with neither `capturable` nor `fused`).
 _ON_HOST = frozenset({"step", "mu_product"})
 # Entries of a parameter group that a change of the learning rate scales.
-_LEARNING_RATES = ("lr", "initial_lr", "max_lr", "min_lr")
-# The same in the state of each parameter: ASGD's rate of the next step, and Rprop's step sizes.
+LEARNING_RATES = ("lr", "initial_lr", "max_lr", "min_lr")
+# Entries of a parameter group that some LR schedulers change.
+MOMENTA = ("momentum", "betas")
+# Rates in the state of each parameter: ASGD's rate of the next step, and Rprop's step sizes.
 _REMEMBERED_RATES = ("eta", "step_size")
-# The same in LR schedulers; each has some of them.
-_SCHEDULED_RATES = ("base_lrs", "max_lrs", "min_lrs", "_last_lr")
+# Rates in LR schedulers; each has some of them.
+SCHEDULED_RATES = ("base_lrs", "max_lrs", "min_lrs", "_last_lr", "eta_min", "default_min_lr")
+# Everything in an LR scheduler that its steps or a change of the learning rate change; each has some of it.
+CHANGING_IN_LR_SCHEDULERS = frozenset({
+    *SCHEDULED_RATES, "last_epoch", "_step_count", "T_cur", "T_i", "best", "num_bad_epochs", "cooldown_counter",
+})  # fmt: skip
 
 
 def restore_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-    """Restore a copy of `optimizer.state_dict()`; raises `BadCheckpoint` for the state of another optimizer."""
-    groups, saved = optimizer.param_groups, state["param_groups"]
-    sizes, saved_sizes = [len(group["params"]) for group in groups], [len(group["params"]) for group in saved]
-    if sizes != saved_sizes:
-        raise BadCheckpoint(
-            f"The optimizer of the checkpoint has {sum(saved_sizes)} parameters, this one has {sum(sizes)}. "
-            "Only its weights can be used."
-        )
-    parameters = [parameter for group in groups for parameter in group["params"]]
-    for group, saved_group in zip(groups, saved, strict=True):
-        group.update({key: value for key, value in tree_to_cpu(saved_group).items() if key != "params"})
+    """Restore a copy of `optimizer.state_dict()`; of its groups only what training changes, never a flag."""
+    for group, saved in zip(optimizer.param_groups, state["param_groups"], strict=True):
+        group.update({key: saved[key] for key in (*LEARNING_RATES, *MOMENTA) if key in group and key in saved})
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     optimizer.state.clear()
     for index, entries in state["state"].items():
         optimizer.state[parameters[index]] = _on(tree_to_cpu(entries), parameters[index])
+
+
+def restore_lr_scheduler(lr_scheduler: LRScheduler, state: Mapping[str, Any]) -> None:
+    """Restore from a copy of `lr_scheduler.state_dict()` only what training changes.
+
+    torch's own `load_state_dict` takes every attribute that the state names, also `optimizer` and `step`.
+    """
+    for name in CHANGING_IN_LR_SCHEDULERS & state.keys() & vars(lr_scheduler).keys():
+        setattr(lr_scheduler, name, tree_to_cpu(state[name]))
 
 
 def follow_parameters(optimizer: Optimizer) -> None:
@@ -50,15 +57,15 @@ def follow_parameters(optimizer: Optimizer) -> None:
 def scale_learning_rates(optimizer: Optimizer, lr_scheduler: LRScheduler | None, factor: float) -> None:
     """Multiply the learning rate and all values that it is computed from."""
     for group in optimizer.param_groups:
-        group.update({key: group[key] * factor for key in _LEARNING_RATES if key in group})
+        group.update({key: group[key] * factor for key in LEARNING_RATES if key in group})
     for entries in optimizer.state.values():
         entries.update({name: entries[name] * factor for name in _REMEMBERED_RATES if name in entries})
     if lr_scheduler is not None:
-        for name in _SCHEDULED_RATES:
-            if hasattr(lr_scheduler, name):
-                setattr(lr_scheduler, name, [rate * factor for rate in getattr(lr_scheduler, name)])
-        if hasattr(lr_scheduler, "eta_min"):
-            lr_scheduler.eta_min *= factor
+        for name in vars(lr_scheduler).keys() & SCHEDULED_RATES:
+            rates = getattr(lr_scheduler, name)
+            setattr(
+                lr_scheduler, name, [rate * factor for rate in rates] if isinstance(rates, list) else rates * factor
+            )
 
 
 def _on(entries: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class Progress:
         size = hyperparameters.batch_size
         if self.order is None:
             self.order, self.cursor = torch.randperm(samples, generator=self.generator).to(device), 0
-        used = samples // size * size if hyperparameters.drop_last else samples
+        used = used_samples(samples, hyperparameters)
         end = min(used, self.cursor + size * hyperparameters.accumulation_steps)
         batches = [self.order[start : min(end, start + size)] for start in range(self.cursor, end, size)]
         self.cursor = end
@@ -133,6 +133,12 @@ class Progress:
             figures=[EpochFigures(**row) for row in metrics["figures"]],
             tally=Tally(**tree_to_cpu(metrics["tally"])),
         )
+
+
+def used_samples(samples: int, hyperparameters: Hyperparameters) -> int:
+    """Samples of an epoch; `drop_last` leaves out the last partial batch."""
+    size = hyperparameters.batch_size
+    return samples // size * size if hyperparameters.drop_last else samples
 
 
 def stops_early(asked: EarlyStopping | None, figures: Sequence[EpochFigures]) -> bool:

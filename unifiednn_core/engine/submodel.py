@@ -25,14 +25,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from unifiednn_core.base.errors import BadCheckpoint, Diverged
+from unifiednn_core.base.errors import Diverged
 from unifiednn_core.data.datasets import Dataset, to_model_input
-from unifiednn_core.engine import optimizer_state
+from unifiednn_core.engine import checkpoint_check, optimizer_state
 from unifiednn_core.engine import step as steps
-from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.device import RngState
 from unifiednn_core.engine.events import Stepped
-from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early
+from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early, used_samples
 from unifiednn_core.engine.resident_data import HOST, Lease
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.weights import tree_to_cpu
@@ -159,7 +159,8 @@ class SubModel:
     @property
     def at_epoch_end(self) -> bool:
         """Whether the step just done was the last of its epoch."""
-        return self._progress.order is not None and self.steps_done % self.steps_per_epoch == 0
+        progress, used = self._progress, used_samples(self._train.samples, self._hyperparameters)
+        return progress.order is not None and progress.cursor >= used
 
     def end_epoch(self, heartbeat: Callable[[], object] = lambda: None) -> EpochFigures:
         """Evaluate, step the LR scheduler and close the epoch, inside `world`; `heartbeat` runs after each test batch.
@@ -198,7 +199,7 @@ class SubModel:
         recipe |= {"seed": self._seed, "samples": self._train.samples, "device_type": self.device.type}
         state = {
             "model": tree_to_cpu(dict(self.module.state_dict())),
-            "buffers": tree_to_cpu(self._transient_buffers()),
+            "buffers": tree_to_cpu(transient_buffers(self.module)),
             "optimizer": tree_to_cpu(self.optimizer.state_dict()),
             "lr_scheduler": None if self.lr_scheduler is None else tree_to_cpu(self.lr_scheduler.state_dict()),
             "rng": {"cpu": rng.cpu, "cuda": rng.cuda},
@@ -215,23 +216,18 @@ class SubModel:
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Resume from `checkpoint`; raises `BadCheckpoint` if it does not fit.
+        """Resume from `checkpoint`; raises `BadCheckpoint`, and changes nothing, for one that it cannot have written.
 
         A learning rate other than the checkpoint's scales everything that the rate is computed from.
         """
+        written = checkpoint_check.recipe_of(checkpoint)
+        checkpoint_check.check(checkpoint, self.module, self._hyperparameters, self._train.samples)
         state = checkpoint.state
-        try:
-            self.module.load_state_dict(state["model"])
-            for name, buffer in self._transient_buffers().items():
-                buffer.copy_(state["buffers"][name])
-            optimizer_state.restore_state(self.optimizer, state["optimizer"])
-            if self.lr_scheduler is not None and state["lr_scheduler"] is not None:
-                self.lr_scheduler.load_state_dict(tree_to_cpu(state["lr_scheduler"]))
-            self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
-        except BadCheckpoint:
-            raise
-        except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
-            raise BadCheckpoint(f"The checkpoint does not fit the sub-model '{self.name}': {error}") from error
+        fill(self.module, state["model"], state["buffers"])
+        optimizer_state.restore_state(self.optimizer, state["optimizer"])
+        if self.lr_scheduler is not None:
+            optimizer_state.restore_lr_scheduler(self.lr_scheduler, state["lr_scheduler"])
+        self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
         self._stopped = stops_early(self._hyperparameters.early_stopping, self.figures)
         self._measure()
         cuda = None
@@ -239,7 +235,7 @@ class SubModel:
             saved = state["rng"]["cuda"]
             cuda = RngState.of_seed(self._seed, self.device).cuda if saved is None else saved
         self._rng = RngState(state["rng"]["cpu"], cuda)
-        factor = self._hyperparameters.learning_rate / checkpoint.recipe["learning_rate"]
+        factor = self._hyperparameters.learning_rate / written.hyperparameters.learning_rate
         if factor != 1.0:
             optimizer_state.scale_learning_rates(self.optimizer, self.lr_scheduler, factor)
 
@@ -266,11 +262,6 @@ class SubModel:
             lease.release()
 
     # -- inside
-
-    def _transient_buffers(self) -> dict[str, Tensor]:
-        """Buffers that `state_dict` leaves out; a network may still change them from step to step."""
-        kept = self.module.state_dict().keys()
-        return {name: buffer for name, buffer in self.module.named_buffers() if name not in kept}
 
     def _measure(self) -> None:
         """Measure the footprint again; it does not change from step to step."""

@@ -1,5 +1,6 @@
 """The format `.pt2`: an exported program of torch with architecture and weights in one file."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -15,6 +16,7 @@ from unifiednn_core.formats.graph import build_module, for_evaluation, operator_
 from unifiednn_core.formats.sanitize import ExportedNetwork, sanitized
 from unifiednn_core.spec.run import ArchitectureSpec
 
+_ON_GPU = re.compile(rb'"type":"cuda","index":(null|[0-9]+)')
 _LOAD_SCRIPT = """\
 import torch
 
@@ -63,6 +65,21 @@ class ExportedFormat:
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
         """Read the weights of a file."""
         return sanitized(path).read_weights()
+
+
+def write_checked(source: Path, target: Path) -> None:
+    """Write what was checked of a file, its numbers as they are, for torch's own loader on a machine without a GPU.
+
+    Raises `BadInput` or `HostileFile`.
+    """
+    network = sanitized(source)
+    written = {
+        container.MODEL: _json(network.program),
+        container.WEIGHTS: _json(network.weights),
+        container.CONSTANTS: _json(network.constants),
+    }
+    documents = {name: _ON_GPU.sub(b'"type":"cpu","index":null', content) for name, content in written.items()}
+    container.write_archive(target, "checked", {**network.read_records(), **documents, container.SAMPLE_INPUTS: b""})
 
 
 def _entries(network: ExportedNetwork, program: Program, state_dict: Mapping[str, Tensor]) -> dict[str, bytes]:

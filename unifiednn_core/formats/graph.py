@@ -84,10 +84,7 @@ class _Builder:
     def _add(self, node: Node) -> None:
         function = operators.resolve(node.target)
         if isinstance(function, torch._ops.OpOverload):
-            known = {argument.name for argument in function._schema.arguments}
-            unknown = [entry.name for entry in node.inputs if entry.name not in known]
-            if unknown:
-                raise HostileFile(f"The operator '{node.target}' has no argument '{unknown[0]}'.")
+            _check_names(node, [argument.name for argument in function._schema.arguments])
         arguments = [(entry, self._argument(node, entry.name, entry.arg)) for entry in node.inputs]
         positional = tuple(value for entry, value in arguments if entry.kind == 1)
         keywords = {entry.name: value for entry, value in arguments if entry.kind == 2}
@@ -147,6 +144,17 @@ class _Builder:
             case SymArgument():
                 return self._value(value.as_name) if value.kind == "as_name" else value.value
         return value  # an integer, boolean or string
+
+
+def _check_names(node: Node, declared: list[str]) -> None:
+    """Raise `HostileFile` unless each argument is known and given once, those by position in their order."""
+    given = [entry.name for entry in node.inputs]
+    unknown = [name for name in given if name not in declared]
+    if unknown:
+        raise HostileFile(f"The operator '{node.target}' has no argument '{unknown[0]}'.")
+    positional = [entry.name for entry in node.inputs if entry.kind == 1]
+    if len(set(given)) < len(given) or positional != declared[: len(positional)]:
+        raise HostileFile(f"The arguments of '{node.target}' are out of order.")
 
 
 def _output_name(output: NodeArgument) -> str | None:

@@ -1,8 +1,7 @@
 """The operators that an exported graph may use, and those among them that behave differently in training.
 
 An operator with a contract is allowed (`contracts`); any other is not. Operators that open files (`from_file`), reach
-beyond their tensor (`set_`, `resize_`, `as_strided`), read uninitialised memory (`empty`), write into given memory
-(`*.out`) or are not `aten` have none.
+beyond their tensor (`set_`, `resize_`, `as_strided`), write into given memory (`*.out`) or are not `aten` have none.
 """
 
 from collections.abc import Callable
@@ -36,12 +35,21 @@ ATTENTION = "torch.ops.aten.scaled_dot_product_attention.default"
 ADD_IN_PLACE = "torch.ops.aten.add_.Tensor"
 
 
+# Memory that nothing was written to is read as zeros. An unsafe view has no part in autograd's record of changes: with
+# it a network can change saved positions, which the backward pass of pooling writes to without a check.
+_REPLACED = {
+    "torch.ops.aten.empty.memory_format": "torch.ops.aten.zeros.default",
+    "torch.ops.aten.empty_like.default": "torch.ops.aten.zeros_like.default",
+    "torch.ops.aten.new_empty.default": "torch.ops.aten.new_zeros.default",
+    "torch.ops.aten._unsafe_view.default": "torch.ops.aten.view.default",
+}
+
 ALLOWED = ATEN | SIZES.keys()  # everything that a graph may call
 
 
 def resolve(target: str) -> Callable[..., Any]:
-    """Return the function of an allowed target; raises `KeyError` for any other."""
+    """Return the function that runs for an allowed target; raises `KeyError` for any other."""
     if target not in ATEN:
         return SIZES[target]
-    function: Callable[..., Any] = overload(target)
+    function: Callable[..., Any] = overload(_REPLACED.get(target, target))
     return function

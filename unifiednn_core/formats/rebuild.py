@@ -222,6 +222,12 @@ def _fill(module: nn.Module, part: Described, work: _Rebuilding, *, children_too
     given_tensors = {**part.parameters, **part.buffers}
     for name, expected in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
         setattr(module, name, _tensor(part, name, given_tensors[name], expected, work))
+    types = {
+        tensor.dtype for tensor in given_tensors.values() if isinstance(tensor, Tensor) and tensor.is_floating_point()
+    }
+    if len(types) > 1:  # kernels may take the type of one weight for that of all
+        message = f"The weights of this {part.kind.__name__} have several types: {', '.join(sorted(map(str, types)))}."
+        raise BadInput([finding(part.place, message, "Convert the network to one type, then save it again.")])
     for name, child in module.named_children() if children_too else ():
         _fill(child, part.child(name), work, children_too=True)
     if part.attributes.get("_non_persistent_buffers_set") not in (None, set()):

@@ -77,6 +77,12 @@ class ExportedNetwork:
         """Read weights and persistent buffers by key; tied weights are one tensor."""
         return _read(self.path, self.weight_views)
 
+    def read_records(self) -> dict[str, bytes]:
+        """Read the bytes of all tensors, by record."""
+        records = {view.record for view in (*self.weight_views.values(), *self.constant_views.values())}
+        with _opened(self.path) as (archive, entries):
+            return {record: archive.read(entries[record]) for record in sorted(records)}
+
     def read_constants(self) -> dict[str, Tensor]:
         """Read constants and buffers that are not in the state dict."""
         return _read(self.path, self.constant_views)

@@ -1,21 +1,16 @@
 """Checks a whole spec against its files, before training."""
 
-import hashlib
-import json
 import logging
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 import torch
-from pydantic import ValidationError
 
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.base.files import write_text
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.data.datasets import Dataset, read_dataset
@@ -26,6 +21,7 @@ from unifiednn_core.machine.budget import device_type
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.hyper_findings import hyper_findings
 from unifiednn_core.preflight.inspection import attempt, sha256_of
+from unifiednn_core.preflight.kept import kept
 from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import CheckedSubModel, CheckReport, ResolvedFile, SubModelReport
@@ -40,8 +36,7 @@ NAMED_PER_FINDING = 6
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
 # Raise it when the verdict of a check changes.
-CHECK_VERSION = 1
-KEPT_CHECKS = 200
+CHECK_VERSION = 3
 Result = TypeVar("Result")
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -67,18 +62,13 @@ def _checked(submodel: SubModelSpec, files: "_Files", device: str) -> CheckedSub
     except BadInput:  # a file is missing
         return _check_submodel(submodel, files, device)
     document = [CHECK_VERSION, torch.__version__, device, submodel.model_dump(mode="json"), hashes]
-    key = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-    place = files.home.root / "checks" / f"{key}.json"
-    with suppress(OSError, ValidationError):
-        return CheckedSubModel.model_validate_json(place.read_bytes())
-    found = _check_submodel(submodel, files, device)
-    if not any(finding.severity == "error" for finding in found.findings):
-        with suppress(OSError):
-            place.parent.mkdir(exist_ok=True)
-            write_text(place, found.model_dump_json())
-            for path in sorted(place.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT_CHECKS]:
-                path.unlink(missing_ok=True)
-    return found
+    return kept(
+        files.home,
+        document,
+        CheckedSubModel,
+        lambda: _check_submodel(submodel, files, device),
+        lambda found: not any(finding.severity == "error" for finding in found.findings),
+    )
 
 
 @dataclass
@@ -146,19 +136,20 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> Check
     findings += _check_names(train, test, f"submodels.{submodel.name}.test_data")
     on_hyper = hyper_findings(submodel, train, test)
     findings += [finding for finding in on_hyper if finding.severity == "error"]
-    memory, doubts = None, tuple[Finding, ...]()
+    memory, doubts, on_start, begun = None, tuple[Finding, ...](), tuple[Finding, ...](), definition
+    if start is not None:
+        samples, place = train.samples, f"submodels.{submodel.name}.start_from.file"
+        found, on_start = attempt(lambda: check_start(submodel, definition, samples, files.resolve(start).path), place)
+        on_start, begun = found or (on_start, definition)
     if not findings:
-        trial = Trial(submodel, definition, train, test)
+        trial = Trial(submodel, begun, train, test)
         limit = at_most_cpu(DRY_RUN_CPU_S, trial, f"A training step of {trial.batch_size} samples")
         if (done := tried("model", lambda: limit(dry_run)(trial))) is not None:
             hashes = [files.resolve(name).sha256 for name in (submodel.train_data, test_data) if name]
             memory, unknown = _memory_of(trial, done, device, hashes)
             findings += unknown
             doubts = done.doubts
-    if start is not None:
-        samples, at = train.samples, "start_from.file"
-        findings += tried(at, lambda: check_start(submodel, definition, samples, files.resolve(start).path)) or ()
-    findings += [*doubts, *(finding for finding in on_hyper if finding.severity == "warning")]
+    findings += [*on_start, *doubts, *(finding for finding in on_hyper if finding.severity == "warning")]
     report = SubModelReport(
         name=submodel.name,
         format=definition.format,

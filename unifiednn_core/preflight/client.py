@@ -14,7 +14,17 @@ from pydantic import BaseModel, ValidationError
 from unifiednn_core.base.errors import BadInput, IntakeFailed
 from unifiednn_core.base.paths import SANDBOX_SETTING, Home
 from unifiednn_core.data.values import SplitPlan
-from unifiednn_core.preflight.report import CheckReport, FileReport, InspectJob, Request, SpecJob, SplitJob, SplitReport
+from unifiednn_core.preflight.report import (
+    CheckReport,
+    FileReport,
+    InspectJob,
+    OracleJob,
+    OracleReport,
+    Request,
+    SpecJob,
+    SplitJob,
+    SplitReport,
+)
 from unifiednn_core.spec.run import RunSpec
 
 # A job is bounded by its processor time; this is for one that never answers.
@@ -46,6 +56,11 @@ def check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
     """Check a spec against its files, which stay where they are; raises `IntakeFailed`."""
     job = SpecJob(spec=spec.to_json(), base=base.resolve(), home=home.root.resolve())
     return _ask(CheckReport, job)
+
+
+def ask_torch(job: OracleJob) -> OracleReport:
+    """Train a `.pt2` for a few steps as torch itself reads it, too; raises `IntakeFailed`."""
+    return _ask(OracleReport, job)
 
 
 class _Intake:
@@ -110,7 +125,7 @@ _intake = _Intake()
 start, stop = _intake.start, _intake.stop
 
 
-def _ask(report: type[Report], job: InspectJob | SplitJob | SpecJob) -> Report:
+def _ask(report: type[Report], job: InspectJob | SplitJob | SpecJob | OracleJob) -> Report:
     environment = {SANDBOX_SETTING: os.environ.get(SANDBOX_SETTING, "")}
     request = Request(job=job, environment=environment).model_dump_json().encode() + b"\n"
     try:

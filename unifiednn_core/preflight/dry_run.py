@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.base.errors import BadInput, ContractBroken, Finding
 from unifiednn_core.data.datasets import Dataset, to_model_input
 from unifiednn_core.engine.step import build_criterion, build_lr_scheduler, build_optimizer, step_lr_scheduler
 from unifiednn_core.preflight.trial import Trial, Tried, batch_sizes, part_sizes
@@ -202,6 +202,8 @@ class _Tryout:
         if inputs.dtype is not torch.float64 and inputs.is_floating_point() and _runs(self.module, inputs.double()):
             message = f"The network computes with float64, but the inputs are {dtype}."
             return refusal("Type of weights", "model", message, "Save the network as float32.")
+        if isinstance(error, ContractBroken):
+            return refusal("Operator refused", "model", str(error), error.remedy)
         message = f"The network does not take a batch {_shape(inputs)}: {why}."
         remedy = "Give data of the shape that the network takes, or a network that fits the data."
         return refusal("Inputs", self.entry, message, remedy)

@@ -19,7 +19,8 @@ from unifiednn_core.data.values import SplitPlan
 from unifiednn_core.machine.budget import budget_of
 from unifiednn_core.preflight.check import check
 from unifiednn_core.preflight.inspection import attempt, inspect_file, sha256_of
-from unifiednn_core.preflight.report import FileReport, InspectJob, SpecJob, SplitJob, SplitReport
+from unifiednn_core.preflight.oracle import ask_torch
+from unifiednn_core.preflight.report import FileReport, InspectJob, OracleJob, SpecJob, SplitJob, SplitReport
 from unifiednn_core.spec.run import parse_run
 
 CPU_LIMIT_S = 600
@@ -48,7 +49,7 @@ def limit_resources(submodels: int = 1) -> None:
     _let_write(False)
 
 
-def work(job: InspectJob | SplitJob | SpecJob) -> BaseModel:
+def work(job: InspectJob | SplitJob | SpecJob | OracleJob) -> BaseModel:
     """Do a job, the only one of this process, and return its report."""
     if isinstance(job, SpecJob):
         spec = parse_run(json.loads(job.spec))
@@ -58,6 +59,9 @@ def work(job: InspectJob | SplitJob | SpecJob) -> BaseModel:
     limit_resources()
     if isinstance(job, SplitJob):
         return run_split(job.path, job.filename, job.plan, Home(job.home))
+    if isinstance(job, OracleJob):
+        _let_write(True)
+        return ask_torch(job)
     return run_inspect(job.path, job.filename, job.convert_to)
 
 

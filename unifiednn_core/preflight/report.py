@@ -109,8 +109,27 @@ class SpecJob(BaseModel, frozen=True, extra="forbid"):
     home: Path
 
 
+class OracleJob(BaseModel, frozen=True, extra="forbid"):
+    """Train a `.pt2` for a few steps as torch itself reads it, on data with these transforms; `scratch` is a folder."""
+
+    model: Path
+    train_data: Path
+    scale: float | None
+    mean: float | None
+    std: float | None
+    scratch: Path
+
+
+class OracleReport(BaseModel, frozen=True, extra="forbid"):
+    """Whether a network trains to the same bits as torch itself reads it."""
+
+    answer: Literal["same", "differs", "none", "not applicable"]
+    text: str
+    """How much was compared, where the bits differ first, or why there is no answer; no sentence of its own."""
+
+
 class Request(BaseModel, frozen=True, extra="forbid"):
     """One job, with the settings of the caller that it depends on."""
 
-    job: InspectJob | SplitJob | SpecJob
+    job: InspectJob | SplitJob | SpecJob | OracleJob
     environment: dict[str, str] = {}

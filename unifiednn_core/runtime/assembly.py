@@ -15,7 +15,7 @@ from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_store import CheckpointStore
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.resident_data import ResidentData
-from unifiednn_core.engine.start import initial_state
+from unifiednn_core.engine.start import initial_state, load_weights
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.registry import sniff
@@ -120,7 +120,7 @@ class Workbench:
         )
         try:
             if read.weights is not None:
-                submodel.module.load_state_dict(read.weights)
+                load_weights(submodel.module, read.weights)
             if read.progress is not None:
                 submodel.restore(read.progress)
             self.hybrid.add(submodel)

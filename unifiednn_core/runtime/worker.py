@@ -23,6 +23,7 @@ from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
 from unifiednn_core.engine.device import environment, preserved, resolve
 from unifiednn_core.engine.engine import Engine
@@ -321,6 +322,7 @@ def launched_at_s(clock: Clock) -> float:
 
 def main() -> None:
     """Train the run named on the command line: `python -m unifiednn_core.runtime.worker HOME RUN_ID`."""
+    keep_private()
     faulthandler.enable()  # a crash leaves the line of Python in the log
     failpoints.arm_from_environment()
     _leave(train(Home(Path(sys.argv[1])), sys.argv[2]))

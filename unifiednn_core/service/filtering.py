@@ -31,7 +31,8 @@ _FILES = ("model", "train_data", "test_data")
 _TOTALS: dict[str, Any] = {
     **dict.fromkeys(("memory_source", *_FIGURES)),
     **dict.fromkeys(("memory", "utilisation", "power_w"), Series()),
-    **{"fingerprint": "", "memory_notes": (), "attempt": 0, "recoveries": 0, "processes": {}, "actions": frozenset()},
+    **{"fingerprint": "", "memory_notes": (), "attempt": 0, "recoveries": 0, "processes": {}, "oracle": {}},
+    "actions": frozenset(),
 }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
+from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
 
 ARM_FIGURES = ("memory_bytes", "makespan_s", "mean_turnaround_s", "cpu_s", "gpu_s", "loader_s", "loader_cpu_s")
@@ -48,6 +49,8 @@ class ArmSubModel:
     train_loss: float | None
     state_sha256: tuple[str | None, ...]
     """Of each repeat."""
+    oracle: OracleReport | None = None
+    """In a baseline: whether torch itself reads the same network."""
     cause: str | None = None
     """Why it failed, in the first repeat that did."""
 
@@ -137,6 +140,7 @@ def comparison_document(comparison: Comparison, documents: Mapping[str, Mapping[
                 "threads": list(arm.threads),
                 **{name: _values(getattr(arm, name)) for name in ARM_FIGURES},
                 "state_sha256": {part.name: list(part.state_sha256) for part in arm.submodels},
+                "oracle": {part.name: part.oracle.model_dump() for part in arm.submodels if part.oracle is not None},
             }
             for mode, arm in arms.items()
         },

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.estimate import Part, predict
 from unifiednn_core.preflight.prediction import Prediction
+from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.spec.run import CheckpointSpec, EarlyStopping, PolicySpec
@@ -70,6 +71,7 @@ def run_view(
         "waiting_commands": tuple(map(_command_view, commands)),
         "memory_notes": tuple(run.memory_notes),
         "processes": run.environment.get("processes", {}),
+        "oracle": {name: OracleReport(**answer) for name, answer in run.environment.get("oracle", {}).items()},
         "prediction": prediction_of(run.prediction, run.spec, run.device),
         "spec": run.spec,
     }

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from unifiednn_core.data.values import DataPreview, preview_of
 from unifiednn_core.preflight.prediction import Prediction
+from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.memory import Mark, MemoryBreakdown
@@ -192,6 +193,8 @@ class RunView:
     energy_j: float | None = None
     processes: dict[str, dict[str, float]] = field(default_factory=dict)
     """Of a baseline, by sub-model: threads of its process, and `loader_s` and `loader_cpu_s` once it has ended."""
+    oracle: dict[str, OracleReport] = field(default_factory=dict)
+    """Of a baseline, by sub-model: whether torch itself reads the same network."""
     schedule: tuple[Slice, ...] = ()
     events: tuple[EventView, ...] = ()
     spec: dict[str, object] = field(default_factory=dict)

@@ -1,6 +1,8 @@
 """Checkpoints of a small network, and specs that begin at a file."""
 
+import copy
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,14 @@ from torch import nn
 
 from tests.unit.formats import kit
 from unifiednn_core.base.paths import Home
+from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.resident_data import HOST, ResidentData
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats.base import Definition
 from unifiednn_core.preflight.check import check
 from unifiednn_core.preflight.report import CheckReport
-from unifiednn_core.spec.run import RunSpec, parse_run
+from unifiednn_core.spec.run import RunSpec, SubModelSpec, parse_run
 
 SAMPLES = 25
 HYPER = {"epochs": 5, "batch_size": 8, "optimizer": "adam", "lr_scheduler": {"name": "step", "args": {"step_size": 2}}}
@@ -21,43 +27,29 @@ FILE, TAKE = "submodels.one.start_from.file", "submodels.one.start_from.take"
 
 
 def trained(network: nn.Module | None = None, *, inside: bool = True, **recipe: Any) -> Checkpoint:
-    """What a run has after two epochs and, `inside` the third, one batch."""
+    """What a run has after two epochs of four steps and, `inside` the third, one batch."""
     network = network or kit.network("cnn", seed=5)
-    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
-    lr_scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
-    for parameter in network.parameters():
-        parameter.grad = torch.full_like(parameter, 0.1)
-    optimizer.step()
-    lr_scheduler.step()
-    order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(1))
-    state = {
-        "model": network.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "lr_scheduler": lr_scheduler.state_dict(),
-        "rng": {"cpu": torch.get_rng_state(), "cuda": None},
-        "data": {
-            "generator": torch.Generator().manual_seed(1).get_state(),
-            "order": order if inside else None,
-            "cursor": 8 if inside else 0,
-        },
-        "metrics": {"figures": [], "tally": {}},
-    }
-    facts = {
-        "optimizer": "adam",
-        "optimizer_args": {},
-        "criterion": "cross_entropy",
-        "criterion_args": {},
-        "lr_scheduler": {"name": "step", "args": {"step_size": 2}, "per": "epoch"},
-        "batch_size": 8,
-        "drop_last": False,
-        "batch_split": 1,
-        "learning_rate": 0.01,
-        "seed": 0,
-        "samples": SAMPLES,
-        "device_type": "cpu",
-        "torch": torch.__version__,
-    }
-    return Checkpoint(submodel="lenet", step=9, epoch=2, state=state, score=0.5, recipe=facts | recipe)
+    part = submodel(lambda: copy.deepcopy(network))
+    with part.world():
+        for _ in range(9 if inside else 8):
+            part.step()
+            if part.at_epoch_end:
+                part.end_epoch()
+    written = part.capture()
+    return replace(written, recipe={**written.recipe, **recipe})
+
+
+def submodel(build: Callable[[], nn.Module], hyper: dict[str, Any] | None = None) -> SubModel:
+    """A sub-model on small images."""
+    asked = {"name": "lenet", "model": "m", "train_data": "d", "hyperparameters": hyper or HYPER}
+    inputs = torch.randn(SAMPLES, *kit.IMAGES, generator=torch.Generator().manual_seed(2))
+    held = ResidentData(HOST).hold("train", lambda: Dataset(inputs=inputs, targets=torch.arange(SAMPLES) % 3))
+    spec = SubModelSpec.model_validate(asked)
+    return SubModel(spec, definition_of(build), seed=0, train=held, test=None, device=HOST)
+
+
+def definition_of(build: Callable[[], nn.Module]) -> Definition:
+    return Definition(format="kit", path=Path("kit"), build=build, parameters=1, weights_bytes=4)
 
 
 def changed(checkpoint: Checkpoint, part: str, **entries: Any) -> Checkpoint:

@@ -1,5 +1,6 @@
 """Checkpoints with right hashes and harmful content, and files with code in them."""
 
+import math
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,12 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from tests.unit.engine.start_kit import FILE, SAMPLES, changed, checked, trained
 from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadCheckpoint, BadInput
 from unifiednn_core.base.paths import Home
 from unifiednn_core.engine import checkpoint_file
+from unifiednn_core.engine import start as engine_start
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.start import initial_state
 
@@ -28,26 +31,47 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 ORDER = torch.arange(SAMPLES)
+
+
+def of_optimizer(index: int, **entries: Any) -> Callable[[Checkpoint], Checkpoint]:
+    def change(whole: Checkpoint) -> Checkpoint:
+        state = whole.state["optimizer"]["state"]
+        return changed(whole, "optimizer", state={**state, index: {**state.get(index, {}), **entries}})
+
+    return change
+
+
 HOSTILE: dict[str, tuple[Callable[[Checkpoint], Checkpoint], str]] = {
     "index outside": (lambda c: changed(c, "data", order=ORDER + 10**6), "not a permutation"),
     "index twice": (lambda c: changed(c, "data", order=torch.zeros_like(ORDER)), "not a permutation"),
-    "order of floats": (lambda c: changed(c, "data", order=ORDER.double()), "not a permutation"),
-    "order of two dimensions": (lambda c: changed(c, "data", order=ORDER.reshape(5, 5)), "not a permutation"),
-    "cursor outside": (lambda c: changed(c, "data", cursor=SAMPLES + 1), "not a permutation"),
-    "negative cursor": (lambda c: changed(c, "data", cursor=-1), "not a permutation"),
-    "no cursor": (lambda c: changed(c, "data", cursor=None), "not a permutation"),
-    "generator": (lambda c: changed(c, "data", generator=torch.zeros(7, dtype=torch.uint8)), "another kind"),
-    "rng": (lambda c: changed(c, "rng", cpu=torch.zeros(5056)), "another kind"),
-    "rng of a GPU": (lambda c: changed(c, "rng", cuda=torch.zeros(9, dtype=torch.uint8)), "RNG state of the GPU"),
-    "rng missing": (lambda c: replace(c, state={k: v for k, v in c.state.items() if k != "rng"}), "another kind"),
-    "learning rate": (lambda c: replace(c, recipe={**c.recipe, "learning_rate": 0.0}), "learning rate"),
-    "endless learning rate": (lambda c: replace(c, recipe={**c.recipe, "learning_rate": float("inf")}), "learning"),
-    "LR scheduler": (lambda c: replace(c, recipe={**c.recipe, "lr_scheduler": "step"}), "another kind"),
-    "no groups": (lambda c: changed(c, "optimizer", param_groups=[]), "another number of parameters"),
-    "shapes": (lambda c: changed(c, "optimizer", state={0: {"exp_avg": torch.ones(9)}}), "other shapes"),
-    "unknown parameter": (lambda c: changed(c, "optimizer", state={9: {"exp_avg": torch.ones(9)}}), "another kind"),
+    "order of floats": (lambda c: changed(c, "data", order=ORDER.double()), "float64 [25] as data.order"),
+    "order of two dimensions": (lambda c: changed(c, "data", order=ORDER.reshape(5, 5)), "int64 [5, 5] as data.order"),
+    "cursor outside": (lambda c: changed(c, "data", cursor=SAMPLES + 1), "26 as data.cursor; a whole number from 1"),
+    "cursor at the end": (lambda c: changed(c, "data", cursor=SAMPLES), "25 as data.cursor"),
+    "cursor in a step": (lambda c: changed(c, "data", cursor=9), "9 as data.cursor; a whole number of steps"),
+    "negative cursor": (lambda c: changed(c, "data", cursor=-1), "-1 as data.cursor"),
+    "no cursor": (lambda c: changed(c, "data", cursor=None), "None as data.cursor"),
+    "generator": (lambda c: changed(c, "data", generator=torch.zeros(7, dtype=torch.uint8)), "[7] as data.generator"),
+    "rng": (lambda c: changed(c, "rng", cpu=torch.zeros(5056)), "float32 [5056] as rng.cpu; uint8 [5056]"),
+    "rng of zeros": (lambda c: changed(c, "rng", cpu=torch.zeros(5056, dtype=torch.uint8)), "no generator can be"),
+    "rng of a GPU": (lambda c: changed(c, "rng", cuda=torch.zeros(9, dtype=torch.uint8)), "uint8 [9] as rng.cuda"),
+    "offset of a GPU": (lambda c: changed(c, "rng", cuda=torch.ones(16, dtype=torch.uint8)), "no generator can be"),
+    "rng missing": (lambda c: replace(c, state={k: v for k, v in c.state.items() if k != "rng"}), "lacks state.rng"),
+    "learning rate": (lambda c: replace(c, recipe={**c.recipe, "learning_rate": 0.0}), "greater than 0"),
+    "endless learning rate": (lambda c: replace(c, recipe={**c.recipe, "learning_rate": float("inf")}), "finite"),
+    "LR scheduler": (lambda c: replace(c, recipe={**c.recipe, "lr_scheduler": "step"}), "'recipe.lr_scheduler'"),
+    "recipe": (lambda c: replace(c, recipe={**c.recipe, "more": 1}), "'more' in recipe"),
+    "torch": (lambda c: replace(c, recipe={**c.recipe, "torch": "2\u202e"}), "'2\\u202e' as recipe.torch; a word"),
+    "no groups": (lambda c: changed(c, "optimizer", param_groups=[]), "a list as optimizer.param_groups"),
+    "shapes": (
+        of_optimizer(0, exp_avg=torch.ones(9)),
+        "as optimizer.state.0.exp_avg; float32 [4, 1, 3, 3]",
+    ),
+    "unknown parameter": (of_optimizer(9, exp_avg=torch.ones(9)), "9 as a key of optimizer.state"),
+    "endless moment": (of_optimizer(3, exp_avg=torch.full((3,), math.inf)), "optimizer.state.3.exp_avg that are NaN"),
     "model": (lambda c: replace(c, state={**c.state, "model": [1]}), "no state dict"),
-    "entry of the model": (lambda c: changed(c, "model", **{"0.weight": 1}), "'0.weight' is a int"),
+    "entry of the model": (lambda c: changed(c, "model", **{"0.weight": 1}), "'0.weight' is 1, not float32"),
+    "weights not finite": (lambda c: changed(c, "model", **{"0.bias": torch.full((4,), math.nan)}), "NaN or infinite"),
 }
 
 
@@ -60,6 +84,38 @@ def test_a_state_that_no_run_has_written_is_refused(case: str, folder: Path, tmp
     (finding,) = checked(folder, home, {"file": str(tmp_path / "hostile.safetensors")}).findings
     assert finding.field == FILE and message in finding.message
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Picking(nn.Module):
+    """Uses whole numbers of its state dict as indices. On a GPU a wrong one would end all trainings."""
+
+    picked: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("picked", torch.arange(9))
+        self.head = nn.Linear(9, 3)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.head(images.flatten(1)[:, self.picked])
+        return scores
+
+
+def test_the_dry_run_uses_the_indices_of_the_start(
+    folder: Path, tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Picking()
+    model = kit.export(tmp_path / "picking.pt2", network, torch.zeros(3, *kit.IMAGES))
+    found = {}
+    for last in (63, 64):
+        weights = {**network.state_dict(), "picked": torch.arange(9) + last - 8}
+        torch.save(weights, tmp_path / "weights.pt")
+        start = {"file": str(tmp_path / "weights.pt"), "take": "weights"}
+        found[last] = checked(folder, home, start, model=str(model)).findings
+    assert found[63] == ()
+    assert [finding.severity for finding in found[64]] == ["error"] and "out of" in found[64][0].message
+    monkeypatch.setattr(engine_start, "_begun", lambda definition, *_: definition)  # control
+    assert checked(folder, home, start, model=str(model)).findings == ()
 
 
 class Bomb:

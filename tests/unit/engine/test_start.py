@@ -121,6 +121,10 @@ def weights_of(filename: str) -> dict[str, Any]:
     return {"file": filename, "take": "weights"}
 
 
+def of_schedule(per: str = "epoch", **args: Any) -> dict[str, Any]:
+    return {"hyperparameters": {"lr_scheduler": {"name": "step", "args": args, "per": per}}}
+
+
 @pytest.mark.parametrize(
     ("start", "changes", "field", "message"),
     [
@@ -142,8 +146,12 @@ def weights_of(filename: str) -> dict[str, Any]:
         (WHOLE, {"hyperparameters": {"optimizer": "sgd"}}, TAKE, "the optimizer 'adam', .* the optimizer 'sgd'"),
         (WHOLE, {"hyperparameters": {"lr_scheduler": None}}, TAKE, "'step', .* no LR scheduler"),
         (WHOLE, {"hyperparameters": {"epochs": 2}}, TAKE, "has done 2 epochs"),
-        (WHOLE, {"hyperparameters": {"batch_size": 4}}, TAKE, "inside epoch 3, 8 samples in, with 8 .* has 4"),
-        (WHOLE, {"train_data": "fewer.pt"}, TAKE, "with 25 training samples; the spec has 24"),
+        (WHOLE, {"hyperparameters": {"batch_size": 4}}, TAKE, "inside epoch 3, with batch_size = 8; the spec has 4"),
+        (WHOLE, {"hyperparameters": {"drop_last": True}}, TAKE, "drop_last = False; the spec has True"),
+        (WHOLE, {"train_data": "fewer.pt"}, TAKE, "training samples = 25; the spec has 24"),
+        (WHOLE, {"hyperparameters": {"optimizer_args": {"eps": 1e-4}}}, TAKE, "eps = 1e-08; the spec has eps = 0.0001"),
+        (WHOLE, of_schedule(step_size=3), TAKE, "step_size = 2; the spec has step_size = 3"),
+        (WHOLE, of_schedule(per="step", step_size=2), TAKE, "per = epoch; the spec has per = step"),
     ],
 )
 def test_a_start_that_does_not_fit_is_refused(
@@ -175,11 +183,9 @@ def test_weights_of_another_network_are_refused(take: str, folder: Path, tmp_pat
     assert "missing '0.weight', '0.bias', '5.weight' and 1 more; unexpected '1.weight', '1.bias'" in finding.message
 
 
-def test_arguments_that_the_checkpoint_overrules_are_a_warning(folder: Path, home: Home) -> None:
-    hyper = {"optimizer_args": {"eps": 1e-4}, "lr_scheduler": {"name": "step", "args": {"step_size": 3}}}
-    report = checked(folder, home, WHOLE, hyperparameters=hyper)
-    assert [finding.severity for finding in report.findings] == ["warning", "warning"]
-    assert "{'step_size': 2}" in report.findings[1].message
+def test_arguments_may_be_written_out_and_rates_go_with_the_learning_rate(folder: Path, home: Home) -> None:
+    written_out = {"optimizer_args": {"eps": 1e-8, "betas": [0.9, 0.999], "amsgrad": False}, "learning_rate": 0.02}
+    assert checked(folder, home, WHOLE, hyperparameters=written_out).findings == ()
 
 
 def test_another_torch_is_a_warning(folder: Path, tmp_path: Path, home: Home) -> None:

@@ -20,10 +20,17 @@ def test_every_listed_operator_exists_and_is_no_out_variant() -> None:
     assert len(operators.ATEN) > 300
 
 
+@pytest.mark.parametrize("name", ["empty.memory_format", "empty_like.default", "new_empty.default"])
+def test_unwritten_memory_is_zeros(name: str) -> None:
+    like, sizes = torch.full((3,), 7.0), [1000]
+    given = {"empty_like.default": (like,), "new_empty.default": (like, sizes)}.get(name, (sizes,))
+    assert not operators.resolve(f"torch.ops.aten.{name}")(*given).any()
+
+
 @pytest.mark.parametrize(
     "name",
     ["from_file.default", "set_.source_Tensor", "resize_.default", "as_strided.default", "add.out", "save.default",
-     "empty.memory_format", "empty_like.default", "new_empty.default", "_cudnn_init_dropout_state.default"],
+     "empty_strided.default", "new_empty_strided.default", "_cudnn_init_dropout_state.default"],
 )  # fmt: skip
 def test_operators_that_reach_beyond_their_tensors_are_not_listed(name: str) -> None:
     target = f"torch.ops.aten.{name}"

@@ -31,7 +31,7 @@ def part_row(name="a", ends_s=30.0, **columns):
     return SubModelRow(
         **{
             "name": name, "arrival": 0, "number": 0, "state": "completed", "priority": 0, "attempt": 1,
-            "model_format": "pt2", "parameters": 1, "epochs": 1, "epochs_done": 1, "steps_total": 1, "steps_done": 1,
+            "model_format": "module", "parameters": 1, "epochs": 1, "epochs_done": 1, "steps_total": 1, "steps_done": 1,
             "service_s": 4.0, "paused_s": 0.0, "ended_at_s": LAUNCHED_S + ends_s, "state_sha256": name, "owner": "",
             "peak_memory_bytes": 1, "cpu_s": 1.0,
         } | columns

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.formats.contracts.contract import each, require, rule
+from unifiednn_core.formats.contracts.memory import overlaps_itself
 from unifiednn_core.formats.contracts.predicates import between, broadcast_shape, finite, one_type, tensor
 
 
@@ -27,6 +28,13 @@ def _shapes(query: Any, key: Any, value: Any, enable_gqa: bool) -> None:
     require(batches[0] == batches[1] == batches[2], f"the batches are {batches}")
 
 
+@rule("the rows of query, key and value do not overlap each other, as windows would")
+def _rows(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """BLAS refuses rows that are closer than they are long, and the kernel returns what its memory held."""
+    for name, part in (("query", query), ("key", key), ("value", value)):
+        require(not overlaps_itself(part[(0,) * (part.dim() - 2)]), f"the rows of '{name}' overlap")
+
+
 @rule("attn_mask is bool or has the type of query, and can be broadcast to [batch, heads, rows of query, rows of key]")
 def _mask(query: Tensor, key: Tensor, attn_mask: Any, is_causal: bool) -> None:
     if attn_mask is None:
@@ -43,6 +51,7 @@ CONTRACTS = each(
     "scaled_dot_product_attention",
     one_type("query", "key", "value"),
     _shapes,
+    _rows,
     _mask,
     between("dropout_p", 0, 1),
     finite("scale"),

@@ -25,12 +25,17 @@ class Rule:
     check: Callable[[Arguments], None]
 
 
+def never(arguments: Arguments) -> bool:
+    """Return False: the shape of a result depends on the shapes of the arguments alone."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Contract:
     """All that must hold for one operator, beside the general rules."""
 
     rules: tuple[Rule, ...] = ()
-    depends_on_values: Callable[[Arguments], bool] = lambda arguments: False
+    depends_on_values: Callable[[Arguments], bool] = never
     """Whether the shape of the result depends on values; then every call is checked, not only new shapes."""
 
 
@@ -42,6 +47,11 @@ def rule(text: str) -> Callable[[Callable[..., None]], Rule]:
         return Rule(text, lambda arguments: function(*(arguments[name] for name in names)))
 
     return make
+
+
+def note(text: str) -> Rule:
+    """Say what holds without a check of ours: the kernel checks it, or the reader of graphs sees to it."""
+    return Rule(text, lambda arguments: None)
 
 
 def require(condition: bool, problem: str) -> None:

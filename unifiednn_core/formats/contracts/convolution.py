@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from unifiednn_core.formats.contracts.contract import Contract, Rule, each, require, rule
-from unifiednn_core.formats.contracts.predicates import check_count, check_vector, one_type, tensor
+from unifiednn_core.formats.contracts.predicates import PLACES, check_count, check_vector, one_type, tensor
 
 
 def _check_ranks(dims: int, input: Any, weight: Any, groups: int) -> tuple[Tensor, Tensor, int]:
@@ -48,14 +48,24 @@ def _check_forward(
 
 
 _SHAPES = (
-    "input is [batch, channels, {n} places], the batch may be missing; weight {weight}; bias has one entry for each "
-    "channel of the result and is contiguous; stride and dilation are above 0, {padding}; the result has places"
+    "input is [batch, channels, {places}], the batch may be missing; weight {weight}; bias has one entry for each "
+    "channel of the result and is contiguous; stride and dilation are above 0, {padding}; the result is not empty"
 )
-_FORWARD = "is [channels of the result, channels / groups, {n} sizes] and the groups divide both"
+_FORWARD = "is [channels of the result, channels / groups, {places}] and the groups divide both"
+_TRANSPOSE = "is [channels, channels of the result / groups, {places}] and the groups divide the channels"
+
+
+def _text(dims: int, weight: str, padding: str) -> str:
+    places = PLACES[dims]
+    return _SHAPES.format(places=places, weight=weight.format(places=places), padding=padding)
 
 
 def _forward(dims: int) -> Rule:
-    @rule(_SHAPES.format(n=dims, weight=_FORWARD.format(n=dims), padding="padding is not negative"))
+    @rule(
+        _SHAPES.format(
+            places=PLACES[dims], weight=_FORWARD.format(places=PLACES[dims]), padding="padding is not negative"
+        )
+    )
     def check(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
         _check_forward(dims, input, weight, bias, stride, padding, dilation, groups)
 
@@ -65,7 +75,7 @@ def _forward(dims: int) -> Rule:
 def _named(dims: int) -> Rule:
     padding = "padding is 'valid', or 'same' with stride 1"
 
-    @rule(_SHAPES.format(n=dims, weight=_FORWARD.format(n=dims), padding=padding))
+    @rule(_text(dims, _FORWARD, padding))
     def check(input: Any, weight: Any, bias: Any, stride: Any, padding: str, dilation: Any, groups: int) -> None:
         same = padding == "same" and set(stride) == {1}
         require(same or padding == "valid", f"'padding' is {padding!r} with stride {list(stride)}")
@@ -80,10 +90,9 @@ def _named(dims: int) -> Rule:
 
 
 def _transposed(dims: int) -> Rule:
-    weight = f"is [channels, channels of the result / groups, {dims} sizes] and the groups divide the channels"
     padding = "padding is not negative, output_padding below stride or dilation"
 
-    @rule(_SHAPES.format(n=dims, weight=weight, padding=padding))
+    @rule(_text(dims, _TRANSPOSE, padding))
     def check(
         input: Any,
         weight: Any,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from unifiednn_core.formats.contracts.contract import Contract, each, require, rule
+from unifiednn_core.formats.contracts.contract import Contract, each, note, require, rule
 from unifiednn_core.formats.contracts.predicates import check_count
 
 _COPIES = """
@@ -53,6 +53,9 @@ CONTRACTS: dict[str, Contract] = {
     **each(_COPIES),
     **each("scalar_tensor"),
     **each("zeros ones full new_zeros new_ones new_full", _sizes),
+    **each("new_empty", _sizes, note("it runs as new_zeros: unwritten memory is never read")),
+    **each("empty.memory_format", _sizes, note("it runs as zeros: unwritten memory is never read")),
+    **each("empty_like", note("it runs as zeros_like: unwritten memory is never read")),
     **each("arange", _end),
     **each("arange.start", _from_to),
     **each("arange.start_step", _stepped),

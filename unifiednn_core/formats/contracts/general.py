@@ -66,20 +66,21 @@ def overload(target: str) -> Any:
 @cache
 def parameters(target: str) -> tuple[Declared, ...]:
     """List the arguments of an operator."""
-    return tuple(
-        Declared(
-            name=argument.name,
-            kind=str(argument.real_type).removeprefix("Optional[").removesuffix("]")
-            if str(argument.real_type).startswith("Optional[")
-            else str(argument.real_type),
-            optional=str(argument.real_type).startswith("Optional["),
-            count=argument.N,
-            has_default=argument.has_default_value(),
-            default=argument.default_value,
-            keyword_only=argument.kwarg_only,
-            written=argument.alias_info is not None and argument.alias_info.is_write,
-        )
-        for argument in overload(target)._schema.arguments
+    return tuple(map(_declared, overload(target)._schema.arguments))
+
+
+def _declared(argument: Any) -> Declared:
+    kind = str(argument.real_type)
+    optional = kind.startswith("Optional[")
+    return Declared(
+        name=argument.name,
+        kind=kind.removeprefix("Optional[").removesuffix("]") if optional else kind,
+        optional=optional,
+        count=argument.N,
+        has_default=argument.has_default_value(),
+        default=argument.default_value,
+        keyword_only=argument.kwarg_only,
+        written=argument.alias_info is not None and argument.alias_info.is_write,
     )
 
 
@@ -131,7 +132,7 @@ def writes(target: str) -> bool:
 def _expanded(parameter: Declared, value: Any) -> Any:
     if parameter.kind == "List[int]" and parameter.count is not None:
         many = [value] if isinstance(value, int) else value
-        return many * parameter.count if isinstance(many, list) and len(many) == 1 else many
+        return list(many) * parameter.count if isinstance(many, list | tuple) and len(many) == 1 else many
     return value
 
 
@@ -160,7 +161,7 @@ def _check_type(parameter: Declared, value: object) -> None:
 
 _TYPES: dict[str, Any] = {
     "Tensor": Tensor | int | float,
-    "Optional[Tensor": Tensor | None,
+    "Optional[Tensor]": Tensor | None,
     "int": int,
     "bool": bool | int,
     "float": float | int,

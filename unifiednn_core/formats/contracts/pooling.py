@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from unifiednn_core.formats.contracts.contract import Contract, Rule, each, require, rule
-from unifiednn_core.formats.contracts.predicates import check_count, tensor
+from unifiednn_core.formats.contracts.predicates import PLACES, check_count, tensor
 
 
 def _check_input(dims: int, value: Any) -> Tensor:
@@ -42,13 +42,13 @@ def _check_windows(
 
 
 _WINDOWS = (
-    "self is [batch, channels, {n} places], none of the last {m} empty, the batch may be missing; kernel_size, "
-    "stride{dilation} are above 0; padding is from 0 to half of a window; the result has places"
+    "self is [batch, channels, {places}], the last {count} not 0, the batch may be missing; {steps} "
+    "are above 0; padding is from 0 to half of a window; the result is not empty"
 )
 
 
 def _maximum(dims: int) -> Rule:
-    @rule(_WINDOWS.format(n=dims, m=dims + 1, dilation=" and dilation"))
+    @rule(_WINDOWS.format(places=PLACES[dims], count=dims + 1, steps="kernel_size, stride and dilation"))
     def check(self: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> None:
         _check_windows(dims, self, kernel_size, stride, padding, dilation, ceil_mode)
 
@@ -56,7 +56,7 @@ def _maximum(dims: int) -> Rule:
 
 
 def _average(dims: int) -> Rule:
-    @rule(_WINDOWS.format(n=dims, m=dims + 1, dilation=""))
+    @rule(_WINDOWS.format(places=PLACES[dims], count=dims + 1, steps="kernel_size and stride"))
     def check(self: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool) -> None:
         _check_windows(dims, self, kernel_size, stride, padding, [1] * dims, ceil_mode)
 
@@ -70,7 +70,7 @@ def _divisor(divisor_override: int | None) -> None:
 
 def _adaptive(dims: int) -> Rule:
     @rule(
-        f"self is [batch, channels, {dims} places], none of the last {dims + 1} empty, the batch may be missing; "
+        f"self is [batch, channels, {PLACES[dims]}], the last {dims + 1} not 0, the batch may be missing; "
         "output_size is above 0"
     )
     def check(self: Any, output_size: Sequence[int]) -> None:

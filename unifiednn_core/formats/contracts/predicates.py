@@ -10,6 +10,8 @@ from torch import Tensor
 from unifiednn_core.formats.contracts.contract import Arguments, Broken, Rule, require
 from unifiednn_core.formats.contracts.general import MOST_ENTRIES
 
+PLACES = {1: "length", 2: "height, width", 3: "depth, height, width"}
+"""How the last dimensions of images are called."""
 INDEX_TYPES = frozenset({torch.int32, torch.int64})
 
 

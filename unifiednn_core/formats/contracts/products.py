@@ -12,6 +12,7 @@ from unifiednn_core.formats.contracts.predicates import (
     check_dim,
     check_vector,
     finite,
+    listed,
     one_type,
     tensor,
 )
@@ -24,7 +25,7 @@ def _same_types(*names: str) -> Rule:
             other = tensor(name, arguments[name])
             require(other.dtype == first.dtype, f"'{name}' is {other.dtype}, '{names[0]}' is {first.dtype}")
 
-    return Rule(f"{' and '.join(names)} have one type", check)
+    return Rule(f"{listed(names)} have one type", check)
 
 
 def _check_inner(one: Tensor, two: Tensor) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from unifiednn_core.formats.contracts.contract import Contract, each, require, rule
+from unifiednn_core.formats.contracts.contract import Contract, each, note, require, rule
 from unifiednn_core.formats.contracts.predicates import between, check_count, finite, one_type, tensor
 
 
@@ -27,18 +27,16 @@ def _slopes(lower: float, upper: float) -> None:
     require(lower <= upper, f"the slopes are from {lower} to {upper}")
 
 
-@rule("every entry of self is from 0 to 1; the kernel checks it at every call")
-def _shares(self: Any) -> None:
-    tensor("self", self)
-
-
+_SHARES = note("the kernel checks at every call that the entries of self are from 0 to 1")
 _P = between("p", 0, 1)
 CONTRACTS: dict[str, Contract] = {
     **each("dropout alpha_dropout", _P),
     **each("dropout_ alpha_dropout_", _P),
     **each("feature_dropout feature_alpha_dropout", _P, _channels),
     **each("feature_dropout_", _P, _own_channels),
-    **each("bernoulli", one_type("self"), _shares),
+    **each(
+        "bernoulli", one_type("self"), note("the kernel checks at every call that the entries of self are from 0 to 1")
+    ),
     **each("bernoulli.p bernoulli_.float", _P),
     **each("rrelu rrelu_", finite("lower", "upper"), _slopes),
     **each("rand randn", _sizes),

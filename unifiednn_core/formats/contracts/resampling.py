@@ -8,13 +8,13 @@ from torch import Tensor
 
 from unifiednn_core.formats.contracts.contract import Contract, Rule, each, require, rule
 from unifiednn_core.formats.contracts.general import LARGEST
-from unifiednn_core.formats.contracts.predicates import check_count, tensor, word
+from unifiednn_core.formats.contracts.predicates import PLACES, check_count, tensor, word
 
 
 def _resized(dims: int) -> Rule:
     @rule(
-        f"input is [batch, channels, {dims} places], none of the last {dims + 1} empty; either output_size or "
-        f"scale_factors is given, {dims} of them, finite and above 0; the result has places"
+        f"input is [batch, channels, {PLACES[dims]}], the last {dims + 1} not 0; either output_size or "
+        f"scale_factors is given, one for each place, finite and above 0; the result is not empty"
     )
     def check(input: Any, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> None:
         given = tensor("input", input, dims + 2)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from unifiednn_core.formats.contracts.contract import Contract, each, require, rule
+from unifiednn_core.formats.contracts.contract import Contract, each, note, require, rule
 from unifiednn_core.formats.contracts.predicates import (
     broadcast_shape,
     check_count,
@@ -242,7 +242,8 @@ def _windows(self: Any, dimension: int, size: int, step: int) -> None:
 
 _DIM = dims("self", "dim")
 CONTRACTS: dict[str, Contract] = {
-    **each("view _unsafe_view", _viewed),
+    **each("view", _viewed),
+    **each("_unsafe_view", _viewed, note("it runs as view, so that gradients notice a change of its memory")),
     **each("reshape", _reshaped),
     **each("view_as reshape_as", _like),
     **each("flatten.using_ints", _range),

@@ -22,11 +22,11 @@ from unifiednn_core.formats.contracts import (
 from unifiednn_core.formats.contracts.contract import Broken, Contract
 from unifiednn_core.formats.contracts.general import bind, check_general
 
-_FAMILIES = (
+FAMILIES = (
     elementwise, reductions, shapes, factories, products, convolution, pooling, normalisation, recurrent, attention,
     indexing, resampling, randomness,
 )  # fmt: skip
-ATEN: Mapping[str, Contract] = {name: one for family in _FAMILIES for name, one in family.CONTRACTS.items()}
+ATEN: Mapping[str, Contract] = {name: one for family in FAMILIES for name, one in family.CONTRACTS.items()}
 CONTRACTS: Mapping[str, Contract] = {**ATEN, **sizes.CONTRACTS}
 
 

@@ -30,7 +30,7 @@ SUFFIX = ".pt2"
 _ROOT = str(Path(__file__).resolve().parents[3])
 _EVALUATION = ("the output in evaluation", "the buffers after an evaluation")
 _ONE_GRAPH = "One graph serves training and evaluation: use torch's own layers instead of `if self.training`."
-_OWN_FUNCTIONS = "Draw random numbers, and change buffers, only with torch's own functions."
+_OWN_FUNCTIONS = "Draw random numbers only with torch's own functions, and change buffers in place: `buffer.add_(1)`."
 _ROUNDING = 1e-4
 
 

@@ -4,6 +4,7 @@ from html import escape
 from typing import NamedTuple
 
 from unifiednn_core.base.units import duration_text, memory_text
+from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
 from unifiednn_core.views.comparison import Arm, Comparison, Spread, Verdict
 from unifiednn_core.views.markup import arm_badge, faint
@@ -72,6 +73,12 @@ QUANTITIES = (
 )
 MOST_RATIO = 2.0
 """Right end of the scale; its left end is 0, so that "equal" is in the middle."""
+_ORACLE = {
+    "same": "Read by torch itself, the network gives the same bits",
+    "differs": "Read by torch itself, the network gives other bits",
+    "none": "Not known whether torch itself reads the same network",
+    "not applicable": "Not read a second time by torch itself",
+}
 _SCALE_HEAD = (
     '<div class="u-ratio-head" aria-hidden="true"><span></span><span></span>'
     "<span><i>less</i><i>equal</i><i>more</i></span></div>"
@@ -98,7 +105,17 @@ def card(verdict: Verdict, hybrid: Arm, baseline: Arm | None) -> str:
         body = _SCALE_HEAD + "".join(_line(quantity, verdict, hybrid, baseline) for quantity in QUANTITIES)
     notes = "".join(f"<p class='u-small'>{escape(note)}</p>" for note in verdict.notes)
     weights = f'<p class="u-weights">{escape(weights_text(verdict))}</p>'
-    return f'<section class="u-card">{head}{body}{weights}{notes}</section>'
+    read = "".join(f"<p class='u-small'>{escape(line)}</p>" for line in oracle_lines(baseline))
+    return f'<section class="u-card">{head}{body}{weights}{read}{notes}</section>'
+
+
+def oracle_lines(baseline: Arm | None) -> list[str]:
+    """Say what torch itself reads from the files of the networks, one line for each answer."""
+    names: dict[OracleReport, list[str]] = {}
+    for part in () if baseline is None else baseline.submodels:
+        if part.oracle is not None:
+            names.setdefault(part.oracle, []).append(part.name)
+    return [f"{_ORACLE[report.answer]} ({', '.join(who)}): {report.text}." for report, who in names.items()]
 
 
 def figure_text(value: float | None, field: str) -> str:

@@ -190,6 +190,20 @@ class Rewriting(Sampling):
         return self.head(x.mul_(0.5))
 
 
+class OlderNorm(nn.BatchNorm1d):
+    """As copies of older versions of torch write it; export drops the assignment."""
+
+    def forward(self, x):
+        if self.training:
+            self.num_batches_tracked = self.num_batches_tracked + 1
+        return nn.functional.batch_norm(x, self.running_mean, self.running_var, training=self.training)
+
+
+class Assigning(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 3), OlderNorm(3))
+
+
 class Averaging(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Linear(4, 3), nn.BatchNorm1d(3, momentum=None))

@@ -138,6 +138,7 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
         ("broken", NUMBERS, ("missing 1 required positional argument", "--arg NAME=VALUE")),
         ("Modes", NUMBERS, ("differs from the code in the output in evaluation.", "instead of `if self.training`")),
         ("SeenInTraining", NUMBERS, ("code in the buffers after an evaluation.", "instead of `if self.training`")),
+        ("Assigning", NUMBERS, ("the weights after a training step", "in place: `buffer.add_(1)`")),
         ("Averaging", NUMBERS, ("momentum=None", "such as 0.1")),
         ("State", NUMBERS, ("missing 1 required positional argument", "forward takes one tensor")),
         ("Missing", NUMBERS, ("no class or function 'Missing'", "Networks in it: Net")),

@@ -1,0 +1,159 @@
+"""Check that a checkpoint holds nothing but what a training of this very sub-model could have written.
+
+A checkpoint is a file of strangers, and anyone can write one with right hashes. So nothing takes its structure from the
+file: network, optimizer and LR scheduler come from the spec and say which entries exist, of which type and shape; what
+training never changes equals theirs; and what it changes lies within bounds.
+
+Numbers in tensors may be NaN here: a run may write its last checkpoint just before it diverges. Intake refuses them.
+"""
+
+import math
+import re
+import struct
+import sys
+from dataclasses import fields
+from typing import NamedTuple
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from unifiednn_core.base.errors import BadCheckpoint
+from unifiednn_core.engine import bounds, optimizer_check
+from unifiednn_core.engine.checkpoint import MAX_COUNT, Checkpoint, transient_buffers
+from unifiednn_core.engine.progress import EpochFigures, used_samples
+from unifiednn_core.spec.run import Hyperparameters
+
+_PARTS = ("model", "buffers", "optimizer", "lr_scheduler", "rng", "data", "metrics")
+_FACTS = ("seed", "samples", "device_type", "torch")
+_NEEDED = ("optimizer", "learning_rate", "batch_size", *_FACTS)
+_FIGURES = tuple(field.name for field in fields(EpochFigures))
+_FIGURE_BOUNDS = {
+    "train_loss": (-sys.float_info.max, sys.float_info.max),
+    "train_accuracy": (0.0, 1.0),
+    "test_loss": (-math.inf, math.inf),
+    "test_accuracy": (0.0, 1.0),
+}
+_WORD = re.compile(r"[\w.+-]{1,64}", re.ASCII)
+# torch's CPU generator: seed, outputs left, whether seeded, place of the next output, 624 words, three numbers and a
+# flag of a normal variate, and another with its flag (CPUGeneratorImplState).
+_CPU_RNG = struct.Struct("=QiiQ624Q3di4xfB3x")
+_WORDS = 624
+_CUDA_RNG = struct.Struct("=Qq")  # seed and offset
+_CUDA_RNG_STEP = 4
+
+
+class Recipe(NamedTuple):
+    """What a checkpoint says about the training that wrote it."""
+
+    hyperparameters: Hyperparameters
+    samples: int
+    torch: str
+
+
+def recipe_of(checkpoint: Checkpoint) -> Recipe:
+    """Read the recipe, whose hyper-parameters are as strictly checked as those of a spec; raises `BadCheckpoint`."""
+    recipe = bounds.entries(checkpoint.recipe, "recipe", _NEEDED, Hyperparameters.model_fields)
+    bounds.whole(recipe["seed"], "recipe.seed", 0, 2**63 - 1)
+    for key in ("device_type", "torch"):
+        if not isinstance(recipe[key], str) or not _WORD.fullmatch(recipe[key]):
+            raise bounds.refusal(recipe[key], f"recipe.{key}", "a word")
+    try:
+        hyper = Hyperparameters.model_validate({key: recipe[key] for key in recipe if key not in _FACTS})
+    except ValidationError as error:
+        detail = error.errors()[0]
+        place = ".".join(("recipe", *map(str, detail["loc"])))
+        raise BadCheckpoint(f"The checkpoint has an invalid entry {bounds.shown(place)}: {detail['msg']}") from None
+    return Recipe(hyper, bounds.whole(recipe["samples"], "recipe.samples", 1, MAX_COUNT), str(recipe["torch"]))
+
+
+def check(checkpoint: Checkpoint, module: nn.Module, hyper: Hyperparameters, samples: int) -> None:
+    """Raise `BadCheckpoint` with the first entry that no training of this network has written.
+
+    `samples` is the size of the training set. Copies nothing as large as the network.
+    """
+    state, steps = bounds.entries(checkpoint.state, "state", _PARTS), checkpoint.step
+    for part, expected in (("model", module.state_dict()), ("buffers", transient_buffers(module))):
+        if found := bounds.misfits(state[part], expected):
+            raise BadCheckpoint(f"The checkpoint has another {part} than the network: {'; '.join(found)}.")
+    parameters = list(module.parameters())
+    fresh = optimizer_check.fresh(parameters, hyper)
+    optimizer_check.check_optimizer(state["optimizer"], parameters, fresh, steps)
+    optimizer_check.check_lr_scheduler(state["lr_scheduler"], fresh.lr_scheduler, steps)
+    rng = bounds.entries(state["rng"], "rng", ("cpu", "cuda"))
+    _check_cpu_rng(rng["cpu"], "rng.cpu")
+    if rng["cuda"] is not None:
+        _check_cuda_rng(rng["cuda"], "rng.cuda")
+    data = bounds.entries(state["data"], "data", ("generator", "order", "cursor"))
+    metrics = bounds.entries(state["metrics"], "metrics", ("figures", "tally"))
+    _check_cpu_rng(data["generator"], "data.generator")
+    _check_figures(metrics["figures"], checkpoint)
+    _check_tally(metrics["tally"])
+    inside = _steps_inside(data["order"], data["cursor"], hyper, samples)
+    begun = metrics["figures"][-1]["step"] if metrics["figures"] else 0
+    bounds.whole(steps, "step", begun + inside, begun + inside)
+
+
+def _check_cpu_rng(state: object, place: str) -> None:
+    """Torch takes the place of the next output on trust: behind the last word lies the memory of others."""
+    content = bounds.tensor(state, place, torch.uint8, (_CPU_RNG.size,)).numpy().tobytes()
+    _, left, seeded, following, *rest = _CPU_RNG.unpack(content)
+    words, normals, flags = rest[:_WORDS], (*rest[_WORDS : _WORDS + 3], rest[-2]), (seeded, rest[-3], rest[-1])
+    drawn = 1 <= following <= _WORDS and left + following == _WORDS + 1
+    in_place = drawn or (left, following) == (1, 0)
+    sound = max(words) < 2**32 and all(map(math.isfinite, normals)) and seeded and all(flag in (0, 1) for flag in flags)
+    if not (in_place and sound):
+        raise BadCheckpoint(f"The checkpoint has an RNG state {place} in which no generator can be.")
+
+
+def _check_cuda_rng(state: object, place: str) -> None:
+    content = bounds.tensor(state, place, torch.uint8, (_CUDA_RNG.size,)).numpy().tobytes()
+    _, offset = _CUDA_RNG.unpack(content)
+    if offset < 0 or offset % _CUDA_RNG_STEP:
+        raise BadCheckpoint(f"The checkpoint has an RNG state {place} in which no generator can be.")
+
+
+def _steps_inside(order: object, cursor: object, hyper: Hyperparameters, samples: int) -> int:
+    """Steps done in the current epoch. On a GPU one wrong index would end all trainings."""
+    if order is None:
+        return bounds.whole(cursor, "data.cursor", 0, 0)
+    indices = bounds.tensor(order, "data.order", torch.int64, (samples,))
+    least, most = (int(end) for end in indices.aminmax())
+    if least < 0 or most >= samples or not torch.zeros(samples, dtype=torch.bool).index_fill_(0, indices, 1).all():
+        raise BadCheckpoint("The checkpoint has a data.order that is not a permutation of the samples.")
+    done = bounds.whole(cursor, "data.cursor", 1, used_samples(samples, hyper) - 1)
+    steps, rest = divmod(done, hyper.batch_size * hyper.accumulation_steps)
+    if rest:
+        raise bounds.refusal(done, "data.cursor", "a whole number of steps")
+    return steps
+
+
+def _check_figures(rows: object, checkpoint: Checkpoint) -> None:
+    """One row for each epoch done, in order; they reach pages and charts."""
+    place = "metrics.figures"
+    if not isinstance(rows, list) or len(rows) != checkpoint.epoch:
+        raise bounds.refusal(rows, place, f"a list of {checkpoint.epoch} epochs")
+    steps = [0]
+    for index, row in enumerate(rows):
+        own = f"{place}.{index}"
+        bounds.entries(row, own, _FIGURES)
+        bounds.whole(row["epoch"], f"{own}.epoch", index + 1, index + 1)
+        steps.append(bounds.whole(row["step"], f"{own}.step", steps[-1] + 1, checkpoint.step))
+        bounds.real(row["learning_rate"], f"{own}.learning_rate", 0.0)
+        for name, (least, most) in _FIGURE_BOUNDS.items():
+            if row[name] is not None:
+                bounds.real(row[name], f"{own}.{name}", least, most, or_nan=name == "test_loss")
+
+
+def _check_tally(sums: object) -> None:
+    place = "metrics.tally"
+    tally = bounds.entries(sums, place, ("loss", "correct", "samples", "labels"))
+    samples = bounds.whole(tally["samples"], f"{place}.samples", 0, MAX_COUNT)
+    labels = bounds.whole(tally["labels"], f"{place}.labels", 0, MAX_COUNT)
+    for name, dtype, count in (("loss", torch.float64, samples), ("correct", torch.int64, labels)):
+        if not count:
+            bounds.equal(tally[name], None, f"{place}.{name}")
+            continue
+        total = bounds.tensor(tally[name], f"{place}.{name}", dtype, ()).item()
+        if not math.isfinite(total) or (name == "correct" and not 0 <= total <= labels):
+            raise bounds.refusal(total, f"{place}.{name}", "a possible sum")
