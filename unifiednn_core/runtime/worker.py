@@ -25,6 +25,7 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.visible import keep_log_visible
 from unifiednn_core.engine.device import environment, preserved, resolve
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
@@ -325,6 +326,7 @@ def main() -> None:
     keep_private()
     faulthandler.enable()  # a crash leaves the line of Python in the log
     failpoints.arm_from_environment()
+    keep_log_visible()
     _leave(train(Home(Path(sys.argv[1])), sys.argv[2]))
 
 
