@@ -61,7 +61,7 @@ class LocalLauncher:
         return None if process is None else process.poll()
 
     def last_mark(self, run_id: str) -> str | None:
-        """Mark of the last worker of a run, as text of `store.marks`; None if unknown."""
+        """Place of the last worker of a run, as text of `store.places`; None if unknown."""
         return last_mark(self._home.at_work(run_id))
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class WorkMark:
                 self._memory = mmap.mmap(file.fileno(), MARK_BYTES)
 
     def set(self, submodel: str, doing: str) -> None:
-        """Mark what the worker does with a sub-model: "step 120"."""
+        """Place what the worker does with a sub-model: "step 120"."""
         self._line = f"{submodel}:{doing}"
         self._write(self._line)
 
@@ -152,7 +152,7 @@ class WorkMark:
         self._write(f"{self._line} in {name}")
 
     def clear(self) -> None:
-        """Mark that the worker is idle."""
+        """Place that the worker is idle."""
         self._memory[:] = bytes(MARK_BYTES)
 
     def _write(self, line: str) -> None:
@@ -160,7 +160,7 @@ class WorkMark:
 
 
 def last_mark(path: Path) -> str | None:
-    """Mark of the last worker, as text of `store.marks`; None if it was idle or never got that far."""
+    """Place of the last worker, as text of `store.places`; None if it was idle or never got that far."""
     try:
         return path.read_bytes().rstrip(b"\0").decode("utf-8", errors="replace") or None
     except OSError:

@@ -47,7 +47,7 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import PolicySpec, RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.marks import Mark
+from unifiednn_core.store.places import Place
 from unifiednn_core.store.schema import CommandRow, RunRow, SubModelRow
 from unifiednn_core.store.workers import first_period
 
@@ -112,7 +112,7 @@ class Worker:
             checkpoint=spec.checkpoint,
             first_period=first_period(run.deaths),
             mark=work_mark.set,
-            trace=partial(_trace, Mark.of(run.died_at), work_mark),
+            trace=partial(_trace, Place.of(run.died_at), work_mark),
             free_on_end=True,
             elapsed_s=elapsed_s,
         )
@@ -279,8 +279,8 @@ class Worker:
         _leave(STUCK)
 
 
-def _trace(died_at: Mark | None, mark: WorkMark, name: str, step: int) -> AbstractContextManager[object]:
-    """Mark each operator of the step at which the last worker died, so that a second death there has its name."""
+def _trace(died_at: Place | None, mark: WorkMark, name: str, step: int) -> AbstractContextManager[object]:
+    """Place each operator of the step at which the last worker died, so that a second death there has its name."""
     suspected = died_at is not None and (died_at.submodel, died_at.step) == (name, step)
     return OperatorTrace(mark.operator) if suspected else nullcontext()
 

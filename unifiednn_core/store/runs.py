@@ -11,7 +11,7 @@ from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNErr
 from unifiednn_core.spec.lifecycle import ENDED, TRANSITIONS, Event, State, next_state
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code, event_columns
-from unifiednn_core.store.marks import Mark
+from unifiednn_core.store.places import Place
 from unifiednn_core.store.schema import CommandRow, EventRow, RunRow, SubModelRow
 
 HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer"})
@@ -307,7 +307,7 @@ def note_progress(run: RunRow, submodel: str, step: int | None) -> None:
 
     Where the last worker died is forgotten only once that sub-model is past it: others may progress between two deaths.
     """
-    run.deaths, run.resume_at_s, at = 0, None, Mark.of(run.died_at)
+    run.deaths, run.resume_at_s, at = 0, None, Place.of(run.died_at)
     if at is None or (at.submodel == submodel and (step is None or step >= at.step)):
         forget_deaths(run)
 

@@ -11,7 +11,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
-from unifiednn_core.store.marks import Mark
+from unifiednn_core.store.places import Place
 from unifiednn_core.store.runs import (
     Runs,
     forget_deaths,
@@ -195,7 +195,7 @@ class Workers:
         """Record that the worker of a run died; queue the run again if its spec and `limits` allow it.
 
         `seen` is the row in which its death was noticed: nothing happens if the run has another worker by now, because
-        another supervisor was faster. `died_at` is what the worker was doing, as text of `marks`. Set `counts` to False
+        another supervisor was faster. `died_at` is what the worker was doing, as text of `places`. Set `counts` to False
         for deaths that the run did not cause: the host restarted, or the process that was starting the worker died.
         """
         with self._database.write() as session:
@@ -206,8 +206,8 @@ class Workers:
                 return
             _close_turn(session, run)
             if counts:
-                before, now = Mark.of(run.died_at), Mark.of(died_at)
-                again = before is not None and now is not None and before.place == now.place
+                before, now = Place.of(run.died_at), Place.of(died_at)
+                again = now is not None and now.is_near(before)
                 run.deaths_there = run.deaths_there + 1 if again else 1
                 run.died_at = died_at
                 run.deaths += 1
@@ -231,7 +231,7 @@ class Workers:
                     run.resume_at_s = self._clock.utc_s() + wait_s
                     run.waits_for = f"{wait_s:g} s to pass, because its last {run.deaths} workers died"
 
-    def _blame(self, session: Session, run: RunRow, at: Mark, cause: str) -> None:
+    def _blame(self, session: Session, run: RunRow, at: Place, cause: str) -> None:
         found = f"{run.deaths_there} workers in a row died at {at.doing} of {at.submodel}. Last: {cause}"
         remedy = "It may need more memory than is available: retry it with a larger batch split. The others continue."
         if at.operator is not None:

@@ -13,7 +13,7 @@ from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import CheckpointSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.marks import Mark
+from unifiednn_core.store.places import Place
 from unifiednn_core.store.workers import RESTARTS, RestartLimits, WorkerIdentity, first_period
 from unifiednn_core.views.event_text import event_text
 
@@ -176,16 +176,16 @@ def test_a_place_is_forgotten_once_its_sub_model_is_past_it(
 @pytest.mark.parametrize(
     ("text", "mark"),
     [
-        ("b:step 7", Mark("b", "step 7")),
-        ("b:evaluation after step 7 in aten.add.Tensor", Mark("b", "evaluation after step 7", "aten.add.Tensor")),
-        ("b:loading", Mark("b", "loading")),
+        ("b:step 7", Place("b", "step 7")),
+        ("b:evaluation after step 7 in aten.add.Tensor", Place("b", "evaluation after step 7", "aten.add.Tensor")),
+        ("b:loading", Place("b", "loading")),
         ("b" * 300, None),
         ("", None),
         (None, None),
     ],
 )
-def test_a_mark_is_read_as_it_was_written(text: str | None, mark: Mark | None) -> None:
-    assert Mark.of(text) == mark
+def test_a_mark_is_read_as_it_was_written(text: str | None, mark: Place | None) -> None:
+    assert Place.of(text) == mark
     assert mark is None or mark.step == (0 if mark.doing == "loading" else 7)
 
 

@@ -7,7 +7,7 @@ _LINE = re.compile(r"(?P<submodel>[^:]+):(?P<doing>.*?)(?: in (?P<operator>\S+))
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Place:
     """A place in the training of a sub-model."""
 
     submodel: str
@@ -17,8 +17,8 @@ class Mark:
     """Known only at a place where the worker before it died: see `engine.operator_trace`."""
 
     @classmethod
-    def of(cls, text: str | None) -> "Mark | None":
-        """Read a mark; None if there is none."""
+    def of(cls, text: str | None) -> "Place | None":
+        """Read the text of a mark; None if it has none."""
         found = _LINE.fullmatch(text or "")
         return None if found is None else cls(**found.groupdict())
 
@@ -28,7 +28,6 @@ class Mark:
         last = self.doing.rpartition(" ")[2]
         return int(last) if last.isdecimal() else 0
 
-    @property
-    def place(self) -> tuple[str, str]:
-        """Where it is, without the operator."""
-        return self.submodel, self.doing
+    def is_near(self, other: "Place | None") -> bool:
+        """Whether another place is the same but for the operator."""
+        return other is not None and (self.submodel, self.doing) == (other.submodel, other.doing)
