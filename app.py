@@ -3,6 +3,7 @@
 import streamlit as st
 
 from pages._ui import frame, signed_in
+from unifiednn_core.base.files import keep_private
 from unifiednn_core.preflight import client
 from unifiednn_core.web.guard import middleware
 from unifiednn_core.web.routes import routes
@@ -10,5 +11,6 @@ from unifiednn_core.web.routes import routes
 if __name__ == "__main__":  # for each visitor
     frame.route()
 else:  # once, by the server
+    keep_private()
     client.start()  # loads torch in the background, so that the first upload does not wait for it
-    app = st.App(__file__, routes=routes(signed_in.admit), middleware=middleware())
+    app = st.App(__file__, routes=routes(signed_in.admit), middleware=middleware(signed_in.is_local))

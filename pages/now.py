@@ -21,6 +21,8 @@ def main() -> None:
     frame.page("Now")
     dialogs.draw_all()
     frame.live(draw, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
+    if signed_in.may("protections"):
+        _missing_protections()
 
 
 def draw(live: bool) -> None:
@@ -55,6 +57,12 @@ def _head(active: Sequence[RunView], queued: Sequence[RunView]) -> None:
         st.html(markup.title("Now", markup.note(f"{_counts(active, queued)} · data as of {frame.clock()}")))
         actions.demo_button("demo-head", "secondary")
         _build_button("build-head", type="secondary" if active else "primary")
+
+
+def _missing_protections() -> None:
+    for one in frame.service().people.protections():
+        if not one.holds:
+            st.html(markup.quiet("shield", f"{one.text} {one.remedy}"))
 
 
 def _build_button(key: str, type: Literal["primary", "secondary"] = "secondary") -> None:

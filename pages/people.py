@@ -7,13 +7,14 @@ import streamlit as st
 
 from pages._ui import actions, frame
 from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.base.visible import visible
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.roles import NO_ROLE, Role
 from unifiednn_core.spec.sharing import Sharing
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.people import PersonView
 
-TABS = ("Roles", "Sharing", "Tokens", "Audit log")
+TABS = ("Roles", "Sharing", "Tokens", "Protections", "Audit log")
 LONGEST_DAYS = 365
 GONE_WIDTH_PX = 360
 
@@ -23,7 +24,7 @@ def main() -> None:
     frame.page("People")
     st.html(markup.title("People", markup.note("A role given here overrides that of the identity provider.")))
     desk = frame.service().people
-    drawn = (_roles, _sharing, _tokens, _audit)
+    drawn = (_roles, _sharing, _tokens, _protections, _audit)
     for tab, draw in zip(st.tabs(TABS, key="people-tabs", on_change="rerun"), drawn, strict=True):
         if tab.open:
             with tab:
@@ -44,7 +45,7 @@ def _roles(desk: PeopleService) -> None:
     _people(wording.count_text(len(given), "given role"), given)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         people = [one.person for one in given]
-        gone = st.selectbox("Remove a given role", people, index=None, key="role-gone", width=GONE_WIDTH_PX)
+        gone = st.selectbox("Remove a given role", people, None, visible, key="role-gone", width=GONE_WIDTH_PX)
         if st.button("Remove role", key="role-forget", disabled=gone is None) and gone is not None:
             _attempt(lambda: desk.forget_person(gone))
             st.rerun()
@@ -107,6 +108,14 @@ def _tokens(desk: PeopleService) -> None:
         if st.button("Revoke token", key="token-revoke", disabled=gone is None) and gone is not None:
             _attempt(lambda: desk.revoke_token(gone))
             st.rerun()
+
+
+def _protections(desk: PeopleService) -> None:
+    table = markup.frame(
+        {"Protection": one.name, "State": "on" if one.holds else "off", "What it does": f"{one.text} {one.remedy}"}
+        for one in desk.protections()
+    )
+    st.html(markup.table("Of this machine", table, {"Protection": markup.bold}))
 
 
 def _audit(desk: PeopleService) -> None:

@@ -45,6 +45,11 @@ def login_configured() -> bool:
     return bool(_section("auth"))
 
 
+def is_local() -> bool:
+    """Whether the server is for one user of this machine: no sign-in, no other machines."""
+    return not login_configured() and not _reachable()
+
+
 def settings() -> Settings:
     """Settings of sign-in: sections `[auth]` and `[access]` of Streamlit's secrets; raises `BadInput`."""
     access = _section("access")

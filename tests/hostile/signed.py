@@ -37,10 +37,10 @@ class SignedHouse:
     def origin(self) -> str:
         return f"http://{self.host}"
 
-    def cookie(self, person: str | None, *, secret: str = SECRET, name: str = COOKIE, **claims: Any) -> str:
+    def cookie(self, person: str | None, *, secret: str = SECRET, signed_as: str = COOKIE, **claims: Any) -> str:
         """Value of the cookie of somebody who has signed in, with these claims changed."""
         said = {"origin": self.origin, "is_logged_in": True, "iat": int(time.time()), "email": person, "name": person}
-        return create_signed_value(secret, name, json.dumps(said | claims)).decode()
+        return create_signed_value(secret, signed_as, json.dumps(said | claims)).decode()
 
     def ask(
         self, method: str, path: str, cookie: str | None = None, body: str | bytes | None = None, **headers: str

@@ -34,7 +34,7 @@ class Baseline:
         for part in parts:
             part["hyperparameters"]["epochs"] = epochs.get(part["name"], EPOCHS[part["name"]])
         self.store.runs.update(self.run_id, mode=mode, spec=run.spec | options | {"submodels": parts})
-        with closing(sqlite3.connect(self.home.root / "unifiednn.sqlite3")) as database, database:
+        with closing(sqlite3.connect(self.home.database)) as database, database:
             marks = ", ".join("?" * len(names))
             database.execute(f"DELETE FROM submodels WHERE run_id = ? AND name NOT IN ({marks})", (self.run_id, *names))
             for place, name in enumerate(names):
@@ -83,7 +83,7 @@ class Baseline:
 
     def rows(self, query: str) -> list[Any]:
         """Rows of a query with the run's id as its only parameter."""
-        with closing(sqlite3.connect(self.home.root / "unifiednn.sqlite3")) as database:
+        with closing(sqlite3.connect(self.home.database)) as database:
             return database.execute(query, (self.run_id,)).fetchall()
 
     def slices(self) -> dict[str, tuple[float, float, int]]:

@@ -81,7 +81,9 @@ class Web:
 @pytest.fixture
 def web(home: Home) -> Iterator[Web]:
     made = world(home, RealClock(), Settings(login=True))  # type: ignore[arg-type]  # its time is that of tokens
-    app = Starlette(routes=routes(lambda asked: made.gate.admit(asked.headers, asked.cookies)), middleware=middleware())
+    app = Starlette(
+        routes=routes(lambda asked: made.gate.admit(asked.headers, asked.cookies)), middleware=middleware(lambda: False)
+    )
     yield Web(made, TestClient(app, base_url="http://localhost"))
     made.service.close()
 

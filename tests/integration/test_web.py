@@ -71,8 +71,9 @@ def half_sent(web: WebServer, upload: str, offset: int, sent: bytes, announced: 
 def test_a_cut_connection_goes_on_where_it_was(web, data):
     digest = hashlib.sha256(data).hexdigest()
     upload = web.begin("digits.safetensors", len(data), sha256=digest, kinds=["data"])
-    half_sent(web, upload, 0, data[:100_000], len(data)).close()
+    cut = half_sent(web, upload, 0, data[:100_000], len(data))
     until(lambda: web.offset(upload) == 100_000)
+    cut.close()
     until(lambda: web.send(upload, 100_000, data[100_000:200_000])[0] == 204)  # until the dead one is noticed
     assert web.send(upload, 200_000, data[200_000:]) == (204, len(data))
     status, _, content = web.ask("POST", f"{upload}/finish")

@@ -102,7 +102,7 @@ def main(root: str, port: str) -> None:
     from unifiednn_core.web.routes import routes
 
     service = Service.open(Home(Path(root)))
-    app = Starlette(routes=routes(lambda request: service), middleware=middleware())
+    app = Starlette(routes=routes(lambda request: service), middleware=middleware(lambda: True))
     uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="error", ws="none", lifespan="off")
 
 

@@ -90,7 +90,7 @@ class StoreAudit:
     """Questions to the store of one home about one run."""
 
     def __init__(self, home: Home, run_id: str):
-        self._path, self._run_id = home.root / "unifiednn.sqlite3", run_id
+        self._path, self._run_id = home.database, run_id
 
     def states(self) -> dict[str | None, str]:
         """State of the run (under None) and of each sub-model."""

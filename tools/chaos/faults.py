@@ -51,7 +51,7 @@ def spoil(home: Home, run_id: str, how: str, share: float) -> Path | None:
 
     Returns the file; None if no sub-model has two checkpoints.
     """
-    with closing(sqlite3.connect(home.root / "unifiednn.sqlite3")) as database:
+    with closing(sqlite3.connect(home.database)) as database:
         marks = ", ".join("?" * len(OPEN_STATES))
         rows = database.execute(
             f"SELECT name FROM submodels WHERE run_id = ? AND state IN ({marks}) ORDER BY name",

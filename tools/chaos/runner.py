@@ -22,6 +22,7 @@ from tools.chaos.plan import EPOCHS, STRETCHED, Errand, Exercise, Round, exercis
 from tools.chaos.scene import ForkRequest, JournalEntry, Scene, named
 from tools.machine import ToolFailed
 from unifiednn_core.base.failpoints import Fault
+from unifiednn_core.base.paths import Home
 
 POLL_S = 0.01
 LOOK_S = 0.03
@@ -254,7 +255,7 @@ def prepare(forks: ForkServerClient, folder: Path) -> Setting:
         if name == "reference":
             shutil.copytree(scene.home.root, template)
         promises |= _promises(forks, scene, epochs)
-    return Setting(template, _run_id(template / "unifiednn.sqlite3"), promises)
+    return Setting(template, _run_id(Home(template).database), promises)
 
 
 def _one(

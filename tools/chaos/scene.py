@@ -90,7 +90,7 @@ class Scene:
     @property
     def database(self) -> Path:
         """The store of that home."""
-        return self.home.root / "unifiednn.sqlite3"
+        return self.home.database
 
     @property
     def journal(self) -> Journal:

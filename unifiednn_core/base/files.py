@@ -1,5 +1,6 @@
-"""Files that survive a power cut, and safe file names."""
+"""Files that survive a power cut, for whom they are, and safe file names."""
 
+import functools
 import os
 import re
 import secrets
@@ -11,8 +12,23 @@ from pathlib import Path
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.visible import is_visible
 
 LONGEST_NAME = 160
+
+
+@functools.cache
+def keep_private() -> int:
+    """From now on, make files and folders of this process and its children for their user alone.
+
+    For the entry points of processes that write into the home. Returns the umask of the user, also at later calls.
+    """
+    return os.umask(0o077)
+
+
+def release(path: Path) -> None:
+    """Give a file that leaves the home the permissions that the user's umask asks for. Raises `OSError`."""
+    path.chmod(0o666 & ~keep_private())
 
 
 def sync(path: Path) -> None:
@@ -62,12 +78,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def plain_name(given: str) -> str:
-    """Strip folders, control characters and direction marks from a file name.
+    """Strip folders and invisible characters from a file name.
 
     Raises `BadInput` if nothing is left.
     """
     last = re.split(r"[/\\]", unicodedata.normalize("NFC", given))[-1]
-    shown = "".join(sign for sign in last if unicodedata.category(sign)[0] != "C").strip(" .")
+    shown = "".join(sign for sign in last if is_visible(sign)).strip(" .")
     if not shown:
         raise BadInput.of("Name", "filename", "This file has no name.", "Give it one, such as model.pt2.")
     if len(shown) > LONGEST_NAME:

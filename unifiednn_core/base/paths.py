@@ -1,10 +1,15 @@
 """Folders under `UNIFIEDNN_HOME` and of the application; the sandbox setting."""
 
 import os
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 SANDBOX_SETTING = "UNIFIEDNN_SANDBOX"
+DATABASE_SETTING = "UNIFIEDNN_DATABASE_URL"
+_DATABASE = "unifiednn.sqlite3"
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def sandbox_is_on() -> bool:
@@ -33,7 +38,12 @@ class Home:
     @property
     def database_url(self) -> str:
         """`UNIFIEDNN_DATABASE_URL`, or the SQLite file in this home."""
-        return os.environ.get("UNIFIEDNN_DATABASE_URL") or f"sqlite:///{self.root / 'unifiednn.sqlite3'}"
+        return os.environ.get(DATABASE_SETTING) or f"sqlite:///{self.database}"
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file, in a folder of its own with the files that SQLite puts beside it."""
+        return self.root / "store" / _DATABASE
 
     @property
     def quarantine(self) -> Path:
@@ -67,7 +77,25 @@ class Home:
         return self.run(run_id) / "at_work"
 
     def create(self) -> "Home":
-        """Make the folders; idempotent."""
-        for folder in (self.root, self.quarantine, self.files, self.root / "runs"):
-            folder.mkdir(parents=True, exist_ok=True)
+        """Make the folders and close them to other users; idempotent."""
+        for folder in self._folders:
+            folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+            mode = folder.stat().st_mode
+            if mode & _OTHERS and not mode & stat.S_ISVTX:  # a folder for everybody, such as /tmp, stays as it is
+                with suppress(PermissionError):  # it belongs to another user, who decides
+                    folder.chmod(stat.S_IRWXU)
+        if not self.database.exists():
+            for ending in ("-wal", "-shm", ""):  # homes of 0.1 have it in the root; the file itself goes last
+                with suppress(FileNotFoundError):
+                    (self.root / f"{_DATABASE}{ending}").rename(f"{self.database}{ending}")
         return self
+
+    @property
+    def is_private(self) -> bool:
+        """Whether no other user of this machine, except root, can enter its folders."""
+        root, *inside = (bool(folder.stat().st_mode & _OTHERS) for folder in self._folders)
+        return not root or not any(inside)
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        return self.root, self.quarantine, self.files, self.root / "runs", self.database.parent

@@ -88,7 +88,7 @@ def policies(as_json: AsJson = False) -> None:
 
 _OTHERS: tuple[Callable[..., None], ...] = (
     comparisons.baseline, comparisons.compare, files.pack, files.convert, runs.runs, runs.pause, runs.resume, runs.save,
-    runs.stop, runs.retry, runs.edit, runs.add, runs.download, runs.checkpoint, access.audit,
+    runs.stop, runs.retry, runs.edit, runs.add, runs.download, runs.checkpoint, access.audit, access.protections,
 )  # fmt: skip
 for _command in _OTHERS:
     app.command()(_command)

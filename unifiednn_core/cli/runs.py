@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from unifiednn_core.base.errors import BadInput, IllegalTransition
+from unifiednn_core.base.files import release
 from unifiednn_core.cli import shared, terminal
 from unifiednn_core.cli.shared import AsJson, Folder, MaybeSubModel, RunId, SpecPath, SubModelName, bad_option, opened
 from unifiednn_core.service.facade import Service
@@ -192,4 +193,6 @@ def _copy(download: Callable[[Service], Path], folder: Path) -> None:
     with opened() as service:
         if not folder.is_dir():
             raise bad_option("--to", f"{folder} is not a folder.", "Create it first.")
-        terminal.say(str(download(service)))
+        path = download(service)
+        release(path)
+        terminal.say(str(path))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from unifiednn_core.base.files import keep_private
 from unifiednn_core.preflight import process
 from unifiednn_core.preflight.report import Request
 
@@ -30,6 +31,7 @@ _DIE_WITH_PARENT, _NEW_USERS, _NEW_NETWORK = 1, 0x10000000, 0x40000000
 
 def main() -> None:
     """Load what jobs need, then serve them."""
+    keep_private()
     control = socket.socket(fileno=int(sys.argv[1]))
     for number in (signal.SIGINT, signal.SIGTERM):  # the caller gets them, too, and then closes the socket
         signal.signal(number, signal.SIG_IGN)

@@ -21,7 +21,9 @@ from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.visible import keep_log_visible
 from unifiednn_core.engine.device import environment, preserved, resolve
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
@@ -309,7 +311,9 @@ def launched_at_s(clock: Clock) -> float:
 
 def main() -> None:
     """Train the run named on the command line: `python -m unifiednn_core.runtime.worker HOME RUN_ID`."""
+    keep_private()
     failpoints.arm_from_environment()
+    keep_log_visible()
     _leave(train(Home(Path(sys.argv[1])), sys.argv[2]))
 
 

@@ -32,7 +32,7 @@ class Service:
         self.runs = RunService(guard, home, store, clock, reader, submissions)
         self.library = LibraryService(guard, home, store.library, importer, submissions)
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
-        self.people = PeopleService(guard, store.people, clock)
+        self.people = PeopleService(guard, home, store.people, clock)
 
     @classmethod
     def open(cls, home: Home | None = None) -> "Service":

@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound, Unauthorised
+from unifiednn_core.base.paths import Home
 from unifiednn_core.service.permissions import Guard, permission
+from unifiednn_core.service.protection import Protection, protections_of
 from unifiednn_core.service.roles import NO_ROLE, Actor, Role
 from unifiednn_core.spec.run import person_id
 from unifiednn_core.spec.sharing import Sharing
@@ -28,10 +30,10 @@ _NO_SHA256 = hashlib.sha256(b"").hexdigest()
 
 
 class PeopleService:
-    """Manages roles, teams and tokens, decides who may share a process, and shows the audit log."""
+    """Manages roles, teams and tokens, decides who may share a process, shows protections and the audit log."""
 
-    def __init__(self, guard: Guard, people: People, clock: Clock):
-        self.guard = guard
+    def __init__(self, guard: Guard, home: Home, people: People, clock: Clock):
+        self.guard, self._home = guard, home
         self._people, self._tokens = people, Tokens(people, clock)
 
     @permission(Role.ADMIN, audited=False)
@@ -96,6 +98,11 @@ class PeopleService:
     def audit(self, last: int = SHOWN_LINES) -> tuple[AuditView, ...]:
         """The newest lines of the audit log, the newest first."""
         return tuple(view_of(AuditView, row) for row in self._people.audit_log(last))
+
+    @permission(Role.ADMIN, audited=False)
+    def protections(self) -> tuple[Protection, ...]:
+        """What this machine does to keep people and networks apart."""
+        return protections_of(self._home)
 
     def _require_another(self, person: str) -> None:
         """Refuse to change the actor's own role, so the last admin stays one."""

@@ -1,13 +1,19 @@
-"""Middleware for every request: security headers, trusted hosts, and websockets of own pages alone."""
+"""Middleware for every request: security headers, trusted hosts, one user, and websockets of own pages alone."""
 
+import os
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
+from unifiednn_core.machine import peers
 from unifiednn_core.service.gate import hosts
+from unifiednn_core.service.protection import all_users_may
 
 # Streamlit needs inline and evaluated scripts; other sources are limited to this server.
 POLICY = "; ".join(
@@ -36,10 +42,16 @@ HEADERS = {
 }
 
 
-def middleware() -> list[Middleware]:
-    """Middleware of the server, the outermost first."""
+FORBIDDEN = 403
+PROXIES = "FORWARDED_ALLOW_IPS"
+"""Proxies whose X-Forwarded-For uvicorn believes; by default every program of this machine."""
+SIGN_IN = "Several people can share a dashboard once sign-in is configured (docs/ACCESS.md)."
+
+
+def middleware(local: Callable[[], bool]) -> list[Middleware]:
+    """Middleware of the server, the outermost first; `local` says whether it serves one user without sign-in."""
     trusted = Middleware(TrustedHostMiddleware, allowed_hosts=hosts(), www_redirect=False)
-    return [Middleware(SecurityHeaders), trusted, Middleware(OwnWebSockets)]
+    return [Middleware(SecurityHeaders), trusted, Middleware(OneUser, local=local), Middleware(OwnWebSockets)]
 
 
 def is_own(origin: str, headers: Headers) -> bool:
@@ -85,6 +97,40 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+class OneUser:
+    """Answers only the user who runs the server, and root, while nobody has to sign in.
+
+    Every user of a machine can connect to its loopback address; the kernel tells who did.
+    """
+
+    def __init__(self, app: ASGIApp, local: Callable[[], bool]):
+        self._app, self._local = app, local
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or refuse it."""
+        asks = scope["type"] in ("http", "websocket")
+        why = _objection(scope) if asks and self._local() and not all_users_may() and peers.can_tell() else ""
+        if not why:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await PlainTextResponse(f"{why} {SIGN_IN}\n", FORBIDDEN)(scope, receive, send)
+        else:
+            await WebSocketClose()(scope, receive, send)
+
+
+def _objection(scope: Scope) -> str:
+    """Why the sender of a request may not use the dashboard; nothing if they may."""
+    if os.environ.get(PROXIES) != "" and "x-forwarded-for" in Headers(scope=scope):
+        return f"A proxy sent this request for somebody else. If it is yours alone, start with {PROXIES}= (empty)."
+    try:
+        user = peers.owner_of(scope["client"], scope["server"])
+    except (OSError, TypeError, ValueError):  # no TCP connection
+        user = None
+    if user in (os.geteuid(), 0):
+        return ""
+    return "This dashboard belongs to another user of this machine."
 
 
 def _secure(name: bytes, value: bytes) -> bytes:

@@ -144,12 +144,12 @@ def test_the_history_has_to_tell_of_damage(home: Home) -> None:
 
 def test_a_whole_store_is_readable(home: Home) -> None:
     Store.open(home).close()
-    assert readable(home.root / "unifiednn.sqlite3") == []
+    assert readable(home.database) == []
 
 
 def test_a_spoilt_store_is_not(home: Home) -> None:
     add(home, submodel(), *(step(1, number) for number in range(1, 2000)))
-    path = home.root / "unifiednn.sqlite3"
+    path = home.database
     content = bytearray(path.read_bytes())
     content[4096 * 10 : 4096 * 20] = b"\xff" * 4096 * 10
     path.write_bytes(content)
@@ -158,7 +158,7 @@ def test_a_spoilt_store_is_not(home: Home) -> None:
 
 def test_a_store_of_another_version_is_not(home: Home) -> None:
     Store.open(home).close()
-    path = home.root / "unifiednn.sqlite3"
+    path = home.database
     database = sqlite3.connect(path)
     database.execute("UPDATE schema_version SET version = 999")
     database.commit()
@@ -169,6 +169,6 @@ def test_a_store_of_another_version_is_not(home: Home) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"no database at all, but long enough to be taken for one " * 40])
 def test_a_file_that_is_no_store_of_ours_is_told_of_or_made_one(home: Home, content: bytes) -> None:
-    path = home.root / "unifiednn.sqlite3"
+    path = home.database
     path.write_bytes(content)
     assert bool(readable(path)) == bool(content)

@@ -77,7 +77,7 @@ def test_every_token_is_compared_in_constant_time_with_some_hash(
 def test_of_a_token_only_the_hash_is_kept(signed: World, home: Home) -> None:
     token = signed.of(ADMIN).people.create_token(ALICE.id, "submitter", 1)
     secret = token.split("_", 2)[2]
-    kept = b"".join(path.read_bytes() for path in home.root.glob("unifiednn.sqlite3*"))
+    kept = b"".join(path.read_bytes() for path in home.database.parent.iterdir())
     assert secret.encode() not in kept
     assert hashlib.sha256(secret.encode()).hexdigest().encode() in kept
     assert len(secret) == 43, "256 bits"
@@ -219,7 +219,7 @@ def test_the_audit_log_shows_who_did_what_and_what_was_refused(here: World) -> N
 )
 def test_the_audit_log_only_grows(here: World, home: Home, order: str) -> None:
     here.of(ALICE).runs.pause(SHARED, "alpha")
-    connection = sqlite3.connect(home.root / "unifiednn.sqlite3")
+    connection = sqlite3.connect(home.database)
     try:
         with pytest.raises(sqlite3.IntegrityError, match="only grows"):
             connection.execute(order)

@@ -162,7 +162,7 @@ def test_the_history_is_told_whatever_a_run_is_called(store: Store) -> None:
 
 def test_readers_see_one_moment_while_others_write(store: Store, home: Home) -> None:
     add_run(store, "r")
-    other = sqlite3.connect(home.root / "unifiednn.sqlite3", isolation_level=None)
+    other = sqlite3.connect(home.database, isolation_level=None)
     assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     other.execute("BEGIN IMMEDIATE")
     other.execute("UPDATE runs SET name = 'changed'")
@@ -174,7 +174,7 @@ def test_readers_see_one_moment_while_others_write(store: Store, home: Home) -> 
 
 def test_a_store_of_another_version_is_refused_with_the_way_out(home: Home) -> None:
     Store.open(home).close()
-    with sqlite3.connect(home.root / "unifiednn.sqlite3") as connection:
+    with sqlite3.connect(home.database) as connection:
         connection.execute("UPDATE schema_version SET version = 99")
     connection.close()
     with pytest.raises(WrongSchema, match="UNIFIEDNN_HOME"):
