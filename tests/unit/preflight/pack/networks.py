@@ -71,6 +71,12 @@ class Outside(Linear):
         return super().forward(torch.from_numpy(x.detach().numpy() * 2))
 
 
+class Dividing(Linear):
+    def forward(self, x):
+        places = torch.arange(x.shape[1])
+        return super().forward(x) + torch.div(places, places + 1, rounding_mode="trunc").sum()
+
+
 class Noisy(Linear):
     def forward(self, x):
         return super().forward(x) * random.random()
