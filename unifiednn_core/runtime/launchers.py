@@ -61,7 +61,7 @@ class LocalLauncher:
         return None if process is None else process.poll()
 
     def last_mark(self, run_id: str) -> str | None:
-        """Place of the last worker of a run, as text of `store.places`; None if unknown."""
+        """Mark of the last worker of a run, as text of `store.places`; None if unknown."""
         return last_mark(self._home.at_work(run_id))
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class WorkMark:
 
 
 def last_mark(path: Path) -> str | None:
-    """Place of the last worker, as text of `store.places`; None if it was idle or never got that far."""
+    """Mark of the last worker, as text of `store.places`; None if it was idle or never got that far."""
     try:
         return path.read_bytes().rstrip(b"\0").decode("utf-8", errors="replace") or None
     except OSError:
