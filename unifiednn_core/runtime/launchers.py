@@ -143,7 +143,7 @@ class WorkMark:
                 self._memory = mmap.mmap(file.fileno(), MARK_BYTES)
 
     def set(self, submodel: str, doing: str) -> None:
-        """Place what the worker does with a sub-model: "step 120"."""
+        """Mark what the worker does with a sub-model: "step 120"."""
         self._line = f"{submodel}:{doing}"
         self._write(self._line)
 
@@ -152,7 +152,7 @@ class WorkMark:
         self._write(f"{self._line} in {name}")
 
     def clear(self) -> None:
-        """Place that the worker is idle."""
+        """Mark that the worker is idle."""
         self._memory[:] = bytes(MARK_BYTES)
 
     def _write(self, line: str) -> None:

@@ -195,8 +195,8 @@ class Workers:
         """Record that the worker of a run died; queue the run again if its spec and `limits` allow it.
 
         `seen` is the row in which its death was noticed: nothing happens if the run has another worker by now, because
-        another supervisor was faster. `died_at` is what the worker was doing, as text of `places`. `counts` is False for
-        deaths that the run did not cause: the host restarted, or the process that was starting the worker died.
+        another supervisor was faster. `died_at` is what the worker was doing, as text of `places`. `counts` is False
+        for deaths that the run did not cause: the host restarted, or the process that was starting the worker died.
         """
         with self._database.write() as session:
             run = run_of(session, run_id)
