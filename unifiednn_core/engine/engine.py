@@ -23,6 +23,7 @@ from unifiednn_core.engine.events import (
     Ended,
     EpochDone,
     Granted,
+    ProcessChanged,
     Refused,
     Released,
     Report,
@@ -31,6 +32,7 @@ from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import Job, reasons
 from unifiednn_core.engine.meters import CheckpointTimer, StepTimer, TurnMeter, quantum_meter
 from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
+from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.resident_data import Lease
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.scheduling.base import Decision, Policy, View, enactable
@@ -38,6 +40,7 @@ from unifiednn_core.spec.lifecycle import Event, State, next_state
 from unifiednn_core.spec.run import CheckpointSpec
 
 _RUNNABLE = (State.QUEUED, State.RUNNING)
+_UNTRACED = contextlib.nullcontext()
 
 
 class Engine:
@@ -56,15 +59,17 @@ class Engine:
         checkpoint: CheckpointSpec | None = None,
         first_period: float = 1.0,
         elapsed_s: float = 0.0,
-        on_step_start: Callable[[str, str], object] = lambda name, doing: None,
+        mark: Callable[[str, str], object] = lambda name, doing: None,
+        trace: Callable[[str, int], contextlib.AbstractContextManager[object]] = lambda name, step: _UNTRACED,
         free_on_end: bool = False,
     ):
         """Prepare a run; nothing trains yet.
 
         `jobs` holds the state of each sub-model, in order of arrival; without it all are new. `elapsed_s` is the time
         since the run began. Without `checkpoint`, only orders capture checkpoints; the first is due after a share
-        `first_period` of a period. `on_step_start(name, "step 7")` runs before each step. With `free_on_end` the memory
-        of a sub-model is freed when it ends, despite references to it.
+        `first_period` of a period. `mark(name, "step 7")` runs before a step, `mark(name, "evaluation after step 7")`
+        before an evaluation; `trace(name, 7)` surrounds both. With `free_on_end` the memory of a sub-model is freed
+        when it ends, despite references to it.
         """
         self._hybrid = hybrid
         self._policy = policy
@@ -72,7 +77,7 @@ class Engine:
         self._threads = threads
         self._report = report
         self._clock = clock or RealClock()
-        self._on_step_start = on_step_start
+        self._mark, self._trace = mark, trace
         self._free_on_end = free_on_end
         self._started_s = self._clock.monotonic_s() - elapsed_s
         self._jobs: dict[str, Job] = {}
@@ -118,7 +123,11 @@ class Engine:
         """
         self._leaving = False
         self._meter.discard_cpu_time()
-        with devices.exact_profile(self._device, self._threads), devices.preserved(self._device):
+        with (
+            devices.exact_profile(self._device, self._threads),
+            devices.preserved(self._device),
+            ProcessState(self._device) as self._process,
+        ):
             while self._turn():
                 pass
 
@@ -199,6 +208,7 @@ class Engine:
         except Exception as error:  # an error of one network ends that one alone
             traceback.print_exc()
             failure = reasons(error)
+        self._restore_process(job, signals=True)
         self.at_work = self.holder = None
         end_s = self.now_s()
         job.service_s += end_s - start_s
@@ -238,9 +248,18 @@ class Engine:
         return preempted
 
     def _step(self, job: Job) -> None:
-        submodel = job.submodel
-        self._on_step_start(job.name, f"step {submodel.steps_done + 1}")
+        """Take a step, evaluate after the last one of an epoch, and leave the process as it was."""
+        step = job.submodel.steps_done + 1
+        self._mark(job.name, f"step {step}")
         self._heartbeat(job.name)
+        try:
+            with self._trace(job.name, step):
+                self._train(job)
+        finally:
+            self._restore_process(job, signals=False)
+
+    def _train(self, job: Job) -> None:
+        submodel = job.submodel
         self._report(submodel.step())
         self._steps += 1
         job.timer.count()
@@ -251,8 +270,15 @@ class Engine:
         if submodel.at_epoch_end:
             devices.synchronize(self._device)
             job.timer.stop()
+            self._mark(job.name, f"evaluation after step {submodel.steps_done}")
             self._report(EpochDone(job.name, submodel.end_epoch(lambda: self._heartbeat(job.name))))
             job.timer.start()
+
+    def _restore_process(self, job: Job, *, signals: bool) -> None:
+        """Put back settings of the process that a sub-model has changed; each is reported once."""
+        if new := [name for name in self._process.restore(signals=signals) if name not in job.changed_settings]:
+            job.changed_settings.update(new)
+            self._report(ProcessChanged(job.name, tuple(new)))
 
     def _heartbeat(self, name: str) -> None:
         """Tell the watchdog that the device works for a sub-model from now on."""
@@ -459,7 +485,7 @@ class Engine:
         declined = None
         if order.submodel not in self._jobs:  # else it was there when this worker began
             try:
-                with devices.preserved(self._device):
+                with devices.preserved(self._device), ProcessState(self._device):
                     submodel = order.prepare()
                 self._admit(Job(submodel, in_line_since=self._next_tick(), captured_step=submodel.steps_done))
             except Exception as error:

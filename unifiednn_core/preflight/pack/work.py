@@ -99,8 +99,8 @@ def _compared(network: nn.Module, packed: nn.Module, example: Example) -> Iterat
 
     yield "the initial weights", equal_states()
     for batch in (example.batch, example.batch + 1):
-        inputs = example_input(example, batch)
-        outputs = [state_sha256({"output": _stepped(module, inputs)}) for module in (network, packed)]
+        results = (_stepped(module, example_input(example, batch)) for module in (network, packed))
+        outputs = [state_sha256({"output": result}) for result in results]
         yield f"the output of a batch of {batch}", outputs[0] == outputs[1]
         yield f"the weights after a training step with a batch of {batch}", equal_states()
     first, second = (_evaluated(module, example_input(example)) for module in (network, packed))

@@ -99,7 +99,7 @@ def test_ids_of_any_length_are_packed(path: Path) -> None:
     assert definition.build()(torch.zeros((4, 7), dtype=torch.int64)).shape == (4, 4)
 
 
-@pytest.mark.parametrize("factory", ["Sampling", "Twins", "Seen"])
+@pytest.mark.parametrize("factory", ["Sampling", "Twins", "Seen", "Rewriting"])
 def test_what_evaluation_draws_and_counts_as_the_code_does_is_packed(path: Path, factory: str) -> None:
     assert pack(path, factory, NUMBERS).path is not None
 
