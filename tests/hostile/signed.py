@@ -4,7 +4,7 @@ import http.client
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +57,10 @@ class SignedHouse:
         finally:
             connection.close()
 
-    def visit(self, page: str, cookie: str | None, session: str = "", **headers: str) -> "Visit":
-        """Open a page over the websocket, as the browser does, and read until its script has ended.
+    def visit(
+        self, page: str, cookie: str | None, session: str = "", press: Sequence[str] = (), **headers: str
+    ) -> "Visit":
+        """Open a page over the websocket, as the browser does, press buttons, and read until its script has ended.
 
         Raises `websockets.exceptions.InvalidStatus` if the websocket is refused.
         """
@@ -73,6 +75,8 @@ class SignedHouse:
             asked = BackMsg()
             asked.rerun_script.page_name = path
             asked.rerun_script.query_string = query
+            for button in press:
+                asked.rerun_script.widget_states.widgets.add(id=button, trigger_value=True)
             socket.send(asked.SerializeToString())
             told, given = [], ""
             while True:

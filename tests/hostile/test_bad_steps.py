@@ -59,12 +59,29 @@ def denormal(bad: Bad, hidden: Tensor) -> Tensor:
     return hidden * 1e-42
 
 
+def chosen(count: int) -> Tensor:
+    """Places of a boolean index: as many as its entries say, which no shape tells."""
+    return torch.ones(1).expand(count)[torch.ones(1, dtype=torch.bool).expand(count)]
+
+
+def grows(bad: Bad, hidden: Tensor) -> Tensor:
+    many = chosen(3_000)
+    return hidden + 0 * (many[:, None] * many).sum()
+
+
+def grows_too_far(bad: Bad, hidden: Tensor) -> Tensor:
+    many = chosen(2_000_000)
+    return hidden + 0 * (many[:, None] * many).sum()
+
+
 ENDS: dict[str, tuple[Callable[[Bad, Tensor], Tensor | None], str | None]] = {
     "NaN": (numbers, "The loss of bad is nan"),
     "in-place on a detached parameter": (in_place, None),
     "300,000 random draws": (draws, None),
     "an index out of range": (out_of_range, "IndexError"),
     "denormal numbers": (denormal, None),
+    "a boolean index that grows": (grows, None),
+    "a boolean index that grows too far": (grows_too_far, "RuntimeError"),
 }
 
 

@@ -10,17 +10,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx, nn
 
 from tools.bench import overhead
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.resident_data import HOST
 from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats.guard import GraphGuard
 
 Pairs = Iterator[tuple[float, float]]
 _STEP_S = overhead.LONG_STEP_S
@@ -95,6 +97,25 @@ def check_of_signals() -> Pairs:
         yield step_s, step_s + time.thread_time() - began_s
 
 
+def contracts_of_operators() -> Pairs:
+    """Take a step, and run an empty graph, as it is and behind its guard, whose kind of input is known by then."""
+    data, submodel = _long()
+    inputs, _ = data.batch(slice(0, submodel.spec.hyperparameters.batch_size))
+    graph = fx.symbolic_trace(nn.Identity())
+    guarded, bare = GraphGuard(graph), partial(type(graph).forward, graph)
+    guarded(inputs)
+
+    def timed(run: Callable[[Tensor], Tensor]) -> float:
+        began_s = time.thread_time()
+        run(inputs)
+        return time.thread_time() - began_s
+
+    for number, step_s in enumerate(_steps()):
+        ways = (bare, guarded) if number % 2 else (guarded, bare)
+        seconds = {way: timed(way) for way in ways}
+        yield step_s + seconds[bare], step_s + seconds[guarded]
+
+
 def _steps() -> Iterator[float]:
     """Take steps of more than 5 ms; yields the CPU seconds of each."""
     _, submodel = _long()
@@ -111,6 +132,7 @@ def _steps() -> Iterator[float]:
 # samples as training samples, and for one turn if turns are of one step: usually for far less.
 COSTS: tuple[tuple[str, str, Callable[[], Pairs]], ...] = (
     ("copies of inputs and targets", "an evaluated batch", copies_of_evaluation),
+    ("contracts of operators", "a step", contracts_of_operators),
     ("settings of the process", "a step", check_of_settings),
     ("signals of the process", OF_A_TURN, check_of_signals),
 )

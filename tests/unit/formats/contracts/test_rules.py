@@ -46,6 +46,7 @@ def test_types_are_those_of_the_schema() -> None:
         ("dropout", (f(3), torch.tensor(0.5), True)),
         ("relu", ([f(3)],)),
         ("to.dtype", (f(3), 6)),
+        ("to.device", (f(3), "meta", torch.float32)),
         ("relu", ()),
         ("relu", (f(3), 1)),
         ("sum.dim_IntList", (f(3), [0.0])),
