@@ -33,7 +33,7 @@ from unifiednn_core.engine.job import Job, reasons
 from unifiednn_core.engine.meters import CheckpointTimer, StepTimer, TurnMeter, quantum_meter
 from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
 from unifiednn_core.engine.process_state import ProcessState
-from unifiednn_core.engine.resident_data import Lease
+from unifiednn_core.engine.resident_data import DataUsers, Lease
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.scheduling.base import Decision, Policy, View, enactable
 from unifiednn_core.spec.lifecycle import Event, State, next_state
@@ -82,8 +82,7 @@ class Engine:
         self._started_s = self._clock.monotonic_s() - elapsed_s
         self._jobs: dict[str, Job] = {}
         """Jobs that have not ended, by name in order of arrival."""
-        self._users: dict[str, dict[str, str]] = {}
-        """By content hash, the sub-models that have used a data set since it was read, with their names for it."""
+        self._users = DataUsers()
         if jobs is None:
             jobs = [Job(submodel, in_line_since=place) for place, submodel in enumerate(hybrid.submodels)]
         for job in jobs:
@@ -334,8 +333,7 @@ class Engine:
                 event, (cause, remedy) = Event.FAIL, reasons(error)
         job.state = next_state(name, job.state, event)
         del self._jobs[name]
-        for lease in last_used:
-            self._users.pop(lease.sha256, None)
+        self._users.forget(last_used)
         self._hybrid.remove(name)
         self._report(Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
         submodel.release(empty=self._free_on_end)
@@ -384,9 +382,7 @@ class Engine:
 
         Raises `DamagedData` if `holder` is one of them: it ends its turn.
         """
-        damaged = {lease.sha256: lease for lease in leases if lease.sha256 in self._users}
-        damaged = {sha256: lease for sha256, lease in damaged.items() if not lease.intact}
-        users = {name: data for sha256 in damaged for name, data in self._users.pop(sha256).items()}
+        users = self._users.of_damaged(leases)
         for name, data in users.items():
             self._report(DataChanged(name, data))
         for name, data in users.items():
@@ -499,8 +495,7 @@ class Engine:
         job.arrival = 1 + max((other.arrival for other in self._jobs.values()), default=-1)
         job.timer = StepTimer(self._clock)
         self._jobs[job.name] = job
-        for lease in job.submodel.leases:
-            self._users.setdefault(lease.sha256, {})[job.name] = lease.name
+        self._users.add(job.name, job.submodel.leases)
 
     def _next_tick(self) -> int:
         self._tick += 1

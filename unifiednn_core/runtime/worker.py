@@ -280,7 +280,7 @@ class Worker:
 
 
 def _trace(died_at: Place | None, mark: WorkMark, name: str, step: int) -> AbstractContextManager[object]:
-    """Place each operator of the step at which the last worker died, so that a second death there has its name."""
+    """Mark each operator of the step at which the last worker died, so that a second death there has its name."""
     suspected = died_at is not None and (died_at.submodel, died_at.step) == (name, step)
     return OperatorTrace(mark.operator) if suspected else nullcontext()
 
