@@ -1,4 +1,4 @@
-"""Folders under `UNIFIEDNN_HOME` and of the application; the sandbox setting."""
+"""Folders under `UNIFIEDNN_HOME` and of the application; the settings of the sandboxes."""
 
 import os
 import stat
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SANDBOX_SETTING = "UNIFIEDNN_SANDBOX"
+WORKER_SANDBOX_SETTING = "UNIFIEDNN_WORKER_SANDBOX"
 DATABASE_SETTING = "UNIFIEDNN_DATABASE_URL"
 _DATABASE = "unifiednn.sqlite3"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -15,6 +16,11 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 def sandbox_is_on() -> bool:
     """Whether the operator allows foreign code to run in the sandbox; off by default."""
     return os.environ.get(SANDBOX_SETTING, "").strip().lower() in ("on", "1", "true", "yes")
+
+
+def worker_sandbox_is_on() -> bool:
+    """Whether workers run in the sandbox where it works; on by default."""
+    return os.environ.get(WORKER_SANDBOX_SETTING, "").strip().lower() not in ("off", "0", "false", "no")
 
 
 def application() -> Path:
