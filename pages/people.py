@@ -7,6 +7,7 @@ import streamlit as st
 
 from pages._ui import actions, frame
 from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.base.visible import visible
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.roles import NO_ROLE, Role
 from unifiednn_core.spec.sharing import Sharing
@@ -44,7 +45,7 @@ def _roles(desk: PeopleService) -> None:
     _people(wording.count_text(len(given), "given role"), given)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         people = [one.person for one in given]
-        gone = st.selectbox("Remove a given role", people, index=None, key="role-gone", width=GONE_WIDTH_PX)
+        gone = st.selectbox("Remove a given role", people, None, visible, key="role-gone", width=GONE_WIDTH_PX)
         if st.button("Remove role", key="role-forget", disabled=gone is None) and gone is not None:
             _attempt(lambda: desk.forget_person(gone))
             st.rerun()

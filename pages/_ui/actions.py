@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence, Set
 from functools import partial
-from html import escape
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
@@ -152,9 +151,9 @@ def download_link(
     `bare` shows only the icon; screen readers still read the label.
     """
     looks = "u-download" + (" u-primary" if primary else "") + (" u-bare" if bare else "")
-    words = f'<span class="{"u-unseen" if bare else ""}">{escape(label)}</span>'
-    title = f' title="{escape(tip)}"' if tip else ""
-    anchor = f'<a class="{looks}" href="{escape(address)}" download{title}>{markup.icon(icon)}{words}</a>'
+    words = f'<span class="{"u-unseen" if bare else ""}">{markup.text(label)}</span>'
+    title = f' title="{markup.text(tip)}"' if tip else ""
+    anchor = f'<a class="{looks}" href="{markup.text(address)}" download{title}>{markup.icon(icon)}{words}</a>'
     st.html(anchor, width="content")
 
 

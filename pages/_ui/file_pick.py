@@ -8,6 +8,7 @@ import streamlit as st
 
 from pages._ui import actions, drafts, frame, uploads
 from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.base.visible import visible
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
@@ -31,7 +32,7 @@ def pick(
     index = options.index(wanted) if wanted in options else (0 if nothing else None)
 
     def title(ref: str) -> str:
-        return names.get(ref, ref.rsplit("/", 1)[-1]) or nothing
+        return visible(names.get(ref, ref.rsplit("/", 1)[-1])) or nothing
 
     picked = st.selectbox(label, options, index, title, f"{key}-pick-{wanted}", placeholder="choose from the library")
     if picked in known:
@@ -95,7 +96,8 @@ def facts(file: FileView) -> tuple[str, ...]:
 
 
 def _label(file: FileView, sha_length: int) -> str:
-    return " · ".join((file.filename, *facts(file)[:2], frame.moment(file.created_at_s), file.sha256[:sha_length]))
+    words = (file.filename, *facts(file)[:2], frame.moment(file.created_at_s), file.sha256[:sha_length])
+    return visible(" · ".join(words))
 
 
 def _figure(known: Mapping[str, object], entry: str, thing: str) -> str:

@@ -1,7 +1,6 @@
 """Preview of a data set: figures, class balance, first samples. HTML of values that the import found."""
 
 from collections.abc import Sequence
-from html import escape
 
 from unifiednn_core.data.values import DataPreview, DataSample, ValueStats
 from unifiednn_core.views import markup, wording
@@ -33,7 +32,7 @@ def _figures(file: FileView, seen: DataPreview) -> list[markup.Fact]:
     sides = _sides(shape) if isinstance(shape, list | tuple) else "-"
     return [
         markup.Fact("Samples", f"{samples:,}" if isinstance(samples, int) else "-", missing),
-        markup.Fact("One input", sides, escape(str(file.facts.get("input_dtype", "")))),
+        markup.Fact("One input", sides, markup.text(str(file.facts.get("input_dtype", "")))),
         markup.Fact("Numbers", _range(seen.inputs), _spread(seen.inputs)),
         _target(file, seen),
     ]
@@ -44,7 +43,7 @@ def _sides(shape: Sequence[int]) -> str:
 
 
 def _target(file: FileView, seen: DataPreview) -> markup.Fact:
-    kind = escape(str(file.facts.get("target_dtype", "")))
+    kind = markup.text(str(file.facts.get("target_dtype", "")))
     shape = file.facts.get("target_shape")
     each = f" · {markup.shape(shape)} each" if isinstance(shape, list | tuple) and shape else ""
     if seen.targets is not None:
@@ -69,9 +68,9 @@ def _samples(seen: DataPreview) -> str:
 
 
 def _thumbnail(sample: DataSample) -> str:
-    label = escape(sample.target)
+    label = markup.text(sample.target)
     return (
-        f'<figure><img src="{escape(sample.image)}" alt="Sample of {label}">'
+        f'<figure><img src="{markup.text(sample.image)}" alt="Sample of {label}">'
         f'<figcaption title="{label}">{label}</figcaption></figure>'
     )
 
@@ -95,8 +94,8 @@ def _bar(seen: DataPreview, start: int, group: tuple[int, ...], highest: int, *,
     count = sum(group)
     height = f"max({100 * count / highest:.2f}%, 1px)" if count else "0"  # a class with one target is visible
     name = seen.class_name(start) if len(group) == 1 else f"{start} to {start + len(group) - 1}"
-    title = escape(f"{name}: {wording.count_text(count, 'target')}")
-    label = f"<span>{escape(name)}</span>" if labelled else ""
+    title = markup.text(f"{name}: {wording.count_text(count, 'target')}")
+    label = f"<span>{markup.text(name)}</span>" if labelled else ""
     return (
         f'<div role="listitem" title="{title}" aria-label="{title}">'
         f'<div class="u-stem"><i style="height:{height}"></i></div>{label}</div>'
@@ -112,4 +111,4 @@ def _columns(seen: DataPreview) -> str:
 
 
 def _part(heading: str, body: str) -> str:
-    return f'<section><h3 class="u-section">{escape(heading)}</h3>{body}</section>'
+    return f'<section><h3 class="u-section">{markup.text(heading)}</h3>{body}</section>'

@@ -11,6 +11,7 @@ import streamlit as st
 from pages._ui import actions, frame
 from unifiednn_core.base.errors import IntakeFailed, UnifiedNNError
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.base.visible import visible
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
@@ -89,7 +90,9 @@ def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str
     # Streamlit finds the chosen option by its label, and two folders of one name hold files of one name.
     count = Counter((file.shown, file.size_bytes) for file in files.values())
     labels = {
-        name: f"{file.shown if count[file.shown, file.size_bytes] == 1 else name}, {memory_text(file.size_bytes)}"
+        name: visible(
+            f"{file.shown if count[file.shown, file.size_bytes] == 1 else name}, {memory_text(file.size_bytes)}"
+        )
         for name, file in files.items()
     }
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"{key}-server"):

@@ -1,6 +1,7 @@
 """The shape of the package: its rooms, its classes, its files."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,11 @@ def test_composition_instead_of_inheritance() -> None:
     wrong = [f"{path.name}: {name}({base})" for (path, name), found in parents.items() for base in found
              if not allowed(path, base)]  # fmt: skip
     assert wrong == []
+
+
+def test_the_tests_that_the_security_page_names_are_there() -> None:
+    named = re.findall(r"`(tests/[\w/.]+)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+    assert len(named) > 10 and [name for name in named if not (ROOT / name).is_file()] == []
 
 
 def test_no_two_public_classes_share_a_name() -> None:

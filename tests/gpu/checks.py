@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from tests.gpu.kit import KINDS, Bench, alone, hash_of, spec_of
+from unifiednn_core.engine.events import DataChanged, ProcessChanged
+from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import Event
 
@@ -86,6 +88,31 @@ def parked_and_placed_again(device: torch.device) -> None:
         assert {weight.device.type for weight in submodel.module.parameters()} == {"cpu"}
         assert {moment.device.type for moment in _moments(submodel.optimizer)} == {"cpu"}
     assert hash_of(bench.run()["resnet"]) == alone(kind, spec, device)
+
+
+def settings_are_put_back(device: torch.device) -> None:
+    """A network that lets products be rounded harder, at every call, changes nothing for its neighbour."""
+    kind = KINDS["lenet"]
+    bench = Bench(device, [(name, kind, spec_of(name, kind)) for name in ("rude", "lenet")], IN_TURNS)
+    bench.submodels[0].module.register_forward_pre_hook(lambda *_: torch.set_float32_matmul_precision("medium"))
+    with ProcessState(device) as before:
+        ended = bench.run()
+        assert before.restore() == ()
+    assert hash_of(ended["lenet"]) == alone(kind, spec_of("lenet", kind), device)
+    [changed] = [report for report in bench.reports if isinstance(report, ProcessChanged)]
+    assert (changed.submodel, changed.settings) == ("rude", ("precision of float32",))
+
+
+def damaged_data_are_noticed(device: torch.device) -> None:
+    """One number that changes in a data set on the device ends its sub-model."""
+    kind = KINDS["lenet"]
+    for damage, event in ((0.0, Event.COMPLETE), (1.0, Event.FAIL)):
+        bench = Bench(device, [("lenet", kind, spec_of("lenet", kind))], IN_TURNS)
+        inputs = bench.submodels[0].leases[1].use().inputs
+        assert inputs.device.type == device.type
+        inputs.view(-1)[7] += damage
+        assert bench.run()["lenet"].event is event
+        assert [type(report) for report in bench.reports].count(DataChanged) == damage
 
 
 def _moments(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:

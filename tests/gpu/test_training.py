@@ -35,5 +35,13 @@ def test_optimizer_state_is_on_the_device_after_a_restore(cuda: torch.device) ->
     checks.restored_state_is_on_the_device(cuda)
 
 
+def test_settings_of_the_process_are_put_back(cuda: torch.device) -> None:
+    checks.settings_are_put_back(cuda)
+
+
+def test_damaged_data_are_noticed(cuda: torch.device) -> None:
+    checks.damaged_data_are_noticed(cuda)
+
+
 def test_a_parked_network_goes_on_with_the_same_bits(cuda: torch.device) -> None:
     checks.parked_and_placed_again(cuda)

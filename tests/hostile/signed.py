@@ -4,7 +4,7 @@ import http.client
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,10 +37,10 @@ class SignedHouse:
     def origin(self) -> str:
         return f"http://{self.host}"
 
-    def cookie(self, person: str | None, *, secret: str = SECRET, name: str = COOKIE, **claims: Any) -> str:
+    def cookie(self, person: str | None, *, secret: str = SECRET, signed_as: str = COOKIE, **claims: Any) -> str:
         """Value of the cookie of somebody who has signed in, with these claims changed."""
         said = {"origin": self.origin, "is_logged_in": True, "iat": int(time.time()), "email": person, "name": person}
-        return create_signed_value(secret, name, json.dumps(said | claims)).decode()
+        return create_signed_value(secret, signed_as, json.dumps(said | claims)).decode()
 
     def ask(
         self, method: str, path: str, cookie: str | None = None, body: str | bytes | None = None, **headers: str
@@ -57,8 +57,10 @@ class SignedHouse:
         finally:
             connection.close()
 
-    def visit(self, page: str, cookie: str | None, session: str = "", **headers: str) -> "Visit":
-        """Open a page over the websocket, as the browser does, and read until its script has ended.
+    def visit(
+        self, page: str, cookie: str | None, session: str = "", press: Sequence[str] = (), **headers: str
+    ) -> "Visit":
+        """Open a page over the websocket, as the browser does, press buttons, and read until its script has ended.
 
         Raises `websockets.exceptions.InvalidStatus` if the websocket is refused.
         """
@@ -73,6 +75,8 @@ class SignedHouse:
             asked = BackMsg()
             asked.rerun_script.page_name = path
             asked.rerun_script.query_string = query
+            for button in press:
+                asked.rerun_script.widget_states.widgets.add(id=button, trigger_value=True)
             socket.send(asked.SerializeToString())
             told, given = [], ""
             while True:

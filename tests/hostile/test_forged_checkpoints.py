@@ -45,7 +45,7 @@ def after_a_step(part: SubModel) -> Checkpoint:
 
 def short_momentum(whole: Checkpoint) -> Checkpoint:
     [group] = whole.state["optimizer"]["param_groups"]
-    state = {0: {"momentum_buffer": torch.zeros(1)}}
+    state = {0: {"momentum_buffer": torch.zeros(1, 1)}}
     return changed(whole, "optimizer", state=state, param_groups=[{**group, "fused": True}])
 
 
@@ -79,7 +79,7 @@ def test_a_short_momentum_for_the_fused_kernel_is_refused(monkeypatch: pytest.Mo
     with pytest.raises(BadCheckpoint, match=r"True as optimizer.param_groups.0.fused; None belongs there"):
         part.restore(hostile)
     state = hostile.state["optimizer"]["state"]
-    with pytest.raises(BadCheckpoint, match=r"float32 \[1\] as optimizer.state.0.momentum_buffer; float32 \[256, 64\]"):
+    with pytest.raises(BadCheckpoint, match=r"float32 \[1, 1\] as optimizer.state.0.momentum_buffer; float32"):
         part.restore(changed(honest, "optimizer", state=state))
 
     def foreign() -> int:
@@ -122,6 +122,22 @@ def test_an_lr_scheduler_takes_no_attribute_of_a_file() -> None:
     assert (lr_scheduler.gamma, lr_scheduler.last_epoch) == (0.1, 7)
     lr_scheduler.load_state_dict(hostile)  # control: torch takes them all
     assert lr_scheduler.optimizer is None and lr_scheduler.step is None
+
+
+def test_weights_that_share_memory_are_copied_and_such_as_do_not_fit_are_refused() -> None:
+    """However a file lays them out."""
+    own, memory = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), torch.arange(12.0)
+    fitting = {name: tensor.clone() for name, tensor in own.state_dict().items()}
+    crossing = {"0.weight": memory[:9].view(3, 3).T, "0.bias": memory[8:11], "1.weight": memory[:1].expand(3)}
+    start.load_weights(own, fitting | crossing)
+    tensors = list(own.state_dict().values())
+    assert len({tensor.untyped_storage().data_ptr() for tensor in (*tensors, memory)}) == len(tensors) + 1
+    assert all(tensor.is_contiguous() for tensor in tensors)
+    before = bits({**own.state_dict()})
+    for wrong in (memory[:1], memory[:3].double(), memory[:3].view(3, 1), memory[:3].int(), None, "w"):
+        with pytest.raises(BadCheckpoint, match=r"'0\.bias' is"):
+            start.load_weights(own, fitting | {"0.bias": wrong})
+    assert bits({**own.state_dict()}) == before
 
 
 # All that can be changed

@@ -4,10 +4,12 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from unifiednn_core.engine.events import Stepped
 from unifiednn_core.engine.submodel import SubModel
@@ -61,6 +63,12 @@ def go_file(home: Path, step: int) -> Path:
     return home / f"go-{step}"
 
 
+def _divide(in_training: bool, module: nn.Module, _: object) -> None:
+    """Divide the smallest integer by -1, at which the processor raises SIGFPE."""
+    if module.training is in_training:
+        torch.tensor([torch.iinfo(torch.int64).min]).div(torch.tensor([-1]), rounding_mode="trunc")
+
+
 def _wait_for(done: Callable[[], bool]) -> None:
     while not done():
         time.sleep(0.01)
@@ -68,6 +76,9 @@ def _wait_for(done: Callable[[], bool]) -> None:
 
 def _happen(action: str, submodel: SubModel) -> None:
     match action:
+        case "divide" | "divide in evaluation":
+            in_training = action == "divide"
+            submodel.module.register_forward_pre_hook(partial(_divide, in_training))
         case "spoil":
             submodel.leases[0].use().inputs.zero_()
         case "raise":

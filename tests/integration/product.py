@@ -18,9 +18,10 @@ import pytest
 from tests.integration import mishaps
 from tests.integration.zygote import ask, open_service
 from unifiednn_core.base.paths import Home
+from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.runtime import launchers
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import load_run
+from unifiednn_core.spec.run import RunSpec, load_run
 from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.store.workers import WorkerIdentity
 from unifiednn_core.views.runs import RunView
@@ -45,6 +46,8 @@ class Template:
     def submit(cls, spec_path: Path, folder: Path, zygote: Path) -> "Template":
         service = open_service(Home(folder / "home").create(), zygote, {})
         run_id = service.runs.submit(load_run(spec_path))
+        run, rows = service.store.runs.get(run_id)  # baselines of copies then find what torch says of the networks
+        ask_torch(service.home, RunSpec.model_validate(run.spec), {row.name: row.model_format for row in rows})
         service.close()
         return cls(service.home, run_id, spec_path, zygote)
 

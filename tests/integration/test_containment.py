@@ -125,10 +125,27 @@ def test_data_that_change_in_memory_are_told_to_all_that_used_them(product: Prod
         assert (part.artifact is None) is (part.name == "lenet")
 
 
-def test_a_network_at_which_workers_die_again_and_again_is_taken_out(product: Product, alone: Alone) -> None:
-    product.mishap("transformer", "die", 20)
+KILLED = "5 workers in a row died at step 20 of transformer. Last:"
+CRASHED = "3 workers in a row died at {} of transformer, in the operator aten.div.Tensor_mode. Last:"
+
+
+@pytest.mark.parametrize(
+    ("action", "step", "cause"),
+    [
+        pytest.param("die", 20, KILLED, marks=pytest.mark.long),
+        pytest.param("divide", 20, CRASHED.format("step 20"), marks=pytest.mark.long),
+        ("divide in evaluation", 23, CRASHED.format("evaluation after step 23")),
+    ],
+)
+def test_a_network_at_which_workers_die_again_and_again_is_taken_out(
+    product: Product, alone: Alone, action: str, step: int, cause: str
+) -> None:
+    """The first crash tells the step, the second one the operator; the third is the second one at that operator."""
+    product.mishap("transformer", action, step)
     product.start()
-    assert_failed_alone(product, alone, "transformer", "workers in a row died", "batch split")
+    assert_failed_alone(product, alone, "transformer", cause, "batch split")
+    crashes = product.log().count("Fatal Python error: Floating point exception")
+    assert crashes == (0 if action == "die" else 3)
     product.service.runs.retry(product.run_id, "transformer", batch_split=2)
     assert product.finish().state is State.COMPLETED
     assert_others_are_whole(product, alone, "transformer")

@@ -63,7 +63,7 @@ def test_names_of_runs_cannot_become_markup(open_page, service):
     app = open_page("now")
     assert "<script" not in html_of(app)
     for link in app.get("page_link"):
-        assert "\\*\\*bold\\*\\*" in link.proto.label and "\\[x\\]\\(y\\)" in link.proto.label
+        assert link.proto.label == "`<script>alert(1)</script> **bold** [x](y)`"
 
 
 def test_a_missing_protection_is_told_with_its_remedy(open_page, monkeypatch):

@@ -89,7 +89,7 @@ def test_a_run_named_like_markdown_can_be_discarded(open_page, service):
     service.listed[0] = replace(mid_flight(), name="*a* [b](c)")
     app = asked(open_page)
     app.button(key="stop-discard").click().run()
-    assert "\\*a\\*" in app.text_input[0].label
+    assert "`*a* [b](c)`" in app.text_input[0].label
     app.text_input[0].set_value("*a* [b](c)").run()
     assert not app.button(key="discard-yes").disabled
 

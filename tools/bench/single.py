@@ -11,7 +11,12 @@ from typing import Any
 from tools.machine import ToolFailed
 
 PATIENCE_S = 3600
-_MODULES = {"engine-overhead": "overhead", "prediction": "prediction", "queries": "queries"}
+_MODULES = {
+    "engine-overhead": "overhead",
+    "prediction": "prediction",
+    "protection": "protection",
+    "queries": "queries",
+}
 NAMES: tuple[str, ...] = tuple(_MODULES)
 _REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -147,7 +147,7 @@ def _download(service: Service, scene: Scene, run_id: str, tell: Callable[..., N
             tell("downloaded", text=part.name)
 
 
-LIMITS = RestartLimits(same_step=1_000_000, futile=1_000_000, first_wait_s=0.0)
+LIMITS = RestartLimits(same_step=1_000_000, same_operator=1_000_000, futile=1_000_000, first_wait_s=0.0)
 """Here it is never a sub-model's fault that workers die at its first steps."""
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)

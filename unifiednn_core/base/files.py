@@ -12,6 +12,7 @@ from pathlib import Path
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.visible import is_visible
 
 LONGEST_NAME = 160
 
@@ -77,12 +78,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def plain_name(given: str) -> str:
-    """Strip folders, control characters and direction marks from a file name.
+    """Strip folders and invisible characters from a file name.
 
     Raises `BadInput` if nothing is left.
     """
     last = re.split(r"[/\\]", unicodedata.normalize("NFC", given))[-1]
-    shown = "".join(sign for sign in last if unicodedata.category(sign)[0] != "C").strip(" .")
+    shown = "".join(sign for sign in last if is_visible(sign)).strip(" .")
     if not shown:
         raise BadInput.of("Name", "filename", "This file has no name.", "Give it one, such as model.pt2.")
     if len(shown) > LONGEST_NAME:

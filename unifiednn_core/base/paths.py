@@ -66,6 +66,16 @@ class Home:
         return self.files / sha256[:2] / sha256
 
     @property
+    def checks(self) -> Path:
+        """Reports of checks, kept by content."""
+        return self.root / "checks"
+
+    @property
+    def answers(self) -> Path:
+        """What torch itself says about networks, kept by content. Workers write here: little may rely on it."""
+        return self.root / "answers"
+
+    @property
     def samples(self) -> Path:
         """Sample models and their data, if the application's own folder has none."""
         return self.root / "samples"
@@ -104,4 +114,5 @@ class Home:
 
     @property
     def _folders(self) -> tuple[Path, ...]:
-        return self.root, self.quarantine, self.files, self.root / "runs", self.database.parent
+        inside = (self.quarantine, self.files, self.root / "runs", self.database.parent, self.checks, self.answers)
+        return self.root, *inside

@@ -77,7 +77,8 @@ def convert(
     terminal.print_findings(done.findings)
     terminal.say(str(done.path))
     if done.log:
-        terminal.say(f"The code printed:\n{quoted(done.log)}", to=terminal.err)
+        for line in ("The code printed:", *quoted(done.log).splitlines()):
+            terminal.say(line, to=terminal.err)
 
 
 def _packed(asked: request.PackRequest) -> request.PackReport:

@@ -1,16 +1,20 @@
-"""Terminal output: tables, findings and progress bars for people, JSON for programs."""
+"""Terminal output: tables, findings and progress bars for people, JSON for programs.
+
+Names come from strangers: `say` and `print_table` show them visibly, without markup, emoji or escape sequences.
+"""
 
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
+from rich.text import Text
 
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
+from unifiednn_core.base.visible import visible
 from unifiednn_core.preflight.report import FileReport
 from unifiednn_core.scheduling.registry import PolicyCard
 from unifiednn_core.service.facade import Service
@@ -24,7 +28,7 @@ LONGEST_VALUE = 100
 RUN_ID_LENGTH = 20
 NEWS = ("recovery", "warning", "error", "refused", "defect")
 
-out, err = Console(), Console(stderr=True)
+out, err = Console(emoji=False), Console(stderr=True, emoji=False)
 
 
 def follow(service: Service, run_id: str, quiet: bool) -> RunView:
@@ -43,7 +47,7 @@ def follow(service: Service, run_id: str, quiet: bool) -> RunView:
             seen_until_s = max((event.at_s for event in news), default=seen_until_s)
             for event in news:
                 if event.kind in NEWS and not quiet:
-                    err.print(event.message, style="yellow", markup=False, highlight=False, soft_wrap=True)
+                    say(event.message, to=err, style="yellow")
             for part in view.submodels:
                 if part.name not in bars:
                     bars[part.name] = progress.add_task(part.name, total=part.steps_total, figures="")
@@ -55,16 +59,17 @@ def follow(service: Service, run_id: str, quiet: bool) -> RunView:
             time.sleep(POLL_S)
 
 
-def say(text: str, *, to: Console = out) -> None:
-    """Print one line without markup, highlighting or wrapping."""
-    to.print(text, markup=False, highlight=False, soft_wrap=True)
+def say(text: str, *, to: Console = out, style: str = "") -> None:
+    """Print one line without highlighting or wrapping."""
+    to.print(Text(visible(text), style), soft_wrap=True)
 
 
-def print_table(columns: Iterable[Column | str], rows: Iterable[Iterable[str]]) -> None:
-    """Print rows as a table."""
+def print_table(columns: Iterable[Column | str], rows: Iterable[Iterable[str | tuple[str, ...]]]) -> None:
+    """Print rows as a table; a cell is one line, or a tuple of lines."""
     table = Table(*columns)
     for row in rows:
-        table.add_row(*map(escape, row))
+        lines = (cell if isinstance(cell, tuple) else (cell,) for cell in row)
+        table.add_row(*(Text("\n".join(map(visible, cell))) for cell in lines))
     out.print(table)
 
 
@@ -77,8 +82,9 @@ def print_findings(findings: Iterable[Finding]) -> None:
     """Print findings to stderr: severity, field, message, remedy."""
     for finding in findings:
         style = "bold red" if finding.severity == "error" else "yellow"
-        text = f"{escape(finding.message)} {escape(finding.remedy)}".rstrip()
-        err.print(f"[{style}]{finding.severity}[/] [bold]{escape(finding.field)}[/]: {text}", soft_wrap=True)
+        text = visible(f"{finding.message} {finding.remedy}".rstrip(), "\n")
+        parts = ((finding.severity, style), " ", (visible(finding.field), "bold"), f": {text}")
+        err.print(Text.assemble(*parts), soft_wrap=True)
 
 
 def print_result(view: RunView, service: Service) -> None:
@@ -152,7 +158,7 @@ def print_policies(cards: Sequence[PolicyCard]) -> None:
     """Print what each policy does and its parameters."""
     rows = []
     for card in cards:
-        parameters = "\n".join(f"{part.name} = {part.default} ({part.valid})" for part in card.parameters)
+        parameters = tuple(f"{part.name} = {part.default} ({part.valid})" for part in card.parameters)
         rows.append((card.name, card.summary, parameters or "none"))
     print_table(("policy", "what it does", "parameters"), rows)
 

@@ -22,6 +22,7 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.visible import keep_log_visible
 from unifiednn_core.compare.arms import BaselineFiles, job_of, share_threads
 from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.compare.processes import ScriptEnd
@@ -140,6 +141,7 @@ def main() -> None:
     keep_private()
     forgo_privileges()
     failpoints.arm_from_environment()
+    keep_log_visible()
     code = run_baseline(Home(Path(sys.argv[1])), sys.argv[2])
     sys.stdout.flush()
     sys.stderr.flush()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 FORMAT_VERSION = 1
 MAX_DEPTH = 64
 MAX_INT_BITS = 4096
-MAX_COUNT = 2**62
+MAX_STEPS = 2**40
 _MAPPINGS: dict[str, type[dict[Any, Any]]] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
 _RESERVED = "__metadata__"  # safetensors does not allow a tensor of this name
 

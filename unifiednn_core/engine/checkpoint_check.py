@@ -20,10 +20,11 @@ from torch import nn
 
 from unifiednn_core.base.errors import BadCheckpoint
 from unifiednn_core.engine import bounds, optimizer_check
-from unifiednn_core.engine.checkpoint import MAX_COUNT, Checkpoint, transient_buffers
+from unifiednn_core.engine.checkpoint import Checkpoint, transient_buffers
 from unifiednn_core.engine.progress import EpochFigures, used_samples
 from unifiednn_core.spec.run import Hyperparameters
 
+_MOST_LABELS = 2**62
 _PARTS = ("model", "buffers", "optimizer", "lr_scheduler", "rng", "data", "metrics")
 _FACTS = ("seed", "samples", "device_type", "torch")
 _NEEDED = ("optimizer", "learning_rate", "batch_size", *_FACTS)
@@ -64,7 +65,7 @@ def recipe_of(checkpoint: Checkpoint) -> Recipe:
         detail = error.errors()[0]
         place = ".".join(("recipe", *map(str, detail["loc"])))
         raise BadCheckpoint(f"The checkpoint has an invalid entry {bounds.shown(place)}: {detail['msg']}") from None
-    return Recipe(hyper, bounds.whole(recipe["samples"], "recipe.samples", 1, MAX_COUNT), str(recipe["torch"]))
+    return Recipe(hyper, bounds.whole(recipe["samples"], "recipe.samples", 1, _MOST_LABELS), str(recipe["torch"]))
 
 
 def check(checkpoint: Checkpoint, module: nn.Module, hyper: Hyperparameters, samples: int) -> None:
@@ -148,8 +149,8 @@ def _check_figures(rows: object, checkpoint: Checkpoint) -> None:
 def _check_tally(sums: object) -> None:
     place = "metrics.tally"
     tally = bounds.entries(sums, place, ("loss", "correct", "samples", "labels"))
-    samples = bounds.whole(tally["samples"], f"{place}.samples", 0, MAX_COUNT)
-    labels = bounds.whole(tally["labels"], f"{place}.labels", 0, MAX_COUNT)
+    samples = bounds.whole(tally["samples"], f"{place}.samples", 0, _MOST_LABELS)
+    labels = bounds.whole(tally["labels"], f"{place}.labels", 0, _MOST_LABELS)
     for name, dtype, count in (("loss", torch.float64, samples), ("correct", torch.int64, labels)):
         if not count:
             bounds.equal(tally[name], None, f"{place}.{name}")

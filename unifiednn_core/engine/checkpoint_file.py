@@ -23,7 +23,7 @@ from torch import Tensor
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadCheckpoint
 from unifiednn_core.base.files import sync
-from unifiednn_core.engine.checkpoint import FORMAT_VERSION, MAX_COUNT, Checkpoint, flatten, unflatten
+from unifiednn_core.engine.checkpoint import FORMAT_VERSION, MAX_STEPS, Checkpoint, flatten, unflatten
 from unifiednn_core.formats.tensor_files import DTYPE_NAMES, raw, safetensors_header
 from unifiednn_core.spec.run import NAME_PATTERN
 
@@ -182,7 +182,7 @@ def _described(document: Mapping[str, Any]) -> Checkpoint:
     """Everything but the state."""
     submodel, step, epoch = document["submodel"], document["step"], document["epoch"]
     score, recipe = unflatten(document["score"], {}), unflatten(document["recipe"], {})
-    counts = all(type(number) is int and 0 <= number < MAX_COUNT for number in (step, epoch))
+    counts = all(type(number) is int and 0 <= number < MAX_STEPS for number in (step, epoch))
     named = isinstance(submodel, str) and re.fullmatch(NAME_PATTERN, submodel)
     if not (counts and named and isinstance(score, float | None) and isinstance(recipe, dict)):
         raise Unreadable(_USELESS)

@@ -6,8 +6,8 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
-from typing import cast
+from functools import cache, partial
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -57,40 +57,47 @@ def exact_profile(device: torch.device, threads: int) -> Iterator[None]:
 
     On exit every setting has its previous value again.
     """
-    settings: list[_Setting] = [(torch.get_num_threads, torch.set_num_threads, threads)]
-    settings += _REPEATABLE_KERNELS if device.type == "cuda" else []
-    before = [read() for read, _, _ in settings]
+    wanted: list[tuple[Setting, object]] = [(THREADS, threads)]
+    wanted += REPEATABLE_KERNELS if device.type == "cuda" else []
+    before = [setting.read() for setting, _ in wanted]
     try:
-        for _, write, value in settings:
-            write(value)
+        for setting, value in wanted:
+            setting.write(value)
         yield
     finally:
-        for (_, write, _), value in zip(settings, before, strict=True):
-            write(value)
+        for (setting, _), value in zip(wanted, before, strict=True):
+            setting.write(value)
 
 
-_Setting = tuple[Callable[[], object], Callable[..., object], object]
-"""How to read and write a global setting of torch, and the value that the profile gives it."""
+class Setting(NamedTuple):
+    """How to read and write a setting of the process or of the calling thread."""
+
+    name: str
+    read: Callable[[], object]
+    write: Callable[..., object]
 
 
-def _attribute(owner: object, name: str, value: bool) -> _Setting:
-    return lambda: getattr(owner, name), lambda wanted: setattr(owner, name, wanted), value
+def _attribute(name: str, owner: object, attribute: str) -> Setting:
+    return Setting(name, partial(getattr, owner, attribute), partial(setattr, owner, attribute))
 
 
-_CUDA = torch.backends.cuda
-_REPEATABLE_KERNELS: list[_Setting] = [
-    _attribute(_CUDA.matmul, "allow_tf32", False),
-    _attribute(torch.backends.cudnn, "allow_tf32", False),
-    _attribute(torch.backends.cudnn, "benchmark", False),
-    _attribute(torch.backends.cudnn, "deterministic", True),
+TF32 = "TF32"
+_CUDA, _CUDNN = torch.backends.cuda, torch.backends.cudnn
+THREADS = Setting("number of threads", torch.get_num_threads, torch.set_num_threads)
+DETERMINISM = Setting("determinism", torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode)
+REPEATABLE_KERNELS: list[tuple[Setting, object]] = [
+    (_attribute(TF32, _CUDA.matmul, "allow_tf32"), False),
+    (_attribute(TF32, _CUDNN, "allow_tf32"), False),
+    (_attribute("choice of kernels", _CUDNN, "benchmark"), False),
+    (_attribute("choice of kernels", _CUDNN, "deterministic"), True),
     # Kernels without a deterministic twin warn; an error would fail a model in its third epoch.
-    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 1),  # 1 is "warn"
+    (DETERMINISM, 1),  # 1 is "warn"
     # A warning is not enough for these attention kernels: their gradients are not repeatable.
-    (_CUDA.mem_efficient_sdp_enabled, _CUDA.enable_mem_efficient_sdp, False),
-    (_CUDA.flash_sdp_enabled, _CUDA.enable_flash_sdp, False),
-    (_CUDA.cudnn_sdp_enabled, _CUDA.enable_cudnn_sdp, False),
+    (Setting("choice of kernels", _CUDA.mem_efficient_sdp_enabled, _CUDA.enable_mem_efficient_sdp), False),
+    (Setting("choice of kernels", _CUDA.flash_sdp_enabled, _CUDA.enable_flash_sdp), False),
+    (Setting("choice of kernels", _CUDA.cudnn_sdp_enabled, _CUDA.enable_cudnn_sdp), False),
     # Filling fresh memory helps debugging; a program that reads only what it wrote gets the same results.
-    _attribute(torch.utils.deterministic, "fill_uninitialized_memory", False),
+    (_attribute("filling of memory", torch.utils.deterministic, "fill_uninitialized_memory"), False),
 ]
 
 

@@ -23,6 +23,7 @@ from unifiednn_core.engine.events import (
     Ended,
     EpochDone,
     Granted,
+    ProcessChanged,
     Refused,
     Released,
     Report,
@@ -31,13 +32,15 @@ from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import Job, reasons
 from unifiednn_core.engine.meters import CheckpointTimer, StepTimer, TurnMeter, quantum_meter
 from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
-from unifiednn_core.engine.resident_data import Lease
+from unifiednn_core.engine.process_state import ProcessState
+from unifiednn_core.engine.resident_data import DataUsers, Lease
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.scheduling.base import Decision, Policy, View, enactable
 from unifiednn_core.spec.lifecycle import Event, State, next_state
 from unifiednn_core.spec.run import CheckpointSpec
 
 _RUNNABLE = (State.QUEUED, State.RUNNING)
+_UNTRACED = contextlib.nullcontext()
 
 
 class Engine:
@@ -56,15 +59,17 @@ class Engine:
         checkpoint: CheckpointSpec | None = None,
         first_period: float = 1.0,
         elapsed_s: float = 0.0,
-        on_step_start: Callable[[str, str], object] = lambda name, doing: None,
+        mark: Callable[[str, str], object] = lambda name, doing: None,
+        trace: Callable[[str, int], contextlib.AbstractContextManager[object]] = lambda name, step: _UNTRACED,
         free_on_end: bool = False,
     ):
         """Prepare a run; nothing trains yet.
 
         `jobs` holds the state of each sub-model, in order of arrival; without it all are new. `elapsed_s` is the time
         since the run began. Without `checkpoint`, only orders capture checkpoints; the first is due after a share
-        `first_period` of a period. `on_step_start(name, "step 7")` runs before each step. With `free_on_end` the memory
-        of a sub-model is freed when it ends, despite references to it.
+        `first_period` of a period. `mark(name, "step 7")` runs before a step, `mark(name, "evaluation after step 7")`
+        before an evaluation; `trace(name, 7)` surrounds both. With `free_on_end` the memory of a sub-model is freed
+        when it ends, despite references to it.
         """
         self._hybrid = hybrid
         self._policy = policy
@@ -72,13 +77,12 @@ class Engine:
         self._threads = threads
         self._report = report
         self._clock = clock or RealClock()
-        self._on_step_start = on_step_start
+        self._mark, self._trace = mark, trace
         self._free_on_end = free_on_end
         self._started_s = self._clock.monotonic_s() - elapsed_s
         self._jobs: dict[str, Job] = {}
         """Jobs that have not ended, by name in order of arrival."""
-        self._users: dict[str, dict[str, str]] = {}
-        """By content hash, the sub-models that have used a data set since it was read, with their names for it."""
+        self._users = DataUsers()
         if jobs is None:
             jobs = [Job(submodel, in_line_since=place) for place, submodel in enumerate(hybrid.submodels)]
         for job in jobs:
@@ -118,7 +122,11 @@ class Engine:
         """
         self._leaving = False
         self._meter.discard_cpu_time()
-        with devices.exact_profile(self._device, self._threads), devices.preserved(self._device):
+        with (
+            devices.exact_profile(self._device, self._threads),
+            devices.preserved(self._device),
+            ProcessState(self._device) as self._process,
+        ):
             while self._turn():
                 pass
 
@@ -199,6 +207,7 @@ class Engine:
         except Exception as error:  # an error of one network ends that one alone
             traceback.print_exc()
             failure = reasons(error)
+        self._restore_process(job, signals=True)
         self.at_work = self.holder = None
         end_s = self.now_s()
         job.service_s += end_s - start_s
@@ -238,9 +247,18 @@ class Engine:
         return preempted
 
     def _step(self, job: Job) -> None:
-        submodel = job.submodel
-        self._on_step_start(job.name, f"step {submodel.steps_done + 1}")
+        """Take a step, evaluate after the last one of an epoch, and leave the process as it was."""
+        step = job.submodel.steps_done + 1
+        self._mark(job.name, f"step {step}")
         self._heartbeat(job.name)
+        try:
+            with self._trace(job.name, step):
+                self._train(job)
+        finally:
+            self._restore_process(job, signals=False)
+
+    def _train(self, job: Job) -> None:
+        submodel = job.submodel
         self._report(submodel.step())
         self._steps += 1
         job.timer.count()
@@ -251,8 +269,15 @@ class Engine:
         if submodel.at_epoch_end:
             devices.synchronize(self._device)
             job.timer.stop()
+            self._mark(job.name, f"evaluation after step {submodel.steps_done}")
             self._report(EpochDone(job.name, submodel.end_epoch(lambda: self._heartbeat(job.name))))
             job.timer.start()
+
+    def _restore_process(self, job: Job, *, signals: bool) -> None:
+        """Put back settings of the process that a sub-model has changed; each is reported once."""
+        if new := [name for name in self._process.restore(signals=signals) if name not in job.changed_settings]:
+            job.changed_settings.update(new)
+            self._report(ProcessChanged(job.name, tuple(new)))
 
     def _heartbeat(self, name: str) -> None:
         """Tell the watchdog that the device works for a sub-model from now on."""
@@ -308,8 +333,7 @@ class Engine:
                 event, (cause, remedy) = Event.FAIL, reasons(error)
         job.state = next_state(name, job.state, event)
         del self._jobs[name]
-        for lease in last_used:
-            self._users.pop(lease.sha256, None)
+        self._users.forget(last_used)
         self._hybrid.remove(name)
         self._report(Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
         submodel.release(empty=self._free_on_end)
@@ -358,9 +382,7 @@ class Engine:
 
         Raises `DamagedData` if `holder` is one of them: it ends its turn.
         """
-        damaged = {lease.sha256: lease for lease in leases if lease.sha256 in self._users}
-        damaged = {sha256: lease for sha256, lease in damaged.items() if not lease.intact}
-        users = {name: data for sha256 in damaged for name, data in self._users.pop(sha256).items()}
+        users = self._users.of_damaged(leases)
         for name, data in users.items():
             self._report(DataChanged(name, data))
         for name, data in users.items():
@@ -459,7 +481,7 @@ class Engine:
         declined = None
         if order.submodel not in self._jobs:  # else it was there when this worker began
             try:
-                with devices.preserved(self._device):
+                with devices.preserved(self._device), ProcessState(self._device):
                     submodel = order.prepare()
                 self._admit(Job(submodel, in_line_since=self._next_tick(), captured_step=submodel.steps_done))
             except Exception as error:
@@ -473,8 +495,7 @@ class Engine:
         job.arrival = 1 + max((other.arrival for other in self._jobs.values()), default=-1)
         job.timer = StepTimer(self._clock)
         self._jobs[job.name] = job
-        for lease in job.submodel.leases:
-            self._users.setdefault(lease.sha256, {})[job.name] = lease.name
+        self._users.add(job.name, job.submodel.leases)
 
     def _next_tick(self) -> int:
         self._tick += 1

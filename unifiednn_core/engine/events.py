@@ -4,7 +4,7 @@ The loop emits them here:
 
     until every sub-model has ended:
         ask the policy .............................. Granted (or Refused)
-        steps of one sub-model ...................... Stepped after each
+        steps of one sub-model ...................... Stepped after each (and ProcessChanged, if it changed settings)
             at the end of each epoch, evaluate ...... EpochDone
             between two steps, carry out orders ..... Answered
             between two steps, now and then ......... Captured, for each sub-model that has changed
@@ -131,4 +131,12 @@ class DataChanged:
     """What the sub-model calls the data set."""
 
 
-Report = Answered | Captured | DataChanged | Granted | Refused | Stepped | EpochDone | Released | Ended
+@dataclass(frozen=True, slots=True)
+class ProcessChanged:
+    """A step changed settings of the whole process, which were put back; reported once for each setting."""
+
+    submodel: str
+    settings: tuple[str, ...]
+
+
+Report = Answered | Captured | DataChanged | Granted | ProcessChanged | Refused | Stepped | EpochDone | Released | Ended

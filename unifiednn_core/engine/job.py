@@ -31,6 +31,8 @@ class Job:
     """Command that asked for the pause."""
     discarded: bool = field(init=False, default=False)
     timer: StepTimer = field(init=False)
+    changed_settings: set[str] = field(init=False, default_factory=set)
+    """Settings of the process that its steps have changed."""
 
     def __post_init__(self) -> None:
         self.priority = self.submodel.spec.priority

@@ -1,6 +1,6 @@
 """Data sets on the device: one copy of each, however many sub-models use it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
@@ -74,6 +74,30 @@ class Lease:
         """End the lease."""
         self._data.leases.discard(self)
         self.park()
+
+
+class DataUsers:
+    """The sub-models that have used each data set since it was read, also those that have ended."""
+
+    def __init__(self) -> None:
+        self._users: dict[str, dict[str, str]] = {}
+        """By content hash: each sub-model with its name for the data set."""
+
+    def add(self, submodel: str, leases: Iterable[Lease]) -> None:
+        """Note that a sub-model uses its data sets."""
+        for lease in leases:
+            self._users.setdefault(lease.sha256, {})[submodel] = lease.name
+
+    def forget(self, leases: Iterable[Lease]) -> None:
+        """Forget data sets that nobody uses any more."""
+        for lease in leases:
+            self._users.pop(lease.sha256, None)
+
+    def of_damaged(self, leases: Iterable[Lease]) -> dict[str, str]:
+        """Users of the data sets that have changed, each with its name for one of them; forgets those data sets."""
+        known = {lease.sha256: lease for lease in leases if lease.sha256 in self._users}
+        damaged = [sha256 for sha256, lease in known.items() if not lease.intact]
+        return {name: data for sha256 in damaged for name, data in self._users.pop(sha256).items()}
 
 
 def _moved(dataset: Dataset, device: torch.device) -> Dataset:

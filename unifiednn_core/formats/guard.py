@@ -30,8 +30,7 @@ class GraphGuard:
         """Run the graph; raises `ContractBroken` before the first call that is not allowed."""
         module = self._module
         kind = (
-            inputs.shape, inputs.stride(), inputs.dtype, inputs.device, inputs.requires_grad,
-            module.training, torch.is_grad_enabled(),
+            inputs.shape, inputs.stride(), inputs.dtype, inputs.device, module.training, torch.is_grad_enabled(),
         )  # fmt: skip
         if kind in self._known:
             outputs: Tensor = type(module).forward(module, inputs)

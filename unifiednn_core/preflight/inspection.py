@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from unifiednn_core.base.errors import BadInput, Finding, HostileFile
+from unifiednn_core.base.visible import visible
 from unifiednn_core.data import conversion, datasets
 from unifiednn_core.data.preview import preview
 from unifiednn_core.engine.checkpoint_file import looks_like_one
@@ -109,10 +110,8 @@ def _describe_data(path: Path, container: str) -> Described:
 
 
 def _legible(finding: Finding) -> Finding:
-    """The finding with every control character replaced: part of its text comes from the file."""
-    shown = {name: getattr(finding, name) for name in ("field", "message", "remedy")}
-    update = {name: "".join(sign if sign.isprintable() else "\ufffd" for sign in text) for name, text in shown.items()}
-    return finding.model_copy(update=update)
+    """The finding with every invisible character escaped: part of its text comes from the file."""
+    return finding.model_copy(update={n: visible(getattr(finding, n)) for n in ("field", "message", "remedy")})
 
 
 def _placed(finding: Finding, field: str) -> Finding:

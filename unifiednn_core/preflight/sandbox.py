@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.paths import SANDBOX_SETTING, sandbox_is_on
 from unifiednn_core.base.units import MIB, memory_text
+from unifiednn_core.base.visible import visible
 from unifiednn_core.machine import bubblewrap
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.pack.request import Example, PackRequest, Source
@@ -200,10 +201,9 @@ def _tree(pid: int) -> list[int]:
 
 
 def _plain(file: Path, most_bytes: int) -> str:
-    """Foreign text that is safe to show: control characters escaped, long text cut in the middle."""
+    """Foreign text that is safe to show: invisible characters escaped, long text cut in the middle."""
     with file.open("rb") as opened:
-        text = opened.read(most_bytes).decode("utf-8", "replace").strip()
-    shown = "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)
+        shown = visible(opened.read(most_bytes).decode("utf-8", "replace").strip(), "\n")
     return shown if len(shown) <= _MOST_SHOWN else f"{shown[: _MOST_SHOWN // 2]} … {shown[-_MOST_SHOWN // 2 :]}"
 
 

@@ -85,13 +85,13 @@ def confined(command: list[str], home: Home, run_id: str, *options: str) -> list
     """The command in new namespaces, with further options of bubblewrap.
 
     It sees the system, Python and this package read-only, a private /tmp, the GPUs, and of the home: the files of all
-    runs read-only, the folder of its run, and the database.
+    runs read-only, the folder of its run, the answers, and the database.
     """
     here, networked = str(Path.cwd()), has_network(home)
     unshared = () if networked else ("--unshare-net",)
     search_path = os.pathsep.join(filter(None, (str(_PACKAGE_PARENT), os.environ.get("PYTHONPATH"))))
     shown = [*bubblewrap.python_paths(), *bubblewrap.added_paths(), *(_FOR_NETWORKS if networked else ())]
-    writable = (home.run(run_id), *_database_folders(home))
+    writable = (home.run(run_id), home.answers, *_database_folders(home))
     return [
         bubblewrap.program(),
         "--unshare-user", "--disable-userns", "--unshare-ipc", "--unshare-uts", *unshared, "--cap-drop", "ALL",

@@ -65,7 +65,7 @@ class LocalLauncher:
         return None if process is None else process.poll()
 
     def last_mark(self, run_id: str) -> str | None:
-        """Mark of the last worker of a run, as `NAME:DOING`; None if unknown."""
+        """Mark of the last worker of a run, as text of `store.places`; None if unknown."""
         return last_mark(self._home.at_work(run_id))
 
     def close(self) -> None:
@@ -138,6 +138,7 @@ class WorkMark:
 
     def __init__(self, path: Path):
         self._memory: mmap.mmap | bytearray = bytearray(MARK_BYTES)
+        self._line = ""
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("w+b") as file:
@@ -147,15 +148,23 @@ class WorkMark:
 
     def set(self, submodel: str, doing: str) -> None:
         """Mark what the worker does with a sub-model: "step 120"."""
-        self._memory[:] = f"{submodel}:{doing}".encode()[:MARK_BYTES].ljust(MARK_BYTES, b"\0")
+        self._line = f"{submodel}:{doing}"
+        self._write(self._line)
+
+    def operator(self, name: str) -> None:
+        """Add the operator of torch that runs next."""
+        self._write(f"{self._line} in {name}")
 
     def clear(self) -> None:
         """Mark that the worker is idle."""
         self._memory[:] = bytes(MARK_BYTES)
 
+    def _write(self, line: str) -> None:
+        self._memory[:] = line.encode()[:MARK_BYTES].ljust(MARK_BYTES, b"\0")
+
 
 def last_mark(path: Path) -> str | None:
-    """Mark of the last worker, as `NAME:DOING`; None if it was idle or never got that far."""
+    """Mark of the last worker, as text of `store.places`; None if it was idle or never got that far."""
     try:
         return path.read_bytes().rstrip(b"\0").decode("utf-8", errors="replace") or None
     except OSError:

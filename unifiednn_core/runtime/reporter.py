@@ -24,6 +24,7 @@ from unifiednn_core.engine.events import (
     Ended,
     EpochDone,
     Granted,
+    ProcessChanged,
     Released,
     Report,
     Stepped,
@@ -294,6 +295,8 @@ class Reporter:
                     self.note(name, Code.FAILED, cause=message.cause, remedy=message.remedy or "")
             case DataChanged(submodel=name, data=data):
                 self.note(name, Code.DATA_CHANGED, data=data)
+            case ProcessChanged(submodel=name, settings=settings):
+                self.note(name, Code.PROCESS_CHANGED, settings=list(settings))
             case Captured(checkpoint=checkpoint):
                 self._close_window(checkpoint.submodel)
                 self.note(checkpoint.submodel, Code.CHECKPOINT, step=checkpoint.step)

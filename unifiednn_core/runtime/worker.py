@@ -5,12 +5,14 @@ and samples memory; two more threads write checkpoints and export models. Only t
 outside, so the next worker can continue whatever happens to this one.
 """
 
+import faulthandler
 import os
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,12 +25,15 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.visible import keep_log_visible
 from unifiednn_core.engine.device import environment, preserved, resolve
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
 from unifiednn_core.engine.job import Job, reasons
+from unifiednn_core.engine.operator_trace import OperatorTrace
 from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
+from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.runtime import launchers
@@ -43,6 +48,7 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import PolicySpec, RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.places import Place
 from unifiednn_core.store.schema import CommandRow, RunRow, SubModelRow
 from unifiednn_core.store.workers import first_period
 
@@ -106,7 +112,8 @@ class Worker:
             jobs=reads.jobs(run, rows, work_mark, last_turns),
             checkpoint=spec.checkpoint,
             first_period=first_period(run.deaths),
-            on_step_start=work_mark.set,
+            mark=work_mark.set,
+            trace=partial(_trace, Place.of(run.died_at), work_mark),
             free_on_end=True,
             elapsed_s=elapsed_s,
         )
@@ -273,6 +280,12 @@ class Worker:
         _leave(STUCK)
 
 
+def _trace(died_at: Place | None, mark: WorkMark, name: str, step: int) -> AbstractContextManager[object]:
+    """Mark each operator of the step at which the last worker died, so that a second death there has its name."""
+    suspected = died_at is not None and (died_at.submodel, died_at.step) == (name, step)
+    return OperatorTrace(mark.operator) if suspected else nullcontext()
+
+
 def order_of(command: CommandRow) -> AnyOrder:
     """The engine's order for a command that brings no sub-model."""
     name, arguments = command.submodel or "", command.arguments
@@ -313,7 +326,9 @@ def main() -> None:
     """Train the run named on the command line: `python -m unifiednn_core.runtime.worker HOME RUN_ID`."""
     keep_private()
     forgo_privileges()
+    faulthandler.enable()  # a crash leaves the line of Python in the log
     failpoints.arm_from_environment()
+    keep_log_visible()
     _leave(train(Home(Path(sys.argv[1])), sys.argv[2]))
 
 
@@ -337,7 +352,7 @@ class _Reader:
             if read is None:
                 continue
             try:
-                with preserved(self.bench.device):
+                with preserved(self.bench.device), ProcessState(self.bench.device):
                     submodel = self.bench.add(read)
                 jobs.append(Job(
                     submodel, in_line_since=line.index(row.name), service_s=row.service_s, paused_s=row.paused_s,

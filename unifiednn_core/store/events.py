@@ -26,6 +26,7 @@ class Code(StrEnum):
     ILLEGAL_MOVE = "illegal_move"  # text
     UNRECORDED = "unrecorded"  # error: type of the exception
     DATA_CHANGED = "data_changed"  # data: name of the data set, as the sub-model calls it
+    PROCESS_CHANGED = "process_changed"  # settings of the process, which were put back
     CHECKPOINT = "checkpoint"  # step
     SEPARATED = "separated"  # archive
 
@@ -35,7 +36,7 @@ KINDS: Final[dict[Code, str]] = {
     Code.ASKED: "command",
     **dict.fromkeys((Code.APPLIED, Code.DECLINED, Code.UNDONE, Code.OBSOLETE, Code.DONE), "applied"),
     **dict.fromkeys((Code.CONTINUED, Code.RESTARTED, Code.WORKER_LOST), "recovery"),
-    Code.WARNED: "warning",
+    **dict.fromkeys((Code.WARNED, Code.PROCESS_CHANGED), "warning"),
     Code.REFUSED: "refused",
     **dict.fromkeys((Code.FAILED, Code.DATA_CHANGED), "error"),
     **dict.fromkeys((Code.ILLEGAL_MOVE, Code.UNRECORDED), "defect"),

@@ -11,6 +11,7 @@ from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNErr
 from unifiednn_core.spec.lifecycle import ENDED, TRANSITIONS, Event, State, next_state
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code, event_columns
+from unifiednn_core.store.places import Place
 from unifiednn_core.store.schema import CommandRow, EventRow, RunRow, SubModelRow
 
 HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer"})
@@ -164,7 +165,7 @@ class Runs:
         with self._database.write() as session:
             row = submodel_of(session, run_id, submodel)
             if step > (row.checkpoint_step or 0):
-                forget_deaths(run_of(session, run_id))
+                note_progress(run_of(session, run_id), submodel, step)
             row.assign({**columns, "checkpoint_at_s": self._clock.utc_s()})
 
     def forget_checkpoint(self, run_id: str, submodel: str) -> None:
@@ -240,7 +241,7 @@ class Runs:
         if isinstance(row, SubModelRow):
             self._keep_pause(row, paused=False)
             if state is State.COMPLETED and before is not state:
-                forget_deaths(run_of(session, row.run_id))
+                note_progress(run_of(session, row.run_id), row.name, None)
         if state in _FINAL and state is not before:
             self._settle_commands(session, row, state)
 
@@ -301,8 +302,18 @@ def submodels_of(run_id: str) -> Any:
     return select(SubModelRow).where(SubModelRow.run_id == run_id).order_by(SubModelRow.arrival)
 
 
+def note_progress(run: RunRow, submodel: str, step: int | None) -> None:
+    """Count deaths from zero, because a sub-model has a checkpoint at `step`, or completed (None).
+
+    Where the last worker died is forgotten only once that sub-model is past it: others may progress between two deaths.
+    """
+    run.deaths, run.resume_at_s, at = 0, None, Place.of(run.died_at)
+    if at is None or (at.submodel == submodel and (step is None or step >= at.step)):
+        forget_deaths(run)
+
+
 def forget_deaths(run: RunRow) -> None:
-    """Reset the counts of worker deaths, because the run progressed or a person resumed it."""
+    """Reset the counts of worker deaths, because nothing of them is left or a person resumed the run."""
     run.deaths = run.deaths_there = 0
     run.died_at = run.resume_at_s = None
 

@@ -46,11 +46,11 @@ class RunRow(Base):
     attempt: Mapped[int] = mapped_column(default=0)
     """Number of workers so far."""
     died_at: Mapped[str | None]
-    """What the last worker that died was doing, as `NAME:DOING`."""
+    """What the last worker that died was doing, as text of `places`; None once its sub-model got past that place."""
     recoveries: Mapped[int] = mapped_column(default=0)
     """Number of automatic resumes after a worker died."""
     deaths_there: Mapped[int] = mapped_column(default=0)
-    """Consecutive workers that died at this mark."""
+    """Consecutive workers that died at this step."""
     deaths: Mapped[int] = mapped_column(default=0)
     """Consecutive workers that died without a new checkpoint."""
     resume_at_s: Mapped[float | None]

@@ -11,7 +11,16 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
-from unifiednn_core.store.runs import Runs, forget_deaths, release_worker, run_of, submodel_of, submodels_of
+from unifiednn_core.store.places import Place
+from unifiednn_core.store.runs import (
+    Runs,
+    forget_deaths,
+    note_progress,
+    release_worker,
+    run_of,
+    submodel_of,
+    submodels_of,
+)
 from unifiednn_core.store.schema import RECORDED, AttemptRow, RunRow, SliceRow, SubModelRow
 
 # A claim sets the first heartbeat; until then no worker knows of a run.
@@ -36,6 +45,8 @@ class RestartLimits:
 
     same_step: int = 5
     """Consecutive deaths at the same step of a sub-model after which it fails."""
+    same_operator: int = 3
+    """The same, if the last two were at the same operator. It is not known at the first death."""
     futile: int = 20
     """Consecutive deaths without a new checkpoint after which the run is interrupted."""
     first_wait_s: float = 0.5
@@ -142,7 +153,7 @@ class Workers:
                 if columns.get("checkpoint_step", 0) > (
                     row.checkpoint_step or 0
                 ):  # its worker died before it reported it
-                    forget_deaths(run_of(session, run_id))
+                    note_progress(run_of(session, run_id), name, columns["checkpoint_step"])
                 if row.attempt > 1:
                     self._runs.note(session, run_id, name, Code.CONTINUED, step=step, lost_steps=lost_steps)
                 row.assign(columns)
@@ -184,7 +195,7 @@ class Workers:
         """Record that the worker of a run died; queue the run again if its spec and `limits` allow it.
 
         `seen` is the row in which its death was noticed: nothing happens if the run has another worker by now, because
-        another supervisor was faster. `died_at` is what the worker was doing, as `NAME:DOING`. Set `counts` to False
+        another supervisor was faster. `died_at` is what the worker was doing, as text of `places`. `counts` is False
         for deaths that the run did not cause: the host restarted, or the process that was starting the worker died.
         """
         with self._database.write() as session:
@@ -195,11 +206,14 @@ class Workers:
                 return
             _close_turn(session, run)
             if counts:
-                run.deaths_there = run.deaths_there + 1 if run.died_at == died_at else 1
+                before, now = Place.of(run.died_at), Place.of(died_at)
+                again = now is not None and now.is_near(before)
+                run.deaths_there = run.deaths_there + 1 if again else 1
                 run.died_at = died_at
                 run.deaths += 1
-            if died_at is not None and run.deaths_there >= limits.same_step:
-                self._blame(session, run, died_at, cause)
+                exact = now is not None and now.operator is not None and before == now
+                if now is not None and run.deaths_there >= (limits.same_operator if exact else limits.same_step):
+                    self._blame(session, run, now, cause)
             futile = run.deaths >= limits.futile
             if futile:
                 cause = f"{run.deaths} workers in a row died without a new checkpoint. Last: {cause}"
@@ -217,12 +231,14 @@ class Workers:
                     run.resume_at_s = self._clock.utc_s() + wait_s
                     run.waits_for = f"{wait_s:g} s to pass, because its last {run.deaths} workers died"
 
-    def _blame(self, session: Session, run: RunRow, died_at: str, cause: str) -> None:
-        submodel, _, doing = died_at.partition(":")
-        found = f"{run.deaths_there} workers in a row died at {doing} of {submodel}. Last: {cause}"
+    def _blame(self, session: Session, run: RunRow, at: Place, cause: str) -> None:
+        found = f"{run.deaths_there} workers in a row died at {at.doing} of {at.submodel}. Last: {cause}"
         remedy = "It may need more memory than is available: retry it with a larger batch split. The others continue."
-        if State(submodel_of(session, run.id, submodel).state) not in ENDED:
-            self._runs.transition_in(session, run.id, submodel, Event.FAIL, cause=found, remedy=remedy)
+        if at.operator is not None:
+            found = found.replace(". Last:", f", in the operator {at.operator}. Last:")
+            remedy = f"Change what the network gives to {at.operator}. {remedy}"
+        if State(submodel_of(session, run.id, at.submodel).state) not in ENDED:
+            self._runs.transition_in(session, run.id, at.submodel, Event.FAIL, cause=found, remedy=remedy)
         forget_deaths(run)
 
 

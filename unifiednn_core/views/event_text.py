@@ -40,6 +40,9 @@ def event_text(event: EventRow) -> str:
             return f"{fields['cause']} {fields['remedy']}"
         case Code.DATA_CHANGED:
             return f"{DamagedData(name or '', fields['data'])} Its results cannot be trusted."
+        case Code.PROCESS_CHANGED:
+            settings = ", ".join(fields["settings"])
+            return f"{name} changed settings of the whole process ({settings}). They were put back after its step."
         case Code.UNRECORDED:
             return f"A report could not be recorded: {fields['error']}."
         case Code.CHECKPOINT:

@@ -4,6 +4,8 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from unifiednn_core.base.visible import visible
+
 HEAD = (
     "digraph hybrid {",
     '  rankdir=LR; bgcolor="transparent"; compound=true;',
@@ -29,7 +31,7 @@ def _cluster(place: int, graph: Mapping[str, Any]) -> list[str]:
     nodes, edges = [f"m{place}_{index}" for index in range(len(graph["labels"]))], graph["edges"]
     fed, feeding = {b for _, b in edges}, {a for a, _ in edges}
     return [
-        f'  subgraph cluster_{place} {{ label="{graph["name"]}"; fontname="sans-serif"; fontsize=11;',
+        f'  subgraph cluster_{place} {{ label="{_quoted(graph["name"])}"; fontname="sans-serif"; fontsize=11;',
         *(f'    {node} [label="{_quoted(label)}"];' for node, label in zip(nodes, graph["labels"], strict=True)),
         *(f"    {nodes[a]} -> {nodes[b]};" for a, b in edges),
         "  }",
@@ -39,4 +41,4 @@ def _cluster(place: int, graph: Mapping[str, Any]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    return visible(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -1,10 +1,11 @@
-"""Small pieces of HTML for pages and reports, and the one renderer of tables. All texts are escaped here."""
+"""Small pieces of HTML for pages and reports, and the one renderer of tables. All texts are escaped by `text`."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views import wording
 from unifiednn_core.views.figures.palette import sign
@@ -16,28 +17,29 @@ Looks = Mapping[str, Callable[[Any], str]]
 """By column of a table, a function that makes HTML of its values."""
 
 
-text = escape
-"""Text as HTML."""
+def text(words: str) -> str:
+    """Text as HTML: literal and visible, without elements."""
+    return escape(visible(words, "\t\n\r"))
 
 
 def bold(words: str) -> str:
     """Text as HTML, in bold."""
-    return f"<b>{escape(words)}</b>"
+    return f"<b>{text(words)}</b>"
 
 
 def faint(words: str) -> str:
     """Text as HTML, secondary."""
-    return f'<span class="u-faint">{escape(words)}</span>'
+    return f'<span class="u-faint">{text(words)}</span>'
 
 
 def mono(words: str) -> str:
     """Text as HTML, in the font of code."""
-    return f'<span class="u-mono">{escape(words)}</span>'
+    return f'<span class="u-mono">{text(words)}</span>'
 
 
 def small(words: str) -> str:
     """Paragraph of secondary text, set small."""
-    return f'<div class="u-small u-faint">{escape(words)}</div>'
+    return f'<div class="u-small u-faint">{text(words)}</div>'
 
 
 def signed_name(number: int, name: str) -> str:
@@ -46,7 +48,7 @@ def signed_name(number: int, name: str) -> str:
     return (
         '<span class="u-line" style="flex-wrap:nowrap">'
         f'<span class="u-sign" style="background:{mark.colour};color:{mark.ink}">{mark.letter}</span>'
-        f'<b class="u-clip" title="{escape(name)}">{escape(name)}</b></span>'
+        f'<b class="u-clip" title="{text(name)}">{text(name)}</b></span>'
     )
 
 
@@ -57,7 +59,7 @@ def signed(sign_and_name: tuple[int, str] | tuple[()]) -> str:
 
 def arm_badge(mode: str, more: str = "") -> str:
     """Name of an arm: the hybrid filled, a baseline neutral and dashed."""
-    return f'<span class="u-arm u-arm-{escape(mode)}">{escape(mode.capitalize() + more)}</span>'
+    return f'<span class="u-arm u-arm-{text(mode)}">{text(mode.capitalize() + more)}</span>'
 
 
 class Fact(NamedTuple):
@@ -71,14 +73,14 @@ class Fact(NamedTuple):
 
 def icon(name: str) -> str:
     """Material symbol, hidden from screen readers: words follow."""
-    return f'<span class="u-icon" aria-hidden="true">{escape(name)}</span>'
+    return f'<span class="u-icon" aria-hidden="true">{text(name)}</span>'
 
 
 def state_badge(state: State) -> str:
     """State as icon, words and colour."""
     words = wording.STATES[state]
-    inside = f"{icon(words.icon)}{escape(words.label)}"
-    return f'<span class="u-state" style="--c:var(--u-{words.colour})" title="{escape(words.sentence)}">{inside}</span>'
+    inside = f"{icon(words.icon)}{text(words.label)}"
+    return f'<span class="u-state" style="--c:var(--u-{words.colour})" title="{text(words.sentence)}">{inside}</span>'
 
 
 def bar(fraction: float, label: str, colour: str | None = None) -> str:
@@ -86,30 +88,30 @@ def bar(fraction: float, label: str, colour: str | None = None) -> str:
     percent = 100 * min(1.0, max(0.0, fraction))
     tint = f' style="--c:{colour}"' if colour else ""
     return (
-        f'<span class="u-bar" role="progressbar" aria-label="{escape(label)}" aria-valuenow="{percent:.0f}" '
+        f'<span class="u-bar" role="progressbar" aria-label="{text(label)}" aria-valuenow="{percent:.0f}" '
         f'aria-valuemin="0" aria-valuemax="100"{tint}><i style="width:{percent:.2f}%"></i></span>'
     )
 
 
 def title(words: str, *more: str) -> str:
     """Page title; `more` is HTML on the same line."""
-    return f'<div class="u-title"><h1>{escape(words)}</h1>{"".join(more)}</div>'
+    return f'<div class="u-title"><h1>{text(words)}</h1>{"".join(more)}</div>'
 
 
 def section(words: str, aside: str = "") -> str:
     """Heading of a part of the page."""
-    return f'<h2 class="u-section">{escape(words)}<small>{escape(aside)}</small></h2>'
+    return f'<h2 class="u-section">{text(words)}<small>{text(aside)}</small></h2>'
 
 
 def note(words: str) -> str:
     """Secondary words after a title."""
-    return f'<span class="u-note">{escape(words)}</span>'
+    return f'<span class="u-note">{text(words)}</span>'
 
 
 def strip(facts: Iterable[Fact]) -> str:
     """The few figures that matter, side by side."""
     cells = (
-        f'<div class="{"u-wide" if fact.wide else ""}"><dt>{escape(fact.label)}</dt><dd>{fact.value}</dd>'
+        f'<div class="{"u-wide" if fact.wide else ""}"><dt>{text(fact.label)}</dt><dd>{fact.value}</dd>'
         f'<div class="u-sub">{fact.sub}</div></div>'
         for fact in facts
     )
@@ -118,14 +120,14 @@ def strip(facts: Iterable[Fact]) -> str:
 
 def notice(colour: wording.Colour, symbol: str, heading: str, message: str, remedy: str = "") -> str:
     """Banner: the problem and the remedy."""
-    lines = "".join(f"<p>{escape(line)}</p>" for line in (message, remedy) if line)
+    lines = "".join(f"<p>{text(line)}</p>" for line in (message, remedy) if line)
     looks = f'class="u-notice" role="status" style="--c:var(--u-{colour})"'
-    return f"<div {looks}>{icon(symbol)}<b>{escape(heading)}</b>{lines}</div>"
+    return f"<div {looks}>{icon(symbol)}<b>{text(heading)}</b>{lines}</div>"
 
 
 def quiet(symbol: str, words: str) -> str:
     """One secondary line that needs no action."""
-    return f'<div class="u-quiet" role="status">{icon(symbol)}<span>{escape(words)}</span></div>'
+    return f'<div class="u-quiet" role="status">{icon(symbol)}<span>{text(words)}</span></div>'
 
 
 def findings(found: Iterable[Finding]) -> str:
@@ -144,7 +146,7 @@ def shape(sides: Iterable[int | None]) -> str:
 
 def empty(heading: str, words: str, more: str = "") -> str:
     """Text of an empty page, above its buttons; `more` are further classes."""
-    return f'<div class="u-empty {more}"><h2>{escape(heading)}</h2><p>{escape(words)}</p></div>'
+    return f'<div class="u-empty {more}"><h2>{text(heading)}</h2><p>{text(words)}</p></div>'
 
 
 def cells(looks: str, inside: Iterable[str]) -> str:
@@ -171,14 +173,14 @@ def table(caption: str, frame: "DataFrame", looks: Looks | None = None, right: C
     for name, values in frame.items():
         numbers = name in right or infer_dtype(values) in ("integer", "floating")
         start, look = ' class="u-num"' if numbers else "", (looks or {}).get(str(name), _plain)
-        head += f'<th scope="col"{start}>{escape(str(name))}</th>'
+        head += f'<th scope="col"{start}>{text(str(name))}</th>'
         columns.append([f"<td{start}>{'-' if value is None else look(value)}</td>" for value in values])
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
     return (
-        f'<div class="u-scroll"><table class="u-table"><caption>{escape(caption)}</caption>'
+        f'<div class="u-scroll"><table class="u-table"><caption>{text(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
 def _plain(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else escape(str(value))
+    return f"{value:,}" if isinstance(value, int) else text(str(value))

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.lifecycle import Event, State
 
 Colour = Literal["blue", "green", "orange", "red", "gray", "violet"]
@@ -50,6 +51,7 @@ NO_RUNS = "No runs yet. Try the demo, or build your own hybrid."
 NO_CURVES = "Curves appear after the first step."
 ADD_HELP = "It joins the hybrid while the others train; the policy decides when it gets a turn."
 STALE_AFTER_S = 10.0
+_WORDS = re.compile(r"[^\W_]+(?:[-_ ][^\W_]+)*")
 
 
 def stale_text(heartbeat_age_s: float) -> str:
@@ -129,5 +131,15 @@ def count_text(count: int, thing: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Text with everything escaped that Markdown would read as markup, for labels that take Markdown."""
-    return re.sub(r"([\\`*_{}\[\]()<>#+\-.!|~$:&])", r"\\\1", " ".join(text.split()))
+    """Text for labels that take Markdown: words as they are, everything else as a code span, literal and visible.
+
+    Escapes would not do: Streamlit turns addresses, arrows and `:material/...:` of the parsed text into elements. The
+    style sheet lets code in labels look like the rest.
+    """
+    if _WORDS.fullmatch(text):
+        return text
+    # Streamlit replaces this one even inside of code; the word joiner has no width.
+    shown = visible(text).replace(":material/", ":material\N{WORD JOINER}/")
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    space = " " if shown[:1] in " `" or shown[-1:] in " `" else ""
+    return f"{fence}{space}{shown}{space}{fence}"

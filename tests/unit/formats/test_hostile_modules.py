@@ -117,6 +117,7 @@ OBJECTS: dict[str, tuple[Callable[[], Any], str]] = {
     "weight too many": (lambda: with_parameter(nn.Parameter(torch.ones(1)), "more"), "parameters"),
     "other shape": (lambda: with_parameter(nn.Parameter(torch.ones(2, 3))), "shape"),
     "whole numbers": (lambda: with_parameter(torch.ones(3, 2, dtype=torch.int64)), "shape or type"),
+    "several types": (lambda: with_parameter(nn.Parameter(torch.ones(3, 2).half())), "several types"),
     "complex": (lambda: with_parameter(nn.Parameter(torch.ones(3, 2) * 1j)), "Complex"),
     "sparse": (lambda: with_parameter(nn.Parameter(torch.ones(3, 2).to_sparse())), "sparse"),
     "without memory": (lambda: with_parameter(nn.Parameter(torch.ones(3, 2, device="meta"))), "meta"),

@@ -32,5 +32,8 @@ def test_an_idle_worker_has_no_mark(tmp_path: Path) -> None:
     assert last_mark(path) == "a" * 256
     at_work.set("b", "loading")
     assert last_mark(path) == "b:loading"
+    for operator in ("aten.convolution.default", "aten.div.Tensor"):
+        at_work.operator(operator)
+        assert last_mark(path) == f"b:loading in {operator}"
     at_work.clear()
     assert last_mark(path) is None

@@ -13,6 +13,7 @@ from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import CheckpointSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.places import Place
 from unifiednn_core.store.workers import RESTARTS, RestartLimits, WorkerIdentity, first_period
 from unifiednn_core.views.event_text import event_text
 
@@ -136,6 +137,56 @@ def test_who_takes_the_worker_down_at_the_same_step_again_and_again_fails_alone(
         die(store, clock, "b:step 7")
     assert states(store, "r") == ["queued", "queued", "failed"]
     assert "died at step 7 of b" in (store.runs.get("r")[1][1].cause or "")
+
+
+def test_the_second_death_at_the_same_operator_is_enough_whatever_the_others_did_meanwhile(
+    store: Store, clock: SimulatedClock
+) -> None:
+    add_run(store, "r")
+    marks = ("b:step 7", "b:step 7 in aten.div.Tensor_mode", "b:step 7 in aten.div.Tensor_mode")
+    for number, mark in enumerate(marks, start=1):
+        assert states(store, "r") == ["queued"] * 3
+        die(store, clock, mark)
+        assert store.runs.get("r")[0].deaths_there == (number if number < 3 else 0)
+        store.runs.record_checkpoint("r", "a", name="c", step=number, size_bytes=1)
+        assert store.runs.get("r")[0].deaths == 0
+    assert states(store, "r") == ["queued", "queued", "failed"]
+    part = store.runs.get("r")[1][1]
+    assert part.cause == "3 workers in a row died at step 7 of b, in the operator aten.div.Tensor_mode. Last: It died."
+    assert "aten.div.Tensor_mode" in (part.remedy or "")
+
+
+@pytest.mark.parametrize(
+    "past", [lambda store: store.runs.record_checkpoint("r", "b", name="c", step=7, size_bytes=1),
+             lambda store: store.runs.transition("r", "b", Event.COMPLETE)],
+)  # fmt: skip
+def test_a_place_is_forgotten_once_its_sub_model_is_past_it(
+    store: Store, clock: SimulatedClock, past: Callable[[Store], object]
+) -> None:
+    add_run(store, "r")
+    die(store, clock, "b:step 7")
+    store.runs.record_checkpoint("r", "b", name="c", step=6, size_bytes=1)
+    assert store.runs.get("r")[0].died_at == "b:step 7"
+    take_up(store, "r")
+    store.runs.transition("r", "b", Event.BEGIN)
+    past(store)
+    assert store.runs.get("r")[0].died_at is None
+
+
+@pytest.mark.parametrize(
+    ("text", "mark"),
+    [
+        ("b:step 7", Place("b", "step 7")),
+        ("b:evaluation after step 7 in aten.add.Tensor", Place("b", "evaluation after step 7", "aten.add.Tensor")),
+        ("b:loading", Place("b", "loading")),
+        ("b" * 300, None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_mark_is_read_as_it_was_written(text: str | None, mark: Place | None) -> None:
+    assert Place.of(text) == mark
+    assert mark is None or mark.step == (0 if mark.doing == "loading" else 7)
 
 
 def test_a_sub_model_is_not_blamed_for_kills_at_different_steps(store: Store, clock: SimulatedClock) -> None:

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from unifiednn_core.formats.contracts.contract import each, require, rule
 from unifiednn_core.formats.contracts.memory import overlaps_itself
-from unifiednn_core.formats.contracts.predicates import between, broadcast_shape, finite, one_type, tensor
+from unifiednn_core.formats.contracts.predicates import between, broadcast_shape, check_count, finite, one_type, tensor
 
 
 @rule(
-    "query, key and value have the same batch and heads (with enable_gqa the heads of query are a multiple of those of "
-    "key and value); query and key have one width, key and value as many rows; none is empty"
+    "batch and heads of query, key and value can be broadcast to one shape (with enable_gqa the heads of query are a "
+    "multiple of those of key and value); query and key have one width, key and value as many rows; none is empty"
 )
 def _shapes(query: Any, key: Any, value: Any, enable_gqa: bool) -> None:
     parts = {"query": tensor("query", query), "key": tensor("key", key), "value": tensor("value", value)}
@@ -25,7 +25,7 @@ def _shapes(query: Any, key: Any, value: Any, enable_gqa: bool) -> None:
     if enable_gqa and query.dim() > 2:
         heads = [batch.pop() for batch in batches]
         require(heads[1] == heads[2] and heads[0] % heads[1] == 0, f"the numbers of heads are {heads}")
-    require(batches[0] == batches[1] == batches[2], f"the batches are {batches}")
+    check_count(*broadcast_shape(*batches), *query.shape[-2:], *key.shape[-2:-1])
 
 
 @rule("the rows of query, key and value do not overlap each other, as windows would")
@@ -36,13 +36,14 @@ def _rows(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 
 @rule("attn_mask is bool or has the type of query, and can be broadcast to [batch, heads, rows of query, rows of key]")
-def _mask(query: Tensor, key: Tensor, attn_mask: Any, is_causal: bool) -> None:
+def _mask(query: Tensor, key: Tensor, attn_mask: Any, is_causal: bool, enable_gqa: bool) -> None:
     if attn_mask is None:
         return
     require(not is_causal, "both a mask and is_causal are given")
     given = tensor("attn_mask", attn_mask)
     require(given.dtype in (torch.bool, query.dtype), f"'attn_mask' is {given.dtype}, 'query' {query.dtype}")
-    wanted = (*query.shape[:-1], key.shape[-2])
+    batch = query.shape[:-2] if enable_gqa else broadcast_shape(query.shape[:-2], key.shape[:-2])
+    wanted = (*batch, query.shape[-2], key.shape[-2])
     fits = 2 <= given.dim() <= query.dim() and broadcast_shape(wanted, given.shape) == wanted
     require(fits, f"'attn_mask' has the shape {list(given.shape)} for {list(wanted)}")
 

@@ -169,7 +169,7 @@ _TYPES: dict[str, Any] = {
     "str": str,
     "ScalarType": torch.dtype,
     "Layout": torch.layout,
-    "Device": torch.device | str,
+    "Device": torch.device,
     "MemoryFormat": torch.memory_format,
 }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.errors import BadInput, ContractBroken
 from unifiednn_core.base.files import write_text
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.exported import ExportedFormat
@@ -67,7 +67,11 @@ def pack(request: PackRequest) -> PackReport:
         report = inspect_file(waiting, out.name)
         if any(finding.severity == "error" for finding in report.findings):
             return PackReport(findings=report.findings)
-        if different := differences(network, ExportedFormat().read(waiting, None), request.example):
+        try:
+            different = differences(network, ExportedFormat().read(waiting, None), request.example)
+        except ContractBroken as broken:
+            raise BadInput.of("Operator refused", name, str(broken), broken.remedy) from None
+        if different:
             message = f"The exported network differs from the code in {', '.join(different)}."
             remedy = _ONE_GRAPH if {*different} <= {*_EVALUATION} else _OWN_FUNCTIONS
             raise BadInput.of("Computes something else", name, message, remedy)
@@ -95,8 +99,8 @@ def _compared(network: nn.Module, packed: nn.Module, example: Example) -> Iterat
 
     yield "the initial weights", equal_states()
     for batch in (example.batch, example.batch + 1):
-        inputs = example_input(example, batch)
-        outputs = [state_sha256({"output": _stepped(module, inputs)}) for module in (network, packed)]
+        results = (_stepped(module, example_input(example, batch)) for module in (network, packed))
+        outputs = [state_sha256({"output": result}) for result in results]
         yield f"the output of a batch of {batch}", outputs[0] == outputs[1]
         yield f"the weights after a training step with a batch of {batch}", equal_states()
     first, second = (_evaluated(module, example_input(example)) for module in (network, packed))

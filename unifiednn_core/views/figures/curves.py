@@ -1,7 +1,6 @@
 """Loss and accuracy of each sub-model, with those of the baselines neutral and dashed over them."""
 
 from collections.abc import Sequence
-from html import escape
 from typing import Literal
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.figures.arrays import thin
-from unifiednn_core.views.figures.layout import FAINT, Figure, Trace, figure, identity, layout, scatter
+from unifiednn_core.views.figures.layout import FAINT, Figure, Trace, as_label, figure, identity, layout, scatter
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import SHOWN_TURNS, RunView, Series, SubModelView
 
@@ -85,7 +84,7 @@ def _curve(submodel: SubModelView, series: Series, number_format: str, *, test: 
     mark = sign(submodel.number)
     x, y = thin(series.x, series.y)
     return scatter(x, y, "lines+markers" if test and len(x) <= MAX_MARKERS else "lines") | {
-        "name": f"{mark.letter}  {escape(submodel.name)}{', test' if test else ''}",
+        "name": f"{mark.letter}  {as_label(submodel.name)}{', test' if test else ''}",
         "uid": identity(submodel.name, test), "legendgroup": submodel.name, "showlegend": not test,
         "line": {"color": mark.colour, "dash": mark.dash, "width": 1 if test else 2}, "opacity": 0.6 if test else 1,
         "marker": {"color": mark.colour, "size": 3.5}, "hovertemplate": f"%{{y:{number_format}}}",

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from unifiednn_core.base.visible import visible
 from unifiednn_core.views.figures.arrays import Floats, single
 
 Figure = Any
@@ -41,7 +42,7 @@ def layout(title: str, subtitle: str, x_title: str, height_px: int, revision: st
     """Layout with a title at the left, a quiet grid and room for a legend; the zoom is kept per `revision`."""
     axis = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True,
             "tickfont": {"size": 11, "color": FAINT}}  # fmt: skip
-    text = f"<b>{escape(title)}</b>  <span style='font-size:11px'>{escape(subtitle)}</span>"
+    text = f"<b>{as_label(title)}</b>  <span style='font-size:11px'>{as_label(subtitle)}</span>"
     return {
         "template": {},  # else plotly adds its own, 7 KiB of defaults
         "height": height_px, "margin": {"l": 8, "r": 12, "t": 34, "b": 8},
@@ -59,6 +60,14 @@ def layout(title: str, subtitle: str, x_title: str, height_px: int, revision: st
         "hoverlabel": {"bgcolor": SURFACE, "bordercolor": GRID, "font": {"size": 12, "color": TEXT}, "align": "left"},
         "modebar": {"orientation": "v", "bgcolor": CLEAR, "color": FAINT, "activecolor": TEXT},
     }  # fmt: skip
+
+
+def as_label(text: str) -> str:
+    """Text as plotly shows it: literal and visible, without elements and without the values that `%{...}` stands for.
+
+    Plotly knows few entities by name; quotes are none of them.
+    """
+    return escape(visible(text), quote=False).replace("%", "&#37;")
 
 
 def identity(*parts: object) -> str:

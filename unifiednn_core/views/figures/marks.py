@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from html import escape
 
 from unifiednn_core.base.units import duration_text
-from unifiednn_core.views.figures.layout import CLEAR, FAINT, TEXT, Trace, scatter
+from unifiednn_core.views.figures.layout import CLEAR, FAINT, TEXT, Trace, as_label, scatter
 from unifiednn_core.views.memory import Mark
 
 MAX_OF_A_KIND = 120
@@ -65,7 +64,7 @@ def _signs(kind: str, own: Sequence[Mark]) -> Trace:
     return scatter([moment.at_s for moment in own], [0.0] * len(own), "markers") | {
         "yaxis": "y2", "name": kind, "showlegend": False,
         "marker": {"symbol": symbol, "size": size, "color": colour, "line": {"width": width, "color": FAINT}},
-        "customdata": [escape(moment.text) for moment in own], "hovertemplate": "%{customdata}<extra></extra>",
+        "customdata": [as_label(moment.text) for moment in own], "hovertemplate": "%{customdata}<extra></extra>",
     }  # fmt: skip
 
 

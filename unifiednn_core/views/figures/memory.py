@@ -3,7 +3,6 @@
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from unifiednn_core.views.figures.layout import (
     TEXT,
     Figure,
     Trace,
+    as_label,
     figure,
     grey,
     identity,
@@ -109,7 +109,7 @@ def device(view: RunView) -> Figure:
 
 def _unavailable(layout: Trace, text: str) -> Figure:
     """A figure without data, with the reason in its middle instead of axes."""
-    note = {"text": escape(text), "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False,
+    note = {"text": as_label(text), "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False,
             "font": {"size": 12, "color": FAINT}}  # fmt: skip
     hidden = {name: axis | {"visible": False} for name, axis in layout.items() if "axis" in name}
     return figure([], layout | hidden | {"annotations": [note]})
@@ -152,7 +152,7 @@ def _breakdown(view: RunView, offset_s: float) -> list[Trace]:
     kept = _instants(total, len(drawn))
     at_s = floats(view.breakdown.at_s)[kept] + offset_s
     sampled = ~np.isnan(np.stack([total, *(band.size_bytes for band in drawn)])[:, kept]).all(axis=0)
-    names = {s.name: f"{sign(s.number).letter}  {escape(s.name)}" for s in view.submodels}
+    names = {s.name: f"{sign(s.number).letter}  {as_label(s.name)}" for s in view.submodels}
     held: dict[str, Floats] = {}  # by each sub-model, all kinds together
     for band in drawn:
         if band.group != band.name:
@@ -164,7 +164,7 @@ def _breakdown(view: RunView, offset_s: float) -> list[Trace]:
             sizes = band.size_bytes[kept][stretch]
             if not np.nansum(sizes) > 0:
                 continue
-            trace, name = _band(band, at_s[stretch], sizes, f"stretch {number}"), escape(band.group)
+            trace, name = _band(band, at_s[stretch], sizes, f"stretch {number}"), as_label(band.group)
             name = names.get(band.group, name)
             if band.group in held and band.kind == "weights":
                 template = f"{name} : %{{customdata:,.1f}} MiB<extra></extra>"
@@ -200,7 +200,7 @@ def _longest(parts: list[slice], at_s: Floats) -> list[slice]:
 
 def _band(band: Band, at_s: Floats, sizes: Floats, stack: str) -> Trace:
     trace = scatter(at_s, np.nan_to_num(sizes) / MIB) | {
-        "name": escape(band.name), "uid": identity(band.name, stack), "legendgroup": band.group, "showlegend": False,
+        "name": as_label(band.name), "uid": identity(band.name, stack), "legendgroup": band.group, "showlegend": False,
         "stackgroup": stack, "line": {"width": 0.4, "color": band.line, "shape": "linear"}, "fillcolor": band.fill,
         "hoveron": "points",
     }  # fmt: skip

@@ -1,13 +1,12 @@
 """Turns on the device: one lane for each sub-model, one bar for each turn."""
 
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.views.figures.arrays import Floats, single
-from unifiednn_core.views.figures.layout import FAINT, Figure, Trace, figure, grey, layout
+from unifiednn_core.views.figures.layout import FAINT, Figure, Trace, as_label, figure, grey, layout
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import SHOWN_TURNS, RunView, Slice, SubModelView
 
@@ -31,7 +30,7 @@ _HATCHED = {"color": grey(0.35), "line": {"width": 1, "color": grey(0.8)},
 def schedule(view: RunView, height_px: int = MIN_HEIGHT_PX) -> Figure:
     """The turns of one run."""
     turns = gather(view.schedule)
-    lanes = [f"{sign(submodel.number).letter}  {escape(submodel.name)}" for submodel in view.submodels]
+    lanes = [f"{sign(submodel.number).letter}  {as_label(submodel.name)}" for submodel in view.submodels]
     traces = [_lane(submodel, turns, lane, 0.0) for submodel, lane in zip(view.submodels, lanes, strict=True)]
     height_px = max(height_px, FRAME_PX + LANE_PX * len(lanes))
     figure_layout = _frame(_subtitle(view.mode, turns), height_px, view.run_id, "seconds since the start")
@@ -54,7 +53,7 @@ def arms_schedule(views: Sequence[RunView]) -> Figure:
         notes.append(_arm_name(view, turns, at))
         at += 1
         for submodel in view.submodels:
-            ticks[at] = f"{sign(submodel.number).letter}  {escape(submodel.name)}"
+            ticks[at] = f"{sign(submodel.number).letter}  {as_label(submodel.name)}"
             lane = _lane(submodel, turns, at, view.launch_offset_s) | {"width": 0.68}
             traces.append(lane if view.mode == "hybrid" else lane | {"marker": lane["marker"] | _HATCHED})
             at += 1
@@ -132,7 +131,7 @@ def _lane(submodel: SubModelView, turns: Sequence[Slice], lane: str | float, off
     own = [turn for turn in turns if turn.submodel == submodel.name]
     opacity = [max(FAINTEST, turn.share) if turn.steps or turn.share < 1 else PALE for turn in own]
     return {
-        "type": "bar", "orientation": "h", "name": escape(submodel.name),
+        "type": "bar", "orientation": "h", "name": as_label(submodel.name),
         "y": [lane] * len(own), "base": single([turn.start_s + offset_s for turn in own]),
         "x": single([turn.end_s - turn.start_s for turn in own]),
         "marker": {"color": sign(submodel.number).colour, "line": {"width": 0}, "opacity": single(opacity)},
@@ -147,7 +146,7 @@ def _turn_text(turn: Slice, offset_s: float) -> str:
         steps = f"{turns}, {turn.share:.0%} of {duration_text(turn.end_s - turn.start_s)}, {turn.steps:,} steps"
     until = "now" if turn.running else duration_text(turn.end_s + offset_s)
     stretch = f"{duration_text(turn.start_s + offset_s)} to {until}"
-    return f"<b>{escape(turn.submodel)}</b>: {steps}<br>{stretch}<br>{escape(turn.reason)}"
+    return f"<b>{as_label(turn.submodel)}</b>: {steps}<br>{stretch}<br>{as_label(turn.reason)}"
 
 
 def _frame(subtitle: str, height_px: int, revision: str, x_title: str) -> Trace:

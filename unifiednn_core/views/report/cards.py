@@ -1,13 +1,12 @@
 """The verdict in sentences and as HTML cards. Gains, losses and ties get the same kind of sentence and scale."""
 
-from html import escape
 from typing import NamedTuple
 
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
 from unifiednn_core.views.comparison import Arm, Comparison, Spread, Verdict
-from unifiednn_core.views.markup import arm_badge, faint
+from unifiednn_core.views.markup import arm_badge, faint, text
 
 HOW: dict[Mode, str] = {
     "hybrid": "all in one process",
@@ -99,13 +98,13 @@ def card(verdict: Verdict, hybrid: Arm, baseline: Arm | None) -> str:
     """Savings or costs of the hybrid against one baseline, or the reason for giving no verdict."""
     head = f'<h3>Hybrid against {arm_badge(verdict.mode)}</h3><p class="u-small u-faint">{HOW[verdict.mode]}</p>'
     if verdict.withheld_because:
-        body = f'<div class="u-withheld" role="status"><b>No verdict</b><p>{escape(verdict.withheld_because)}</p></div>'
+        body = f'<div class="u-withheld" role="status"><b>No verdict</b><p>{text(verdict.withheld_because)}</p></div>'
         body += _causes(baseline)
     else:
         body = _SCALE_HEAD + "".join(_line(quantity, verdict, hybrid, baseline) for quantity in QUANTITIES)
-    notes = "".join(f"<p class='u-small'>{escape(note)}</p>" for note in verdict.notes)
-    weights = f'<p class="u-weights">{escape(weights_text(verdict))}</p>'
-    read = "".join(f"<p class='u-small'>{escape(line)}</p>" for line in oracle_lines(baseline))
+    notes = "".join(f"<p class='u-small'>{text(note)}</p>" for note in verdict.notes)
+    weights = f'<p class="u-weights">{text(weights_text(verdict))}</p>'
+    read = "".join(f"<p class='u-small'>{text(line)}</p>" for line in oracle_lines(baseline))
     return f'<section class="u-card">{head}{body}{weights}{read}{notes}</section>'
 
 
@@ -134,9 +133,9 @@ def _line(quantity: Measure, verdict: Verdict, hybrid: Arm, baseline: Arm | None
     medians = [None if spread is None else spread.median for spread in spreads]
     both = " against ".join(figure_text(median, quantity.figure) for median in medians)
     return (
-        f'<div class="u-ratio"><div class="u-ratio-name" title="{escape(quantity.meaning)}">{quantity.title}</div>'
+        f'<div class="u-ratio"><div class="u-ratio-name" title="{text(quantity.meaning)}">{quantity.title}</div>'
         f'<div class="u-ratio-sign">{signed_text(ratio)}</div>{scale(ratio, sentence)}'
-        f'<div class="u-ratio-words">{escape(sentence)}</div>'
+        f'<div class="u-ratio-words">{text(sentence)}</div>'
         f'<div class="u-ratio-more">{faint(f"{both} · {spread_text(ratio)}")}</div></div>'
     )
 
@@ -147,14 +146,14 @@ def scale(ratio: Spread, label: str) -> str:
     start, width = min(at, 50.0), abs(at - 50.0)
     spread = f'<s style="left:{low:.2f}%;width:{max(high - low, 0.0):.2f}%"></s>' if high > low else ""
     return (
-        f'<div class="u-scale" role="img" aria-label="{escape(label)}"><i style="left:{start:.2f}%;width:{width:.2f}%">'
+        f'<div class="u-scale" role="img" aria-label="{text(label)}"><i style="left:{start:.2f}%;width:{width:.2f}%">'
         f'</i>{spread}<b style="left:{at:.2f}%"></b></div>'
     )
 
 
 def _causes(baseline: Arm | None) -> str:
     causes = [(s.name, s.cause) for s in baseline.submodels if s.cause] if baseline else []
-    return "".join(f"<p class='u-small'><b>{escape(name)}</b>: {escape(cause)}</p>" for name, cause in causes)
+    return "".join(f"<p class='u-small'><b>{text(name)}</b>: {text(cause)}</p>" for name, cause in causes)
 
 
 def difference(ratio: Spread, quantity: Measure, mode: Mode) -> str:

@@ -6,12 +6,11 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.comparison import Comparison, arms_of
-from unifiednn_core.views.markup import bold, faint, small
+from unifiednn_core.views.markup import bold, faint, small, text
 from unifiednn_core.views.report import cards, tables
 from unifiednn_core.views.report.charts import Chart, charts
 from unifiednn_core.views.runs import RunView
@@ -69,7 +68,7 @@ def _head(comparison: Comparison, scripts: list[str]) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(comparison.name)}: hybrid against plain PyTorch</title>"
+        f"<title>{text(comparison.name)}: hybrid against plain PyTorch</title>"
         f"<style>{_own('parts.css')}{_own('report.css')}</style></head>"
     )
 
@@ -83,9 +82,9 @@ def _header(comparison: Comparison, hybrid: RunView | None) -> str:
     if hybrid is not None:
         threads = "" if hybrid.threads is None else f"{hybrid.threads} thread{'' if hybrid.threads == 1 else 's'}"
         facts = [hybrid.state.value, hybrid.policy_text, hybrid.device, threads, _day(hybrid.created_at_s), *facts]
-    line = escape(" · ".join(fact for fact in facts if fact))
+    line = text(" · ".join(fact for fact in facts if fact))
     return (
-        f"<header><h1>{escape(comparison.name)}</h1><div class='u-faint'>{line}</div>"
+        f"<header><h1>{text(comparison.name)}</h1><div class='u-faint'>{line}</div>"
         f"{small('One hybrid process against the same training by plain PyTorch. Every ratio is hybrid / baseline.')}"
         "</header>"
     )
@@ -96,7 +95,7 @@ def _charts(drawn: list[Chart]) -> str:
         return ""
     boxes = "".join(
         f'<div class="{"wide" if chart.wide else ""}" data-figure="{chart.name}" role="img" '
-        f'aria-label="{escape(chart.label)}" style="height:{chart.figure.layout.height}px"></div>'
+        f'aria-label="{text(chart.label)}" style="height:{chart.figure.layout.height}px"></div>'
         for chart in drawn
     )
     note = "<noscript>The charts need JavaScript; the figures above do not.</noscript>"
@@ -113,13 +112,13 @@ def _folded(title: str, content: str) -> str:
 
 
 def _command(hybrid: RunView) -> str:
-    spec = escape(json.dumps(hybrid.spec, indent=2))
+    spec = text(json.dumps(hybrid.spec, indent=2))
     return f"<pre>unifiednn compare spec.json</pre>{small('spec.json:')}<pre>{spec}</pre>"
 
 
 def _footer(comparison: Comparison) -> str:
     troubled = [(arm.mode.capitalize(), arm.problem) for arm in arms_of(comparison) if arm.problem]
-    notes = "".join(f"<p>{bold(mode)}: {escape(problem)}</p>" for mode, problem in troubled)
+    notes = "".join(f"<p>{bold(mode)}: {text(problem)}</p>" for mode, problem in troubled)
     return (
         f"<footer class='u-small'>{notes}{faint(f'UnifiedNN, {_day(time.time())}. This file loads nothing.')}</footer>"
     )

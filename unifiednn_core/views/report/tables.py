@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from html import escape
 
 from unifiednn_core.base.units import NOT_AVAILABLE, percent_text
 from unifiednn_core.views.comparison import ARM_FIGURES, Arm, ArmSubModel, Comparison, Spread, arms_of
-from unifiednn_core.views.markup import Looks, arm_badge, bold, faint, frame, mono, signed, table
+from unifiednn_core.views.markup import Looks, arm_badge, bold, faint, frame, mono, signed, table, text
 from unifiednn_core.views.report.cards import QUANTITIES, figure_text
 
 HEADS = {measure.figure: measure.title for measure in QUANTITIES} | {
@@ -86,7 +85,7 @@ def _figures(source: Arm | ArmSubModel, names: Sequence[str]) -> dict[str, objec
 
 def _spread(spread: Spread, name: str) -> str:
     """Median over the repeats, and below it the lowest and the highest if they differ."""
-    shown, low, high = (escape(figure_text(value, name)) for value in (spread.median, spread.low, spread.high))
+    shown, low, high = (text(figure_text(value, name)) for value in (spread.median, spread.low, spread.high))
     return shown if low == high else f'{shown}<span class="u-under">{low} to {high}</span>'
 
 

@@ -99,7 +99,7 @@ def test_ids_of_any_length_are_packed(path: Path) -> None:
     assert definition.build()(torch.zeros((4, 7), dtype=torch.int64)).shape == (4, 4)
 
 
-@pytest.mark.parametrize("factory", ["Sampling", "Twins", "Seen"])
+@pytest.mark.parametrize("factory", ["Sampling", "Twins", "Seen", "Rewriting"])
 def test_what_evaluation_draws_and_counts_as_the_code_does_is_packed(path: Path, factory: str) -> None:
     assert pack(path, factory, NUMBERS).path is not None
 
@@ -127,6 +127,7 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
         ("Mean", NUMBERS, ("must have a row per sample",)),
         ("OneBatch", NUMBERS, ("only one batch size", "x.shape[0]")),
         ("Outside", NUMBERS, ("NumPy",)),
+        ("Dividing", NUMBERS, ("div.Tensor_mode", "what may be 0 or -1", "docs/OPERATORS.md")),
         ("Noisy", NUMBERS, ("differs from the code in the output of a batch of 8", "torch's own functions")),
         ("Counting", NUMBERS, ("differs from the code",)),
         ("Recurrent", SEQUENCES.model_copy(update={"free": frozenset({1})}), ("dimension 1", "--free")),

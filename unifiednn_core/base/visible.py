@@ -1,0 +1,43 @@
+"""Text of strangers in which everything can be seen: one rule for pages, charts, terminals, reports and logs."""
+
+import sys
+from typing import TextIO, cast
+from unicodedata import category
+
+BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Letters and signs that look like nothing."""
+
+
+def is_visible(sign: str) -> bool:
+    """Whether a character shows itself, or is a space: no control character, direction mark or zero-width character."""
+    return (sign.isprintable() or category(sign) == "Zs") and sign not in BLANK
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""Text in which an invisible character is written as its escape, such as `\u202e`, unless it is in `keep`.
+
+    A terminal would obey such a character, and a page would reorder or hide what is around it.
+    """
+    if text.isprintable() and BLANK.isdisjoint(text):
+        return text
+    return "".join(
+        sign if is_visible(sign) or sign in keep else sign.encode("unicode_escape").decode("ascii") for sign in text
+    )
+
+
+class _VisibleStream:
+    """A stream of text that writes visible characters, tabs and line ends."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        return self._stream.write(visible(text, "\n\t"))
+
+
+def keep_log_visible() -> None:
+    """Escape what this process logs from now on: messages of errors quote the files of strangers."""
+    sys.stdout, sys.stderr = (cast("TextIO", _VisibleStream(stream)) for stream in (sys.stdout, sys.stderr))
