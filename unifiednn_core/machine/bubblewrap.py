@@ -12,6 +12,8 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
+from unifiednn_core.base.paths import application
+
 PLUGINS = ("unifiednn.policies", "unifiednn.formats")
 """Groups of entry points."""
 _PROGRAM = "bwrap"
@@ -25,11 +27,13 @@ def program() -> str:
     return shutil.which(_PROGRAM) or _PROGRAM
 
 
-def python_paths() -> list[str]:
-    """The system, this interpreter and its packages, without what is in the folder around this package."""
+def python() -> list[str]:
+    """Options that show the system, this interpreter and its packages, but no secrets of the dashboard."""
     named = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    places = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parents[1]), *named}
-    return [*_SYSTEM, *sorted(place for place in places if not place.startswith("/usr/")), str(_PACKAGE)]
+    places = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent), *named} - {"/"}
+    shown = [*_SYSTEM, *sorted(place for place in places if not place.startswith("/usr/")), str(_PACKAGE)]
+    secrets = application() / ".streamlit"
+    return [*read_only(shown), *(("--tmpfs", str(secrets)) if secrets.is_dir() else ())]
 
 
 @functools.cache

@@ -151,7 +151,7 @@ def _run(request: PackRequest, result: Path, log: Path, limits: Limits) -> Findi
 
 def isolated(command: list[str], files: Iterable[tuple[Path, Path]], limits: Limits) -> list[str]:
     """The command in new namespaces: no network, a private /tmp, read-only files that Python needs, nothing else."""
-    binds = bubblewrap.read_only([*bubblewrap.python_paths(), "/sys/devices/system/cpu"])
+    binds = [*bubblewrap.python(), *bubblewrap.read_only(["/sys/devices/system/cpu"])]
     binds += [word for outside, inside in files for word in ("--ro-bind", str(outside), str(inside))]
     return [
         bubblewrap.program(),

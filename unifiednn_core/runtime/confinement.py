@@ -27,7 +27,7 @@ _SYSTEM_WIDE = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/
 _NAMES = ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "services", "passwd", "ssl", "pki")
 _FOR_NETWORKS = (*(f"/etc/{name}" for name in _NAMES), "/run/postgresql", "/var/run/postgresql")
 _PROBE = """
-import importlib.util, pathlib, sys
+import ctypes, importlib.util, pathlib, sys
 missing = [name for name in ("torch", "sqlalchemy", "unifiednn_core") if importlib.util.find_spec(name) is None]
 if missing:
     sys.exit(f"{missing[0]} cannot be imported in there")
@@ -36,6 +36,13 @@ for folder in sys.argv[2:]:
     place.touch()
     place.unlink()
 sum(1 for _ in pathlib.Path(sys.argv[1]).iterdir())
+if any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
+    try:
+        code = ctypes.CDLL("libcuda.so.1").cuInit(0)
+    except OSError:  # a machine without CUDA
+        code = 0
+    if code:
+        sys.exit(f"CUDA does not start in there (code {code})")
 """
 
 
@@ -44,7 +51,6 @@ def start(command: list[str], home: Home, run_id: str, **how: Any) -> tuple[subp
 
     Returns the process to wait for, and the id of the worker itself, which bubblewrap starts. Raises `OSError`.
     """
-    _make_device_files()
     if trial(home):
         process = subprocess.Popen(command, **how)
         return process, process.pid
@@ -65,6 +71,7 @@ def start(command: list[str], home: Home, run_id: str, **how: Any) -> tuple[subp
 @functools.cache
 def trial(home: Home) -> str:
     """Why workers of this home are not confined; nothing if they are. Tried once per process."""
+    _make_device_files()
     if not worker_sandbox_is_on():
         return f"{WORKER_SANDBOX_SETTING} is off. Unset it."
     if any(home.root.is_relative_to(folder) for folder in _database_folders(home)):
@@ -90,13 +97,13 @@ def confined(command: list[str], home: Home, run_id: str, *options: str) -> list
     here, networked = str(Path.cwd()), has_network(home)
     unshared = () if networked else ("--unshare-net",)
     search_path = os.pathsep.join(filter(None, (str(_PACKAGE_PARENT), os.environ.get("PYTHONPATH"))))
-    shown = [*bubblewrap.python_paths(), *bubblewrap.added_paths(), *(_FOR_NETWORKS if networked else ())]
+    shown = [*bubblewrap.added_paths(), *(_FOR_NETWORKS if networked else ()), *_SYSTEM_WIDE]
     writable = (home.run(run_id), home.answers, *_database_folders(home))
     return [
         bubblewrap.program(),
         "--unshare-user", "--disable-userns", "--unshare-ipc", "--unshare-uts", *unshared, "--cap-drop", "ALL",
         "--bind", "/proc", "/proc", "--dev", "/dev", *_device_files(), "--tmpfs", "/tmp",
-        *bubblewrap.read_only([*shown, *_SYSTEM_WIDE]), "--tmpfs", str(home.root),
+        *bubblewrap.python(), *bubblewrap.read_only(shown), "--tmpfs", str(home.root),
         *bubblewrap.read_only([str(home.files)]),
         *(word for place in writable for word in ("--bind", str(place), str(place))), "--dir", here, "--chdir", here,
         "--setenv", "HOME", "/tmp", "--unsetenv", "TMPDIR", "--setenv", "PYTHONPATH", search_path,
