@@ -93,7 +93,7 @@ def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.html(markup.title("Build a hybrid", markup.note("" if spec else f"Not ready to start: {missing}")))
         actions.demo_button("demo-build", "secondary")
-        icon, tip = ":material/play_arrow:", missing or None
+        icon, tip = ":material/play_arrow:", wording.plain(missing) if missing else None
         pressed = st.button("Start training", key="start", type="primary", icon=icon, disabled=spec is None, help=tip)
     if spec is not None:
         anyway = _warnings(spec)

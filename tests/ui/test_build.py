@@ -315,3 +315,11 @@ def test_training_data_alone_can_be_split_and_both_parts_are_chosen(open_page, s
     assert pick["Training data"].value == f"sha256:{held[0].sha256}"
     assert pick["Test data"].value == f"sha256:{held[1].sha256}"
     assert not [button for button in app.button if button.label == "Split"]
+
+
+def test_what_is_missing_is_no_markup(open_page, service):
+    named = {"name": "![x](https://evil.example/p.png)", "model": "m", "train_data": "d"}
+    service.drafts["evil"] = {"name": "hybrid", "submodels": [named]}
+    app = open_page("build", draft="evil")
+    start = app.button(key="start")
+    assert start.disabled and start.help.startswith("`'![x](https://evil.example/p.png)' is not a valid name")

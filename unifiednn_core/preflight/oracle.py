@@ -19,6 +19,7 @@ import torch
 import torch.export
 from torch import Tensor, fx, nn
 
+from unifiednn_core.base.visible import visible
 from unifiednn_core.data.datasets import open_data, to_model_input
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.exported import ExportedFormat, write_checked
@@ -52,7 +53,7 @@ def ask_torch(job: OracleJob) -> OracleReport:
             return _compared(job, Path(folder))
     except Exception as error:  # torch's loader and kernels raise anything
         said = (str(error).strip().splitlines() or [""])[0].replace(str(job.scratch.parent), "home")[:300]
-        text = "".join(sign if sign.isprintable() else "\ufffd" for sign in f"{type(error).__name__}: {said}")
+        text = visible(f"{type(error).__name__}: {said}")
         return OracleReport(answer="none", text=f"torch could not read and train it ({text.rstrip('.')})")
 
 

@@ -76,7 +76,7 @@ def test_what_torch_cannot_read_or_train_has_no_answer(job: OracleJob, monkeypat
     monkeypatch.setattr(torch.export, "load", refuse)
     found = oracle.ask_torch(job)
     assert found.text.startswith(
-        "torch could not read and train it (RuntimeError: no \ufffd[31mloader for home/oracle0/"
+        "torch could not read and train it (RuntimeError: no \\x1b[31mloader for home/oracle0/"
     )
     assert str(job.scratch.parent) not in found.text
 

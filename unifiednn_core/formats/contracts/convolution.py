@@ -90,7 +90,7 @@ def _named(dims: int) -> Rule:
 
 
 def _transposed(dims: int) -> Rule:
-    padding = "padding is from 0 to the reach of the kernel, output_padding below stride or dilation"
+    padding = "padding is not negative, output_padding below stride or dilation"
 
     @rule(_text(dims, _TRANSPOSE, padding))
     def check(
@@ -111,8 +111,6 @@ def _transposed(dims: int) -> Rule:
         require(0 not in given.shape[-dims:], f"'input' has the shape {list(given.shape)}")
         for more, step, gap in zip(output_padding, stride, dilation, strict=True):
             require(more < max(step, gap), f"'output_padding' is {list(output_padding)}")
-        for pad, width, gap in zip(padding, kernel.shape[2:], dilation, strict=True):
-            require(pad <= gap * (width - 1), f"'padding' is {list(padding)} for a kernel {list(kernel.shape[2:])}")
         places = zip(given.shape[-dims:], kernel.shape[2:], stride, padding, dilation, output_padding, strict=True)
         sizes = [
             (size - 1) * step - 2 * pad + gap * (width - 1) + more + 1 for size, width, step, pad, gap, more in places

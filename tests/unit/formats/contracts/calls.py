@@ -213,7 +213,7 @@ SAMPLES = (
             ({"weight": f(3, 3, 3, 3)}, "channels"),
             ({"bias": f(3)}, "bias"),
             ({"output_padding": [2, 2]}, "output_padding"),
-            ({"padding": [3, 0]}, "padding"),
+            ({"padding": [9, 9]}, "places"),
             ({"stride": [2**30, 2**30]}, "result"),
         ),
     ),

@@ -1,0 +1,90 @@
+"""Fuzzes what a graph or a list of layers may call, and prints the figures.
+
+`python -m tests.hostile.operators --cases 40` runs 40 cases of each; `--only NAME --case N` repeats one, and
+`--known leaks` and `--known fakes` those that must be found. Without `--no-contracts` contracts are checked first.
+"""
+
+import argparse
+import json
+import os
+import resource
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+
+ENVIRONMENT = {
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",  # memory in a thread's own cache is not filled
+    "MKL_DISABLE_FAST_MM": "1",
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+}
+HARMLESS = ("ran", "refused", "forbidden")
+
+
+def figures(given: argparse.Namespace) -> dict[str, object]:
+    import torch
+
+    from tests.hostile.operators import known
+    from tests.hostile.operators.batches import outcomes
+    from tests.hostile.operators.cases import Case, case, targets
+    from tests.hostile.operators.child import Executor, Outcome
+    from unifiednn_core.formats.contracts.table import check_call
+
+    torch.set_num_threads(1)
+    names = [] if given.known else [name for name in sorted(targets()) if given.only in name]
+    numbers = range(given.first, given.first + given.cases) if given.case is None else [given.case]
+    cases = [case(name, number) for name in names for number in numbers]
+    cases += {"leaks": known.leaks, "fakes": known.fakes, "": list[Case]}[given.known]()
+    warm = Executor()  # loads and compiles what children would have to, one by one
+    for name in names:
+        warm.outcome(case(name, 0))
+        warm.outcome(case(name, 1))
+    fakes = {name: function for name, (_, function) in known.FAKES.items()}
+
+    def begin() -> Executor:
+        torch.set_num_threads(given.threads)
+        return Executor(None if given.no_contracts or given.known == "fakes" else check_call, fakes)
+
+    found: list[tuple[Case, Outcome]] = list(outcomes(cases, lambda: begin().outcome))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    ran = {done.target for done, outcome in found if outcome.said == "ran"}
+    return {
+        "targets": len(names),
+        "operators": sum(not name.startswith(("layer.", "criterion.")) for name in names),
+        "cases": len(cases),
+        **Counter(outcome.said for _, outcome in found),
+        "never_ran": [name for name in names if name not in ran],
+        "seeds_kept_out": [
+            f"{done}: {outcome.why}"
+            for done, outcome in found
+            if 0 <= done.number < 2 * len(targets()[done.target])
+            and (outcome.said == "forbidden" or (outcome.said == "refused" and not done.gradients))
+        ],
+        "found": [
+            {"said": outcome.said, "case": str(done), "why": outcome.why}
+            for done, outcome in found
+            if given.known or given.case is not None or outcome.said not in HARMLESS
+        ],
+        "cpu_s": round(sum(one.ru_utime + one.ru_stime for one in used), 1),
+    }  # fmt: skip
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=40)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--case", type=int)
+    parser.add_argument("--known", choices=("leaks", "fakes"), default="")
+    parser.add_argument("--no-contracts", action="store_true")
+    parser.add_argument("--threads", type=int, default=1)
+    warnings.simplefilter("ignore")
+    sys.stdout.write(json.dumps(figures(parser.parse_args(arguments)), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if any(os.environ.get(key) != value for key, value in ENVIRONMENT.items()):
+        command = [sys.executable, "-m", "tests.hostile.operators", *sys.argv[1:]]
+        os.execve(sys.executable, command, os.environ | ENVIRONMENT)
+    main(sys.argv[1:])

@@ -1,0 +1,60 @@
+"""No call that its contract allows reads or writes foreign memory, depends on it, or ends the process.
+
+`python -m tests.hostile.operators` says how it is tried, and repeats any case.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hostile.operators.known import FAKES
+from unifiednn_core.formats.operators import ALLOWED, ASSERTIONS
+
+ROOT = Path(__file__).parents[2]
+HARMFUL = ("crash", "differs", "canary")
+
+
+def fuzzed(*arguments: str) -> Any:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.hostile.operators", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def test_the_fuzzer_finds_what_does_harm() -> None:
+    found = fuzzed("--known", "fakes")["found"]
+    assert [one["said"] for one in found] == [expected for expected, _ in FAKES.values()], found
+
+
+def test_known_leaks_do_harm_without_contracts_and_are_forbidden_by_them() -> None:
+    """Attention with a key shorter than the value, recurrent kernels with short biases or wrong states, and others."""
+    without = fuzzed("--known", "leaks", "--no-contracts")["found"]
+    assert [one for one in without if one["said"] not in HARMFUL] == []
+    checked = fuzzed("--known", "leaks")["found"]
+    assert [one for one in checked if one["said"] != "forbidden"] == []
+
+
+def check(figures: Any) -> None:
+    """Every operator runs, every ordinary call is allowed, nothing does harm."""
+    assert figures["found"] == []
+    assert figures["never_ran"] == []
+    assert figures["seeds_kept_out"] == []
+    assert figures["operators"] == len(ALLOWED - ASSERTIONS)
+    assert figures["ran"] > figures["cases"] / 2
+
+
+def test_what_contracts_allow_does_no_harm() -> None:
+    check(fuzzed("--cases", "32"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_what_contracts_allow_does_no_harm_however_long_it_is_tried(threads: str) -> None:
+    check(fuzzed("--cases", "400", "--first", "0", "--threads", threads))
