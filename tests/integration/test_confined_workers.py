@@ -59,7 +59,7 @@ attempts = {
     "change Python": lambda: append(place["python"]),
     "read secrets beside the program": lambda: open(place["application"]).read(),
     "read the server's environment": lambda: open(f"{server}/environ").read(),
-    "read the server's memory": lambda: open(f"{server}/mem", "rb"),
+    "read where the server keeps what": lambda: open(f"{server}/maps").read(),
     "read the server's files": lambda: open(f"{server}/root{place['upload']}").read(),
 }
 needed = {
