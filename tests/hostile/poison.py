@@ -30,6 +30,21 @@ def fill_memory(byte: int) -> None:
     _libc().mallopt(_M_PERTURB, byte ^ 0xFF)
 
 
+def overrun(address: int) -> bool:
+    """Whether somebody wrote behind a block of `malloc`: the length of the next one, which stands there, is absurd.
+
+    `address` is a multiple of 64, as torch asks for. Lengths are multiples of 16; bit 0 says that the block before it
+    is in use, bit 1 that the block stands alone.
+    """
+    if not hasattr(_libc(), "gnu_get_libc_version"):
+        return False
+    length = ctypes.c_uint64.from_address(address - 8).value
+    if length & 2:
+        return False
+    following = ctypes.c_uint64.from_address(address - 8 + (length & ~7)).value
+    return not following & 1 or not 32 <= following & ~7 < 2**40
+
+
 @cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None)

@@ -29,7 +29,8 @@ def fuzzed(*arguments: str) -> Any:
 
 def test_the_fuzzer_finds_what_does_harm() -> None:
     found = fuzzed("--known", "fakes")["found"]
-    assert [one["said"] for one in found] == [expected for expected, _ in FAKES.values()], found
+    for one, (name, (expected, _)) in zip(found, FAKES.items(), strict=True):
+        assert one["said"] in (HARMFUL if expected == "any" else (expected,)), (name, one)
 
 
 def test_known_leaks_do_harm_without_contracts_and_are_forbidden_by_them() -> None:
@@ -50,7 +51,7 @@ def check(figures: Any) -> None:
 
 
 def test_what_contracts_allow_does_no_harm() -> None:
-    check(fuzzed("--cases", "32"))
+    check(fuzzed("--cases", "36"))
 
 
 @pytest.mark.long

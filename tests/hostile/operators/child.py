@@ -6,26 +6,31 @@ bits with both patterns, and the guard zones as they were.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tests.hostile.operators import layers
+from tests.hostile.operators.arena import Arena
 from tests.hostile.operators.cases import Case
-from tests.hostile.operators.values import T, contents, mapped
-from tests.hostile.poison import fill_memory
+from tests.hostile.operators.values import T, mapped
+from tests.hostile.poison import fill_memory, overrun
 from unifiednn_core.base.errors import ContractBroken
 from unifiednn_core.formats.operators import resolve
 
-GUARD_BYTES = 4096
-ARENA_BYTES = 8 * 1024**2
-_MOST_COMPARED = 2**20
 Check = Callable[[str, tuple[Any, ...], dict[str, Any]], None]
-"""Raises for a call that its contract does not allow."""
+"""Raises `ContractBroken` for a call that its contract does not allow."""
+_MOST_COMPARED = 2**20
+_WHOLE_NUMBERS = (torch.int32, torch.int64)
+_REFUSALS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NameError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""How torch refuses arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,83 +47,30 @@ POISONS = (Poison(0x00, 0x00, (8, 24, 100)), Poison(0x41, 0xC1, (40, 8, 8, 200, 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a case."""
+    """What became of a case.
+
+    It `ran`, or was `forbidden` by its contract or `refused` by torch. Harm: `differs`, `canary` (something was written
+    outside its tensors), `unsound` (the contract failed instead of refusing), and what `batches` adds.
+    """
 
     said: str
-    """`ran`, `forbidden` by the contract, `refused` by torch, `differs` or `canary`; see also `batches`."""
     why: str = ""
-
-
-class Arena:
-    """Memory for the tensors of one call, with guard zones between them."""
-
-    def __init__(self) -> None:
-        unaligned = np.empty(ARENA_BYTES + 64, dtype=np.uint8)
-        self._memory = unaligned[-unaligned.ctypes.data % 64 :][:ARENA_BYTES]
-        self._pattern, self._end = 0, 0
-        self.pieces: list[tuple[int, int]] = []
-        """Begin and end of each tensor."""
-
-    def clear(self, pattern: int) -> None:
-        """Forget everything and fill it with a pattern."""
-        self._memory[: self._end + 2 * GUARD_BYTES] = pattern
-        self._pattern, self._end, self.pieces = pattern, 0, []
-
-    def place(self, tensor: T, seed: int) -> Tensor:
-        """Make a tensor."""
-        values = contents(tensor, seed)
-        if not len(values):
-            return torch.empty_strided(tensor.shape, tensor.strides(), dtype=tensor.dtype)
-        if tensor.alias is not None and self.pieces:
-            begin = self.pieces[-1][0] + tensor.alias
-            flat = self._put(values, begin - begin % tensor.dtype.itemsize)
-        else:
-            flat = self._put(values, shift=tensor.dtype.itemsize if tensor.layout == "shifted" else 0)
-        return flat.as_strided(tensor.shape, tensor.strides()).detach()
-
-    def _put(self, values: Tensor, begin: int = 0, shift: int = 0) -> Tensor:
-        """Store numbers at a place, or behind everything else and a guard zone."""
-        if not begin:
-            begin = self._end + GUARD_BYTES
-            begin += -begin % 64 + shift
-        end = begin + values.nbytes
-        if end + GUARD_BYTES > ARENA_BYTES:
-            raise MemoryError("too many tensors")
-        if end > self._end:
-            self._memory[self._end + GUARD_BYTES : end + GUARD_BYTES] = self._pattern
-            self._end = end
-        self.pieces.append((begin, end))
-        self._memory[begin:end] = values.view(torch.uint8).numpy()
-        return torch.frombuffer(self._memory, dtype=values.dtype, count=len(values), offset=begin)
-
-    def copy(self, tensor: Tensor) -> Tensor:
-        """Make a contiguous tensor of the same numbers."""
-        values = tensor.contiguous().view(-1)
-        return self._put(values).view(tensor.shape) if len(values) else tensor
-
-    def touched(self) -> int | None:
-        """Place of a byte outside the tensors that has changed."""
-        at = 0
-        for begin, end in [*sorted(self.pieces), (self._end + GUARD_BYTES, 0)]:
-            changed = np.flatnonzero(self._memory[at:begin] != self._pattern)
-            if len(changed):
-                return at + int(changed[0])
-            at = max(at, end)
-        return None
-
-    def held(self) -> bytes:
-        """All bytes of the tensors."""
-        return b"".join(self._memory[begin:end].tobytes() for begin, end in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one execution gave."""
+    """What one execution gave: an outcome, and the name and digest of each result."""
 
-    refusal: str
-    parts: tuple[tuple[str, str], ...]
-    """Name and digest of each result."""
-    touched: str = ""
+    outcome: Outcome
+    parts: tuple[tuple[str, str], ...] = ()
+
+
+class Stopped(Exception):
+    """The case ends here with an outcome."""
+
+    def __init__(self, said: str, why: str):
+        self.outcome = Outcome(said, why)
+        super().__init__(why)
 
 
 class Executor:
@@ -132,104 +84,124 @@ class Executor:
     def outcome(self, case: Case) -> Outcome:
         """Run a case with each poison."""
         first, second = (self._attempt(case, poison) for poison in POISONS)
-        if first.touched or second.touched:
-            return Outcome("canary", first.touched or second.touched)
-        refusals = first.refusal, second.refusal
-        if first != second and not any("memory" in refusal for refusal in refusals):
-            return Outcome("differs", _difference(first, second))
-        if any(refusals):
-            return Outcome("forbidden" if first.refusal.startswith("ContractBroken") else "refused", first.refusal)
-        return Outcome("ran")
+        harm = [found.outcome for found in (first, second) if found.outcome.said in ("canary", "unsound")]
+        if harm or first == second:
+            return harm[0] if harm else first.outcome
+        short = next((one.outcome for one in (first, second) if "memory" in one.outcome.why), None)
+        return short or Outcome("differs", _difference(first, second))
 
     def _attempt(self, case: Case, poison: Poison) -> Found:
         fill_memory(poison.fresh)
         self._arena.clear(poison.guard)
         neighbours = _blocks(poison)
-        refusal, parts = "", {}
         try:
-            parts = self._results(case)
-        except ContractBroken as error:
-            refusal = _said(error)
-        except (ArithmeticError, AssertionError, AttributeError, LookupError, NameError) as error:
-            refusal = _said(error)
-        except (MemoryError, RuntimeError, TypeError, ValueError, NotImplementedError) as error:
-            refusal = _said(error)
+            parts = self._whole(case) if case.target.startswith((layers.LAYER, layers.CRITERION)) else self._call(case)
+            found = Found(Outcome("ran"), tuple((parts | {"own memory": _digest(self._arena.content())}).items()))
+        except Stopped as stopped:
+            found = Found(stopped.outcome)
         del neighbours
         touched = self._arena.touched()
-        place = "" if touched is None else f"byte {touched}, tensors at {self._arena.pieces}"
-        own = {} if refusal else {"own memory": _digest(self._arena.held())}
-        return Found(refusal, tuple((parts | own).items()), place)
+        return Found(Outcome("canary", touched)) if touched else found
 
-    def _results(self, case: Case) -> dict[str, str]:
-        whole = case.target.startswith((layers.LAYER, layers.CRITERION))
-        function = None if whole else self._functions.get(case.target) or resolve(case.target)
+    def _whole(self, case: Case) -> dict[str, str]:
+        """Run a layer or a criterion."""
         leaves: list[Tensor] = []
-        written = _written(function) if case.gradients else frozenset()
+        inputs = tuple(self._made(value, case, leaves) for value in case.call.args)
+        if case.target.startswith(layers.CRITERION):  # targets are data
+            leaves, inputs = (
+                leaves[:1],
+                (inputs[0], *(part.detach() for part in inputs[1:] if isinstance(part, Tensor))),
+            )
+        torch.default_generator.manual_seed(case.seed)
+        with torch.set_grad_enabled(case.gradients), _refusals():
+            outputs, weights = layers.run(case.target, self._arena.copy, inputs, dict(case.call.kwargs))
+        return self._results(case, outputs, [*leaves, *weights], [*inputs])
 
-        def make(tensor: T, leaf: bool = True) -> Tensor:
+    def _call(self, case: Case) -> dict[str, str]:
+        """Run an operator."""
+        function = self._functions.get(case.target) or resolve(case.target)
+        leaves: list[Tensor] = []
+        args = [self._made(value, case, leaves) for value in case.call.args]
+        kwargs = {name: self._made(value, case, leaves) for name, value in case.call.kwargs.items()}
+        self._require(case.target, tuple(args), kwargs)
+        declared = function._schema.arguments if isinstance(function, torch._ops.OpOverload) else []
+        for at, argument in enumerate(declared[: len(args)]):
+            value = args[at]
+            if not isinstance(value, Tensor) or not value.requires_grad:
+                continue
+            if argument.name.startswith("running_"):  # statistics have no gradient
+                args[at] = value.detach()
+            elif argument.alias_info is not None and argument.alias_info.is_write:  # nobody writes to a leaf
+                args[at] = value.clone()
+        torch.default_generator.manual_seed(case.seed)
+        with torch.set_grad_enabled(case.gradients), _refusals():
+            returned = function(*args, **kwargs)
+        return self._results(case, returned, leaves, [*args, *kwargs.values()])
+
+    def _made(self, value: Any, case: Case, leaves: list[Tensor]) -> Any:
+        """Make the tensors in an argument; real ones are leaves if gradients are computed."""
+
+        def make(tensor: T) -> Tensor:
             made = self._arena.place(tensor, 1000 * case.seed + len(self._arena.pieces))
-            if leaf and case.gradients and made.is_floating_point():
+            if case.gradients and made.is_floating_point():
                 leaves.append(made.requires_grad_())
             return made
 
-        fixed = {1} if case.target.startswith(layers.CRITERION) else _statistics(function)
-        args = [mapped(v, lambda t, at=at: make(t, at not in fixed)) for at, v in enumerate(case.call.args)]
-        kwargs = {key: mapped(value, make) for key, value in case.call.kwargs.items()}
-        if self._check is not None and not whole:
-            self._check(case.target, tuple(args), kwargs)
-        for place in written:  # a leaf is never written
-            if place < len(args) and isinstance(args[place], Tensor) and args[place].requires_grad:
-                args[place] = args[place].clone()
-        torch.default_generator.manual_seed(case.seed)
-        with torch.set_grad_enabled(case.gradients):
-            if function is None:
-                returned, weights = layers.run(case.target, self._arena.copy, tuple(args), kwargs)
-                leaves += weights if case.gradients else []
-            else:
-                returned = function(*args, **kwargs)
-            outputs = list(_flat(returned))
-            parts = {f"result {place}": _of(value) for place, value in enumerate(outputs)}
-            if case.meddles:
-                _change_positions([*args, *kwargs.values(), outputs])
-            if leaves:
-                parts |= self._gradients(case, leaves, outputs)
-        return parts
+        with _refusals():  # of too much memory
+            return mapped(value, make)
 
-    def _gradients(self, case: Case, leaves: list[Tensor], outputs: list[Any]) -> dict[str, str]:
+    def _require(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._check is None:
+            return
+        try:
+            self._check(target, args, kwargs)
+        except ContractBroken as error:
+            raise Stopped("forbidden", _said(error)) from None
+        except Exception as error:
+            raise Stopped("unsound", _said(error)) from error
+
+    def _results(self, case: Case, returned: Any, leaves: list[Tensor], given: list[Any]) -> dict[str, str]:
+        """Digest what was returned, and the gradients that come back."""
+        outputs = list(_flat(returned))
+        parts = self._digests("result", outputs)
+        if case.meddles:
+            for value in _flat([outputs, given]):  # as a network could do to what kernels have saved
+                if isinstance(value, Tensor) and value.dtype in _WHOLE_NUMBERS:
+                    with _refusals():
+                        value.detach().add_(2**20)
         roots = [part for part in outputs if isinstance(part, Tensor) and part.requires_grad]
-        if not roots:
-            return {}
-        given = [self._arena.place(_weights(root, case.number), case.seed + place) for place, root in enumerate(roots)]
-        found = torch.autograd.grad(roots, leaves, given, allow_unused=True)
-        return {f"gradient {place}": _of(value) for place, value in enumerate(found)}
+        if not leaves or not roots:
+            return parts
+        with _refusals():
+            weights = [self._arena.place(_weights(one, case.number), case.seed + at) for at, one in enumerate(roots)]
+            gradients = torch.autograd.grad(roots, leaves, weights, allow_unused=True)
+        return parts | self._digests("gradient", gradients)
+
+    def _digests(self, what: str, values: Iterable[Any]) -> dict[str, str]:
+        """Name and digest of each, if nothing was written behind it."""
+        found = {}
+        for place, value in enumerate(values):
+            if isinstance(value, Tensor) and value.layout == torch.strided:
+                address = value.untyped_storage().data_ptr()
+                if address and not address % 64 and not self._arena.holds(address) and overrun(address):
+                    raise Stopped("canary", f"behind {what} {place}")
+            with _refusals():  # of too much memory
+                found[f"{what} {place}"] = _of(value)
+        return found
 
 
-def _change_positions(values: list[Any]) -> None:
-    """What a network could do between its forward and its backward pass to what kernels have saved."""
-    for value in _flat(values):
-        if isinstance(value, Tensor) and value.dtype in (torch.int32, torch.int64):
-            value.detach().add_(2**20)
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except _REFUSALS as error:
+        raise Stopped("refused", _said(error)) from None
 
 
 def _weights(root: Tensor, number: int) -> T:
     """What comes back from the rest of a network: any numbers, or one for all."""
     plain = T(tuple(root.shape), root.dtype)
     return plain if number % 3 and plain.fits() else T(tuple(root.shape), root.dtype, layout="constant")
-
-
-def _statistics(function: Callable[..., Any] | None) -> frozenset[int]:
-    """Places of the arguments that never have a gradient."""
-    if not isinstance(function, torch._ops.OpOverload):
-        return frozenset()
-    return frozenset(at for at, part in enumerate(function._schema.arguments) if part.name.startswith("running_"))
-
-
-def _written(function: Callable[..., Any] | None) -> frozenset[int]:
-    """Places of the arguments that an operator writes."""
-    if not isinstance(function, torch._ops.OpOverload):
-        return frozenset()
-    arguments = function._schema.arguments
-    return frozenset(at for at, part in enumerate(arguments) if part.alias_info and part.alias_info.is_write)
 
 
 def _blocks(poison: Poison) -> list[Tensor]:
@@ -273,6 +245,6 @@ def _said(error: BaseException) -> str:
 
 
 def _difference(first: Found, second: Found) -> str:
-    if first.refusal or second.refusal:
-        return f"{first.refusal or 'ran'} | {second.refusal or 'ran'}"
+    if first.outcome != second.outcome:
+        return f"{first.outcome} and {second.outcome}"
     return ", ".join(name for (name, one), (_, two) in zip(first.parts, second.parts, strict=True) if one != two)
