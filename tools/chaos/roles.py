@@ -236,7 +236,7 @@ def _ask(scene: Scene, request: ForkRequest, socket_path: Path) -> int:
 def _prepare(scene: Scene, request: ForkRequest, _socket_path: Path) -> int:
     """Submit the shortened demo; nothing trains it yet."""
     service = _service(scene, LocalLauncher(scene.home))
-    service.runs.submit(short_demo(service.library.prepare_samples(), request.epochs or EPOCHS))
+    service.runs.submit(short_demo(service.library.prepare_samples(), EPOCHS))
     return 0
 
 
