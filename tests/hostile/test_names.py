@@ -1,5 +1,6 @@
 """Wherever a stranger's text is shown, it is shown literally: it makes no element, obeys nothing, and hides nothing."""
 
+import faulthandler
 import io
 import json
 import os
@@ -117,6 +118,7 @@ def outside_data(report: str) -> str:
 @pytest.fixture
 def harmless(monkeypatch: pytest.MonkeyPatch) -> dict[str, Elements]:
     monkeypatch.setattr(frame, "ago", lambda at_s, seconds=False: "just now")  # pages ask the browser for its time zone
+    monkeypatch.setattr(html, "_day", lambda at_s: "today")  # a minute may pass between two reports
     return {what: Elements(outside_data(piece)) for what, piece in pieces(MARK).items()}
 
 
@@ -258,8 +260,11 @@ def test_a_log_has_visible_characters_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
     for module, act in ((worker, "train"), (runner, "run_baseline")):
         with monkeypatch.context() as patched:
-            for owner, name, value in ((sys, "stdout", log), (sys, "stderr", log), (sys, "argv", ["x", "home", "run"]),
-                                       (module, act, work), (os, "_exit", lambda code: None)):  # fmt: skip
+            for owner, name, value in (
+                *((sys, "stdout", log), (sys, "stderr", log), (sys, "argv", ["x", "home", "run"])),
+                *((module, act, work), (os, "_exit", lambda code: None), (os, "umask", lambda mask: 0)),
+                (faulthandler, "enable", lambda: None),
+            ):
                 patched.setattr(owner, name, value)
             module.main()
     text = log.getvalue()

@@ -83,7 +83,7 @@ def check_of_settings() -> Pairs:
     process = ProcessState(HOST)
     for step_s in _steps():
         began_s = time.thread_time()
-        process.restore(signals=False)
+        process.restore(seldom=False)
         yield step_s, step_s + time.thread_time() - began_s
 
 
@@ -91,7 +91,7 @@ def check_of_signals() -> Pairs:
     """The same after the last step of a turn, which has been looked at already."""
     process = ProcessState(HOST)
     for step_s in _steps():
-        process.restore(signals=False)
+        process.restore(seldom=False)
         began_s = time.thread_time()
         process.restore()
         yield step_s, step_s + time.thread_time() - began_s

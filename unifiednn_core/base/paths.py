@@ -1,4 +1,4 @@
-"""Folders under `UNIFIEDNN_HOME` and of the application; the sandbox setting."""
+"""Folders under `UNIFIEDNN_HOME` and of the application; the settings of the sandboxes."""
 
 import os
 import stat
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SANDBOX_SETTING = "UNIFIEDNN_SANDBOX"
+WORKER_SANDBOX_SETTING = "UNIFIEDNN_WORKER_SANDBOX"
 DATABASE_SETTING = "UNIFIEDNN_DATABASE_URL"
 _DATABASE = "unifiednn.sqlite3"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -15,6 +16,11 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 def sandbox_is_on() -> bool:
     """Whether the operator allows foreign code to run in the sandbox; off by default."""
     return os.environ.get(SANDBOX_SETTING, "").strip().lower() in ("on", "1", "true", "yes")
+
+
+def worker_sandbox_is_on() -> bool:
+    """Whether workers run in the sandbox where it works; on by default."""
+    return os.environ.get(WORKER_SANDBOX_SETTING, "").strip().lower() not in ("off", "0", "false", "no")
 
 
 def application() -> Path:
@@ -60,6 +66,16 @@ class Home:
         return self.files / sha256[:2] / sha256
 
     @property
+    def checks(self) -> Path:
+        """Reports of checks, kept by content."""
+        return self.root / "checks"
+
+    @property
+    def answers(self) -> Path:
+        """What torch itself says about networks, kept by content. Workers write here: little may rely on it."""
+        return self.root / "answers"
+
+    @property
     def samples(self) -> Path:
         """Sample models and their data, if the application's own folder has none."""
         return self.root / "samples"
@@ -98,4 +114,5 @@ class Home:
 
     @property
     def _folders(self) -> tuple[Path, ...]:
-        return self.root, self.quarantine, self.files, self.root / "runs", self.database.parent
+        inside = (self.quarantine, self.files, self.root / "runs", self.database.parent, self.checks, self.answers)
+        return self.root, *inside

@@ -32,7 +32,7 @@ def _asked(home: Home, part: SubModelSpec, model_format: str) -> OracleReport:
         return OracleReport(answer="not applicable", text=text)
     model, data = (home.file(name.removeprefix("sha256:")) for name in (part.model, part.train_data))
     transform = {"scale": part.scale, "mean": part.mean, "std": part.std}
-    job = OracleJob(model=model, train_data=data, **transform, scratch=home.quarantine.resolve())
+    job = OracleJob(model=model, train_data=data, **transform, scratch=home.answers.resolve())
 
     def ask() -> OracleReport:
         try:
@@ -41,7 +41,7 @@ def _asked(home: Home, part: SubModelSpec, model_format: str) -> OracleReport:
             return OracleReport(answer="none", text=str(error).rstrip("."))
 
     facts = ["oracle", _readers(), version("torch"), part.model, part.train_data, transform]
-    return kept(home, facts, OracleReport, ask, lambda report: report.answer != "none")
+    return kept(home.answers, facts, OracleReport, ask, lambda report: report.answer != "none")
 
 
 @cache

@@ -29,6 +29,7 @@ from unifiednn_core.compare.processes import ScriptEnd
 from unifiednn_core.compare.scripts import Scripts
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import OracleReport
+from unifiednn_core.runtime.confinement import forgo_privileges
 from unifiednn_core.runtime.launchers import own_identity
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import RESIDENT_BASELINES, RunSpec
@@ -120,7 +121,7 @@ class BaselineRunner:
 
 def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:
     """Run a baseline in the main thread of its own process; returns the exit code."""
-    store = Store.open(home, clock)
+    store = Store(home.database_url, clock)  # the server made the folders
     attempt = store.workers.register(run_id, own_identity())
     if attempt is None:
         return FAILED  # it started too late, and the supervisor gave up on it
@@ -138,6 +139,7 @@ def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:
 def main() -> None:
     """Run the baseline named on the command line: `python -m unifiednn_core.compare.runner HOME RUN_ID`."""
     keep_private()
+    forgo_privileges()
     failpoints.arm_from_environment()
     keep_log_visible()
     code = run_baseline(Home(Path(sys.argv[1])), sys.argv[2])

@@ -207,7 +207,7 @@ class Engine:
         except Exception as error:  # an error of one network ends that one alone
             traceback.print_exc()
             failure = reasons(error)
-        self._restore_process(job, signals=True)
+        self._restore_process(job, seldom=True)
         self.at_work = self.holder = None
         end_s = self.now_s()
         job.service_s += end_s - start_s
@@ -255,7 +255,7 @@ class Engine:
             with self._trace(job.name, step):
                 self._train(job)
         finally:
-            self._restore_process(job, signals=False)
+            self._restore_process(job, seldom=False)
 
     def _train(self, job: Job) -> None:
         submodel = job.submodel
@@ -273,9 +273,9 @@ class Engine:
             self._report(EpochDone(job.name, submodel.end_epoch(lambda: self._heartbeat(job.name))))
             job.timer.start()
 
-    def _restore_process(self, job: Job, *, signals: bool) -> None:
+    def _restore_process(self, job: Job, *, seldom: bool) -> None:
         """Put back settings of the process that a sub-model has changed; each is reported once."""
-        if new := [name for name in self._process.restore(signals=signals) if name not in job.changed_settings]:
+        if new := [name for name in self._process.restore(seldom=seldom) if name not in job.changed_settings]:
             job.changed_settings.update(new)
             self._report(ProcessChanged(job.name, tuple(new)))
 

@@ -20,8 +20,8 @@ from unifiednn_core.engine.device import DETERMINISM, REPEATABLE_KERNELS, TF32, 
 
 # Those that a crash raises, and the one that asks a worker to leave.
 _SIGNALS = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTERM)
-_OPAQUE_BYTES = 256  # room for any C library's fenv_t, sigset_t and struct sigaction
-_COMPARED_BYTES = 8  # a handler, or a set of 64 signals; what follows may be uninitialised
+# Room for any C library's fenv_t, sigset_t and struct sigaction.
+_Opaque32, _Opaque64 = ctypes.c_uint32 * 64, ctypes.c_uint64 * 32
 # Control bits (rounding, denormals, exceptions that trap) in `fenv_t` of the C library, as 32-bit words; the other bits
 # say what has happened.
 _CONTROL: dict[str, tuple[tuple[int, int], ...]] = {
@@ -37,15 +37,18 @@ class ProcessState:
 
     def __init__(self, device: torch.device):
         shown, whole = _floating_point()
-        self._often, self._seldom = _Group([*_of_torch(device), *shown]), _Group([*_of_signals(), *whole])
+        precision, precisions = _precision("cuda" if device.type == "cuda" else "mkldnn")
+        self._often = _Group([*_of_torch(device), precision, *shown])
+        self._seldom = _Group([precisions, *_of_signals(), *whole])
 
-    def restore(self, *, signals: bool = True) -> tuple[str, ...]:
+    def restore(self, *, seldom: bool = True) -> tuple[str, ...]:
         """Put back what has changed since; returns the names of those settings.
 
-        Without `signals`, and without traps of the processor, it takes about 1 us if nothing has changed, with them 5;
-        in the cold caches after a step some 15 and 50 us.
+        `seldom` looks also at what is unlikely to change and slow to read: signals, traps, precision of single kinds of
+        layers. If nothing has changed, it takes 2 us without and 8 us with it; in the cold caches after a step some 20
+        and 60 us.
         """
-        return self._often.restore() + (self._seldom.restore() if signals else ())
+        return self._often.restore() + (self._seldom.restore() if seldom else ())
 
     def __enter__(self) -> "ProcessState":
         return self
@@ -86,9 +89,8 @@ def _of_torch(device: torch.device) -> Iterable[Setting]:
     yield THREADS
     yield Setting("inference mode", torch.is_inference_mode_enabled, _enter_inference_mode)
     yield Setting("gradient mode", torch.is_grad_enabled, torch._C._set_grad_enabled)
-    yield Setting("autocast", partial(torch.is_autocast_enabled, kind), partial(torch.set_autocast_enabled, kind))
+    yield _autocast()
     yield DETERMINISM
-    yield _precision("cuda" if kind == "cuda" else "mkldnn")
     yield Setting("oneDNN", torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled)
     depth, pop = torch._C._len_torch_function_stack, torch._C._pop_torch_function_stack
     yield Setting("modes of torch", depth, partial(_unwind, depth, pop))
@@ -98,6 +100,16 @@ def _of_torch(device: torch.device) -> Iterable[Setting]:
         yield Setting("CUDA device", torch.cuda.current_device, torch.cuda.set_device)
         yield Setting("CUDA stream", torch.cuda.current_stream, torch.cuda.set_stream)
         yield from (setting for setting, _ in REPEATABLE_KERNELS if setting.name not in (DETERMINISM.name, TF32))
+
+
+def _autocast() -> Setting:
+    kept = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
+
+    def write(_: object) -> None:
+        for kind, enabled in kept.items():
+            torch.set_autocast_enabled(kind, enabled)
+
+    return Setting("autocast", torch._C._is_any_autocast_enabled, write)
 
 
 def _enter_inference_mode(wanted: bool) -> None:
@@ -114,8 +126,11 @@ def _unwind(depth: Callable[[], int], pop: Callable[[], object], wanted: int) ->
         pop()
 
 
-def _precision(backend: str) -> Setting:
-    """To what numbers of float32 may be rounded. The older settings of torch write to the newer places, too."""
+def _precision(backend: str) -> tuple[Setting, Setting]:
+    """To what numbers of float32 may be rounded: in products, and in each kind of layers.
+
+    The older settings of torch write to the newer places, too.
+    """
     get, put, older = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter, []
     for read_older, write_older in _OLDER_PRECISION:
         with suppress(RuntimeError):  # torch refuses to read them after a change of the newer ones
@@ -129,7 +144,15 @@ def _precision(backend: str) -> Setting:
         for place, value in newer.items():
             put(*place, value)
 
-    return Setting("precision of float32", lambda: [get(backend, part) for part in _PARTS], write)
+    name = "precision of float32"
+    return Setting(name, _of_products, write), Setting(name, lambda: [get(backend, part) for part in _PARTS], write)
+
+
+def _of_products() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # the newer settings say something else
+        return "mixed"
 
 
 _PARTS = ("matmul", "conv", "rnn")
@@ -153,13 +176,13 @@ def _of_signals() -> Iterable[Setting]:
 
 
 def _kept(name: str, call: Callable[..., int]) -> Setting:
-    """A setting that `call(new, old)` writes and reads."""
-    kept, held = ctypes.create_string_buffer(_OPAQUE_BYTES), ctypes.create_string_buffer(_OPAQUE_BYTES)
+    """A setting that `call(new, old)` writes and reads. Its first 8 bytes count: a handler, or a set of 64 signals."""
+    kept, held = _Opaque64(), _Opaque64()
     call(None, kept)
 
-    def read() -> bytes:
+    def read() -> int:
         call(None, held)
-        return held.raw[:_COMPARED_BYTES]
+        return held[0]
 
     return Setting(name, read, lambda _: call(kept, None))
 
@@ -170,7 +193,7 @@ def _floating_point() -> tuple[list[Setting], list[Setting]]:
     words = _CONTROL.get(platform.machine(), ())
     if not words or not hasattr(library, "fegetenv"):
         return [], []
-    held = (ctypes.c_uint32 * (_OPAQUE_BYTES // 4))()
+    held = _Opaque32()
 
     def control() -> list[int]:
         library.fegetenv(held)

@@ -63,7 +63,7 @@ def _checked(submodel: SubModelSpec, files: "_Files", device: str) -> CheckedSub
         return _check_submodel(submodel, files, device)
     document = [CHECK_VERSION, torch.__version__, device, submodel.model_dump(mode="json"), hashes]
     return kept(
-        files.home,
+        files.home.checks,
         document,
         CheckedSubModel,
         lambda: _check_submodel(submodel, files, device),

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.paths import SANDBOX_SETTING, sandbox_is_on
 from unifiednn_core.base.units import MIB, memory_text
 from unifiednn_core.base.visible import visible
+from unifiednn_core.machine import bubblewrap
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.pack.request import Example, PackRequest, Source
 from unifiednn_core.preflight.report import FileReport
@@ -30,7 +30,6 @@ FAILED = 2
 _INSIDE = Path("/work")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _FOREIGN = "unifiednn_core.preflight.pack.foreign"
-_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives", "/sys/devices/system/cpu")
 _ENVIRONMENT = {"LANG": "C.UTF-8", "HOME": "/tmp", "CUDA_VISIBLE_DEVICES": ""} | dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
@@ -78,17 +77,7 @@ class Conversion(BaseModel, frozen=True, extra="forbid"):
 @functools.cache
 def trial() -> str:
     """Start an empty process in the sandbox; returns why that fails, or nothing if it works."""
-    if shutil.which("bwrap") is None:
-        return "bubblewrap is not installed. Install it: apt-get install bubblewrap."
-    command = isolated([sys.executable, "-I", "-c", ""], (), Limits())
-    try:
-        done = subprocess.run(
-            command, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"bubblewrap does not work here: {error}."
-    problem = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return f"bubblewrap does not work here: {problem[:200]}." if done.returncode else ""
+    return bubblewrap.failure_of(isolated([sys.executable, "-I", "-c", ""], (), Limits()), _ENVIRONMENT)
 
 
 def convert(request: PackRequest) -> Conversion:
@@ -162,12 +151,10 @@ def _run(request: PackRequest, result: Path, log: Path, limits: Limits) -> Findi
 
 def isolated(command: list[str], files: Iterable[tuple[Path, Path]], limits: Limits) -> list[str]:
     """The command in new namespaces: no network, a private /tmp, read-only files that Python needs, nothing else."""
-    python = {sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
-    shown = [*_SYSTEM, *sorted(path for path in python if not path.startswith("/usr/")), str(_PACKAGE)]
-    binds = [word for path in shown for word in ("--ro-bind-try", path, path)]
+    binds = [*bubblewrap.python(), *bubblewrap.read_only(["/sys/devices/system/cpu"])]
     binds += [word for outside, inside in files for word in ("--ro-bind", str(outside), str(inside))]
     return [
-        shutil.which("bwrap") or "bwrap",
+        bubblewrap.program(),
         "--unshare-user", "--unshare-all", "--disable-userns", "--die-with-parent", "--new-session",
         "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev", "--size", str(limits.scratch_bytes), "--tmpfs", "/tmp",
         *binds, "--chdir", "/tmp", "--remount-ro", "/dev", "--remount-ro", "/", "--", *command,

@@ -11,6 +11,7 @@ from typing import Protocol
 import psutil
 
 from unifiednn_core.base.paths import Home
+from unifiednn_core.runtime import confinement
 from unifiednn_core.store.schema import HYBRID
 from unifiednn_core.store.workers import WorkerIdentity
 
@@ -41,7 +42,10 @@ class LocalLauncher:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, run_id: str, threads: int, mode: str) -> int:
-        """Start the worker in a new session; returns its process id. It logs to a file, because a pipe may fill up."""
+        """Start the worker in a new session, confined where that works; returns its process id.
+
+        It logs to a file, because a pipe may fill up.
+        """
         for ended in self._processes.values():
             ended.poll()  # leaves no zombies behind
         self._home.at_work(run_id).unlink(missing_ok=True)  # the mark of an earlier worker is not this one's
@@ -49,11 +53,11 @@ class LocalLauncher:
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), run_id]
         with (folder / "worker.log").open("ab") as log:
-            self._processes[run_id] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            self._processes[run_id], pid = confinement.start(
+                command, self._home, run_id, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 env=training_environment(threads), start_new_session=True,
             )  # fmt: skip
-        return self._processes[run_id].pid
+        return pid
 
     def exit_code(self, run_id: str) -> int | None:
         """Exit code of the worker; None while it lives, or if this launcher did not start it."""

@@ -38,6 +38,7 @@ from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.assembly import Ingredients, Workbench
+from unifiednn_core.runtime.confinement import forgo_privileges
 from unifiednn_core.runtime.gauge import WorkerGauge
 from unifiednn_core.runtime.launchers import WorkMark
 from unifiednn_core.runtime.main_thread import MainThreadTrainer, SigtermListener, Watchdog
@@ -304,7 +305,7 @@ def order_of(command: CommandRow) -> AnyOrder:
 
 def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
     """Train a run in the main thread of this process, its worker. Return the exit code."""
-    store = Store.open(home, clock)
+    store = Store(home.database_url, clock)  # the server made the folders
     attempt = store.workers.register(run_id, launchers.own_identity())
     if attempt is None:
         return FAILED  # it started so late that the run was given up
@@ -324,6 +325,7 @@ def launched_at_s(clock: Clock) -> float:
 def main() -> None:
     """Train the run named on the command line: `python -m unifiednn_core.runtime.worker HOME RUN_ID`."""
     keep_private()
+    forgo_privileges()
     faulthandler.enable()  # a crash leaves the line of Python in the log
     failpoints.arm_from_environment()
     keep_log_visible()

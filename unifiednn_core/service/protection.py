@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine import peers
+from unifiednn_core.runtime import confinement
 
 USERS_VARIABLE = "UNIFIEDNN_LOCAL_USERS"
 
@@ -27,7 +28,7 @@ def all_users_may() -> bool:
 
 def protections_of(home: Home) -> tuple[Protection, ...]:
     """The protections, in a fixed order."""
-    return _home(home), _dashboard()
+    return _home(home), _dashboard(), _workers(home)
 
 
 def _home(home: Home) -> Protection:
@@ -46,3 +47,13 @@ def _dashboard() -> Protection:
         return Protection("dashboard", False, text, "Configure sign-in, or keep others off this machine.")
     text = "Without sign-in, the dashboard answers only the user who runs it, and root."
     return Protection("dashboard", True, text)
+
+
+def _workers(home: Home) -> Protection:
+    reason, _, remedy = confinement.trial(home).partition(". ")
+    if reason:
+        text = f"Workers can use the network and read every file of their user: {reason.rstrip('.')}."
+        return Protection("workers", False, text, remedy or "docs/SANDBOX.md lists what it needs.")
+    network = "the network, because the database is on it" if confinement.has_network(home) else "no network"
+    files = "no files but stored ones, their run's and the database"
+    return Protection("workers", True, f"Workers run in bubblewrap: {network}, no privileges, {files}.")

@@ -6,19 +6,14 @@
 
 import argparse
 import json
-import os
 import resource
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 
-ENVIRONMENT = {
-    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",  # memory in a thread's own cache is not filled
-    "MKL_DISABLE_FAST_MM": "1",
-    "OMP_NUM_THREADS": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-}
+from tests.hostile import poison
+
 HARMLESS = ("ran", "refused", "forbidden")
 
 
@@ -84,7 +79,5 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    if any(os.environ.get(key) != value for key, value in ENVIRONMENT.items()):
-        command = [sys.executable, "-m", "tests.hostile.operators", *sys.argv[1:]]
-        os.execve(sys.executable, command, os.environ | ENVIRONMENT)
+    poison.start_over("tests.hostile.operators")
     main(sys.argv[1:])

@@ -19,6 +19,9 @@ CPU_CAP_S = 2.0
 MEMORY_CAP_BYTES = 192 * 1024**2
 """What a child may take beyond the memory that it was born with. Compilers of kernels die where there is none."""
 AMPLE_BYTES = 4 * 1024**3
+CORRUPTED = ("free()", "malloc", "corrupt", "invalid pointer")
+"""What the C library says of a damaged heap. Any other death counts if it happens again with ample memory."""
+REPEATED = 3
 _Case = TypeVar("_Case")
 
 
@@ -30,9 +33,9 @@ def outcomes(
     while at < len(cases):
         first = at
         for outcome in _child(cases[first : first + CASES_PER_CHILD], begin, MEMORY_CAP_BYTES):
-            if outcome.said == "crash":  # not of its own fault where the same child lives on with more memory
-                again = list(_child(cases[first : at + 1], begin, AMPLE_BYTES))[-1]
-                outcome = again if again.said == "crash" else Outcome("starved", outcome.why)
+            if outcome.said == "crash" and not any(word in outcome.why for word in CORRUPTED):
+                again = [list(_child(cases[first : at + 1], begin, AMPLE_BYTES))[-1] for _ in range(REPEATED)]
+                outcome = next((one for one in again if one.said == "crash"), Outcome("starved", outcome.why))
             yield cases[at], outcome
             at += 1
 

@@ -5,7 +5,6 @@ hands out; other blocks are in use around it. What a case returns, its gradients
 bits with both patterns, and the guard zones as they were.
 """
 
-import ctypes
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,13 +17,12 @@ from torch import Tensor
 from tests.hostile.operators import layers
 from tests.hostile.operators.cases import Case
 from tests.hostile.operators.values import T, contents, mapped
+from tests.hostile.poison import fill_memory
 from unifiednn_core.base.errors import ContractBroken
 from unifiednn_core.formats.operators import resolve
 
 GUARD_BYTES = 4096
 ARENA_BYTES = 8 * 1024**2
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_PERTURB = -1, -3, -6
-_KEPT_BYTES = 32 * 1024**2  # the most that glibc takes
 _MOST_COMPARED = 2**20
 Check = Callable[[str, tuple[Any, ...], dict[str, Any]], None]
 """Raises for a call that its contract does not allow."""
@@ -129,9 +127,6 @@ class Executor:
     def __init__(self, check: Check | None = None, functions: Mapping[str, Callable[..., Any]] | None = None):
         """`functions` replaces operators by name; without `check` every call is allowed."""
         self._check, self._functions = check, functions or {}
-        self._libc = ctypes.CDLL(None)
-        self._libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        self._libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
         self._arena = Arena()
 
     def outcome(self, case: Case) -> Outcome:
@@ -147,7 +142,7 @@ class Executor:
         return Outcome("ran")
 
     def _attempt(self, case: Case, poison: Poison) -> Found:
-        self._libc.mallopt(_M_PERTURB, poison.fresh ^ 0xFF)
+        fill_memory(poison.fresh)
         self._arena.clear(poison.guard)
         neighbours = _blocks(poison)
         refusal, parts = "", {}

@@ -1,0 +1,256 @@
+"""Trains victims in every format twice, beside different tenants and over differently filled memory, and compares.
+
+`python -m tests.hostile.company` prints in what their checkpoints, figures, buffers and files differ: in nothing, but
+where all draw from one stream of random numbers, and for a victim that keeps what it finds in fresh memory.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from tests.contract.format_networks import CASES
+from tests.contract.format_table import written
+from tests.hostile import poison
+from tests.unit.formats import kit
+from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine.device import RngState
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import Ended, EpochDone, Report, Stepped
+from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.separator import separate
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats.base import Definition
+from unifiednn_core.formats.registry import FORMATS, format_named
+from unifiednn_core.scheduling.round_robin import RoundRobin
+from unifiednn_core.spec.run import SubModelSpec
+
+CPU = torch.device("cpu")
+CASE_OF = {
+    "module": "transformer", "layers": "vit", "state_dict": "resnet18", "safetensors": "lenet", "huggingface": "bert",
+}  # fmt: skip
+"""Networks of `format_networks` by the format of their file; those of `pt2` are of the kit."""
+HYPER = {"epochs": 2, "batch_size": 4, "seed": 5, "optimizer": "adam"}
+SAMPLES = 14
+POISONS = (0x00, 0xC1)
+Digests = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A network with data, which other tenants may have, too."""
+
+    definition: Definition
+    train: Dataset
+    test: Dataset
+    learning_rate: float = 0.01
+
+
+class Wiper(nn.Module):
+    """Learns nothing, and leaves nothing in its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.head(images.zero_().flatten(1))
+        return scores
+
+
+class Reader(nn.Module):
+    """Keeps what it finds in fresh memory in a buffer that no state dict has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 3)
+        self.register_buffer("found", torch.zeros(500), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.found.copy_(torch.empty(500))
+        scores: Tensor = self.head(images.flatten(1))
+        return scores
+
+
+def in_memory(make: Callable[[], nn.Module]) -> Definition:
+    """A network that was in no file; its weights are the same each time."""
+
+    def build() -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return make()
+
+    return Definition(format="kit", path=Path("kit"), build=build, parameters=1, weights_bytes=1)
+
+
+def pictures(seed: int, classes: int = 3) -> Dataset:
+    draw = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(SAMPLES, 1, 8, 8, generator=draw)
+    return Dataset(inputs=inputs, targets=torch.randint(0, classes, (SAMPLES,), generator=draw))
+
+
+def victims(folder: Path) -> Iterator[tuple[str, Tenant]]:
+    """A network in each format, with what a file of it can have: buffers of all kinds, dropout, attention."""
+    for name in ("residual", "attention"):
+        definition = format_named("pt2").read(kit.exported(folder, name), None)
+        draw = torch.Generator().manual_seed(3)
+        sets = [Dataset(torch.randint(0, 11, (SAMPLES, 5), generator=draw), pictures(seed).targets) for seed in (3, 4)]
+        yield f"pt2-{name}", Tenant(definition, *([pictures(1), pictures(2)] if name == "residual" else sets))
+    for known in FORMATS:
+        if known.name in CASE_OF:
+            case, place = CASES[CASE_OF[known.name]], folder / known.name
+            place.mkdir()
+            path, architecture = written(case, known.name, place)
+            yield known.name, Tenant(known.read(path, architecture), *(Dataset(*case.data(seed)) for seed in (1, 2)))
+
+
+def in_place() -> nn.Module:
+    return nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(64, 3))
+
+
+def noisy() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 5000), nn.Dropout(0.5), nn.RReLU(), nn.Linear(5000, 3))
+
+
+def company(known: dict[str, Tenant]) -> tuple[dict[str, Tenant], dict[str, Tenant]]:
+    """Two sets of other tenants: some have data of victims and write into it, some fail, all draw differently."""
+    shared, text = known["pt2-residual"], known["pt2-attention"]
+    words = CASES["lstm"]
+    return (
+        {
+            "relu": Tenant(in_memory(in_place), shared.train, shared.test),
+            "relu-too": Tenant(in_memory(in_place), known["layers"].train, known["layers"].test),
+            "nan": Tenant(in_memory(noisy), pictures(7), pictures(8), 1e30),
+        },
+        {
+            "noise": Tenant(in_memory(noisy), pictures(9), pictures(10)),
+            "wiper": Tenant(in_memory(Wiper), known["layers"].train, known["layers"].test),
+            "words": Tenant(in_memory(words.make), Dataset(*words.data(3)), Dataset(*words.data(4))),
+            "other-words": Tenant(text.definition, text.test, text.train),
+        },
+    )
+
+
+def trained(known: dict[str, Tenant], others: dict[str, Tenant], names: list[str], folder: Path) -> dict[str, Digests]:
+    """Train everybody in turns of a step, in this order, and digest all that becomes of those who are known."""
+    data, reports = ResidentData(CPU), list[Report]()
+    everybody = known | others
+    submodels = {name: _submodel(name, everybody[name], data) for name in names}
+    Engine(HybridModel(submodels.values()), RoundRobin(unit="steps", amount=1), device=CPU, report=reports.append).run()
+    return {name: _digests(submodels[name], everybody[name].definition, reports, folder) for name in known}
+
+
+def _submodel(name: str, tenant: Tenant, data: ResidentData) -> SubModel:
+    hyper = HYPER | {"learning_rate": tenant.learning_rate}
+    if tenant.train.targets.is_floating_point():
+        hyper |= {"criterion": "mse"}
+    spec = SubModelSpec.model_validate({"name": name, "model": "m", "train_data": "d", "hyperparameters": hyper})
+    train, test = (data.hold(one.sha256(), lambda one=one: one) for one in (tenant.train, tenant.test))
+    return SubModel(spec, tenant.definition, seed=HYPER["seed"], train=train, test=test, device=CPU)
+
+
+def _digests(submodel: SubModel, definition: Definition, reports: list[Report], folder: Path) -> Digests:
+    mine = [report for report in reports if getattr(report, "submodel", None) == submodel.name]
+    [ended] = [report for report in mine if isinstance(report, Ended)]
+    assert ended.checkpoint is not None, ended
+    found: dict[str, Any] = {
+        "checkpoint": ended.checkpoint.state,
+        "buffers": dict(submodel.module.named_buffers()),
+        "losses": [report.loss for report in mine if isinstance(report, Stepped)],
+        "figures": [asdict(report.figures) for report in mine if isinstance(report, EpochDone)],
+    }
+    if definition.format != "kit":
+        own = folder / submodel.name
+        own.mkdir()
+        separate(submodel.name, definition, ended.state_dict or {}, spec={}, figures=ended.figures, folder=own)
+        with zipfile.ZipFile(own / f"{submodel.name}.zip") as archive:
+            found["files"] = {name: archive.read(name) for name in archive.namelist()}
+    leaves, _ = pytree.tree_flatten_with_path(found)
+    return {pytree.keystr(path): _digest(leaf) for path, leaf in leaves}
+
+
+def _digest(leaf: object) -> str:
+    if isinstance(leaf, Tensor):
+        leaf = str((leaf.dtype, leaf.shape)).encode() + bytes(leaf.contiguous().view(-1).view(torch.uint8).numpy())
+    return hashlib.sha256(leaf if isinstance(leaf, bytes) else repr(leaf).encode()).hexdigest()
+
+
+def in_child(work: Callable[[], dict[str, Digests]]) -> dict[str, Digests]:
+    """Do it in a process of its own."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        with os.fdopen(writing, "w") as answer:
+            try:
+                json.dump(work(), answer)
+            except BaseException as error:
+                sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        text = answer.read()
+    os.waitpid(pid, 0)
+    found: dict[str, Digests] = json.loads(text)
+    return found
+
+
+def differences(
+    known: dict[str, Tenant],
+    sets: Sequence[dict[str, Tenant]],
+    folder: Path,
+    prepare: Callable[[], None] | None = None,
+) -> dict[str, list[str]]:
+    """What differs of each victim, by place, between a run beside the first tenants and one behind the second."""
+
+    def run(turn: int) -> dict[str, Digests]:
+        if prepare is not None:
+            prepare()
+        poison.fill_memory(POISONS[turn])
+        names = [*sets[1], *known] if turn else [*known, *sets[0]]
+        return trained(known, sets[turn], names, Path(tempfile.mkdtemp(dir=folder)))
+
+    first, second = (in_child(lambda turn=turn: run(turn)) for turn in (0, 1))
+    return {
+        victim: [at for at in found.keys() | second[victim].keys() if found.get(at) != second[victim].get(at)]
+        for victim, found in first.items()
+    }
+
+
+def without_worlds() -> None:
+    """Let all sub-models draw from one stream of random numbers."""
+    RngState.restore = lambda *_: None  # type: ignore[method-assign]
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        known = dict(victims(folder))
+        sets, reader = company(known), {"reader": Tenant(in_memory(Reader), pictures(1), pictures(2))}
+        drawing = {"pt2-attention": known["pt2-attention"]}
+        found = {
+            "different": differences(known, sets, folder),
+            "without worlds": differences(drawing, sets, folder, without_worlds),
+            "fresh memory": differences(reader, sets, folder),
+        }
+    sys.stdout.write(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    poison.start_over("tests.hostile.company")
+    main()

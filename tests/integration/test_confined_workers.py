@@ -1,0 +1,283 @@
+"""Workers in bubblewrap: what they cannot reach, with a control, and that they train, die and go on as before.
+
+Where bubblewrap does not work, the fallback alone is tried.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.integration.conftest import wait_until
+from tests.integration.product import EPOCHS, Template
+from unifiednn_core.base.errors import IllegalTransition
+from unifiednn_core.base.paths import DATABASE_SETTING, WORKER_SANDBOX_SETTING, Home
+from unifiednn_core.formats import registry as formats
+from unifiednn_core.machine import bubblewrap
+from unifiednn_core.machine.host import rollup
+from unifiednn_core.runtime import confinement, supervisor
+from unifiednn_core.scheduling import registry as policies
+from unifiednn_core.service.facade import Service
+from unifiednn_core.service.protection import protections_of
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.store.schema import RunRow, SubModelRow
+
+RUN, OTHER = "r-1", "r-2"
+PROBE = """
+import json, os, socket, sys
+from pathlib import Path
+place = json.loads(sys.argv[1])
+def connect(family, address):
+    with socket.socket(family) as door:
+        door.settimeout(5)
+        door.connect(address)
+def append(path):
+    open(path, "r+b").close()
+server = f"/proc/{place['server']}"
+attempts = {
+    "connect": lambda: connect(socket.AF_INET, ("127.0.0.1", place["port"])),
+    "connect to an abstract socket": lambda: connect(socket.AF_UNIX, "\\0" + place["abstract"]),
+    "connect to a socket": lambda: connect(socket.AF_UNIX, place["socket"]),
+    "read passwords": lambda: open("/etc/passwd").read(),
+    "list a user's files": lambda: os.listdir(place["user"]),
+    "read another run": lambda: open(place["other"]).read(),
+    "read an upload": lambda: open(place["upload"]).read(),
+    "read what checks say": lambda: os.listdir(place["checks"]),
+    "change a stored file": lambda: append(place["stored"]),
+    "change the program": lambda: append(place["program"]),
+    "change Python": lambda: append(place["python"]),
+    "read secrets beside the program": lambda: open(place["application"]).read(),
+    "read the server's environment": lambda: open(f"{server}/environ").read(),
+    "read where the server keeps what": lambda: open(f"{server}/maps").read(),
+    "read the server's files": lambda: open(f"{server}/root{place['upload']}").read(),
+}
+needed = {
+    "read a stored file": lambda: open(place["stored"]).read(),
+    "write into its run": lambda: open(f"{place['run']}/result", "w").write("x"),
+    "write beside the database": lambda: open(f"{place['database']}-journal", "w").write("x"),
+    "write scratch": lambda: open(place["scratch"], "w").write("x"),
+    "share memory": lambda: open("/dev/shm/probe", "w").write("x"),
+    "measure its memory": lambda: open("/proc/self/clear_refs", "w").write("5"),
+    "see the server": lambda: open(f"{server}/stat").read(),
+}
+def through(tried):
+    for name, attempt in tried.items():
+        try:
+            attempt()
+        except OSError:
+            continue
+        yield name
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+found = {"attempts": list(attempts), "through": list(through(attempts))}
+found |= {"needed": list(needed), "had": list(through(needed))}
+print(json.dumps(found | {"privileges": int(status["CapEff"], 16), "no_new": status["NoNewPrivs"].strip()}))
+"""
+
+FORGO = """
+from unifiednn_core.runtime import confinement
+confinement.forgo_privileges()
+print(open("/proc/self/status").read())
+"""
+
+
+def require_sandbox(home: Home) -> None:
+    if reason := confinement.trial(home):
+        [told] = [one for one in protections_of(home) if one.name == "workers"]
+        assert not told.holds and told.remedy
+        pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def _tried_anew() -> Iterator[None]:
+    yield
+    confinement.trial.cache_clear()
+
+
+@pytest.fixture
+def probe(home: Home, tmp_path: Path) -> Iterator[Callable[..., dict[str, Any]]]:
+    """Tries what a worker may and may not; `confined` says how it is started."""
+    require_sandbox(home)
+    for run in (RUN, OTHER):
+        home.run(run).mkdir()
+    stored, upload, other = home.file("ab" * 32), home.quarantine / "upload", home.run(OTHER) / "model"
+    for path in (stored, upload, other):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("secret")
+    user = tmp_path / "user"
+    user.mkdir()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket(socket.AF_UNIX) as local,
+    ):
+        for door, name in ((abstract, "\0" + str(tmp_path)), (local, str(tmp_path / "door"))):
+            door.bind(name)
+            door.listen()
+        place = {"server": os.getpid(), "port": server.getsockname()[1], "abstract": str(tmp_path), "user": str(user)}
+        place |= {"socket": str(tmp_path / "door"), "other": str(other), "upload": str(upload), "stored": str(stored)}
+        place |= {"program": confinement.__file__, "python": psutil.__file__, "run": str(home.run(RUN))}
+        place |= {"database": str(home.database), "checks": str(home.checks)}
+        place |= {"scratch": str(tmp_path / "scratch")}
+        place |= {"application": str(Path(__file__).parents[2] / ".streamlit" / "config.toml")}
+
+        def run(*, confined: bool) -> dict[str, Any]:
+            command = [sys.executable, "-c", PROBE, json.dumps(place)]
+            if confined:
+                command = confinement.confined(command, home, RUN)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+        yield run
+
+
+def test_a_worker_has_what_it_needs_and_nothing_else(probe: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    found = probe(confined=True)
+    assert not (tmp_path / "scratch").exists()
+    assert found["through"] == []
+    assert found["had"] == found["needed"]
+    assert (found["privileges"], found["no_new"]) == (0, "1")
+    control = probe(confined=False)
+    assert control["through"] == control["attempts"]  # each attempt would be noticed
+
+
+def test_the_process_that_is_told_is_the_worker_and_its_end_is_told(home: Home) -> None:
+    require_sandbox(home)
+    home.run(RUN).mkdir()
+    tell = [sys.executable, "-c", "import os, sys; print(os.getpid(), flush=True); sys.stdin.read(); sys.exit(3)"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
+    for ends, code in ((lambda pid: None, 3), (lambda pid: os.kill(pid, signal.SIGKILL), 128 + signal.SIGKILL)):
+        process, pid = confinement.start(tell, home, RUN, **pipes)
+        with process:
+            assert process.stdout is not None
+            assert int(process.stdout.readline()) == pid != process.pid
+            assert psutil.Process(pid).ppid() == process.pid
+            ends(pid)
+        assert process.returncode == code
+
+
+def test_a_worker_outlives_who_started_it(home: Home) -> None:
+    require_sandbox(home)
+    home.run(RUN).mkdir()
+    process, pid = confinement.start(["/bin/sleep", "100"], home, RUN, start_new_session=True)
+    process.kill()  # bubblewrap itself; the death of the server is even less to the worker
+    process.wait()
+    assert psutil.Process(pid).is_running()
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_database_on_the_network_keeps_the_network(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--unshare-net" in confinement.confined(["X"], home, RUN)
+    monkeypatch.setenv(DATABASE_SETTING, "postgresql+psycopg://someone@db.example.org/unifiednn")
+    assert confinement.has_network(home)
+    assert "--unshare-net" not in confinement.confined(["X"], home, RUN)
+
+
+def test_a_database_elsewhere_is_shown_and_one_beside_the_home_is_refused(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DATABASE_SETTING, f"sqlite:///{tmp_path / 'elsewhere' / 'x.db'}")
+    assert str(tmp_path / "elsewhere") in confinement.confined(["X"], home, RUN)
+    monkeypatch.setenv(DATABASE_SETTING, f"sqlite:///{home.root / 'x.db'}")
+    assert "beside the home" in confinement.trial(home)
+
+
+@pytest.mark.parametrize("way", ["off", "missing", "broken"])
+def test_without_bubblewrap_workers_run_as_before_and_it_is_told(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    python = sys.executable
+    if way == "off":
+        monkeypatch.setenv(WORKER_SANDBOX_SETTING, "off")
+    else:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    if way == "broken":
+        (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions to create a namespace' >&2\nexit 1\n")
+        (tmp_path / "bwrap").chmod(0o755)
+    [told] = [one for one in protections_of(home) if one.name == "workers"]
+    assert not told.holds and told.remedy
+    assert {"off": WORKER_SANDBOX_SETTING, "missing": "not installed", "broken": "No permissions"}[way] in told.text
+    process, pid = confinement.start([python, "-c", FORGO], home, RUN, stdout=subprocess.PIPE, text=True)
+    assert pid == process.pid
+    assert "NoNewPrivs:\t1" in process.communicate()[0]  # type: ignore[operator]
+
+
+def test_plug_ins_of_every_kind_are_shown() -> None:
+    assert set(bubblewrap.PLUGINS) == {policies.ENTRY_POINTS, formats.ENTRY_POINTS}
+
+
+@dataclass
+class Confined:
+    """The short demo, trained by workers that start as the product starts them."""
+
+    service: Service
+    run_id: str
+
+    def worker(self) -> int:
+        """Process id of a worker that trains."""
+        wait_until(lambda: self.row().worker_pid is not None and any(part.steps_done for part in self.parts()))
+        return self.row().worker_pid or 0
+
+    def row(self) -> RunRow:
+        return self.service.store.runs.get(self.run_id)[0]
+
+    def parts(self) -> list[SubModelRow]:
+        return self.service.store.runs.get(self.run_id)[1]
+
+    def end(self) -> State:
+        wait_until(lambda: State(self.row().state) in ENDED)
+        return State(self.row().state)
+
+
+@pytest.fixture
+def demo(template: Template, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Confined]:
+    require_sandbox(home)
+    monkeypatch.setattr(supervisor, "TICK_S", 0.1)
+    shutil.copytree(template.home.root, home.root, dirs_exist_ok=True)
+    service = Service.open(home)
+    service.start_supervisor()
+    yield Confined(service, template.run_id)
+    with suppress(IllegalTransition):
+        service.runs.discard(template.run_id)
+    wait_until(lambda: State(service.store.runs.get(template.run_id)[0].state) in ENDED)
+    service.close()
+
+
+@pytest.mark.new_interpreters
+def test_a_confined_worker_that_is_killed_goes_on_with_the_same_bits(demo: Confined, alone: Callable[..., str]) -> None:
+    worker = demo.worker()
+    for namespace in ("net", "user", "mnt", "ipc"):
+        assert Path(f"/proc/{worker}/ns/{namespace}").readlink() != Path(f"/proc/self/ns/{namespace}").readlink()
+    assert "NoNewPrivs:\t1" in Path(f"/proc/{worker}/status").read_text()
+    assert rollup(worker) is not None  # its memory can be measured from outside
+    os.kill(worker, signal.SIGKILL)
+    assert demo.end() is State.COMPLETED
+    assert demo.row().recoveries == 1
+    assert {part.name: part.state_sha256 for part in demo.parts()} == {name: alone(name) for name in EPOCHS}
+
+
+@pytest.mark.long
+@pytest.mark.new_interpreters
+def test_a_confined_worker_pauses_resumes_terminates_and_stops(demo: Confined) -> None:
+    demo.worker()
+    demo.service.runs.pause(demo.run_id)
+    wait_until(lambda: State(demo.row().state) is State.PAUSED)
+    steps = sum(part.steps_done for part in demo.parts())
+    demo.service.runs.resume(demo.run_id)
+    wait_until(lambda: demo.row().worker_pid is not None and sum(part.steps_done for part in demo.parts()) > steps)
+    os.kill(demo.worker(), signal.SIGTERM)
+    wait_until(lambda: demo.row().recoveries == 1)
+    demo.worker()
+    demo.service.runs.stop(demo.run_id)
+    assert demo.end() is State.STOPPED

@@ -1,0 +1,143 @@
+"""Confines workers in bubblewrap: no network, no files but those of their run, no privileges. Where that does not work
+or is switched off, they run as other programs of their user do, and `trial` says why.
+
+A worker keeps its process id and outlives the server: neither the PID namespace is new nor does it die with its parent.
+"""
+
+import ctypes
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import make_url
+
+from unifiednn_core.base.paths import WORKER_SANDBOX_SETTING, Home, worker_sandbox_is_on
+from unifiednn_core.machine import bubblewrap
+
+_PACKAGE_PARENT = Path(__file__).resolve().parents[2]
+_NO_NEW_PRIVILEGES = 38  # prctl(2)
+# Parts of /proc that root may write. A new /proc would need a new PID namespace.
+_SYSTEM_WIDE = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/sys")
+_NAMES = ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "services", "passwd", "ssl", "pki")
+_FOR_NETWORKS = (*(f"/etc/{name}" for name in _NAMES), "/run/postgresql", "/var/run/postgresql")
+_PROBE = """
+import ctypes, importlib.util, pathlib, sys
+missing = [name for name in ("torch", "sqlalchemy", "unifiednn_core") if importlib.util.find_spec(name) is None]
+if missing:
+    sys.exit(f"{missing[0]} cannot be imported in there")
+for folder in sys.argv[2:]:
+    place = pathlib.Path(folder, ".trial")
+    place.touch()
+    place.unlink()
+sum(1 for _ in pathlib.Path(sys.argv[1]).iterdir())
+if any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
+    try:
+        code = ctypes.CDLL("libcuda.so.1").cuInit(0)
+    except OSError:  # a machine without CUDA
+        code = 0
+    if code:
+        sys.exit(f"CUDA does not start in there (code {code})")
+"""
+
+
+def start(command: list[str], home: Home, run_id: str, **how: Any) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the worker of a run, confined where that works; `how` is for `Popen`.
+
+    Returns the process to wait for, and the id of the worker itself, which bubblewrap starts. Raises `OSError`.
+    """
+    if trial(home):
+        process = subprocess.Popen(command, **how)
+        return process, process.pid
+    reading, writing = os.pipe()
+    with os.fdopen(reading, encoding="utf-8") as answer:
+        try:
+            words = confined(command, home, run_id, "--info-fd", str(writing))
+            process = subprocess.Popen(words, pass_fds=(writing,), **how)
+        finally:
+            os.close(writing)
+        said = answer.read()
+    try:
+        return process, int(json.loads(said)["child-pid"])
+    except (ValueError, KeyError):  # bubblewrap failed; the log and the exit code say how
+        return process, process.pid
+
+
+@functools.cache
+def trial(home: Home) -> str:
+    """Why workers of this home are not confined; nothing if they are. Tried once per process."""
+    _make_device_files()
+    if not worker_sandbox_is_on():
+        return f"{WORKER_SANDBOX_SETTING} is off. Unset it."
+    if any(home.root.is_relative_to(folder) for folder in _database_folders(home)):
+        return "The database lies beside the home. Move it into a folder of its own."
+    folder = home.run(f".trial-{os.getpid()}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = [sys.executable, "-c", _PROBE, *map(str, (home.files, folder, *_database_folders(home)))]
+        return bubblewrap.failure_of(confined(probe, home, folder.name), os.environ)
+    except OSError as error:
+        return f"The home cannot be written: {error.strerror}."
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def confined(command: list[str], home: Home, run_id: str, *options: str) -> list[str]:
+    """The command in new namespaces, with further options of bubblewrap.
+
+    It sees the system, Python and this package read-only, a private /tmp, the GPUs, and of the home: the files of all
+    runs read-only, the folder of its run, the answers, and the database.
+    """
+    here, networked = str(Path.cwd()), has_network(home)
+    unshared = () if networked else ("--unshare-net",)
+    search_path = os.pathsep.join(filter(None, (str(_PACKAGE_PARENT), os.environ.get("PYTHONPATH"))))
+    shown = [*bubblewrap.added_paths(), *(_FOR_NETWORKS if networked else ()), *_SYSTEM_WIDE]
+    writable = (home.run(run_id), home.answers, *_database_folders(home))
+    return [
+        bubblewrap.program(),
+        "--unshare-user", "--disable-userns", "--unshare-ipc", "--unshare-uts", *unshared, "--cap-drop", "ALL",
+        "--bind", "/proc", "/proc", "--dev", "/dev", *_device_files(), "--tmpfs", "/tmp",
+        *bubblewrap.python(), *bubblewrap.read_only(shown), "--tmpfs", str(home.root),
+        *bubblewrap.read_only([str(home.files)]),
+        *(word for place in writable for word in ("--bind", str(place), str(place))), "--dir", here, "--chdir", here,
+        "--setenv", "HOME", "/tmp", "--unsetenv", "TMPDIR", "--setenv", "PYTHONPATH", search_path,
+        "--remount-ro", str(home.root), "--remount-ro", "/", *options, "--", *command,
+    ]  # fmt: skip
+
+
+def has_network(home: Home) -> bool:
+    """Whether workers need the network, because their database is on it."""
+    return make_url(home.database_url).get_backend_name() != "sqlite"
+
+
+def forgo_privileges() -> None:
+    """Keep this process and all that it starts from ever gaining privileges, by setuid programs for instance."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+
+
+def _database_folders(home: Home) -> tuple[Path, ...]:
+    """The folder of the database: SQLite puts files beside it."""
+    file = make_url(home.database_url).database
+    return () if has_network(home) or not file else (Path(file).absolute().parent,)
+
+
+def _device_files() -> list[str]:
+    """Options that show the GPUs."""
+    found = [*map(str, sorted(Path("/dev").glob("nvidia*"))), "/dev/dri", "/dev/kfd", "/dev/dxg"]
+    return [word for place in found for word in ("--dev-bind-try", place, place)]
+
+
+def _make_device_files() -> None:
+    """Make a file that CUDA needs. Its own setuid program makes it otherwise, which workers may not start."""
+    missing = Path("/dev/nvidiactl").exists() and not Path("/dev/nvidia-uvm").exists()
+    program = shutil.which("nvidia-modprobe") if missing else None
+    if program is not None:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run([program, "-u", "-c", "0"], stdin=subprocess.DEVNULL, timeout=30, check=False)
