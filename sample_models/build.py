@@ -10,14 +10,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import sklearn
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
 from unifiednn_core.formats.architectures import registry
@@ -81,6 +79,9 @@ def main(folder: Path = HERE) -> list[Path]:
 
 def _digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """The 1,797 digits in train and test: inputs uint8 `[n, 1, 8, 8]` from 0 to 16, targets int64 `[n]`."""
+    from sklearn.datasets import load_digits  # takes a second, and files that are up to date need none of it
+    from sklearn.model_selection import train_test_split
+
     digits = load_digits()
     inputs = torch.from_numpy(digits.images).to(torch.uint8).unsqueeze(1)
     targets = torch.from_numpy(digits.target).to(torch.int64)
@@ -134,7 +135,7 @@ def _stamp() -> bytes:
     families = sorted({sample.architecture for sample in SAMPLES.values()})
     sources = [Path(__file__), HERE / DEMO, *map(registry.source_file, families)]
     sha256 = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-    return f"torch {torch.__version__}, scikit-learn {sklearn.__version__}, sources {sha256}\n".encode()
+    return f"torch {torch.__version__}, scikit-learn {version('scikit-learn')}, sources {sha256}\n".encode()
 
 
 if __name__ == "__main__":

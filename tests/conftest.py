@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 import subprocess
@@ -21,6 +22,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=25, derandomize=True)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=200)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over all that was imported."""
+    gc.freeze()
 
 
 @pytest.fixture

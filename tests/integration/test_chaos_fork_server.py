@@ -16,7 +16,7 @@ from unifiednn_core.base.failpoints import Fault
 
 @pytest.fixture(scope="module")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServerClient]:
-    with fork_server(tmp_path_factory.mktemp("forks") / "fork-server.log") as forks:
+    with fork_server(tmp_path_factory.mktemp("forks") / "fork-server.log", loaded=()) as forks:
         yield forks
 
 
@@ -58,7 +58,7 @@ def test_an_armed_fork_dies_of_its_fault_and_says_so_before(forks: ForkServerCli
 
 def test_no_child_outlives_a_fork_server_that_is_killed(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    with fork_server(tmp_path / "fork-server.log") as forks:
+    with fork_server(tmp_path / "fork-server.log", loaded=()) as forks:
         server = start_server(forks, scene)
         wait_for(scene.database.exists)
         parent = psutil.Process(server).parent()

@@ -13,8 +13,9 @@ from tests.integration.conftest import write_spec
 from unifiednn_core.base.paths import Home
 
 
-def test_train_prints_the_documented_document_and_nothing_else(home: Home, short_demo: Path) -> None:
-    done = unifiednn_process(home, "train", str(short_demo), "--json", "--policy", "priority")
+def test_train_prints_the_documented_document_and_nothing_else(home: Home, samples: Path, tmp_path: Path) -> None:
+    spec = write_spec(samples, tmp_path, epochs={"lenet": 1, "resnet": 1, "transformer": 1})
+    done = unifiednn_process(home, "train", str(spec), "--json", "--policy", "priority")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert "warning submodels.lenet.hyperparameters.lr_scheduler.args: With T_max" in done.stderr  # and it went on
@@ -33,7 +34,7 @@ def test_train_prints_the_documented_document_and_nothing_else(home: Home, short
 
     listed = json.loads(unifiednn(home, "runs", "--json").stdout)
     assert [(run["run_id"], run["status"]) for run in listed] == [(document["run_id"], "completed")]
-    copied = unifiednn(home, "download", document["run_id"], "lenet", "--to", str(short_demo.parent))
+    copied = unifiednn(home, "download", document["run_id"], "lenet", "--to", str(tmp_path))
     assert Path(copied.stdout.strip().replace("\n", "")).is_file()
     refused = unifiednn(home, "pause", document["run_id"])
     assert refused.returncode == 2

@@ -4,6 +4,7 @@ A new interpreter would spend four CPU seconds on loading. After the fork they a
 separate processes, to be killed at will.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -81,6 +82,7 @@ def main(path: Path) -> None:
     import unifiednn_core.runtime.worker
 
     del torch, unifiednn_core
+    gc.freeze()  # a collection in a fork would copy every page that objects lie on
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leaves no zombies behind
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))

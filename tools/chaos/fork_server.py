@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,8 @@ from tools.machine import ToolFailed
 
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 _ENDS_WITHIN_S = 30.0
+LOADED_LATE = ("torch._dynamo", "torch.export", "safetensors.torch", "unifiednn_core.formats.exported")
+"""What training loads at its first use."""
 
 
 class ForkServerClient:
@@ -54,14 +56,14 @@ class ForkServerClient:
 
 
 @contextmanager
-def fork_server(log: Path) -> Iterator[ForkServerClient]:
-    """Run a fork server during the block; its children end with it."""
+def fork_server(log: Path, *, loaded: Sequence[str] = LOADED_LATE) -> Iterator[ForkServerClient]:
+    """Run a fork server with these modules loaded during the block; its children end with it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("UNIFIEDNN_")}
     environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PACKAGE_PARENT), environment.get("PYTHONPATH"))))
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, log.open("ab") as written:  # a socket's path is short
         socket_path = Path(folder) / "socket"
-        command = [sys.executable, "-m", "tools.chaos.fork_server", str(socket_path)]
+        command = [sys.executable, "-m", "tools.chaos.fork_server", str(socket_path), *loaded]
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=written, env=environment
         ) as process:
@@ -79,7 +81,6 @@ def fork_server(log: Path) -> Iterator[ForkServerClient]:
 
 Job = Callable[[], int]
 READY = b"ready\n"
-_LOADED_LATE = ("torch._dynamo", "torch.export", "safetensors.torch", "unifiednn_core.formats.exported")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +202,8 @@ class ForkServer:
 
 
 def main() -> None:
-    """Load, then serve on the socket named on the command line."""
-    for name in _LOADED_LATE:
+    """Load the modules named on the command line, then serve on the socket named there."""
+    for name in sys.argv[2:]:
         importlib.import_module(name)
     job = ForkServer(Path(sys.argv[1])).serve()
     if job is not None:

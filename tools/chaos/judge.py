@@ -5,12 +5,12 @@ import shutil
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from tools.chaos.audit import Promise, StoreAudit, kept_windows, readable, redone, tiling
 from tools.chaos.fork_server import ForkServerClient
-from tools.chaos.plan import Exercise
+from tools.chaos.plan import EPOCHS, STRETCHED, Exercise
 from tools.chaos.scene import ForkRequest, JournalEntry, Scene
 
 KILLS = ("sigkill", "sigterm")
@@ -155,12 +155,22 @@ def _time_recoveries(outcome: Outcome, entries: Sequence[JournalEntry]) -> None:
 CHECK_PATIENCE_S = 60.0
 Promises = Mapping[tuple[str, int], Promise]
 """By sub-model and number of epochs."""
+PROMISED = {(name, epochs) for part in (EPOCHS, STRETCHED) for name, epochs in part.items()}
+"""What a run may come to; any other number of epochs was asked for by nobody."""
 
 
 def judge(
-    forks: ForkServerClient, scene: Scene, run_id: str, exercise: Exercise, state: str, promises: Promises
+    forks: ForkServerClient,
+    scene: Scene,
+    run_id: str,
+    exercise: Exercise,
+    state: str,
+    promised: Callable[[Mapping[str, int]], Promises],
 ) -> Outcome:
-    """Judge an exercise that was left in `state`; deletes its folder if nothing went wrong."""
+    """Judge an exercise that was left in `state`; deletes its folder if nothing went wrong.
+
+    `promised` says what an uninterrupted training of so many epochs gives.
+    """
     entries = scene.journal.news()
     outcome = tally(entries, exercise)
     outcome.exercises, outcome.stores_checked = 1, 1
@@ -174,6 +184,8 @@ def judge(
         _judge_damage(outcome, audit, entries)
         if state == "completed":
             outcome.recovered = 1
+            epochs = {name: count for name, (count, *_) in audit.totals().items()}
+            promises = promised(epochs) if epochs.items() <= PROMISED else {}
             _judge_training(outcome, audit, promises, check(forks, scene, run_id))
             _judge_downloads(outcome, scene, run_id, entries)
         else:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import OperationalError
 
 from tools.chaos import faults
 from tools.chaos.faults import spoil
-from tools.chaos.plan import EPOCHS, short_demo
+from tools.chaos.plan import short_demo
 from tools.chaos.scene import ForkRequest, JournalEntry, Role, Scene, What, ask
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import RealClock
@@ -236,7 +236,7 @@ def _ask(scene: Scene, request: ForkRequest, socket_path: Path) -> int:
 def _prepare(scene: Scene, request: ForkRequest, _socket_path: Path) -> int:
     """Submit the shortened demo; nothing trains it yet."""
     service = _service(scene, LocalLauncher(scene.home))
-    service.runs.submit(short_demo(service.library.prepare_samples(), request.epochs or EPOCHS))
+    service.runs.submit(short_demo(service.library.prepare_samples()))
     return 0
 
 

@@ -10,19 +10,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tools.chaos import faults
 from tools.chaos.audit import Promise, StoreAudit, kept_windows
 from tools.chaos.fork_server import ForkServerClient, fork_server
 from tools.chaos.judge import Outcome, Promises, check, judge
-from tools.chaos.plan import EPOCHS, STRETCHED, Errand, Exercise, Round, exercise
+from tools.chaos.plan import EPOCHS, Errand, Exercise, Round, exercise
 from tools.chaos.scene import ForkRequest, JournalEntry, Scene, named
 from tools.machine import ToolFailed
 from unifiednn_core.base.failpoints import Fault
-from unifiednn_core.base.paths import Home
 
 POLL_S = 0.01
 LOOK_S = 0.03
@@ -198,13 +198,35 @@ PREPARATION_S = 180.0
 LIMIT_S_PER_KILL, LEAST_LIMIT_S = 10.0, 900.0
 
 
+class References:
+    """What the demo comes out as without faults, trained as soon as an exercise asks for it."""
+
+    def __init__(self, folder: Path, template: Path, run_id: str):
+        self._folder, self._template, self._run_id = folder, template, run_id
+        self._promises: dict[tuple[str, int], Promise] = {}
+        self._lock = threading.Lock()
+
+    def promises(self, forks: ForkServerClient, epochs: Mapping[str, int]) -> Promises:
+        """Promises for these sub-models, each of its epochs or of one more, which is ordered before the start."""
+        with self._lock:
+            if not self._promises.keys() >= set(epochs.items()):
+                scene = Scene(self._folder / f"reference-{len(self._promises)}")
+                scene.folder.mkdir()
+                shutil.copytree(self._template, scene.home.root)
+                more = tuple(("epochs", name, count) for name, count in epochs.items() if count != EPOCHS[name])
+                if more:
+                    _await(forks, scene, _ask(forks, "commands", scene, run_id=self._run_id, asks=more, first=0))
+                self._promises |= _promises(forks, scene, epochs)
+            return dict(self._promises)
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What all exercises begin with: a home in which the demo waits, and what it comes out as without faults."""
 
     template: Path
     run_id: str
-    promises: Promises
+    references: References
 
 
 def run_exercises(
@@ -214,27 +236,27 @@ def run_exercises(
 
     Calls `on_progress` with the sums after each exercise.
     """
-    with fork_server(folder / "preparation.log") as forks:
-        setting = prepare(forks, folder)
     total, lock, numbers = Outcome(), threading.Lock(), itertools.count()
     enough, abandoned = threading.Event(), threading.Event()
     deadline_s = time.monotonic() + max(LEAST_LIMIT_S, LIMIT_S_PER_KILL * kills)
 
-    def lane(place: int) -> None:
-        with fork_server(folder / f"fork-server-{place}.log") as forks:
-            while not enough.is_set() and not abandoned.is_set():
-                outcome = _one(forks, folder, setting, exercise(seed, next(numbers), rounds), abandoned)
-                with lock:
-                    if abandoned.is_set():
-                        return
-                    total.add(outcome)
-                    on_progress(total)
-                    if total.kills >= kills or time.monotonic() > deadline_s:
-                        enough.set()
+    def lane(forks: ForkServerClient, setting: Setting) -> None:
+        while not enough.is_set() and not abandoned.is_set():
+            outcome = _one(forks, folder, setting, exercise(seed, next(numbers), rounds), abandoned)
+            with lock:
+                if abandoned.is_set():
+                    return
+                total.add(outcome)
+                on_progress(total)
+                if total.kills >= kills or time.monotonic() > deadline_s:
+                    enough.set()
 
-    with ThreadPoolExecutor(lanes, thread_name_prefix="lane") as pool:
+    with ExitStack() as stack:
+        servers = [stack.enter_context(fork_server(folder / f"fork-server-{place}.log")) for place in range(lanes)]
+        setting = prepare(servers[0], folder)
+        pool = stack.enter_context(ThreadPoolExecutor(lanes, thread_name_prefix="lane"))
         try:
-            for done in as_completed([pool.submit(lane, place) for place in range(lanes)]):
+            for done in as_completed([pool.submit(lane, forks, setting) for forks in servers]):
                 done.result()
         except BaseException:  # one lane failed, or Ctrl-C: stop all
             abandoned.set()
@@ -245,17 +267,12 @@ def run_exercises(
 
 
 def prepare(forks: ForkServerClient, folder: Path) -> Setting:
-    """Submit the demo, keep it as a template, then train it without faults; once more for an epoch longer."""
-    promises: dict[tuple[str, int], Promise] = {}
-    template = folder / "template"
-    for name, epochs in (("reference", EPOCHS), ("reference-longer", STRETCHED)):
-        scene = Scene(folder / name)
-        scene.folder.mkdir(parents=True)
-        _await(forks, scene, _ask(forks, "prepare", scene, epochs=dict(epochs)))
-        if name == "reference":
-            shutil.copytree(scene.home.root, template)
-        promises |= _promises(forks, scene, epochs)
-    return Setting(template, _run_id(Home(template).database), promises)
+    """Submit the demo; its home is the template of all others."""
+    scene = Scene(folder / "template")
+    scene.folder.mkdir(parents=True)
+    _await(forks, scene, _ask(forks, "prepare", scene))
+    run_id = _run_id(scene.database)
+    return Setting(scene.home.root, run_id, References(folder, scene.home.root, run_id))
 
 
 def _one(
@@ -265,7 +282,7 @@ def _one(
     scene.folder.mkdir()
     shutil.copytree(setting.template, scene.home.root)
     state = ExerciseRunner(forks, scene, setting.run_id, planned, abandoned.is_set).run()
-    return judge(forks, scene, setting.run_id, planned, state, setting.promises)
+    return judge(forks, scene, setting.run_id, planned, state, partial(setting.references.promises, forks))
 
 
 def _promises(forks: ForkServerClient, scene: Scene, epochs: Mapping[str, int]) -> dict[tuple[str, int], Promise]:

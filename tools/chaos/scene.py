@@ -142,7 +142,6 @@ class ForkRequest:
     """Verb, sub-model and value of everything that a process asks for."""
     first: int = 0
     """Place of `asks[0]` in its errand."""
-    epochs: dict[str, int] | None = None
 
 
 def named(fault: Fault | None) -> str:

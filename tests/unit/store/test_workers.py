@@ -1,11 +1,10 @@
 import multiprocessing
-import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.clock import SimulatedClock
+from tests.unit.store.claiming import claim
 from tests.unit.store.test_store import add_run
 from unifiednn_core.base.paths import Home
 from unifiednn_core.engine.meters import CheckpointTimer
@@ -56,17 +55,11 @@ def test_a_paused_run_gives_its_device_and_its_worker_back(store: Store) -> None
     assert store.workers.claim_next("cpu") == "b"
 
 
-def _claim(root: str, start: threading.Event, won: "multiprocessing.Queue[str | None]") -> None:
-    store = Store.open(Home(Path(root)))
-    start.wait()
-    won.put(store.workers.claim_next("cpu"))
-
-
 def test_of_many_supervisors_one_gets_the_run(home: Home) -> None:
     add_run(Store.open(home), "only")
     context = multiprocessing.get_context("spawn")
     start, won = context.Event(), context.Queue()
-    processes = [context.Process(target=_claim, args=(str(home.root), start, won)) for _ in range(4)]
+    processes = [context.Process(target=claim, args=(str(home.root), start, won)) for _ in range(4)]
     for process in processes:
         process.start()
     start.set()
