@@ -6,6 +6,7 @@ import resource
 import signal
 import sys
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -80,8 +81,8 @@ def _live(
             outcome = run(case)
             os.write(writing, json.dumps([outcome.said, outcome.why]).encode() + b"\n")
         status = 0
-    except BaseException as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+    except BaseException:
+        traceback.print_exc()
         sys.stderr.flush()
     finally:
         os._exit(status)

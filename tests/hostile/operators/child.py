@@ -108,10 +108,8 @@ class Executor:
         leaves: list[Tensor] = []
         inputs = tuple(self._made(value, case, leaves) for value in case.call.args)
         if case.target.startswith(layers.CRITERION):  # targets are data
-            leaves, inputs = (
-                leaves[:1],
-                (inputs[0], *(part.detach() for part in inputs[1:] if isinstance(part, Tensor))),
-            )
+            leaves = leaves[:1]
+            inputs = (*inputs[:1], *(part.detach() if isinstance(part, Tensor) else part for part in inputs[1:]))
         torch.default_generator.manual_seed(case.seed)
         with torch.set_grad_enabled(case.gradients), _refusals():
             outputs, weights = layers.run(case.target, self._arena.copy, inputs, dict(case.call.kwargs))
