@@ -78,7 +78,7 @@ def alive(pid: int) -> bool:
 
 def test_workers_get_what_was_planned_for_them_in_turn(forks: ForkServerClient, tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    (tmp_path / "home").mkdir()
+    scene.home.create()
     fault = Fault("store.before_commit", "sigkill")
     forks.plan((Round(card="first", fault=fault), Round(card="second", fresh=True, fault=fault)))
     pids = [forks.ask(ForkRequest(do="worker", folder=str(tmp_path), run_id="none")) for _ in range(3)]
