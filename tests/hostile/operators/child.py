@@ -8,7 +8,7 @@ bits with both patterns, and the guard zones as they were.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,8 +22,8 @@ from tests.hostile.poison import fill_memory, overrun
 from unifiednn_core.base.errors import ContractBroken
 from unifiednn_core.formats.operators import resolve
 
-Check = Callable[[str, tuple[Any, ...], dict[str, Any]], None]
-"""Raises `ContractBroken` for a call that its contract does not allow."""
+Check = Callable[[str, tuple[Any, ...], dict[str, Any]], bool]
+"""Whether the shape of the result depends on values; raises `ContractBroken` for a call that is not allowed."""
 _MOST_COMPARED = 2**20
 _WHOLE_NUMBERS = (torch.int32, torch.int64)
 _REFUSALS = (
@@ -50,7 +50,8 @@ class Outcome:
     """What became of a case.
 
     It `ran`, or was `forbidden` by its contract or `refused` by torch. Harm: `differs`, `canary` (something was written
-    outside its tensors), `unsound` (the contract failed instead of refusing), and what `batches` adds.
+    outside its tensors), `unsound` (the contract failed instead of refusing), `moves` (the shape of a result depends on
+    values, and the contract does not say so), and what `batches` adds.
     """
 
     said: str
@@ -59,10 +60,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one execution gave: an outcome, and the name and digest of each result."""
+    """What one execution gave: an outcome, the name and digest of each result, and their shapes and strides."""
 
     outcome: Outcome
     parts: tuple[tuple[str, str], ...] = ()
+    shapes: tuple[str, ...] = ()
+    steady: bool = False
+    """Whether the contract says that the shapes are the same for all values."""
 
 
 class Stopped(Exception):
@@ -79,6 +83,7 @@ class Executor:
     def __init__(self, check: Check | None = None, functions: Mapping[str, Callable[..., Any]] | None = None):
         """`functions` replaces operators by name; without `check` every call is allowed."""
         self._check, self._functions = check, functions or {}
+        self._steady, self._shapes = False, tuple[str, ...]()
         self._arena = Arena()
 
     def outcome(self, case: Case) -> Outcome:
@@ -86,17 +91,26 @@ class Executor:
         first, second = (self._attempt(case, poison) for poison in POISONS)
         harm = [found.outcome for found in (first, second) if found.outcome.said in ("canary", "unsound")]
         if harm or first == second:
-            return harm[0] if harm else first.outcome
+            return harm[0] if harm else self._moved(case, first) or first.outcome
         short = next((one.outcome for one in (first, second) if "memory" in one.outcome.why), None)
         return short or Outcome("differs", _difference(first, second))
+
+    def _moved(self, case: Case, first: Found) -> Outcome | None:
+        """Run some cases with other numbers; guards of graphs check a shape once where the contract says so."""
+        if case.gradients or case.number % 3 or not first.steady:
+            return None
+        other = self._attempt(replace(case, seed=case.seed + 1_000_003), POISONS[0])
+        moved = other.steady and other.shapes != first.shapes
+        return Outcome("moves", f"{first.shapes} and {other.shapes}") if moved else None
 
     def _attempt(self, case: Case, poison: Poison) -> Found:
         fill_memory(poison.fresh)
         self._arena.clear(poison.guard)
-        neighbours = _blocks(poison)
+        neighbours, self._steady, self._shapes = _blocks(poison), False, ()
         try:
             parts = self._whole(case) if case.target.startswith((layers.LAYER, layers.CRITERION)) else self._call(case)
-            found = Found(Outcome("ran"), tuple((parts | {"own memory": _digest(self._arena.content())}).items()))
+            parts |= {"own memory": _digest(self._arena.content())}
+            found = Found(Outcome("ran"), tuple(parts.items()), self._shapes, self._steady)
         except Stopped as stopped:
             found = Found(stopped.outcome)
         del neighbours
@@ -152,7 +166,7 @@ class Executor:
         if self._check is None:
             return
         try:
-            self._check(target, args, kwargs)
+            self._steady = not self._check(target, args, kwargs)
         except ContractBroken as error:
             raise Stopped("forbidden", _said(error)) from None
         except Exception as error:
@@ -161,6 +175,7 @@ class Executor:
     def _results(self, case: Case, returned: Any, leaves: list[Tensor], given: list[Any]) -> dict[str, str]:
         """Digest what was returned, and the gradients that come back."""
         outputs = list(_flat(returned))
+        self._shapes = tuple(f"{one.dtype} {[*one.shape]} {one.stride()}" for one in outputs if isinstance(one, Tensor))
         parts = self._digests("result", outputs)
         if case.meddles:
             for value in _flat([outputs, given]):  # as a network could do to what kernels have saved
