@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from tests.gpu import poisoned
 from tests.gpu.kit import KINDS, Bench, alone, hash_of, spec_of
 from unifiednn_core.engine.events import DataChanged, ProcessChanged
 from unifiednn_core.engine.process_state import ProcessState
@@ -121,3 +122,18 @@ def _moments(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
         for value in state.values():
             if isinstance(value, torch.Tensor) and value.dim():
                 yield value
+
+
+def harm_is_noticed(device: torch.device) -> None:
+    """Of functions in place of operators, one that reads and one that writes beyond its argument is found."""
+    relu, tanh, sine = (f"torch.ops.aten.{name}.default" for name in ("relu", "tanh", "sin"))
+
+    def reads(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor + tensor.as_strided((1,), (1,), tensor.storage_offset() + tensor.numel())
+
+    def writes(tensor: torch.Tensor) -> torch.Tensor:
+        tensor.detach().as_strided((1,), (1,), tensor.storage_offset() + tensor.numel()).fill_(0.25)
+        return tensor.clone()
+
+    found = poisoned.harmful(device, {relu: reads, tanh: writes, sine: torch.sin})
+    assert [one.partition(" ")[0] for one in found] == [relu, relu, tanh, tanh]

@@ -21,6 +21,7 @@ def test_the_check_of_equality_holds_on_a_cpu() -> None:
         checks.parked_and_placed_again,
         checks.settings_are_put_back,
         checks.damaged_data_are_noticed,
+        checks.harm_is_noticed,
     ],
 )
 def test_the_other_checks_hold_on_a_cpu(check: object) -> None:
