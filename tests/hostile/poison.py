@@ -10,7 +10,7 @@ import sys
 from functools import cache
 
 ENVIRONMENT = {
-    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1",
     "MKL_DISABLE_FAST_MM": "1",
     "OMP_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",

@@ -1,6 +1,6 @@
 """Fuzzes what a graph or a list of layers may call, and prints the figures.
 
-`python -m tests.hostile.operators --cases 40` runs 40 cases of each; `--only NAME --case N` repeats one, and
+`python -m tests.hostile.operators --cases 40` runs 40 cases of each; `--only NAME,NAME --case N` repeats one, and
 `--known leaks` and `--known fakes` those that must be found. Without `--no-contracts` contracts are checked first.
 """
 
@@ -27,7 +27,11 @@ def figures(given: argparse.Namespace) -> dict[str, object]:
     from unifiednn_core.formats.contracts.table import checked
 
     torch.set_num_threads(1)
-    names = [] if given.known else [name for name in sorted(targets()) if given.only in name]
+    names = (
+        []
+        if given.known
+        else [name for name in sorted(targets()) if any(part in name for part in given.only.split(","))]
+    )
     numbers = range(given.first, given.first + given.cases) if given.case is None else [given.case]
     cases = [case(name, number) for name in names for number in numbers]
     cases += {"leaks": known.leaks, "fakes": known.fakes, "": list[Case]}[given.known]()

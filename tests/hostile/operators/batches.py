@@ -17,7 +17,7 @@ from tests.hostile.operators.child import Outcome
 CASES_PER_CHILD = 250
 CPU_CAP_S = 2.0
 """Of one case."""
-MEMORY_CAP_BYTES = 192 * 1024**2
+MEMORY_CAP_BYTES = 256 * 1024**2
 """What a child may take beyond the memory that it was born with. Compilers of kernels die where there is none."""
 AMPLE_BYTES = 4 * 1024**3
 CORRUPTED = ("free()", "malloc", "corrupt", "invalid pointer")
