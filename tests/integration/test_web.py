@@ -71,16 +71,26 @@ def half_sent(web: WebServer, upload: str, offset: int, sent: bytes, announced: 
 def test_a_cut_connection_goes_on_where_it_was(web, data):
     digest = hashlib.sha256(data).hexdigest()
     upload = web.begin("digits.safetensors", len(data), sha256=digest, kinds=["data"])
-    cut = half_sent(web, upload, 0, data[:100_000], len(data))
-    until(lambda: web.offset(upload) == 100_000)
+    cut = half_sent(web, upload, 0, data[:10_000], len(data))
+    until(lambda: web.send(upload, 0, b"")[0] == 409)  # somebody writes it
     cut.close()
-    until(lambda: web.send(upload, 100_000, data[100_000:200_000])[0] == 204)  # until the dead one is noticed
+    until(lambda: web.offset(upload) == 10_000)
+    until(lambda: web.send(upload, 10_000, data[10_000:200_000])[0] == 204)  # until the dead one is noticed
     assert web.send(upload, 200_000, data[200_000:]) == (204, len(data))
     status, _, content = web.ask("POST", f"{upload}/finish")
     assert status == 200 and json.loads(content)["sha256"] == digest
     assert web.home.file(digest).read_bytes() == data
     assert quarantined(web) == []
     assert web.ask("GET", upload)[0] == 404
+
+
+@pytest.mark.long  # the limit is half a minute
+def test_who_falls_silent_is_given_up(web, data):
+    upload = web.begin("digits.safetensors", len(data))
+    silent = half_sent(web, upload, 0, data[:100_000], len(data))
+    until(lambda: web.offset(upload) == 100_000)
+    assert web.send(upload, 100_000, data[100_000:]) == (204, len(data))
+    silent.close()
 
 
 def test_a_killed_server_loses_nothing(web, data):
