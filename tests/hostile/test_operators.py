@@ -42,7 +42,7 @@ def test_known_leaks_do_harm_without_contracts_and_are_forbidden_by_them() -> No
 
 
 def test_the_fuzzer_comes_upon_leaks_by_itself_where_nothing_forbids_them() -> None:
-    found = fuzzed("--cases", "75", "--only", "scaled_dot_product,lstm.input", "--no-contracts")["found"]
+    found = fuzzed("--cases", "75", "--operator", "scaled_dot_product,lstm.input", "--no-contracts")["found"]
     harmful = [one["case"] for one in found if one["said"] in HARMFUL]
     for name in ("scaled_dot_product", "lstm"):
         assert any(name in case for case in harmful), found

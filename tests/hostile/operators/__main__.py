@@ -1,6 +1,6 @@
 """Fuzzes what a graph or a list of layers may call, and prints the figures.
 
-`python -m tests.hostile.operators --cases 40` runs 40 cases of each; `--only NAME,NAME --case N` repeats one, and
+`python -m tests.hostile.operators --cases 40` runs 40 cases of each; `--operator NAME,NAME --case N` repeats one, and
 `--known leaks` and `--known fakes` those that must be found. Without `--no-contracts` contracts are checked first.
 """
 
@@ -30,7 +30,7 @@ def figures(given: argparse.Namespace) -> dict[str, object]:
     names = (
         []
         if given.known
-        else [name for name in sorted(targets()) if any(part in name for part in given.only.split(","))]
+        else [name for name in sorted(targets()) if any(part in name for part in given.operator.split(","))]
     )
     numbers = range(given.first, given.first + given.cases) if given.case is None else [given.case]
     cases = [case(name, number) for name in names for number in numbers]
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=40)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--operator", default="")
     parser.add_argument("--case", type=int)
     parser.add_argument("--known", choices=("leaks", "fakes"), default="")
     parser.add_argument("--no-contracts", action="store_true")

@@ -18,26 +18,34 @@ class Arena:
         unaligned = np.empty(ARENA_BYTES + _ALIGNED, dtype=np.uint8)
         self._memory = unaligned[-unaligned.ctypes.data % _ALIGNED :][:ARENA_BYTES]
         self._pattern, self._end = 0, 0
+        self._last: Tensor | None = None
         self.pieces: list[tuple[int, int]] = []
         """Begin and end of each tensor."""
 
     def clear(self, pattern: int) -> None:
         """Forget everything, and fill the memory with a pattern."""
         self._memory[: self._end + 2 * GUARD_BYTES] = pattern
-        self._pattern, self._end, self.pieces = pattern, 0, []
+        self._pattern, self._end, self.pieces, self._last = pattern, 0, [], None
 
     def place(self, tensor: T, seed: int) -> Tensor:
         """Make a tensor."""
         values = contents(tensor, seed)
         if not len(values):
             return torch.empty_strided(tensor.shape, tensor.strides(), dtype=tensor.dtype)
-        size = tensor.dtype.itemsize
-        if tensor.alias is not None and self.pieces:
-            begin = self.pieces[-1][0] + tensor.alias
-            flat = self._put(values, begin - begin % size)
-        else:
-            flat = self._put(values, self._next() + (size if tensor.layout == "shifted" else 0))
-        return flat.as_strided(tensor.shape, tensor.strides()).detach()
+        shared = self._part_of_last(tensor, values.nbytes)
+        if shared is None:
+            shift = tensor.dtype.itemsize if tensor.layout == "shifted" else 0
+            shared = self._last = self._put(values, self._next() + shift)
+        return shared.as_strided(tensor.shape, tensor.strides(), shared.storage_offset()).detach()
+
+    def _part_of_last(self, tensor: T, size_bytes: int) -> Tensor | None:
+        """Memory of the tensor before it, if it is to share that and fits into it."""
+        if tensor.alias is None or self._last is None:
+            return None
+        whole = self._last.view(torch.uint8)
+        begin = tensor.alias - tensor.alias % tensor.dtype.itemsize
+        part = whole[begin : begin + size_bytes]
+        return part.view(tensor.dtype) if len(part) == size_bytes else None
 
     def copy(self, tensor: Tensor) -> Tensor:
         """Make a contiguous tensor of the same numbers."""

@@ -24,7 +24,7 @@ _POSITIONS = ("index", "beyond", "negative", "min", "max", "extreme")
 
 
 _GRADIENTS = {
-    (False, False): "", (True, False): " and its gradients", (True, True): ", positions changed, and its gradients",
+    (False, False): "", (True, False): " and its gradients", (True, True): ", its numbers changed, and its gradients",
 }  # fmt: skip
 
 
@@ -38,7 +38,7 @@ class Case:
     gradients: bool
     seed: int
     meddles: bool = False
-    """Whether the network changes whole numbers between the call and its gradients."""
+    """Whether the network changes numbers between the call and its gradients."""
 
     def __str__(self) -> str:
         named = [*map(repr, self.call.args), *(f"{key}={value!r}" for key, value in self.call.kwargs.items())]
