@@ -63,6 +63,12 @@ def test_what_contracts_allow_does_no_harm() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("threads", ["1", "2"])
-def test_what_contracts_allow_does_no_harm_however_long_it_is_tried(threads: str) -> None:
-    check(fuzzed("--cases", "400", "--first", "0", "--threads", threads))
+@pytest.mark.parametrize(("threads", "capability"), [("1", ""), ("2", ""), ("1", "avx2"), ("1", "default")])
+def test_what_contracts_allow_does_no_harm_however_long_it_is_tried(
+    threads: str, capability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one thread and on two, and with the kernels for processors of less ability."""
+    if capability:
+        monkeypatch.setenv("ATEN_CPU_CAPABILITY", capability)
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", {"avx2": "AVX2", "default": "SSE41"}[capability])
+    check(fuzzed("--cases", "400", "--threads", threads))

@@ -1,7 +1,8 @@
 """Fuzzes what a graph or a list of layers may call, and prints the figures.
 
-`python -m tests.hostile.operators --cases 40` runs 40 cases of each; `--operator NAME,NAME --case N` repeats one, and
-`--known leaks` and `--known fakes` those that must be found. Without `--no-contracts` contracts are checked first.
+`python -m tests.hostile.operators --cases 40` runs 40 cases of each operator, layer and criterion, and programs of
+random operators; `--operator NAME --case N` repeats one (`--operator program` a program). `--known leaks` and `--known
+fakes` run what must be found. Contracts are checked first, but for `--no-contracts`.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 
 from tests.hostile import poison
 
+PROGRAMS_PER_CASE = 10
 HARMLESS = ("ran", "refused", "forbidden")
 
 
@@ -22,18 +24,21 @@ def figures(given: argparse.Namespace) -> dict[str, object]:
 
     from tests.hostile.operators import known
     from tests.hostile.operators.batches import outcomes
-    from tests.hostile.operators.cases import Case, case, targets
+    from tests.hostile.operators.cases import PROGRAM, Case, case, targets
     from tests.hostile.operators.child import Executor, Outcome
     from unifiednn_core.formats.contracts.table import checked
 
     torch.set_num_threads(1)
-    names = (
-        []
-        if given.known
-        else [name for name in sorted(targets()) if any(part in name for part in given.operator.split(","))]
-    )
+    parts = given.operator.split(",")
+    names = [name for name in sorted(targets()) if not given.known and any(part in name for part in parts)]
     numbers = range(given.first, given.first + given.cases) if given.case is None else [given.case]
     cases = [case(name, number) for name in names for number in numbers]
+    if given.operator == PROGRAM:
+        cases = [case(PROGRAM, number) for number in numbers]
+    elif not given.operator and not given.known:
+        cases += [
+            case(PROGRAM, number) for number in range(PROGRAMS_PER_CASE * given.first, PROGRAMS_PER_CASE * numbers[-1])
+        ]
     cases += {"leaks": known.leaks, "fakes": known.fakes, "": list[Case]}[given.known]()
     warm = Executor()  # loads and compiles what children would have to, one by one
     for name in names:
@@ -53,6 +58,7 @@ def figures(given: argparse.Namespace) -> dict[str, object]:
         "targets": len(names),
         "operators": sum(not name.startswith(("layer.", "criterion.")) for name in names),
         "cases": len(cases),
+        "programs": sum(done.target == PROGRAM for done, _ in found),
         **Counter(outcome.said for _, outcome in found),
         "never_ran": [name for name in names if name not in ran],
         "seeds_kept_out": [

@@ -19,6 +19,8 @@ _WORDS = "constant reflect replicate circular valid same floor trunc ij xy none 
 WORDS = _WORDS.split()
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 64, 130)
 HUGE = 2**20
+PROGRAM = "program"
+"""The target of cases that are many calls: see `programs`."""
 _ANYTHING = (None, True, False, 0, 1, 2, 3, -1, 1000, 0.5, 2.0, "mean", "none", [2], [1, 2], [3, 0, 1], [])
 _POSITIONS = ("index", "beyond", "negative", "min", "max", "extreme")
 
@@ -53,6 +55,8 @@ def targets() -> dict[str, list[Call]]:
 
 def case(target: str, number: int) -> Case:
     """The case of this number: first every seed without and with gradients."""
+    if target == PROGRAM:
+        return Case(target, number, Call(), True, number)
     calls = targets()[target]
     if number < 2 * len(calls):
         return Case(target, number, calls[number // 2], number % 2 == 1, number)

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.hostile.operators import layers
+from tests.hostile.operators import layers, programs
 from tests.hostile.operators.arena import Arena
-from tests.hostile.operators.cases import Case
+from tests.hostile.operators.cases import PROGRAM, Case
 from tests.hostile.operators.values import T, mapped
 from tests.hostile.poison import fill_memory, overrun
 from unifiednn_core.base.errors import ContractBroken
@@ -68,6 +68,10 @@ class Found:
     steady: bool = False
     """Whether the contract says that the shapes are the same for all values."""
 
+    @property
+    def short_of_memory(self) -> bool:
+        return "memory" in self.outcome.why or "memory" in dict(self.parts).get("gradients", "")
+
 
 class Stopped(Exception):
     """The case ends here with an outcome."""
@@ -92,7 +96,7 @@ class Executor:
         harm = [found.outcome for found in (first, second) if found.outcome.said in ("canary", "unsound")]
         if harm or first == second:
             return harm[0] if harm else self._moved(case, first) or first.outcome
-        short = next((one.outcome for one in (first, second) if "memory" in one.outcome.why), None)
+        short = next((one.outcome for one in (first, second) if one.short_of_memory), None)
         racing = torch.get_num_threads() > 1 and first.outcome.said == second.outcome.said == "refused"
         if short or racing:  # each thread refuses in its own words
             return short or first.outcome
@@ -111,7 +115,7 @@ class Executor:
         self._arena.clear(poison.guard)
         neighbours, self._steady, self._shapes = _blocks(poison), False, ()
         try:
-            parts = self._whole(case) if case.target.startswith((layers.LAYER, layers.CRITERION)) else self._call(case)
+            parts = self._runner(case)(case)
             parts |= {"own memory": _digest(self._arena.content())}
             found = Found(Outcome("ran"), tuple(parts.items()), self._shapes, self._steady)
         except Stopped as stopped:
@@ -119,6 +123,30 @@ class Executor:
         del neighbours
         touched = self._arena.touched()
         return Found(Outcome("canary", touched)) if touched else found
+
+    def _runner(self, case: Case) -> Callable[[Case], dict[str, str]]:
+        if case.target == PROGRAM:
+            return self._program
+        return self._whole if case.target.startswith((layers.LAYER, layers.CRITERION)) else self._call
+
+    def _program(self, case: Case) -> dict[str, str]:
+        """Run several operators one after the other."""
+        leaves: list[Tensor] = []
+
+        def call(target: str, args: list[Any], kwargs: dict[str, Any]) -> list[Any] | None:
+            try:
+                self._require(target, tuple(args), kwargs)
+                with _refusals():
+                    return list(_flat(resolve(target)(*args, **kwargs)))
+            except Stopped as stopped:
+                if stopped.outcome.said == "unsound":
+                    raise
+                return None
+
+        torch.default_generator.manual_seed(case.seed)
+        with torch.enable_grad():
+            outputs = list(programs.run(case.number, lambda tensor: self._made(tensor, case, leaves), call))
+        return self._results(case, outputs, leaves, [])
 
     def _whole(self, case: Case) -> dict[str, str]:
         """Run a layer or a criterion."""
@@ -188,9 +216,14 @@ class Executor:
         roots = [part for part in outputs if isinstance(part, Tensor) and part.requires_grad]
         if not leaves or not roots:
             return parts
-        with _refusals():
-            weights = [self._arena.place(_weights(one, case.number), case.seed + at) for at, one in enumerate(roots)]
-            gradients = torch.autograd.grad(roots, leaves, weights, allow_unused=True)
+        try:
+            with _refusals():
+                weights = [
+                    self._arena.place(_weights(one, case.number), case.seed + at) for at, one in enumerate(roots)
+                ]
+                gradients = torch.autograd.grad(roots, leaves, weights, allow_unused=True)
+        except Stopped as stopped:
+            return parts | {"gradients": stopped.outcome.why}
         return parts | self._digests("gradient", gradients)
 
     def _digests(self, what: str, values: Iterable[Any]) -> dict[str, str]:
