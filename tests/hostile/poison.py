@@ -17,6 +17,7 @@ ENVIRONMENT = {
 }
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_PERTURB = -1, -3, -6
 _KEPT_BYTES = 32 * 1024**2  # the most that glibc takes
+_TOP_BYTES = 1024**2
 
 
 def start_over(module: str) -> None:
@@ -28,6 +29,7 @@ def start_over(module: str) -> None:
 def fill_memory(byte: int) -> None:
     """Fill what `malloc` hands out from now on with a byte, and what is freed with its complement."""
     _libc().mallopt(_M_PERTURB, byte ^ 0xFF)
+    _libc().free(_libc().malloc(_TOP_BYTES))  # what follows the last block of the heap would be zero
 
 
 def overrun(address: int) -> bool:
@@ -48,6 +50,7 @@ def overrun(address: int) -> bool:
 @cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)  # memory from the system would be zero
     libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
     return libc

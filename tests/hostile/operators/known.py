@@ -69,8 +69,9 @@ def _written_beyond(tensor: Tensor) -> Tensor:
     return tensor.clone()
 
 
-def _after(tensor: Tensor, place: int) -> Tensor:
-    return tensor + _beyond(tensor, tensor.numel() + place)
+def _after(tensor: Tensor, count: int) -> Tensor:
+    """The entries behind it, too. A single one may lie in a block that both runs find alike."""
+    return torch.cat([tensor.flatten(), *(_beyond(tensor, tensor.numel() + place) for place in range(count))])
 
 
 def _filled(tensor: Tensor, count: int) -> Tensor:
@@ -100,7 +101,7 @@ FAKES: Mapping[str, tuple[str, Callable[..., Any]]] = {
     "reads in front of it": ("differs", lambda tensor: tensor + _beyond(tensor, -1)),
     "reads far behind it": ("differs", lambda tensor: tensor + _beyond(tensor, tensor.numel() + 800)),
     "writes behind it": ("canary", _written_beyond),
-    "reads behind fresh memory": ("differs", lambda tensor: _after(torch.relu(tensor.expand(64, 7).contiguous()), 40)),
+    "reads behind fresh memory": ("differs", lambda tensor: _after(torch.relu(tensor.expand(64, 7).contiguous()), 512)),
     "writes behind fresh memory": ("any", lambda tensor: _filled(torch.relu(tensor.expand(64, 7).contiguous()), 40)),
     "gives an unwritten gradient": ("differs", _Unwritten.apply),
     "frees a block twice": ("crash", _freed_twice),
