@@ -20,12 +20,13 @@ from pathlib import Path
 import torch
 
 from unifiednn_core.base.files import keep_private
+from unifiednn_core.engine import late_dynamo
 from unifiednn_core.preflight import process
 from unifiednn_core.preflight.report import Request
 
 MOST_AT_ONCE = max(2, os.cpu_count() or 1)
 # Modules that reading and training load at their first use; not pyarrow, which starts a thread.
-_LOADED_LATE = ("torch._dynamo", "torch.export", "safetensors.torch", "PIL.Image")
+_LOADED_LATE = ("torch.export", "safetensors.torch", "PIL.Image")
 _DIE_WITH_PARENT, _NEW_USERS, _NEW_NETWORK = 1, 0x10000000, 0x40000000
 
 
@@ -39,6 +40,7 @@ def main() -> None:
     for name in _LOADED_LATE:
         with suppress(ImportError):
             importlib.import_module(name)
+    late_dynamo.install()
     torch.set_num_threads(1)
     gc.freeze()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on a caller gets the reason with its answer

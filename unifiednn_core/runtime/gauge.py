@@ -3,7 +3,7 @@
 import os
 import resource
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,14 @@ from unifiednn_core.engine import device as devices
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.machine import breakdown
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading, GpuSampler, GpuUse
-from unifiednn_core.machine.host import PROCESS_PSS, MemorySample, SamplingBudget, process_memory, rollup
+from unifiednn_core.machine.host import (
+    PROCESS_PSS,
+    MemorySample,
+    SamplingBudget,
+    pages_of,
+    process_memory,
+    rollup,
+)
 
 TORCH_ALLOCATED, TORCH_RESERVED, PEAK_RESIDENT = "torch allocated", "torch reserved", "process peak RSS"
 
@@ -55,6 +62,7 @@ class WorkerGauge:
         """Context of a process that shares no pages, for predictions; None if `context_bytes` is that."""
         self._heap_bytes = None if sums is None else sums.pss_bytes - sums.file_bytes
         """Part of the context that is not file pages."""
+        self._host, self._pages = host, pages_of([host])
 
     def read(self, at_s: float, engine: Engine, data_bytes: int) -> Reading | None:
         """Take a sample `at_s` seconds after the start of the run, if one is due."""
@@ -74,7 +82,16 @@ class WorkerGauge:
             found["memory_notes"] = list(self._notes)
         return found
 
+    def pages(self, peak_bytes: int | None) -> dict[str, int]:
+        """Peaks of anonymous and of file pages; `peak_bytes` is the peak on the host, between two samples as well."""
+        self._raise_pages(replace(self._host, size_bytes=max(peak_bytes or 0, self._host.file_bytes)))
+        return self._pages
+
     # -- inside
+
+    def _raise_pages(self, host: MemorySample) -> None:
+        self._pages = {kind: max(size, self._pages[kind]) for kind, size in pages_of([host]).items()}
+        self._host = host
 
     @property
     def peak_source(self) -> str:
@@ -87,8 +104,9 @@ class WorkerGauge:
         if sums is None:
             host = process_memory(self._pid)
         else:
-            host = MemorySample(PROCESS_PSS, sums.pss_bytes)
+            host = MemorySample(PROCESS_PSS, sums.pss_bytes, sums.file_bytes)
             context_bytes = (self._heap_bytes or 0) + sums.file_bytes
+        self._raise_pages(host)
         found = breakdown.on_host(
             host.size_bytes,
             context_bytes=context_bytes,
@@ -103,6 +121,7 @@ class WorkerGauge:
 
     def _on_gpu(self, at_s: float, seen: GpuReading, engine: Engine, data_bytes: int) -> Reading:
         host = process_memory(self._pid)
+        self._raise_pages(host)
         self._notes |= dict.fromkeys(seen.notes)
         self._use.add(at_s, seen)
         reserved, allocated = torch.cuda.memory_reserved(self._device), torch.cuda.memory_allocated(self._device)
