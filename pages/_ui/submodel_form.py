@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts, file_pick, frame, hyper_form, uploads
+from pages._ui import actions, drafts, file_pick, frame, hyper_form, sweep_form, uploads
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
@@ -79,7 +79,11 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
     values |= _scaling(submodel, key)
     said("scale", "mean", "std")
     values["hyperparameters"] = hyper_form.hyperparameters(submodel.get("hyperparameters", {}), key=f"{key}-hyper")
-    said("hyperparameters", *list(found))  # and findings that belong to no field
+    said("hyperparameters")
+    values["sweep"] = sweep_form.sweep(submodel.get("sweep", {}), values["hyperparameters"], key=f"{key}-sweep")
+    if values["sweep"] and (expands := sweep_form.expansion({"name": name, **values})):
+        st.html(markup.small(expands))
+    said("sweep", *list(found))  # and findings that belong to no field
     return {entry: value for entry, value in values.items() if value is not None}
 
 

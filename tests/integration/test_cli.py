@@ -47,6 +47,16 @@ def test_check_says_what_can_be_trained(home: Home, short_demo: Path) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "3 sub-models can be trained.")
 
 
+def test_check_says_what_a_sweep_expands_into(home: Home, short_demo: Path) -> None:
+    document = json.loads(short_demo.read_text())
+    document["submodels"] = [document["submodels"][0] | {"sweep": {"seed": [1, 2]}}]
+    name = document["submodels"][0]["name"]
+    short_demo.write_text(json.dumps(document))
+    done = unifiednn(home, "check", str(short_demo))
+    assert (done.returncode, done.stdout.strip()) == (0, "2 sub-models can be trained.")
+    assert f"{name} is a sweep of 2 sub-models: {name}-seed1, {name}-seed2" in done.stderr
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize("command", ["check", "train"])
 @pytest.mark.parametrize(

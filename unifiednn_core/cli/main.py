@@ -39,6 +39,8 @@ def train(
     """Train a hybrid to the end and write every trained model. Ctrl-C stops it and keeps the progress."""
     with opened(as_json) as service:
         asked = load_run(spec)
+        if not as_json:
+            terminal.print_sweeps(asked)
         if policy is not None:
             asked = asked.model_copy(update={"policy": PolicySpec(name=policy)})
         run_id = service.runs.submit(asked, spec.resolve().parent, on_warnings=terminal.print_findings)
@@ -53,10 +55,12 @@ def train(
 def check(spec: SpecPath, as_json: AsJson = False) -> None:
     """Check a spec and all files it names, without training."""
     with opened(as_json) as service:
-        report = service.runs.check(load_run(spec), spec.resolve().parent)
+        asked = load_run(spec)
+        report = service.runs.check(asked, spec.resolve().parent)
         if as_json:
             terminal.print_json(report.model_dump(mode="json"))
         else:
+            terminal.print_sweeps(asked)
             terminal.print_findings(report.findings)
             if not report.has_errors:
                 terminal.say(f"{len(report.submodels)} sub-models can be trained.")

@@ -26,15 +26,16 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import Diverged
-from unifiednn_core.data.datasets import Dataset, to_model_input
 from unifiednn_core.engine import checkpoint_check, optimizer_state
 from unifiednn_core.engine import step as steps
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.device import RngState
 from unifiednn_core.engine.events import Stepped
+from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
 from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early, used_samples
 from unifiednn_core.engine.resident_data import HOST, Lease
 from unifiednn_core.formats.base import Definition
+from unifiednn_core.formats.draws import draws
 from unifiednn_core.formats.weights import tree_to_cpu
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.spec.run import SubModelSpec
@@ -63,11 +64,16 @@ class SubModel:
         self.steps_per_epoch = spec.hyperparameters.steps_per_epoch(train.samples)
         self._train, self._test, self.device = train, test, device
         self._seed, self._hyperparameters = seed, spec.hyperparameters
-        self._progress, self._scorer = Progress(torch.Generator().manual_seed(seed)), steps.Scorer(spec.hyperparameters)
+        self._progress = Progress(torch.Generator().manual_seed(seed))
         self._rng = RngState.of_seed(seed, device)
+        self.shares_randomness = draws(self.module)
+        """Whether its steps may draw from the default generators; then no other such sub-model may step meanwhile."""
         self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
         self._trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        self._eager = EagerLearner(spec, self.module, self.criterion, self._trained, train)
+        self.learner: Learner = self._eager
+        """Does forward and backward of its steps."""
         self.footprint: Footprint
         """Memory that it holds now; a new value after each change, for any thread."""
         self._measure()
@@ -114,46 +120,41 @@ class SubModel:
             self._move(self.device)
             self._placed = True
             self._measure()
-        self._rng.restore(self.device)
+        if self.shares_randomness:
+            self._rng.restore(self.device)
         self._in_world, self.footprint = True, self._working
         try:
             yield
         finally:
+            self._rng = self._rng_now()
             self._in_world = False
-            self._rng = RngState.current(self.device)
-            self._drop_gradients()
+            self._eager.drop_gradients()
             self.footprint = self._idle
 
     def step(self) -> Stepped:
-        """Train on the batches of the next step, inside `world`.
+        """Train on the batches of the next step, inside `world`; raises as `finish` does."""
+        return self.finish(self.learner(self.next_batches()))
+
+    def next_batches(self) -> list[Tensor]:
+        """Begin a step: take its batches, each as indices of samples on the device, int64 [at most batch_size]."""
+        return self._progress.next_batches(self._train.samples, self._hyperparameters, self.device)
+
+    def finish(self, learned: Learned) -> Stepped:
+        """End a step, once its gradients are in `.grad`: clip, update the weights, and count.
 
         Raises `Diverged` for a NaN or infinite loss: at once on a CPU; on a GPU, to avoid a wait of the host, only at
         the end of the epoch or at the next checkpoint.
         """
-        data, hyperparameters, ignored = self._train.use(), self._hyperparameters, self._scorer.ignored_in(self._train)
-        batches = self._progress.next_batches(self._train.samples, hyperparameters, self.device)
-        samples = sum(len(batch) for batch in batches)
-        parts = [part for batch in batches for part in batch.chunk(hyperparameters.batch_split)]
-        self._drop_gradients()
-        if len(parts) == 1:
-            loss, correct, labels = self._learn(data, parts[0], None, ignored)
-        else:
-            losses, rights, labels = [], [], 0
-            for part in parts:
-                loss, correct, count = self._learn(data, part, len(part) / samples, ignored)
-                losses.append(loss)
-                rights += [] if correct is None else [correct]
-                labels += count
-            loss, correct = torch.stack(losses).sum(), torch.stack(rights).sum() if rights else None
+        loss, weight, correct, labels = learned
         if self._on_host and not math.isfinite(value := loss.item()):
             raise Diverged(self.name, self.steps_done + 1, value)
-        steps.update(self.optimizer, self._trained, hyperparameters, self.steps_done + 1)
+        steps.update(self.optimizer, self._trained, self._hyperparameters, self.steps_done + 1)
         if not self._measured:  # the first step creates the optimizer's state
             self._measure()
             self._measured = True
-        steps.step_lr_scheduler(self.lr_scheduler, hyperparameters, after="step")
+        steps.step_lr_scheduler(self.lr_scheduler, self._hyperparameters, after="step")
         self._progress.steps_done += 1
-        self._count(loss, samples if ignored is None else labels, correct, labels)
+        self._count(loss, weight, correct, labels)
         return Stepped(self.name, self.steps_done, loss, correct, labels)
 
     @property
@@ -193,7 +194,7 @@ class SubModel:
     def capture(self) -> Checkpoint:
         """Copy the whole state to the host, between two steps; raises `Diverged` for a NaN or infinite loss."""
         self._require_finite()
-        rng, progress = RngState.current(self.device) if self._in_world else self._rng, self._progress
+        rng, progress = self._rng_now(), self._progress
         excluded = {"epochs", "seed", "early_stopping", "techniques"}
         recipe = self._hyperparameters.model_dump(mode="json", exclude=excluded)
         recipe |= {"seed": self._seed, "samples": self._train.samples, "device_type": self.device.type}
@@ -263,6 +264,9 @@ class SubModel:
 
     # -- inside
 
+    def _rng_now(self) -> RngState:
+        return RngState.current(self.device) if self._in_world and self.shares_randomness else self._rng
+
     def _measure(self) -> None:
         """Measure the footprint again; it does not change from step to step."""
         parameters = list(self.module.parameters())
@@ -278,40 +282,24 @@ class SubModel:
         self._working = Footprint(weights_bytes, gradients_bytes, optimizer_bytes, self._placed)
         self.footprint = self._working if self._in_world else self._idle
 
-    def _drop_gradients(self) -> None:
-        """Do what the optimizer's `zero_grad(set_to_none=True)` does, without its profiler entry (5 us)."""
-        for parameter in self._trained:
-            parameter.grad = None
-
     def _move(self, device: torch.device) -> None:
         self.module.to(device).train(True)
         self.criterion.to(device)
         optimizer_state.follow_parameters(self.optimizer)
         self._progress.move(device)
 
-    def _learn(
-        self, data: Dataset, batch: Tensor, share: float | None, ignored: int | None
-    ) -> tuple[Tensor, Tensor | None, int]:
-        """Forward and backward; loss (times `share`), right answers and labels of `batch` (indices, int64)."""
-        inputs, targets = self._batch(data, batch)
-        outputs = self.module(inputs)
-        loss = self.criterion(outputs, targets)
-        loss = loss if share is None else loss * share
-        loss.backward()
-        return loss.detach(), *self._scorer.answers(outputs.detach(), targets, ignored)
-
     @torch.no_grad()
     def _evaluate(self, heartbeat: Callable[[], object]) -> tuple[float | None, float | None]:
         """Mean loss and accuracy over the test set, if there is one."""
         if self._test is None:
             return None, None
-        test, ignored = self._test.use(), self._scorer.ignored_in(self._test)
+        test, ignored = self._test.use(), self._eager.scorer.ignored_in(self._test)
         size = self._hyperparameters.batch_size
         self.module.train(False)
         for start in range(0, len(test.targets), size):
-            inputs, targets = self._batch(test, slice(start, start + size))
+            inputs, targets = self._eager.batch(test, slice(start, start + size))
             outputs = self.module(inputs)
-            correct, labels = self._scorer.answers(outputs, targets, ignored)
+            correct, labels = self._eager.scorer.answers(outputs, targets, ignored)
             loss = self.criterion(outputs, targets)
             self._count(loss, len(targets) if ignored is None else labels, correct, labels)
             heartbeat()
@@ -328,10 +316,6 @@ class SubModel:
     def _require_finite(self) -> None:
         if not self._progress.tally.is_finite():
             raise Diverged(self.name, self.steps_done, float("nan"))
-
-    def _batch(self, data: Dataset, samples: Tensor | slice) -> tuple[Tensor, Tensor]:
-        inputs, targets = data.batch(samples)
-        return to_model_input(inputs, self.spec.scale, self.spec.mean, self.spec.std), targets
 
 
 def stored_bytes(tensors: Iterable[Tensor]) -> int:
