@@ -36,7 +36,10 @@ class Stacked:
     @property
     def front(self) -> Tensor:
         """`[members, *shape]`; a view."""
-        return self.tensor.unflatten(1, (self.members, -1)).transpose(0, 1) if self.wide else self.tensor
+        if not self.wide:
+            return self.tensor
+        batch, *rest = self.tensor.shape[0], *self.tensor.shape[2:]
+        return self.tensor.view(batch, self.members, -1, *rest).transpose(0, 1)
 
     @property
     def side(self) -> Tensor:
@@ -182,6 +185,11 @@ def _binary(op: Any, a: Any, b: Any, *rest: Any, **named: Any) -> Stacked:
     return a.like(op(a.aligned(rank), b.aligned(rank), *rest, **named))
 
 
+def _broadcast(op: Any, values: Sequence[Stacked]) -> list[Stacked]:
+    rank = max(len(one.shape) for one in values)
+    return [values[0].like(one) for one in op([one.aligned(rank) for one in values])]
+
+
 def _dropout(op: Any, x: Stacked, share: float, train: bool) -> Stacked:
     _refuse_draws(share, on=train)
     return x
@@ -313,10 +321,10 @@ def _flat(value: Stacked | None) -> Tensor | None:
 
 
 _POINTWISE = (
-    "relu relu_ relu6 relu6_ gelu silu silu_ mish mish_ elu elu_ celu selu selu_ leaky_relu leaky_relu_ hardtanh hardtanh_"
-    " hardswish hardswish_ hardsigmoid hardsigmoid_ sigmoid sigmoid_ tanh tanh_ softplus log_sigmoid logsigmoid exp log"
-    " log1p sqrt rsqrt square abs neg sin cos erf clamp clamp_ clamp_min clamp_max pow reciprocal clone contiguous detach"
-    " softsign tanhshrink softshrink hardshrink threshold threshold_ alias to lift_fresh_copy"
+    "relu relu_ relu6 relu6_ gelu silu silu_ mish mish_ elu elu_ celu selu selu_ leaky_relu leaky_relu_"
+    " hardtanh hardtanh_ hardswish hardswish_ hardsigmoid hardsigmoid_ sigmoid sigmoid_ tanh tanh_ softplus log_sigmoid"
+    " exp log log1p sqrt rsqrt square abs neg sin cos erf clamp clamp_ clamp_min clamp_max pow reciprocal clone"
+    " contiguous detach softsign tanhshrink softshrink hardshrink threshold threshold_ alias to lift_fresh_copy"
 )
 _BINARY = "add add_ sub sub_ rsub mul mul_ div div_ maximum minimum"
 BATCHED: Mapping[str, Callable[..., Any]] = {
@@ -353,6 +361,7 @@ BATCHED: Mapping[str, Callable[..., Any]] = {
     "permute": _permute,
     "expand": _expand,
     "t": _turned,
+    "broadcast_tensors": _broadcast,
     **dict.fromkeys(("cat", "stack"), _joined),
     **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss"), _mean_loss),
     "binary_cross_entropy_with_logits": _weighted_mean_loss(2),

@@ -152,9 +152,7 @@ def _refs(value: Any) -> set[int]:
     return set().union(*map(_refs, value)) if isinstance(value, tuple) else set()
 
 
-def _in_order(
-    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[list[Any], list[tuple[str, Any]]]:
+def _in_order(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], list[tuple[str, Any]]]:
     """Arguments by position as far as any is given, and those that can only be named."""
     declared = [argument for argument in operator._schema.arguments if not argument.kwarg_only]
     count = max([len(args), *(place + 1 for place, one in enumerate(declared) if one.name in kwargs)])

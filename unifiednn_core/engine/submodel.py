@@ -84,6 +84,11 @@ class SubModel:
         return self.spec.name
 
     @property
+    def eager(self) -> EagerLearner:
+        """The learner that does what the recipe says."""
+        return self._eager
+
+    @property
     def leases(self) -> tuple[Lease, ...]:
         """Leases of its data sets."""
         return (self._train,) if self._test is None else (self._train, self._test)
