@@ -15,7 +15,7 @@ from unifiednn_core.engine import batched
 from unifiednn_core.engine.events import Stepped
 from unifiednn_core.engine.fused import Fused, State, double_error, fuse
 from unifiednn_core.engine.learning import Learned
-from unifiednn_core.engine.recording import Program, record, state_of
+from unifiednn_core.engine.recording import Recording, record, state_of
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.spec.choices import CLASSIFICATION
 
@@ -31,9 +31,9 @@ class Gang:
     All calls are made inside the `world` of each member.
     """
 
-    def __init__(self, members: Sequence[SubModel], program: Program):
-        """Form a gang of members whose steps run `program`; `Gang.of` finds it."""
-        self._members, self._program = list(members), program
+    def __init__(self, members: Sequence[SubModel], recording: Recording):
+        """Form a gang of members whose steps run `recording`; `Gang.of` finds it."""
+        self._members, self._recording = list(members), recording
         self._accepted = False
         self.dissolved: str | None = None
         """Why the members do not step fused any more, as a sentence."""
@@ -43,18 +43,18 @@ class Gang:
         """Form a gang of sub-models; returns the reason, as a sentence, if they cannot be one."""
         if reason := _obstacle(submodels):
             return reason
-        programs = []
+        recordings = []
         for submodel in submodels:
             data, size = submodel.leases[0].use(), submodel.spec.hyperparameters.batch_size
             batch = submodel.eager.batch(data, slice(0, min(size, data.samples)))
             try:
-                programs.append(record(submodel.module, submodel.criterion, *batch))
-                batched.require_batched(programs[-1])
+                recordings.append(record(submodel.module, submodel.criterion, *batch))
+                batched.require_batched(recordings[-1])
             except NoBatchedForm as refused:
                 return f"{submodel.name} cannot train fused: {refused}."
-            if programs[-1] != programs[0]:
+            if recordings[-1] != recordings[0]:
                 return f"{submodels[0].name} and {submodel.name} are not the same network."
-        return cls(submodels, programs[0])
+        return cls(submodels, recordings[0])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,12 +91,12 @@ class Gang:
 
     def _fits(self, batches: Sequence[Tensor]) -> bool:
         """Whether batches are one batch of the recorded size."""
-        return len(batches) == 1 and len(batches[0]) == self._program.kinds[0][0][0]
+        return len(batches) == 1 and len(batches[0]) == self._recording.kinds[0][0][0]
 
     def _fuse(self, members: Sequence[SubModel], batches: dict[str, list[Tensor]]) -> Fused | None:
         """Do forward and backward fused; None if that fails, which dissolves the gang."""
         try:
-            return fuse(self._program, _states(members), _pairs(members, batches))
+            return fuse(self._recording, _states(members), _pairs(members, batches))
         except Exception as error:  # most likely of one member, whose own step will tell
             self.dissolved = f"A fused step failed: {error}"
             return None
@@ -112,7 +112,7 @@ class Gang:
         if not error <= LARGEST_ERROR:
             modules = [(member.module, member.criterion) for member in members]
             try:
-                exactly = double_error(self._program, modules, states, _pairs(members, batches))
+                exactly = double_error(self._recording, modules, states, _pairs(members, batches))
             except Exception:  # a network that cannot compute in double precision
                 exactly = error
             if not exactly <= LARGEST_DOUBLE_ERROR:
@@ -135,7 +135,7 @@ def _obstacle(submodels: Sequence[SubModel]) -> str | None:
         return "A gang has at least two members."
     asked = [submodel.spec.hyperparameters for submodel in submodels]
     for submodel, one in zip(submodels, asked, strict=True):
-        if submodel.shares_randomness:
+        if submodel.draws:
             return f"{submodel.name} cannot train fused: it draws random numbers."
         if one.batch_split > 1 or one.accumulation_steps > 1:
             return f"{submodel.name} cannot train fused: its steps have several passes."

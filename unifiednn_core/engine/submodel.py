@@ -112,6 +112,11 @@ class SubModel:
         return self._randomness.shared
 
     @property
+    def draws(self) -> bool:
+        """Whether its steps may draw random numbers at all."""
+        return self._randomness.draws
+
+    @property
     def finished(self) -> bool:
         """Whether all epochs are done, or early stopping has ended the training."""
         return self._stopped or self.epochs_done >= self.epochs

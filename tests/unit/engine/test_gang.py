@@ -206,6 +206,6 @@ def test_different_networks_are_no_gang_and_an_operator_is_refused_by_its_name()
         assert Gang.of(members) == "one and other are not the same network."
     members = submodels("lstm", asked)
     for one in members:
-        one.shares_randomness = False  # as if it had no dropout
+        one._randomness.draws = False  # as if it had no dropout
     with worlds(members):
         assert "one cannot train fused: aten.zeros.default has no batched form." in str(Gang.of(members))
