@@ -33,7 +33,7 @@ class Gang:
 
     def __init__(self, members: Sequence[SubModel], program: StepProgram):
         """Form a gang of members whose steps run `program`; `Gang.of` finds it."""
-        self._members, self._recording = list(members), program
+        self._members, self._program = list(members), program
         self._accepted = False
         self.dissolved: str | None = None
         """Why the members do not step fused any more, as a sentence."""
@@ -78,6 +78,8 @@ class Gang:
         learned: dict[str, Learned | Exception] = {}
         if fused is not None and self._accepted:
             fused.hand_out(_states(together))
+            for member in together:
+                member.is_fast = True
             learned |= zip((member.name for member in together), self._learned(fused, together), strict=True)
         for member in self._members:
             if member.name not in learned:
@@ -91,12 +93,12 @@ class Gang:
 
     def _fits(self, batches: Sequence[Tensor]) -> bool:
         """Whether batches are one batch of the recorded size."""
-        return len(batches) == 1 and len(batches[0]) == self._recording.kinds[0][0][0]
+        return len(batches) == 1 and len(batches[0]) == self._program.kinds[0][0][0]
 
     def _fuse(self, members: Sequence[SubModel], batches: dict[str, list[Tensor]]) -> Fused | None:
         """Do forward and backward fused; None if that fails, which dissolves the gang."""
         try:
-            return fuse(self._recording, _states(members), _pairs(members, batches))
+            return fuse(self._program, _states(members), _pairs(members, batches))
         except Exception as error:  # most likely of one member, whose own step will tell
             self.dissolved = f"A fused step failed: {error}"
             return None
@@ -112,7 +114,7 @@ class Gang:
         if not error <= LARGEST_ERROR:
             modules = [(member.module, member.criterion) for member in members]
             try:
-                exactly = double_error(self._recording, modules, states, _pairs(members, batches))
+                exactly = double_error(self._program, modules, states, _pairs(members, batches))
             except Exception:  # a network that cannot compute in double precision
                 exactly = error
             if not exactly <= LARGEST_DOUBLE_ERROR:

@@ -88,6 +88,11 @@ def test_each_member_trains_as_alone_with_its_own_optimizer_order_and_statistics
         train(alone, 9)
     assert gang.dissolved is None and gang.names == tuple(ASKED)
     assert_close(together, alone, 1e-4)
+    again = submodels(network)
+    for one, other, fresh in zip(together, alone, again, strict=True):
+        assert one.capture().recipe["profile"] == "fast" and "profile" not in other.capture().recipe
+        fresh.restore(one.capture())
+        assert fresh.capture().recipe["profile"] == "fast", "what was fast once stays fast"
     fused_bits, own_bits = ([t for one in some for t in one.module.state_dict().values()] for some in (together, alone))
     assert not all(torch.equal(a, b) for a, b in zip(fused_bits, own_bits, strict=True)), "it was not fused at all"
 
