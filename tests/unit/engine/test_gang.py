@@ -14,6 +14,7 @@ from unifiednn_core.engine import batched, fused
 from unifiednn_core.engine.events import Stepped
 from unifiednn_core.engine.gang import Gang
 from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.step_program import state_of
 from unifiednn_core.engine.submodel import SubModel
 
 ASKED: dict[str, dict[str, Any]] = {
@@ -154,7 +155,8 @@ def test_an_error_of_one_member_dissolves_the_gang_and_ends_this_member_alone() 
     members = [*submodels(), *submodels(asked={"broken": {"seed": 9}}, data=broken)]
     with worlds(members):
         gang = gang_of(members[:4])
-        gang._members.append(members[4])  # its data are wrong only later
+        gang._members.append(members[4])  # as if its data had become wrong only now
+        gang._states["broken"] = state_of(members[4].module, members[4].criterion)
         done = gang.step()
     assert isinstance(done.pop("broken"), IndexError)
     assert all(isinstance(one, Stepped) for one in done.values())
