@@ -35,9 +35,9 @@ from unifiednn_core.engine.events import Stepped, StepsRecorded
 from unifiednn_core.engine.graphs import RecordedLearner
 from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
 from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early, used_samples
+from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import HOST, Lease
 from unifiednn_core.formats.base import Definition
-from unifiednn_core.formats.draws import draws
 from unifiednn_core.formats.weights import tree_to_cpu
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.spec.run import SubModelSpec
@@ -67,9 +67,7 @@ class SubModel:
         self._train, self._test, self.device = train, test, device
         self._seed, self._hyperparameters = seed, spec.hyperparameters
         self._progress = Progress(torch.Generator().manual_seed(seed))
-        self._rng = RngState.of_seed(seed, device)
-        self.shares_randomness = draws(self.module)
-        """Whether its steps may draw from the default generators; then no other such sub-model may step meanwhile."""
+        self._randomness = Randomness(self.module, seed, device)
         self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
         self._trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
@@ -108,6 +106,11 @@ class SubModel:
         return self._progress.steps_done
 
     @property
+    def shares_randomness(self) -> bool:
+        """Whether its steps may draw from the default generators; then no other such sub-model may step meanwhile."""
+        return self._randomness.shared
+
+    @property
     def finished(self) -> bool:
         """Whether all epochs are done, or early stopping has ended the training."""
         return self._stopped or self.epochs_done >= self.epochs
@@ -124,13 +127,12 @@ class SubModel:
             self._move(self.device)
             self._placed = True
             self._measure()
-        if self.shares_randomness:
-            self._rng.restore(self.device)
+        self._randomness.begin()
         self._in_world, self.footprint = True, self._working
         try:
             yield
         finally:
-            self._rng = self._rng_now()
+            self._randomness.end()
             self._in_world = False
             self._eager.drop_gradients()
             self.footprint = self._idle
@@ -217,7 +219,7 @@ class SubModel:
     def capture(self) -> Checkpoint:
         """Copy the whole state to the host, between two steps; raises `Diverged` for a NaN or infinite loss."""
         self._require_finite()
-        rng, progress = self._rng_now(), self._progress
+        rng, progress = self._randomness.state, self._progress
         excluded = {"epochs", "seed", "early_stopping", "techniques"}
         recipe = self._hyperparameters.model_dump(mode="json", exclude=excluded)
         recipe |= {"seed": self._seed, "samples": self._train.samples, "device_type": self.device.type}
@@ -258,7 +260,7 @@ class SubModel:
         if self.device.type == "cuda":  # a checkpoint of a CPU has no such stream
             saved = state["rng"]["cuda"]
             cuda = RngState.of_seed(self._seed, self.device).cuda if saved is None else saved
-        self._rng = RngState(state["rng"]["cpu"], cuda)
+        self._randomness.state = RngState(state["rng"]["cpu"], cuda)
         factor = self._hyperparameters.learning_rate / written.hyperparameters.learning_rate
         if factor != 1.0:
             optimizer_state.scale_learning_rates(self.optimizer, self.lr_scheduler, factor)
@@ -288,9 +290,6 @@ class SubModel:
             lease.release()
 
     # -- inside
-
-    def _rng_now(self) -> RngState:
-        return RngState.current(self.device) if self._in_world and self.shares_randomness else self._rng
 
     def _measure(self) -> None:
         """Measure the footprint again; it does not change from step to step."""
