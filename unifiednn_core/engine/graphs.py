@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from unifiednn_core.engine.cuda_graphs import Recording, StepRecorder
 from unifiednn_core.engine.device import RngState
 from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
+from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.formats.weights import state_sha256
 
 EAGER_STEPS = 2  # before the first recording: libraries choose their kernels
@@ -32,9 +33,9 @@ class Unfit(Exception):
 class RecordedLearner:
     """Replays full steps in the lane where they were recorded; launches all others one by one."""
 
-    def __init__(self, eager: EagerLearner, full: list[int], device: torch.device):
+    def __init__(self, eager: EagerLearner, full: list[int], randomness: Randomness):
         """`full` are the sizes of the batches of a full step."""
-        self._eager, self._full, self._device = eager, full, device
+        self._eager, self._full, self._randomness = eager, full, randomness
         self._eager_steps = self._recordings = 0
         self._step: _RecordedStep | None = None
         self._lane: StepRecorder | None = None
@@ -78,7 +79,7 @@ class RecordedLearner:
         first = self.gain is None
         self.free()
         self._recordings += 1
-        kept = _Kept(self._eager.module, self._device)
+        kept = _Kept(self._eager.module, self._randomness)
         try:
             if recorder.refuses is not None:
                 raise Unfit(recorder.refuses)
@@ -109,7 +110,7 @@ class RecordedLearner:
         checks = self.gain is None
         bits, eager_s = list[str](), 0.0
         with recorder.aside():
-            draws = _draws_on_device(self._eager, given[0], self._device)
+            draws = _draws_on_device(self._eager, given[0])
             kept.restore()
             if checks:
                 bits = list(self._digests(self._eager, given))
@@ -132,7 +133,7 @@ class RecordedLearner:
         """After each step the hash of everything that it leaves."""
         trained, module = self._eager.trained, self._eager.module
         for batches in given:
-            learned, rng = learner(batches), RngState.current(self._device)
+            learned, rng = learner(batches), self._randomness.state
             left: dict[str, Tensor | None] = {f"buffer {name}": buffer for name, buffer in module.named_buffers()}
             left |= {f"gradient {place}": parameter.grad for place, parameter in enumerate(trained)}
             left |= {"loss": learned.loss, "correct": learned.correct, "cpu": rng.cpu, "cuda": rng.cuda}
@@ -170,16 +171,17 @@ class _RecordedStep:
 class _Kept:
     """Copies of what a step changes, to put back."""
 
-    def __init__(self, module: nn.Module, device: torch.device):
-        self._module, self._device = module, device
+    def __init__(self, module: nn.Module, randomness: Randomness):
+        self._module, self._randomness = module, randomness
         self._tensors = {name: tensor.detach().clone() for name, tensor in _named(module)}
-        self._rng = RngState.current(device)
+        self._rng = randomness.state
 
     @torch.no_grad()
     def restore(self) -> None:
         for name, tensor in _named(self._module):
             tensor.copy_(self._tensors[name])
-        self._rng.restore(self._device)
+        self._randomness.state = self._rng
+        self._randomness.begin()
 
 
 def _each(learner: Learner, given: list[list[Tensor]]) -> None:
@@ -194,17 +196,19 @@ def _named(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 # -- what a step does on the host
 
 
-def _draws_on_device(eager: EagerLearner, batches: Sequence[Tensor], device: torch.device) -> bool:
-    """Take a step, and return whether it draws random numbers on the device. Raises `Unfit` for one that the host has
-    a part in: a replay would repeat what the host did this time.
+def _draws_on_device(eager: EagerLearner, batches: Sequence[Tensor]) -> bool:
+    """Take a step, and return whether it draws random numbers on the device.
+
+    Raises `Unfit` for a step that the host has a part in: a replay would repeat what the host did this time.
     """
+    device = eager.data().inputs.device
     before, seen = RngState.current(device), _HostWork()
     with seen:
         eager(batches)
     after = RngState.current(device)
     if seen.found is not None:
         raise Unfit(f"the host has a part in its steps ({seen.found})")
-    if device.type != "cpu" and not torch.equal(before.cpu, after.cpu):
+    if not torch.equal(before.cpu, after.cpu):
         raise Unfit("its steps draw random numbers on the host")
     return before.cuda is not None and after.cuda is not None and not torch.equal(before.cuda, after.cuda)
 

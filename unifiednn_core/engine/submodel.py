@@ -73,7 +73,7 @@ class SubModel:
         self._trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         self._eager = EagerLearner(spec, self.module, self.criterion, self._trained, train)
         hyper = spec.hyperparameters
-        self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, device)
+        self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)
         self.learner: Learner = self._eager
         """Does forward and backward of its steps."""
         self.footprint: Footprint

@@ -6,17 +6,15 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from unifiednn_core.engine.device import RngState
-
-CPU = torch.device("cpu")
+from unifiednn_core.engine.submodel import SubModel
 
 
 class FakeRecorder:
     """Counts what is recorded and replayed. A replayed step takes a third of the time of an eager one."""
 
-    def __init__(self, module: Callable[[], nn.Module], gain: float = 3.0):
-        """`module()` is the network that is recorded next."""
-        self._module, self._gain = module, gain
+    def __init__(self, submodel: SubModel, gain: float = 3.0):
+        """`submodel` is the only one that is recorded."""
+        self._submodel, self._gain = submodel, gain
         self.refuses: str | None = None
         self.error: Exception | None = None
         """What the next recording raises."""
@@ -37,12 +35,12 @@ class FakeRecorder:
 
     def record(self, work: Callable[[], object], *, draws: bool) -> "FakeRecording":
         assert self.is_aside
-        assert all(parameter.grad is None for parameter in self._module().parameters())
+        assert all(parameter.grad is None for parameter in self._submodel.module.parameters())
         if self.error is not None:
             self.refuses = "an earlier recording failed"
             raise self.error
         self.recorded += 1
-        return FakeRecording(self, self._module(), work)
+        return FakeRecording(self, self._submodel, work)
 
     def duration_s(self, work: Callable[[], object]) -> float:
         replays = self.replays
@@ -51,14 +49,16 @@ class FakeRecorder:
 
 
 class FakeRecording:
-    def __init__(self, recorder: FakeRecorder, module: nn.Module, work: Callable[[], object]):
+    def __init__(self, recorder: FakeRecorder, submodel: SubModel, work: Callable[[], object]):
+        module, randomness = submodel.module, submodel._randomness
         self._recorder, self._module, self._work = recorder, module, work
         self._weights = [parameter.detach().clone() for parameter in module.parameters()]
-        buffers, rng = [buffer.clone() for buffer in module.buffers()], RngState.current(CPU)
+        buffers, drawn = [buffer.clone() for buffer in module.buffers()], randomness.state
         work()  # nothing of it happens
         for buffer, before in zip(module.buffers(), buffers, strict=True):
             buffer.copy_(before)
-        rng.restore(CPU)
+        randomness.state = drawn
+        randomness.begin()
         self._gradients = [parameter.grad for parameter in module.parameters()]
 
     def replay(self) -> None:
