@@ -86,6 +86,11 @@ class SubModel:
         return self.spec.name
 
     @property
+    def eager(self) -> EagerLearner:
+        """The learner that does what the recipe says."""
+        return self._eager
+
+    @property
     def leases(self) -> tuple[Lease, ...]:
         """Leases of its data sets."""
         return (self._train,) if self._test is None else (self._train, self._test)
@@ -109,6 +114,11 @@ class SubModel:
     def shares_randomness(self) -> bool:
         """Whether its steps may draw from the default generators; then no other such sub-model may step meanwhile."""
         return self._randomness.shared
+
+    @property
+    def draws(self) -> bool:
+        """Whether its steps may draw random numbers at all."""
+        return self._randomness.draws
 
     @property
     def finished(self) -> bool:
