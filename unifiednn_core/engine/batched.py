@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import NoBatchedForm
-from unifiednn_core.engine.recording import INPUTS, TARGETS, Recording, filled
+from unifiednn_core.engine.step_program import INPUTS, TARGETS, StepProgram, filled
 
 _MEAN = 1  # torch's code of the reduction
 
@@ -56,23 +56,23 @@ class Stacked:
         return Stacked(tensor, self.members, wide=wide)
 
 
-def require_batched(recording: Recording) -> None:
-    """Raise `NoBatchedForm` for the first operator of a recording that the table lacks."""
-    for call in recording.calls:
+def require_batched(program: StepProgram) -> None:
+    """Raise `NoBatchedForm` for the first operator of a program that the table lacks."""
+    for call in program.calls:
         if call.name not in BATCHED:
             raise NoBatchedForm(f"{call.operator} has no batched form")
 
 
-def run(recording: Recording, inputs: Stacked, targets: Stacked, state: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+def run(program: StepProgram, inputs: Stacked, targets: Stacked, state: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """Compute outputs `[members, ...]` and losses `[members]` from a batch and the stacked tensors of `state_of`.
 
     Raises `NoBatchedForm` for arguments that have none.
     """
-    values: list[Stacked | None] = [None] * recording.values
+    values: list[Stacked | None] = [None] * program.values
     values[INPUTS], values[TARGETS] = inputs, targets
     for place, tensor in enumerate(state, start=TARGETS + 1):
         values[place] = inputs.like(tensor)
-    for call in recording.calls:
+    for call in program.calls:
         try:
             args, kwargs = filled(call.args, values.__getitem__), dict(filled(call.kwargs, values.__getitem__))
             result = BATCHED[call.name](call.operator, *args, **kwargs)
@@ -83,7 +83,7 @@ def run(recording: Recording, inputs: Stacked, targets: Stacked, state: Iterable
         del args, kwargs, result
         for place in call.last:
             values[place] = None
-    outputs, loss = values[recording.outputs], values[recording.loss]
+    outputs, loss = values[program.outputs], values[program.loss]
     if outputs is None or loss is None or loss.shape != ():
         raise NoBatchedForm("the loss is not one number")
     return outputs.front, loss.front

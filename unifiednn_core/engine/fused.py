@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from unifiednn_core.engine import batched
 from unifiednn_core.engine.batched import Stacked
-from unifiednn_core.engine.recording import Recording
+from unifiednn_core.engine.step_program import StepProgram
 
 _SMALL = 0.1
 """Share of the norm of all gradients; what one tensor's differs by is measured against at least that much.
@@ -65,7 +65,7 @@ class Fused(NamedTuple):
         return max(_gradient_error(gradients, [one.grad for one in state]), *buffers, 0.0)
 
 
-def fuse(recording: Recording, states: Sequence[State], batches: Sequence[Batch]) -> Fused:
+def fuse(program: StepProgram, states: Sequence[State], batches: Sequence[Batch]) -> Fused:
     """Do forward and backward of one batch for each member; raises `NoBatchedForm`, and what the operators raise."""
     count = len(states)
     stacks = [torch.stack([one.detach() for one in own]) for own in zip(*states, strict=True)]
@@ -75,7 +75,7 @@ def fuse(recording: Recording, states: Sequence[State], batches: Sequence[Batch]
     wide = inputs[0].dim() > 3  # images, which a convolution takes most likely
     stacked = Stacked(torch.cat(inputs, 1), count, wide=True) if wide else Stacked(torch.stack(inputs), count)
     targets = torch.stack([target for _, target in batches])
-    outputs, losses = batched.run(recording, stacked, Stacked(targets, count), stacks)
+    outputs, losses = batched.run(program, stacked, Stacked(targets, count), stacks)
     trained = [stack for stack in stacks if stack.requires_grad]
     found = iter(torch.autograd.grad(losses.sum(), trained, allow_unused=True))
     gradients = [next(found) if stack.requires_grad else None for stack in stacks]
@@ -84,7 +84,7 @@ def fuse(recording: Recording, states: Sequence[State], batches: Sequence[Batch]
 
 
 def double_error(
-    recording: Recording,
+    program: StepProgram,
     modules: Sequence[tuple[nn.Module, nn.Module]],
     states: Sequence[State],
     batches: Sequence[Batch],
@@ -96,7 +96,7 @@ def double_error(
     batches = [(_double(inputs), _double(targets)) for inputs, targets in batches]
     errors = []
     with _in_double([one for state in states for one in state]):
-        fused = fuse(recording, states, batches)
+        fused = fuse(program, states, batches)
         for row, ((module, criterion), state, (inputs, targets)) in enumerate(
             zip(modules, states, batches, strict=True)
         ):

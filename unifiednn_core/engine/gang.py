@@ -15,7 +15,7 @@ from unifiednn_core.engine import batched
 from unifiednn_core.engine.events import Stepped
 from unifiednn_core.engine.fused import Fused, State, double_error, fuse
 from unifiednn_core.engine.learning import Learned
-from unifiednn_core.engine.recording import Recording, record, state_of
+from unifiednn_core.engine.step_program import StepProgram, record, state_of
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.spec.choices import CLASSIFICATION
 
@@ -31,9 +31,9 @@ class Gang:
     All calls are made inside the `world` of each member.
     """
 
-    def __init__(self, members: Sequence[SubModel], recording: Recording):
-        """Form a gang of members whose steps run `recording`; `Gang.of` finds it."""
-        self._members, self._recording = list(members), recording
+    def __init__(self, members: Sequence[SubModel], program: StepProgram):
+        """Form a gang of members whose steps run `program`; `Gang.of` finds it."""
+        self._members, self._recording = list(members), program
         self._accepted = False
         self.dissolved: str | None = None
         """Why the members do not step fused any more, as a sentence."""
@@ -43,18 +43,18 @@ class Gang:
         """Form a gang of sub-models; returns the reason, as a sentence, if they cannot be one."""
         if reason := _obstacle(submodels):
             return reason
-        recordings = []
+        programs = []
         for submodel in submodels:
             data, size = submodel.leases[0].use(), submodel.spec.hyperparameters.batch_size
             batch = submodel.eager.batch(data, slice(0, min(size, data.samples)))
             try:
-                recordings.append(record(submodel.module, submodel.criterion, *batch))
-                batched.require_batched(recordings[-1])
+                programs.append(record(submodel.module, submodel.criterion, *batch))
+                batched.require_batched(programs[-1])
             except NoBatchedForm as refused:
                 return f"{submodel.name} cannot train fused: {refused}."
-            if recordings[-1] != recordings[0]:
+            if programs[-1] != programs[0]:
                 return f"{submodels[0].name} and {submodel.name} are not the same network."
-        return cls(submodels, recordings[0])
+        return cls(submodels, programs[0])
 
     @property
     def names(self) -> tuple[str, ...]:

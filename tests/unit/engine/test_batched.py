@@ -12,7 +12,7 @@ from tools.bench.architectures import roberta, transformer_lm, vgg_cbam
 from unifiednn_core.base.errors import NoBatchedForm
 from unifiednn_core.engine import batched
 from unifiednn_core.engine.fused import Fused, fuse
-from unifiednn_core.engine.recording import record, state_of
+from unifiednn_core.engine.step_program import record, state_of
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.formats.registry import format_named
 
@@ -112,11 +112,11 @@ def fused_and_alone(
     networks: Sequence[nn.Module], criterion: nn.Module, given: Sequence[tuple[Tensor, Tensor]]
 ) -> tuple[Fused, list[list[Tensor]]]:
     """A fused pass, and the tensors of all networks after a step of each alone, with its gradients."""
-    recordings = [record(one, criterion, x.clone(), t) for one, (x, t) in zip(networks, given, strict=True)]
-    assert all(recording == recordings[0] for recording in recordings)
-    batched.require_batched(recordings[0])
+    programs = [record(one, criterion, x.clone(), t) for one, (x, t) in zip(networks, given, strict=True)]
+    assert all(program == programs[0] for program in programs)
+    batched.require_batched(programs[0])
     states = [state_of(one, criterion) for one in networks]
-    found = fuse(recordings[0], states, [(x.clone(), t) for x, t in given])
+    found = fuse(programs[0], states, [(x.clone(), t) for x, t in given])
     for row, (one, (x, t)) in enumerate(zip(networks, given, strict=True)):
         loss = criterion(one(x.clone()), t)
         loss.backward()
@@ -204,17 +204,17 @@ def test_a_network_with_an_operator_that_has_no_batched_form_is_refused_by_its_n
         outputs = network(given)
     targets = torch.randint(4, (BATCH, *outputs.shape[2:]))
     with pytest.raises(NoBatchedForm, match=said):
-        recording = record(network, criterion, given, targets)
-        batched.require_batched(recording)
-        fuse(recording, [state_of(network, criterion)], [(given, targets)])
+        program = record(network, criterion, given, targets)
+        batched.require_batched(program)
+        fuse(program, [state_of(network, criterion)], [(given, targets)])
 
 
 def test_a_criterion_with_weights_of_its_own_is_refused() -> None:
     network, criterion = nn.Linear(12, CLASSES), nn.CrossEntropyLoss(weight=torch.ones(CLASSES))
     given = batches(ROW, torch.float32)[0]
-    recording = record(network, criterion, *given)
+    program = record(network, criterion, *given)
     with pytest.raises(NoBatchedForm, match="weights of its own"):
-        fuse(recording, [state_of(network, criterion)], [given])
+        fuse(program, [state_of(network, criterion)], [given])
 
 
 def test_a_record_leaves_the_network_as_it_was_and_a_file_gives_the_same_operators(tmp_path: Any) -> None:
@@ -222,7 +222,7 @@ def test_a_record_leaves_the_network_as_it_was_and_a_file_gives_the_same_operato
     network, criterion = make(), nn.CrossEntropyLoss()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     given = batches(shape, torch.float32)
-    recording = record(network, criterion, given[0][0].clone(), given[0][1])
+    program = record(network, criterion, given[0][0].clone(), given[0][1])
     assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
     assert all(parameter.grad is None for parameter in network.parameters())
     path = tmp_path / "lenet.pt2"
@@ -230,6 +230,6 @@ def test_a_record_leaves_the_network_as_it_was_and_a_file_gives_the_same_operato
     read = format_named("pt2").read(path, None)
     files = [read.build() for _ in range(MEMBERS)]
     written = record(files[0], criterion, given[0][0].clone(), given[0][1])
-    assert {call.name for call in written.calls} == {call.name for call in recording.calls}
+    assert {call.name for call in written.calls} == {call.name for call in program.calls}
     found, states = fused_and_alone(files, criterion, given)
     assert found.error(states) <= 1e-5

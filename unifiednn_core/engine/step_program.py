@@ -15,12 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from unifiednn_core.base.errors import NoBatchedForm
 
 INPUTS, TARGETS = 0, 1
-"""Places of the batch among the values of a recording; the tensors of `state_of` follow."""
+"""Places of the batch among the values of a program; the tensors of `state_of` follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A value of a recording, by its place."""
+    """A value of a program, by its place."""
 
     place: int
 
@@ -46,8 +46,8 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
-    """The operators of a step up to the loss. Equal recordings compute the same from equal values."""
+class StepProgram:
+    """The operators of a step up to the loss. Equal programs compute the same from equal values."""
 
     kinds: tuple[tuple[tuple[int, ...], torch.dtype, bool], ...]
     """Shape, type, and whether it is trained, of the batch and of each tensor of `state_of`."""
@@ -64,7 +64,7 @@ def state_of(module: nn.Module, criterion: nn.Module) -> list[Tensor]:
     return [*module.parameters(), *module.buffers(), *criterion.parameters(), *criterion.buffers()]
 
 
-def record(module: nn.Module, criterion: nn.Module, inputs: Tensor, targets: Tensor) -> Recording:
+def record(module: nn.Module, criterion: nn.Module, inputs: Tensor, targets: Tensor) -> StepProgram:
     """Record a step on a batch; raises `NoBatchedForm` if it uses tensors from elsewhere.
 
     The network trains on nothing: its buffers are put back. It may draw from the default generators.
@@ -82,7 +82,7 @@ def record(module: nn.Module, criterion: nn.Module, inputs: Tensor, targets: Ten
         with torch.no_grad():
             for tensor, saved in zip(state, before, strict=True):
                 tensor.copy_(saved)
-    return recorder.recording(outputs, loss)
+    return recorder.program(outputs, loss)
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -112,8 +112,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._calls.append(Call(operator, *told, results, ()))
         return result
 
-    def recording(self, outputs: Tensor, loss: Tensor) -> Recording:
-        """The recording; raises `NoBatchedForm`."""
+    def program(self, outputs: Tensor, loss: Tensor) -> StepProgram:
+        """The program; raises `NoBatchedForm`."""
         if self._refused is not None:
             raise self._refused
         ends = self._places[id(outputs)], self._places[id(loss)]
@@ -122,7 +122,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             touched = {*_refs((call.args, tuple(value for _, value in call.kwargs))), *call.results}
             calls.append(Call(call.operator, call.args, call.kwargs, call.results, tuple(sorted(touched - read))))
             read |= touched
-        return Recording(self._kinds, tuple(reversed(calls)), *ends, self._count)
+        return StepProgram(self._kinds, tuple(reversed(calls)), *ends, self._count)
 
     def _place(self, tensor: Tensor) -> int:
         """A new place for a result; that of an operator in place takes over the name of its input."""
