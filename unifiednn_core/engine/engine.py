@@ -17,6 +17,7 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.engine import device as devices
+from unifiednn_core.engine.cuda_graphs import recorder_for
 from unifiednn_core.engine.events import (
     Answered,
     Captured,
@@ -101,6 +102,7 @@ class Engine:
         self._memory_to_free = False
         """Whether an ended or paused sub-model left memory in reserve."""
         self._meter = TurnMeter(device)
+        self._recorder = recorder_for(device)
         self._steps = 0
         self._checkpoint_timer = CheckpointTimer(checkpoint, self._clock, first_period)
         self._being_written: set[str] = set()
@@ -236,6 +238,7 @@ class Engine:
             job.timer.start()
             meter = quantum_meter(quantum, submodel, self._clock)
             while not preempted:
+                self._record_step(job)
                 self._step(job)
                 if submodel.finished or meter():
                     break
@@ -251,6 +254,18 @@ class Engine:
         devices.synchronize(self._device)
         job.timer.stop()
         return preempted
+
+    def _record_step(self, job: Job) -> None:
+        """Record a step of a sub-model as a graph, if that is due. Nothing else computes meanwhile."""
+        if self._recorder is None or not job.submodel.may_record(self._recorder):
+            return
+        with self._watched(job):
+            devices.synchronize(self._device)
+            job.timer.stop()
+            report = job.submodel.record_step(self._recorder)
+        job.timer.start()
+        if report is not None:
+            self._report(report)
 
     def _step(self, job: Job) -> None:
         """Take a step, evaluate after the last one of an epoch, and leave the process as it was."""

@@ -17,9 +17,10 @@ class Randomness:
 
     def __init__(self, network: nn.Module, seed: int, device: torch.device):
         self._device, self._state, self._at_work = device, RngState.of_seed(seed, device), False
-        drawing = draws(network)
-        self._own = own_draws(network) if drawing and device.type == "cpu" else None
-        self.shared = drawing and self._own is None
+        self.draws = draws(network)
+        """Whether its steps may draw from any generator."""
+        self._own = own_draws(network) if self.draws and device.type == "cpu" else None
+        self.shared = self.draws and self._own is None
         """Whether its steps may draw from the default generators."""
 
     @property

@@ -29,8 +29,10 @@ from unifiednn_core.base.errors import Diverged
 from unifiednn_core.engine import checkpoint_check, optimizer_state
 from unifiednn_core.engine import step as steps
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
+from unifiednn_core.engine.cuda_graphs import StepRecorder
 from unifiednn_core.engine.device import RngState
-from unifiednn_core.engine.events import Stepped
+from unifiednn_core.engine.events import Stepped, StepsRecorded
+from unifiednn_core.engine.graphs import RecordedLearner
 from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
 from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early, used_samples
 from unifiednn_core.engine.randomness import Randomness
@@ -70,8 +72,12 @@ class SubModel:
         self._on_host = device == HOST
         self._trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         self._eager = EagerLearner(spec, self.module, self.criterion, self._trained, train)
+        hyper = spec.hyperparameters
+        self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)
         self.learner: Learner = self._eager
         """Does forward and backward of its steps."""
+        self.is_fast = False
+        """Whether any step was one of the profile `fast`, so that its bits are not those of the recipe."""
         self.footprint: Footprint
         """Memory that it holds now; a new value after each change, for any thread."""
         self._measure()
@@ -80,6 +86,11 @@ class SubModel:
     def name(self) -> str:
         """Name in the run."""
         return self.spec.name
+
+    @property
+    def eager(self) -> EagerLearner:
+        """The learner that does what the recipe says."""
+        return self._eager
 
     @property
     def leases(self) -> tuple[Lease, ...]:
@@ -105,6 +116,11 @@ class SubModel:
     def shares_randomness(self) -> bool:
         """Whether its steps may draw from the default generators; then no other such sub-model may step meanwhile."""
         return self._randomness.shared
+
+    @property
+    def draws(self) -> bool:
+        """Whether its steps may draw random numbers at all."""
+        return self._randomness.draws
 
     @property
     def finished(self) -> bool:
@@ -159,6 +175,25 @@ class SubModel:
         labels = self._count(loss, correct, self._train, self._progress.used, self._progress.order)
         return Stepped(self.name, self.steps_done, loss, correct if labels else None, labels)
 
+    def may_record(self, recorder: StepRecorder) -> bool:
+        """Whether `record_step` is due before the next step, which runs in the lane of this recorder.
+
+        Steps that nobody asks this for are never replayed.
+        """
+        self.learner = self._recorded
+        return self._recorded.is_due(recorder)
+
+    def record_step(self, recorder: StepRecorder) -> StepsRecorded | None:
+        """Record a full step, inside `world`, while nothing else computes; tells whether steps are replayed now.
+
+        Does nothing between two epochs.
+        """
+        samples = self._progress.placed_order
+        if samples is None or not self._recorded.record(recorder, samples):
+            return None
+        self._measure()
+        return StepsRecorded(self.name, self._recorded.gain, self._recorded.refused)
+
     @property
     def at_epoch_end(self) -> bool:
         """Whether the step just done was the last of its epoch."""
@@ -209,6 +244,7 @@ class SubModel:
             "data": progress.data_state(),
             "metrics": progress.metrics_state(),
         }
+        recipe |= {"profile": "fast"} if self.is_fast else {}
         return Checkpoint(
             submodel=self.name,
             step=self.steps_done,
@@ -232,6 +268,7 @@ class SubModel:
             optimizer_state.restore_lr_scheduler(self.lr_scheduler, state["lr_scheduler"])
         self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
         self._stopped = stops_early(self._hyperparameters.early_stopping, self.figures)
+        self.is_fast = written.fast
         self._measure()
         cuda = None
         if self.device.type == "cuda":  # a checkpoint of a CPU has no such stream
@@ -245,6 +282,7 @@ class SubModel:
     def park(self) -> None:
         """Move to the host and free the device's memory until the next `world`."""
         if self._placed:
+            self._recorded.free()
             self._move(HOST)
             self._placed = False
             self._measure()
@@ -257,6 +295,7 @@ class SubModel:
         Networks and optimizers are part of reference cycles (an fx graph holds its module, an LR scheduler its
         optimizer's step), so their memory would wait for the garbage collector.
         """
+        self._recorded.free()
         if empty:
             for tensor in (*self.module.parameters(), *self.module.buffers()):
                 tensor.data = tensor.data.new_empty(0)
@@ -277,7 +316,8 @@ class SubModel:
             if isinstance(value, Tensor) and value.device == parameter.device  # counters stay on the host
         )
         gradients_bytes = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
-        self._idle = Footprint(weights_bytes, 0, optimizer_bytes, self._placed)
+        kept_bytes = gradients_bytes if self._recorded.holds_gradients else 0
+        self._idle = Footprint(weights_bytes, kept_bytes, optimizer_bytes, self._placed)
         self._working = Footprint(weights_bytes, gradients_bytes, optimizer_bytes, self._placed)
         self.footprint = self._working if self._in_world else self._idle
 
