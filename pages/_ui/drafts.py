@@ -3,15 +3,17 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.spec.run import RunSpec, SubModelSpec, parse_run
+from unifiednn_core.spec.sweep import SWEEP
 from unifiednn_core.views.runs import FileView
 from unifiednn_core.views.wording import count_text
 
 Document = dict[str, Any]
-ENTRIES = frozenset(SubModelSpec.model_fields)
+ENTRIES = frozenset({*SubModelSpec.model_fields, SWEEP})
 PLANS = ("baselines", "baselines_first", "filenames")
 """Entries of a draft that no spec has: the baselines, and names of files when they were chosen."""
 
@@ -91,9 +93,11 @@ def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str]) -> str:
     model, train = (_short(submodel.get(key) or "none", filenames) for key in ("model", "train_data"))
     start = submodel.get("start_from") or {}
     begins = f" · from {_short(start['file'], filenames)}" if start.get("file") else ""
+    swept = submodel.get(SWEEP) or {}
+    members = f" · sweep of {prod(map(len, swept.values()))} over {', '.join(swept)}" if swept else ""
     return (
         f"{model} on {train}{begins} · {hyper.get('optimizer', 'sgd')} at {hyper.get('learning_rate', 0.01):g} · "
-        f"{count_text(hyper.get('epochs', 1), 'epoch')} of batches of {hyper.get('batch_size', 32)}"
+        f"{count_text(hyper.get('epochs', 1), 'epoch')} of batches of {hyper.get('batch_size', 32)}{members}"
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.integration.cli_kit import COMMAND, unifiednn, unifiednn_process
 from tests.integration.conftest import write_spec
 from unifiednn_core.base.paths import Home
+from unifiednn_core.scheduling.registry import POLICIES
 
 
 def test_train_prints_the_documented_document_and_nothing_else(home: Home, samples: Path, tmp_path: Path) -> None:
@@ -44,6 +45,16 @@ def test_train_prints_the_documented_document_and_nothing_else(home: Home, sampl
 def test_check_says_what_can_be_trained(home: Home, short_demo: Path) -> None:
     done = unifiednn(home, "check", str(short_demo))
     assert (done.returncode, done.stdout.strip()) == (0, "3 sub-models can be trained.")
+
+
+def test_check_says_what_a_sweep_expands_into(home: Home, short_demo: Path) -> None:
+    document = json.loads(short_demo.read_text())
+    document["submodels"] = [document["submodels"][0] | {"sweep": {"seed": [1, 2]}}]
+    name = document["submodels"][0]["name"]
+    short_demo.write_text(json.dumps(document))
+    done = unifiednn(home, "check", str(short_demo))
+    assert (done.returncode, done.stdout.strip()) == (0, "2 sub-models can be trained.")
+    assert f"{name} is a sweep of 2 sub-models: {name}-seed1, {name}-seed2" in done.stderr
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -97,9 +108,27 @@ def test_inspect_describes_a_file_without_running_it(home: Home, samples: Path, 
 
 def test_policies_are_listed(home: Home) -> None:
     cards = json.loads(unifiednn(home, "policies", "--json").stdout)
-    assert [card["name"] for card in cards] == ["fcfs", "priority", "sjf", "round_robin"]
+    assert [card["name"] for card in cards] == [policy.name for policy in POLICIES]
     shown = unifiednn(home, "policies").stdout
     assert all(card["name"] in shown for card in cards)
+
+
+def test_policies_are_simulated_on_fitted_statistics_and_on_a_trace(home: Home, tmp_path: Path) -> None:
+    done = unifiednn(home, "simulate", "--jobs", "40", "--seed", "1", "--turn-s", "600", "--json")
+    document = json.loads(done.stdout)
+    assert list(document["policies"]) == [policy.name for policy in POLICIES]
+    assert document["workload"] == {
+        "statistics": "helios", "seed": 1, "jobs": 40, "load": 0.9, "turn_s": 600, "slack": 5
+    }  # fmt: skip
+    turnarounds = {name: found["mean_turnaround_s"] for name, found in document["policies"].items()}
+    assert turnarounds["srtf"] <= 0.6 * turnarounds["fcfs"]
+    trace = tmp_path / "pai_job_table.csv"
+    trace.write_text("j1,i1,u1,Terminated,1060.0,1660.0\nj2,i2,u2,Failed,1000.0,1100.0\n")
+    shown = unifiednn(home, "simulate", "--trace", str(trace), "--policy", "fair", "--policy", "las").stdout
+    assert "fair" in shown and "las" in shown and "fcfs" not in shown and "2 jobs of" in shown
+    for wrong in (["--trace", str(tmp_path / "none")], ["--statistics", "luck"], ["--policy", "luck"]):
+        refused = unifiednn(home, "simulate", *wrong)
+        assert refused.returncode == 2 and "error" in refused.stderr
 
 
 def test_a_home_that_cannot_be_is_told_without_a_traceback(tmp_path: Path) -> None:

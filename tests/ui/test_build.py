@@ -323,3 +323,32 @@ def test_what_is_missing_is_no_markup(open_page, service):
     app = open_page("build", draft="evil")
     start = app.button(key="start")
     assert start.disabled and start.help.startswith("`'![x](https://evil.example/p.png)' is not a valid name")
+
+
+def test_a_sweep_is_put_together_told_and_kept_as_its_lists(open_page, service, drafted):
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    vary = next(box for box in app.multiselect if box.label == "Vary")
+    vary.set_value(["learning_rate", "seed"]).run()
+    typed = {box.key.partition("-sweep-")[2]: box for box in app.text_input if "-sweep-" in box.key}
+    typed["learning_rate-list"].set_value("0.1, 0.01").run()
+    way = next(one for one in app.segmented_control if one.key.endswith("-sweep-seed-way"))
+    way.set_value("range").run()
+    assert not app.exception, [error.value for error in app.exception]
+    assert "8 sub-models: lenet-lr0_1-seed1, lenet-lr0_1-seed2, lenet-lr0_1-seed3, …, lenet-lr0_01-seed4" in text_of(
+        app
+    )
+    app.button(key="editor-save").click().run()
+    assert service.drafts[drafted]["submodels"][0]["sweep"] == {"learning_rate": [0.1, 0.01], "seed": [1, 2, 3, 4]}
+    assert "sweep of 8 over learning_rate, seed" in text_of(app)
+    app = press(app, "Edit lenet")
+    app.button(key="editor-save").click().run()
+    assert service.drafts[drafted]["submodels"][0]["sweep"] == {"learning_rate": [0.1, 0.01], "seed": [1, 2, 3, 4]}
+
+
+def test_a_wrong_value_of_a_sweep_is_told_in_its_form(open_page, service, drafted):
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    next(box for box in app.multiselect if box.label == "Vary").set_value(["learning_rate"]).run()
+    next(box for box in app.text_input if box.key.endswith("-sweep-learning_rate-list")).set_value("0.1, fast").run()
+    app.button(key="editor-save").click().run()
+    assert "submodels.lenet.sweep.learning_rate" in text_of(app)
+    assert "sweep" not in service.drafts[drafted]["submodels"][0]

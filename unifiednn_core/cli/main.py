@@ -17,7 +17,7 @@ import typer
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.paths import Home, application
-from unifiednn_core.cli import access, comparisons, files, runs, terminal
+from unifiednn_core.cli import access, comparisons, files, runs, simulate, terminal
 from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
 from unifiednn_core.spec.run import PolicySpec, load_run
 
@@ -39,6 +39,8 @@ def train(
     """Train a hybrid to the end and write every trained model. Ctrl-C stops it and keeps the progress."""
     with opened(as_json) as service:
         asked = load_run(spec)
+        if not as_json:
+            terminal.print_sweeps(asked)
         if policy is not None:
             asked = asked.model_copy(update={"policy": PolicySpec(name=policy)})
         run_id = service.runs.submit(asked, spec.resolve().parent, on_warnings=terminal.print_findings)
@@ -53,10 +55,12 @@ def train(
 def check(spec: SpecPath, as_json: AsJson = False) -> None:
     """Check a spec and all files it names, without training."""
     with opened(as_json) as service:
-        report = service.runs.check(load_run(spec), spec.resolve().parent)
+        asked = load_run(spec)
+        report = service.runs.check(asked, spec.resolve().parent)
         if as_json:
             terminal.print_json(report.model_dump(mode="json"))
         else:
+            terminal.print_sweeps(asked)
             terminal.print_findings(report.findings)
             if not report.has_errors:
                 terminal.say(f"{len(report.submodels)} sub-models can be trained.")
@@ -92,6 +96,7 @@ _OTHERS: tuple[Callable[..., None], ...] = (
 )  # fmt: skip
 for _command in _OTHERS:
     app.command()(_command)
+app.command("simulate")(simulate.simulate_trace)
 app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")
 

@@ -19,6 +19,8 @@ from unifiednn_core.preflight.report import FileReport
 from unifiednn_core.scheduling.registry import PolicyCard
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED
+from unifiednn_core.spec.run import RunSpec
+from unifiednn_core.spec.sweep import members_by_sweep
 from unifiednn_core.views.comparison import Comparison, Spread
 from unifiednn_core.views.report import cards
 from unifiednn_core.views.runs import RunView
@@ -85,6 +87,12 @@ def print_findings(findings: Iterable[Finding]) -> None:
         text = visible(f"{finding.message} {finding.remedy}".rstrip(), "\n")
         parts = ((finding.severity, style), " ", (visible(finding.field), "bold"), f": {text}")
         err.print(Text.assemble(*parts), soft_wrap=True)
+
+
+def print_sweeps(spec: RunSpec) -> None:
+    """Print to stderr what each sweep of a spec expands into."""
+    for sweep, members in members_by_sweep(spec.submodels).items():
+        say(f"{sweep} is a sweep of {len(members)} sub-models: {', '.join(members)}", to=err)
 
 
 def print_result(view: RunView, service: Service) -> None:

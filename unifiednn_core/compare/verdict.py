@@ -17,6 +17,7 @@ QUEUED_SHARE = 0.1
 
 A baseline counts from its launch, a hybrid from its submission."""
 HYBRID: Mode = "hybrid"
+_ROUNDED = "weights are not compared: under the profile fast, equal networks may train fused, which rounds differently"
 _OF_EACH = ("service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
 _RATIOS = {
     "memory": "memory_bytes",
@@ -53,9 +54,13 @@ def compare(
     for mode in (*BASELINES, *(mode for mode in baselines if mode not in BASELINES)):
         repeats = [*peers, *(run for run in runs if run.mode == mode)]
         left_out = _left_out(repeats, hybrid, baselines.get(mode))
-        verdicts[mode] = _verdict(mode, hybrid, baselines.get(mode), left_out, environment, of.device == "cpu")
+        verdicts[mode] = _verdict(mode, hybrid, baselines.get(mode), left_out, environment, of)
     names = {"run_id": of.run_id, "name": of.name, "fingerprint": of.fingerprint}
     return Comparison(**names, hybrid=hybrid, baselines=baselines, verdicts=verdicts, environment=environment)
+
+
+def _is_fast(run: RunView) -> bool:
+    return run.spec.get("profile") == "fast"
 
 
 def _way(run: RunView) -> tuple[object, ...]:
@@ -105,7 +110,7 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
     problem = next((found for run in runs if (found := _problem(run, steered)) is not None), None)
     parts = tuple(_arm_submodel(name, runs) for name in (part.name for part in runs[0].submodels))
     differing = [part.name for part in parts if len(set(part.state_sha256)) > 1]
-    if problem is None and differing:
+    if problem is None and differing and not (mode == HYBRID and _is_fast(runs[0])):
         problem = f"repeats disagree: the weights of {', '.join(differing)} differ between equal {mode} runs"
     sources = {run.memory_source for run in runs}
     queued_s = [max(0.0, (run.launched_at_s or 0.0) - run.created_at_s) for run in runs]
@@ -161,11 +166,13 @@ def _queued(hybrid: Arm) -> bool:
 
 
 def _verdict(
-    mode: Mode, hybrid: Arm, baseline: Arm | None, notes: Sequence[str], environment: Mapping[str, object], on_cpu: bool
+    mode: Mode, hybrid: Arm, baseline: Arm | None, notes: Sequence[str], environment: Mapping[str, object], of: RunView
 ) -> Verdict:
     withheld = _withheld(mode, hybrid, baseline)
     same = None if baseline is None else _identical(hybrid, baseline)
-    if same is False and on_cpu and baseline is not None and {*baseline.threads} != {*hybrid.threads}:
+    if same is not None and _is_fast(of):
+        same, notes = None, (*notes, _ROUNDED)
+    if same is False and of.device == "cpu" and baseline is not None and {*baseline.threads} != {*hybrid.threads}:
         same = None  # on a CPU the number of threads decides how sums are rounded
         ours, theirs = (", ".join(map(str, sorted({*arm.threads}, reverse=True))) for arm in (hybrid, baseline))
         counts = f"{ours} threads in the hybrid, {theirs} in the {mode} processes"

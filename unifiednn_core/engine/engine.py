@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -16,6 +17,7 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.engine import device as devices
+from unifiednn_core.engine.cuda_graphs import recorder_for
 from unifiednn_core.engine.events import (
     Answered,
     Captured,
@@ -36,6 +38,7 @@ from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.resident_data import DataUsers, Lease
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.scheduling.base import Decision, Policy, View, enactable
+from unifiednn_core.scheduling.shares import Shares
 from unifiednn_core.spec.lifecycle import Event, State, next_state
 from unifiednn_core.spec.run import CheckpointSpec
 
@@ -72,7 +75,7 @@ class Engine:
         when it ends, despite references to it.
         """
         self._hybrid = hybrid
-        self._policy = policy
+        self._policy, self._shares = policy, Shares()
         self._device = device
         self._threads = threads
         self._report = report
@@ -99,6 +102,7 @@ class Engine:
         self._memory_to_free = False
         """Whether an ended or paused sub-model left memory in reserve."""
         self._meter = TurnMeter(device)
+        self._recorder = recorder_for(device)
         self._steps = 0
         self._checkpoint_timer = CheckpointTimer(checkpoint, self._clock, first_period)
         self._being_written: set[str] = set()
@@ -185,8 +189,11 @@ class Engine:
 
     def _choose(self) -> tuple[Job, Decision]:
         """Ask the policy to choose among the runnable jobs, at least one."""
-        now_s = self.now_s()
-        decision, refused = enactable(self._policy, View(tuple([job.view(now_s) for job in self._runnable]), now_s))
+        now_s, jobs = self.now_s(), self._runnable
+        service_s = self._shares.of({job.standing.owner: job.standing.tickets for job in jobs})
+        views = [job.view(now_s, service_s.get(job.standing.owner, 0.0)) for job in jobs]
+        at_work = () if self.holder is None else (self.holder,)
+        decision, refused = enactable(self._policy, View(tuple(views), now_s, at_work))
         if refused:
             self._report(Refused(decision.job, decision.reason))
         return self._jobs[decision.job], decision
@@ -211,6 +218,7 @@ class Engine:
         self.at_work = self.holder = None
         end_s = self.now_s()
         job.service_s += end_s - start_s
+        self._shares.charge(job.standing.owner, end_s - start_s)
         if not self._leaving and not preempted:  # a preempted one keeps its place in line
             job.in_line_since = self._next_tick()
         steps, cost = submodel.steps_done - first_step, self._meter.end(submodel.footprint)
@@ -230,6 +238,7 @@ class Engine:
             job.timer.start()
             meter = quantum_meter(quantum, submodel, self._clock)
             while not preempted:
+                self._record_step(job)
                 self._step(job)
                 if submodel.finished or meter():
                     break
@@ -245,6 +254,18 @@ class Engine:
         devices.synchronize(self._device)
         job.timer.stop()
         return preempted
+
+    def _record_step(self, job: Job) -> None:
+        """Record a step of a sub-model as a graph, if that is due. Nothing else computes meanwhile."""
+        if self._recorder is None or not job.submodel.may_record(self._recorder):
+            return
+        with self._watched(job):
+            devices.synchronize(self._device)
+            job.timer.stop()
+            report = job.submodel.record_step(self._recorder)
+        job.timer.start()
+        if report is not None:
+            self._report(report)
 
     def _step(self, job: Job) -> None:
         """Take a step, evaluate after the last one of an epoch, and leave the process as it was."""
@@ -483,7 +504,9 @@ class Engine:
             try:
                 with devices.preserved(self._device), ProcessState(self._device):
                     submodel = order.prepare()
-                self._admit(Job(submodel, in_line_since=self._next_tick(), captured_step=submodel.steps_done))
+                standing = replace(order.standing, joined_s=self.now_s())
+                tick, steps = self._next_tick(), submodel.steps_done
+                self._admit(Job(submodel, in_line_since=tick, captured_step=steps, standing=standing))
             except Exception as error:
                 traceback.print_exc()
                 cause, remedy = reasons(error)

@@ -43,6 +43,12 @@ def install() -> bool:
     return True
 
 
+def prepare() -> None:
+    """Before forks are made: put it there, or load the compiler once for all of them."""
+    if not install() and _NAME not in sys.modules:
+        importlib.import_module(_NAME)
+
+
 def _disable(fn: Callable[..., Any] | None = None, *_: object, **__: object) -> Callable[..., Any]:
     """Nothing is compiled, so there is nothing to switch off: the function itself, or a decorator that returns it."""
     return fn if fn is not None else lambda decorated: decorated

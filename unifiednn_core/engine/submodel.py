@@ -26,13 +26,16 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import Diverged
-from unifiednn_core.data.datasets import Dataset, to_model_input
 from unifiednn_core.engine import checkpoint_check, optimizer_state
 from unifiednn_core.engine import step as steps
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
+from unifiednn_core.engine.cuda_graphs import StepRecorder
 from unifiednn_core.engine.device import RngState
-from unifiednn_core.engine.events import Stepped
+from unifiednn_core.engine.events import Stepped, StepsRecorded
+from unifiednn_core.engine.graphs import RecordedLearner
+from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
 from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early, used_samples
+from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import HOST, Lease
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.weights import tree_to_cpu
@@ -63,11 +66,18 @@ class SubModel:
         self.steps_per_epoch = spec.hyperparameters.steps_per_epoch(train.samples)
         self._train, self._test, self.device = train, test, device
         self._seed, self._hyperparameters = seed, spec.hyperparameters
-        self._progress, self._scorer = Progress(torch.Generator().manual_seed(seed)), steps.Scorer(spec.hyperparameters)
-        self._rng = RngState.of_seed(seed, device)
+        self._progress = Progress(torch.Generator().manual_seed(seed))
+        self._randomness = Randomness(self.module, seed, device)
         self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
         self._trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        self._eager = EagerLearner(spec, self.module, self.criterion, self._trained, train)
+        hyper = spec.hyperparameters
+        self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)
+        self.learner: Learner = self._eager
+        """Does forward and backward of its steps."""
+        self.is_fast = False
+        """Whether any step was one of the profile `fast`, so that its bits are not those of the recipe."""
         self.footprint: Footprint
         """Memory that it holds now; a new value after each change, for any thread."""
         self._measure()
@@ -76,6 +86,11 @@ class SubModel:
     def name(self) -> str:
         """Name in the run."""
         return self.spec.name
+
+    @property
+    def eager(self) -> EagerLearner:
+        """The learner that does what the recipe says."""
+        return self._eager
 
     @property
     def leases(self) -> tuple[Lease, ...]:
@@ -98,6 +113,16 @@ class SubModel:
         return self._progress.steps_done
 
     @property
+    def shares_randomness(self) -> bool:
+        """Whether its steps may draw from the default generators; then no other such sub-model may step meanwhile."""
+        return self._randomness.shared
+
+    @property
+    def draws(self) -> bool:
+        """Whether its steps may draw random numbers at all."""
+        return self._randomness.draws
+
+    @property
     def finished(self) -> bool:
         """Whether all epochs are done, or early stopping has ended the training."""
         return self._stopped or self.epochs_done >= self.epochs
@@ -114,47 +139,60 @@ class SubModel:
             self._move(self.device)
             self._placed = True
             self._measure()
-        self._rng.restore(self.device)
+        self._randomness.begin()
         self._in_world, self.footprint = True, self._working
         try:
             yield
         finally:
+            self._randomness.end()
             self._in_world = False
-            self._rng = RngState.current(self.device)
-            self._drop_gradients()
+            self._eager.drop_gradients()
             self.footprint = self._idle
 
     def step(self) -> Stepped:
-        """Train on the batches of the next step, inside `world`.
+        """Train on the batches of the next step, inside `world`; raises as `finish` does."""
+        return self.finish(self.learner(self.next_batches()))
+
+    def next_batches(self) -> list[Tensor]:
+        """Begin a step: take its batches, each as indices of samples on the device, int64 [at most batch_size]."""
+        return self._progress.next_batches(self._train.samples, self._hyperparameters, self.device)
+
+    def finish(self, learned: Learned) -> Stepped:
+        """End a step, once its gradients are in `.grad`: clip, update the weights, and count.
 
         Raises `Diverged` for a NaN or infinite loss: at once on a CPU; on a GPU, to avoid a wait of the host, only at
         the end of the epoch or at the next checkpoint.
         """
-        data, hyperparameters, ignored = self._train.use(), self._hyperparameters, self._scorer.ignored_in(self._train)
-        batches = self._progress.next_batches(self._train.samples, hyperparameters, self.device)
-        samples = sum(len(batch) for batch in batches)
-        parts = [part for batch in batches for part in batch.chunk(hyperparameters.batch_split)]
-        self._drop_gradients()
-        if len(parts) == 1:
-            loss, correct, labels = self._learn(data, parts[0], None, ignored)
-        else:
-            losses, rights, labels = [], [], 0
-            for part in parts:
-                loss, correct, count = self._learn(data, part, len(part) / samples, ignored)
-                losses.append(loss)
-                rights += [] if correct is None else [correct]
-                labels += count
-            loss, correct = torch.stack(losses).sum(), torch.stack(rights).sum() if rights else None
+        loss, correct = learned
         if self._on_host and not math.isfinite(value := loss.item()):
             raise Diverged(self.name, self.steps_done + 1, value)
-        steps.update(self.optimizer, self._trained, hyperparameters, self.steps_done + 1)
+        steps.update(self.optimizer, self._trained, self._hyperparameters, self.steps_done + 1)
         if not self._measured:  # the first step creates the optimizer's state
             self._measure()
             self._measured = True
-        steps.step_lr_scheduler(self.lr_scheduler, hyperparameters, after="step")
+        steps.step_lr_scheduler(self.lr_scheduler, self._hyperparameters, after="step")
         self._progress.steps_done += 1
-        self._count(loss, samples if ignored is None else labels, correct, labels)
-        return Stepped(self.name, self.steps_done, loss, correct, labels)
+        labels = self._count(loss, correct, self._train, self._progress.used, self._progress.order)
+        return Stepped(self.name, self.steps_done, loss, correct if labels else None, labels)
+
+    def may_record(self, recorder: StepRecorder) -> bool:
+        """Whether `record_step` is due before the next step, which runs in the lane of this recorder.
+
+        Steps that nobody asks this for are never replayed.
+        """
+        self.learner = self._recorded
+        return self._recorded.is_due(recorder)
+
+    def record_step(self, recorder: StepRecorder) -> StepsRecorded | None:
+        """Record a full step, inside `world`, while nothing else computes; tells whether steps are replayed now.
+
+        Does nothing between two epochs.
+        """
+        samples = self._progress.placed_order
+        if samples is None or not self._recorded.record(recorder, samples):
+            return None
+        self._measure()
+        return StepsRecorded(self.name, self._recorded.gain, self._recorded.refused)
 
     @property
     def at_epoch_end(self) -> bool:
@@ -193,7 +231,7 @@ class SubModel:
     def capture(self) -> Checkpoint:
         """Copy the whole state to the host, between two steps; raises `Diverged` for a NaN or infinite loss."""
         self._require_finite()
-        rng, progress = RngState.current(self.device) if self._in_world else self._rng, self._progress
+        rng, progress = self._randomness.state, self._progress
         excluded = {"epochs", "seed", "early_stopping", "techniques"}
         recipe = self._hyperparameters.model_dump(mode="json", exclude=excluded)
         recipe |= {"seed": self._seed, "samples": self._train.samples, "device_type": self.device.type}
@@ -206,6 +244,7 @@ class SubModel:
             "data": progress.data_state(),
             "metrics": progress.metrics_state(),
         }
+        recipe |= {"profile": "fast"} if self.is_fast else {}
         return Checkpoint(
             submodel=self.name,
             step=self.steps_done,
@@ -229,12 +268,13 @@ class SubModel:
             optimizer_state.restore_lr_scheduler(self.lr_scheduler, state["lr_scheduler"])
         self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
         self._stopped = stops_early(self._hyperparameters.early_stopping, self.figures)
+        self.is_fast = written.fast
         self._measure()
         cuda = None
         if self.device.type == "cuda":  # a checkpoint of a CPU has no such stream
             saved = state["rng"]["cuda"]
             cuda = RngState.of_seed(self._seed, self.device).cuda if saved is None else saved
-        self._rng = RngState(state["rng"]["cpu"], cuda)
+        self._randomness.state = RngState(state["rng"]["cpu"], cuda)
         factor = self._hyperparameters.learning_rate / written.hyperparameters.learning_rate
         if factor != 1.0:
             optimizer_state.scale_learning_rates(self.optimizer, self.lr_scheduler, factor)
@@ -242,6 +282,7 @@ class SubModel:
     def park(self) -> None:
         """Move to the host and free the device's memory until the next `world`."""
         if self._placed:
+            self._recorded.free()
             self._move(HOST)
             self._placed = False
             self._measure()
@@ -254,6 +295,7 @@ class SubModel:
         Networks and optimizers are part of reference cycles (an fx graph holds its module, an LR scheduler its
         optimizer's step), so their memory would wait for the garbage collector.
         """
+        self._recorded.free()
         if empty:
             for tensor in (*self.module.parameters(), *self.module.buffers()):
                 tensor.data = tensor.data.new_empty(0)
@@ -274,14 +316,10 @@ class SubModel:
             if isinstance(value, Tensor) and value.device == parameter.device  # counters stay on the host
         )
         gradients_bytes = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
-        self._idle = Footprint(weights_bytes, 0, optimizer_bytes, self._placed)
+        kept_bytes = gradients_bytes if self._recorded.holds_gradients else 0
+        self._idle = Footprint(weights_bytes, kept_bytes, optimizer_bytes, self._placed)
         self._working = Footprint(weights_bytes, gradients_bytes, optimizer_bytes, self._placed)
         self.footprint = self._working if self._in_world else self._idle
-
-    def _drop_gradients(self) -> None:
-        """Do what the optimizer's `zero_grad(set_to_none=True)` does, without its profiler entry (5 us)."""
-        for parameter in self._trained:
-            parameter.grad = None
 
     def _move(self, device: torch.device) -> None:
         self.module.to(device).train(True)
@@ -289,49 +327,42 @@ class SubModel:
         optimizer_state.follow_parameters(self.optimizer)
         self._progress.move(device)
 
-    def _learn(
-        self, data: Dataset, batch: Tensor, share: float | None, ignored: int | None
-    ) -> tuple[Tensor, Tensor | None, int]:
-        """Forward and backward; loss (times `share`), right answers and labels of `batch` (indices, int64)."""
-        inputs, targets = self._batch(data, batch)
-        outputs = self.module(inputs)
-        loss = self.criterion(outputs, targets)
-        loss = loss if share is None else loss * share
-        loss.backward()
-        return loss.detach(), *self._scorer.answers(outputs.detach(), targets, ignored)
-
     @torch.no_grad()
     def _evaluate(self, heartbeat: Callable[[], object]) -> tuple[float | None, float | None]:
         """Mean loss and accuracy over the test set, if there is one."""
         if self._test is None:
             return None, None
-        test, ignored = self._test.use(), self._scorer.ignored_in(self._test)
+        test, ignored = self._test.use(), self._eager.scorer.ignored_in(self._test)
         size = self._hyperparameters.batch_size
         self.module.train(False)
         for start in range(0, len(test.targets), size):
-            inputs, targets = self._batch(test, slice(start, start + size))
+            samples = slice(start, start + size)
+            inputs, targets = self._eager.batch(test, samples)
             outputs = self.module(inputs)
-            correct, labels = self._scorer.answers(outputs, targets, ignored)
-            loss = self.criterion(outputs, targets)
-            self._count(loss, len(targets) if ignored is None else labels, correct, labels)
+            correct = self._eager.scorer.answers(outputs, targets, ignored)
+            self._count(self.criterion(outputs, targets), correct, self._test, samples)
             heartbeat()
         self.module.train(True)
         return self._progress.tally.means()
 
-    def _count(self, loss: Tensor, weight: int, correct: Tensor | None, labels: int) -> None:
-        """Add one batch to the sums; on the host as plain numbers: the same arithmetic, but faster."""
-        if not self._on_host:
+    def _count(
+        self, loss: Tensor, correct: Tensor | None, data: Lease, places: slice, order: Tensor | None = None
+    ) -> int:
+        """Add samples to the sums, as `Scorer.counted` names them, and return their number of labels.
+
+        On the host the sums are plain numbers: the same arithmetic, but faster.
+        """
+        weight, labels = self._eager.scorer.counted(data, places, order)
+        if self._on_host:
+            right = None if correct is None else int(correct.item())
+            self._progress.tally.add(loss.item(), weight, right, labels)
+        else:
             self._progress.tally.add(loss, weight, correct, labels)
-            return
-        self._progress.tally.add(loss.item(), weight, None if correct is None else int(correct.item()), labels)
+        return labels
 
     def _require_finite(self) -> None:
         if not self._progress.tally.is_finite():
             raise Diverged(self.name, self.steps_done, float("nan"))
-
-    def _batch(self, data: Dataset, samples: Tensor | slice) -> tuple[Tensor, Tensor]:
-        inputs, targets = data.batch(samples)
-        return to_model_input(inputs, self.spec.scale, self.spec.mean, self.spec.std), targets
 
 
 def stored_bytes(tensors: Iterable[Tensor]) -> int:

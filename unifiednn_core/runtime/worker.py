@@ -31,12 +31,13 @@ from unifiednn_core.engine.device import environment, preserved, resolve
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
-from unifiednn_core.engine.job import Job, reasons
+from unifiednn_core.engine.job import Job, Standing, reasons
 from unifiednn_core.engine.operator_trace import OperatorTrace
 from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.host import PROCESS_RSS
+from unifiednn_core.machine.template import is_forked
 from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.assembly import Ingredients, Workbench
@@ -96,7 +97,7 @@ class Worker:
         earlier = {"cpu_s": run.cpu_s, "gpu_s": run.gpu_s, "energy_j": run.energy_j}
         gauge = WorkerGauge(bench.device, clock, earlier=earlier)  # before any model or data set is read
         reads, work_mark = (
-            _Reader(store, bench, Reporter(store, run, bench, clock, gauge)),
+            _Reader(store, bench, Reporter(store, run, bench, clock, gauge), clock),
             WorkMark(home.at_work(run_id)),
         )
         for command in store.commands.open(run_id):
@@ -124,7 +125,8 @@ class Worker:
 
     def run(self) -> int:
         """Train to the end in the calling thread, which has to be the main one. Return the exit code."""
-        facts = {**environment(self._bench.device, self._threads), "allocator": allocator.of_this_process()}
+        facts = environment(self._bench.device, self._threads)
+        facts |= {"allocator": allocator.of_this_process(), "start": "warm" if is_forked() else "cold"}
         self._store.runs.record_environment(self._run_id, facts)
         self._store.runs.update(self._run_id, graph=graph_document(self._bench.hybrid))
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
@@ -274,7 +276,8 @@ class Worker:
         if read is None:
             self._store.commands.decline(command.id, f"{command.verb}: {name} could not be read")
         else:
-            self._engine.post(Join(name, partial(self._bench.add, read), command.id))
+            standing = self._reads.standing(run, row)
+            self._engine.post(Join(name, partial(self._bench.add, read), command.id, standing))
         return True
 
     def _end_a_stuck_step(self, name: str) -> None:
@@ -346,6 +349,7 @@ class _Reader:
     store: Store
     bench: Workbench
     reporter: Reporter
+    clock: Clock
 
     def jobs(self, run: RunRow, rows: list[SubModelRow], mark: WorkMark, last_turns: dict[str, float]) -> list[Job]:
         """Sub-models that are ready to train, in order of arrival."""
@@ -364,12 +368,23 @@ class _Reader:
                 jobs.append(Job(
                     submodel, in_line_since=line.index(row.name), service_s=row.service_s, paused_s=row.paused_s,
                     state=State.PAUSED if row.state == State.PAUSED.value else State.QUEUED,
-                    captured_step=read.columns.get("checkpoint_step", 0),
+                    captured_step=read.columns.get("checkpoint_step", 0), standing=self.standing(run, row),
                 ))  # fmt: skip
             except Exception as error:
                 self._fail(row, error)
         mark.clear()
         return jobs
+
+    def standing(self, run: RunRow, row: SubModelRow) -> Standing:
+        """What a sub-model may count on."""
+        began_at_s = run.started_at_s or self.clock.utc_s()
+        submitted_at_s = run.created_at_s if row.joined_at_s is None else row.joined_at_s
+        return Standing(
+            owner=row.owner,
+            tickets=self.store.people.tickets_of(row.owner),
+            deadline_s=None if row.deadline_s is None else submitted_at_s + row.deadline_s - began_at_s,
+            joined_s=max(0.0, submitted_at_s - began_at_s),
+        )
 
     def read(self, run: RunRow, row: SubModelRow, *, peers: int) -> Ingredients | None:
         """Read one of `peers` sub-models and open its attempt; None if it could not be read, and has failed."""

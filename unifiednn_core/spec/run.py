@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.spec import sweep
 from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
@@ -95,7 +96,11 @@ class SubModelSpec(_Part):
     std: Annotated[float, Field(gt=0)] | None = None
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Lower goes first."""
+    deadline_s: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after its submission by which it should have ended; the policy "deadline" trains by it."""
     start_from: StartSpec | None = None
+    sweep_of: Annotated[str, Field(pattern=NAME_PATTERN)] | None = None
+    """Name of the sweep that it is a member of."""
     owner: Annotated[str, Field(min_length=1, max_length=320)] | None = None
     """Owner of the sub-model, set by an operator; by default the owner of the model file."""
     hyperparameters: Hyperparameters = Hyperparameters()
@@ -127,7 +132,8 @@ class RunSpec(_Part):
     name: Annotated[str, Field(min_length=1, max_length=100)] = "run"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
-    profile: Literal["exact"] = "exact"
+    profile: Literal["exact", "fast"] = "exact"
+    """`exact` gives the bits of the plain loop. `fast` may also fuse equal networks, which rounds differently."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads per step; equal bits need equal threads. Default: all cores but one."""
     policy: PolicySpec = PolicySpec()
@@ -165,8 +171,18 @@ class RunSpec(_Part):
 
 
 def parse_run(data: object) -> RunSpec:
-    """Read a run from parsed JSON. Raises `BadInput` with one finding per mistake."""
-    return _parsed(RunSpec, data)
+    """Read a run from parsed JSON, with sweeps replaced by their members.
+
+    Raises `BadInput` with one finding per mistake.
+    """
+    data, findings = sweep.expanded(data, _is_submodel)
+    try:
+        spec = _parsed(RunSpec, data)
+    except BadInput as error:
+        raise BadInput((*findings, *error.findings)) from None
+    if findings:
+        raise BadInput(findings)
+    return spec
 
 
 def parse_hyperparameters(data: object) -> Hyperparameters:
@@ -207,6 +223,14 @@ def _each_once(pairs: list[tuple[str, object]], field: str) -> dict[str, object]
             raise BadInput.of("Given twice", field, message, "Keep one of them.")
         found[name] = value
     return found
+
+
+def _is_submodel(data: object) -> bool:
+    try:
+        SubModelSpec.model_validate(data)
+    except ValidationError:
+        return False
+    return True
 
 
 def _parsed(part: type[_AnyPart], data: object) -> _AnyPart:

@@ -34,6 +34,11 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "ALTER TABLE people ADD COLUMN team VARCHAR",
         "ALTER TABLE submodels ADD COLUMN lenders JSON NOT NULL DEFAULT '[]'",
     ),
+    # People get tickets, sub-models a deadline.
+    6: (
+        "ALTER TABLE people ADD COLUMN tickets INTEGER",
+        "ALTER TABLE submodels ADD COLUMN deadline_s FLOAT",
+    ),
 }  # fmt: skip
 """Statements that lead from each version to the next one."""
 

@@ -288,3 +288,16 @@ def test_the_loader_is_summed_over_processes_and_a_resident_arm_has_its_own_verd
 def test_resident_sizes_are_said_to_count_libraries_twice() -> None:
     both = [replace(view, memory_source="process RSS") for view in (HYBRID, CONCURRENT)]
     assert any("resident size" in note for note in comparison(*both).verdicts["concurrent"].notes)
+
+
+def test_a_fast_run_is_never_called_identical_nor_withheld_for_its_bits() -> None:
+    fast = {"spec": {"profile": "fast"}}
+    for ours in ("bits", "other bits"):
+        hybrid = run("h", submodels=(part("lenet", 4.0, state_sha256=ours),), **fast)
+        baseline = run("b", "sequential", submodels=(part("lenet", 9.0, state_sha256="bits"),), **fast)
+        found = compare([hybrid, baseline], hybrid, lambda run: False, {}).verdicts["sequential"]
+        assert found.identical_weights is None and found.withheld_because is None
+        assert any("profile fast" in note for note in found.notes)
+    exact = run("h", submodels=(part("lenet", 4.0, state_sha256="bits"),))
+    found = compare([exact, replace(baseline, spec={})], exact, lambda run: False, {}).verdicts["sequential"]
+    assert found.identical_weights is True

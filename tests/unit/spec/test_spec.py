@@ -97,7 +97,7 @@ def findings_of(document: object) -> list[Finding]:
             "is not a valid name",
         ),
         ({**minimal(), "device": "tpu"}, "device", 'such as "cuda:0"'),
-        ({**minimal(), "profile": "fast"}, "profile", "exact"),
+        ({**minimal(), "profile": "faster"}, "profile", "exact"),
     ],
 )
 def test_each_mistake_gives_a_finding_with_field_and_remedy(document: object, field: str, said: str) -> None:
