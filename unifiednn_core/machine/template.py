@@ -48,7 +48,8 @@ def main() -> None:
         with suppress(ImportError):  # the fork that needs it says so
             importlib.import_module(name)
     gc.freeze()  # a collection in a fork would copy every page that objects lie on
-    control.send(b"ready")
+    with suppress(OSError):  # the caller may have ended meanwhile, which `serve` sees
+        control.send(b"ready")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on a caller gets the reason with its answer
     _Template(control).serve()
 
