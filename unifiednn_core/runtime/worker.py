@@ -35,6 +35,7 @@ from unifiednn_core.engine.operator_trace import OperatorTrace
 from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine.host import PROCESS_RSS
+from unifiednn_core.machine.template import is_forked
 from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.assembly import Ingredients, Workbench
@@ -122,7 +123,8 @@ class Worker:
 
     def run(self) -> int:
         """Train to the end in the calling thread, which has to be the main one. Return the exit code."""
-        self._store.runs.record_environment(self._run_id, environment(self._bench.device, self._threads))
+        facts = environment(self._bench.device, self._threads) | {"start": "warm" if is_forked() else "cold"}
+        self._store.runs.record_environment(self._run_id, facts)
         self._store.runs.update(self._run_id, graph=graph_document(self._bench.hybrid))
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
         self._carry_commands()  # commands issued meanwhile take effect before the first step
