@@ -56,7 +56,8 @@ def main() -> None:
             if function:
                 getattr(loaded, function)()
     gc.freeze()  # a collection in a fork would copy every page that objects lie on
-    control.send(b"ready")
+    with suppress(OSError):  # the caller may have ended meanwhile, which `serve` sees
+        control.send(b"ready")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on a caller gets the reason with its answer
     _Template(control).serve()
 
