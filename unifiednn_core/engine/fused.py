@@ -39,8 +39,9 @@ class Fused(NamedTuple):
         """Leave gradients and buffers with the members."""
         for own, stack, gradient in zip(zip(*states, strict=True), self.state, self.gradients, strict=True):
             if isinstance(own[0], nn.Parameter):
-                for row, tensor in enumerate(own):
-                    tensor.grad = None if gradient is None else gradient[row]
+                rows = [None] * len(own) if gradient is None else gradient.unbind()
+                for tensor, row in zip(own, rows, strict=True):
+                    tensor.grad = row
             else:
                 with torch.no_grad():
                     torch._foreach_copy_(list(own), list(stack.unbind()))

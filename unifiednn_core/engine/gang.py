@@ -33,7 +33,8 @@ class Gang:
 
     def __init__(self, members: Sequence[SubModel], program: StepProgram):
         """Form a gang of members whose steps run `program`; `Gang.of` finds it."""
-        self._members, self._recording = list(members), program
+        self._members, self._program = list(members), program
+        self._states = {member.name: state_of(member.module, member.criterion) for member in members}
         self._accepted = False
         self.dissolved: str | None = None
         """Why the members do not step fused any more, as a sentence."""
@@ -64,6 +65,7 @@ class Gang:
     def drop(self, name: str) -> None:
         """Take a member out, between two steps; the others go on."""
         self._members = [member for member in self._members if member.name != name]
+        self._states.pop(name, None)
         if len(self._members) < 2 and self.dissolved is None:
             self.dissolved = "Only one member is left."
 
@@ -77,7 +79,9 @@ class Gang:
         fused = self._fuse(together, batches) if self.dissolved is None and len(together) > 1 else None
         learned: dict[str, Learned | Exception] = {}
         if fused is not None and self._accepted:
-            fused.hand_out(_states(together))
+            fused.hand_out(self._states_of(together))
+            for member in together:
+                member.is_fast = True
             learned |= zip((member.name for member in together), self._learned(fused, together), strict=True)
         for member in self._members:
             if member.name not in learned:
@@ -89,14 +93,17 @@ class Gang:
             self._judge(fused, together, batches, failed=[learned[member.name] for member in together])
         return {member.name: _finished(member, learned[member.name]) for member in self._members}
 
+    def _states_of(self, members: Sequence[SubModel]) -> list[State]:
+        return [self._states[member.name] for member in members]
+
     def _fits(self, batches: Sequence[Tensor]) -> bool:
         """Whether batches are one batch of the recorded size."""
-        return len(batches) == 1 and len(batches[0]) == self._recording.kinds[0][0][0]
+        return len(batches) == 1 and len(batches[0]) == self._program.kinds[0][0][0]
 
     def _fuse(self, members: Sequence[SubModel], batches: dict[str, list[Tensor]]) -> Fused | None:
         """Do forward and backward fused; None if that fails, which dissolves the gang."""
         try:
-            return fuse(self._recording, _states(members), _pairs(members, batches))
+            return fuse(self._program, self._states_of(members), _pairs(members, batches))
         except Exception as error:  # most likely of one member, whose own step will tell
             self.dissolved = f"A fused step failed: {error}"
             return None
@@ -107,12 +114,12 @@ class Gang:
         """Accept or dissolve the gang, once its members have their own gradients of the same step."""
         if any(isinstance(one, Exception) for one in failed):
             return  # the next step judges
-        states = _states(members)
+        states = self._states_of(members)
         error = fused.error(states)
         if not error <= LARGEST_ERROR:
             modules = [(member.module, member.criterion) for member in members]
             try:
-                exactly = double_error(self._recording, modules, states, _pairs(members, batches))
+                exactly = double_error(self._program, modules, states, _pairs(members, batches))
             except Exception:  # a network that cannot compute in double precision
                 exactly = error
             if not exactly <= LARGEST_DOUBLE_ERROR:
@@ -146,10 +153,6 @@ def _obstacle(submodels: Sequence[SubModel]) -> str | None:
         if submodel.device != submodels[0].device:
             return f"{submodels[0].name} and {submodel.name} are on different devices."
     return None
-
-
-def _states(members: Sequence[SubModel]) -> list[State]:
-    return [state_of(member.module, member.criterion) for member in members]
 
 
 def _pairs(members: Sequence[SubModel], batches: dict[str, list[Tensor]]) -> list[tuple[Tensor, Tensor]]:

@@ -76,6 +76,8 @@ class SubModel:
         self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)
         self.learner: Learner = self._eager
         """Does forward and backward of its steps."""
+        self.is_fast = False
+        """Whether any step was one of the profile `fast`, so that its bits are not those of the recipe."""
         self.footprint: Footprint
         """Memory that it holds now; a new value after each change, for any thread."""
         self._measure()
@@ -242,6 +244,7 @@ class SubModel:
             "data": progress.data_state(),
             "metrics": progress.metrics_state(),
         }
+        recipe |= {"profile": "fast"} if self.is_fast else {}
         return Checkpoint(
             submodel=self.name,
             step=self.steps_done,
@@ -265,6 +268,7 @@ class SubModel:
             optimizer_state.restore_lr_scheduler(self.lr_scheduler, state["lr_scheduler"])
         self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
         self._stopped = stops_early(self._hyperparameters.early_stopping, self.figures)
+        self.is_fast = written.fast
         self._measure()
         cuda = None
         if self.device.type == "cuda":  # a checkpoint of a CPU has no such stream

@@ -14,6 +14,7 @@ from unifiednn_core.engine import batched, fused
 from unifiednn_core.engine.events import Stepped
 from unifiednn_core.engine.gang import Gang
 from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.step_program import state_of
 from unifiednn_core.engine.submodel import SubModel
 
 ASKED: dict[str, dict[str, Any]] = {
@@ -88,6 +89,11 @@ def test_each_member_trains_as_alone_with_its_own_optimizer_order_and_statistics
         train(alone, 9)
     assert gang.dissolved is None and gang.names == tuple(ASKED)
     assert_close(together, alone, 1e-4)
+    again = submodels(network)
+    for one, other, fresh in zip(together, alone, again, strict=True):
+        assert one.capture().recipe["profile"] == "fast" and "profile" not in other.capture().recipe
+        fresh.restore(one.capture())
+        assert fresh.capture().recipe["profile"] == "fast", "what was fast once stays fast"
     fused_bits, own_bits = ([t for one in some for t in one.module.state_dict().values()] for some in (together, alone))
     assert not all(torch.equal(a, b) for a, b in zip(fused_bits, own_bits, strict=True)), "it was not fused at all"
 
@@ -149,7 +155,8 @@ def test_an_error_of_one_member_dissolves_the_gang_and_ends_this_member_alone() 
     members = [*submodels(), *submodels(asked={"broken": {"seed": 9}}, data=broken)]
     with worlds(members):
         gang = gang_of(members[:4])
-        gang._members.append(members[4])  # its data are wrong only later
+        gang._members.append(members[4])  # as if its data had become wrong only now
+        gang._states["broken"] = state_of(members[4].module, members[4].criterion)
         done = gang.step()
     assert isinstance(done.pop("broken"), IndexError)
     assert all(isinstance(one, Stepped) for one in done.values())
