@@ -22,7 +22,7 @@ EAGER_STEPS = 2  # before the first recording: libraries choose their kernels
 CHECKED_STEPS = 3
 LEAST_GAIN = 1.1
 MOST_RECORDINGS = 8  # of one sub-model, each because it came to another lane or was parked
-_PART = 2**20  # elements that are digested at once
+_PART = 2**18  # elements that are digested at once
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 _SHRINKAGE = 0.999  # of weights between two checked steps, so that a recording has to read them anew
 
@@ -184,11 +184,11 @@ class _RecordedStep:
 
 
 class _Kept:
-    """Copies of what a step changes, to put back."""
+    """Copies of what a step changes, to put back; on the host, so that a check needs no more of the device."""
 
     def __init__(self, module: nn.Module, randomness: Randomness):
         self._module, self._randomness = module, randomness
-        self._tensors = {name: tensor.detach().clone() for name, tensor in _named(module)}
+        self._tensors = {name: tensor.detach().to("cpu", copy=True) for name, tensor in _named(module)}
         self._rng = randomness.state
 
     @torch.no_grad()
