@@ -16,6 +16,7 @@ _MODULES = {
     "prediction": "prediction",
     "protection": "protection",
     "queries": "queries",
+    "replayed-steps": "replays",
     "simulate": "simulate",
 }
 NAMES: tuple[str, ...] = tuple(_MODULES)

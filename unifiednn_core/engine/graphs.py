@@ -5,7 +5,7 @@ recording is used only if three replayed steps give the bits of three eager ones
 trains eagerly for good, and says why.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -17,12 +17,13 @@ from unifiednn_core.engine.cuda_graphs import Recording, StepRecorder
 from unifiednn_core.engine.device import RngState
 from unifiednn_core.engine.learning import Launcher, Learned, Learner
 from unifiednn_core.engine.randomness import Randomness
-from unifiednn_core.formats.weights import state_sha256
 
 EAGER_STEPS = 2  # before the first recording: libraries choose their kernels
 CHECKED_STEPS = 3
 LEAST_GAIN = 1.1
 MOST_RECORDINGS = 8  # of one sub-model, each because it came to another lane or was parked
+_PART = 2**20  # elements that are digested at once
+_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 _SHRINKAGE = 0.999  # of weights between two checked steps, so that a recording has to read them anew
 
 
@@ -110,7 +111,7 @@ class RecordedLearner:
 
     def _record(self, recorder: StepRecorder, kept: "_Kept", given: list[list[Tensor]]) -> None:
         checks = self.gain is None
-        bits, eager_s = list[str](), 0.0
+        bits, eager_s = list[list[int]](), 0.0
         with recorder.aside():
             draws = _draws_on_device(self._eager, given[0])
             kept.restore()
@@ -131,17 +132,31 @@ class RecordedLearner:
             raise Unfit(f"a replayed step is only {gain:.2f} times as fast")
         self.gain = gain
 
-    def _digests(self, learner: Learner, given: list[list[Tensor]]) -> Iterator[str]:
-        """After each step the hash of everything that it leaves."""
+    def _digests(self, learner: Learner, given: list[list[Tensor]]) -> Iterator[list[int]]:
+        """After each step the digest of everything that it leaves."""
         trained, module = self._eager.trained, self._eager.module
         for batches in given:
             learned, rng = learner(batches), self._randomness.state
-            left: dict[str, Tensor | None] = {f"buffer {name}": buffer for name, buffer in module.named_buffers()}
-            left |= {f"gradient {place}": parameter.grad for place, parameter in enumerate(trained)}
-            left |= {"loss": learned.loss, "correct": learned.correct, "cpu": rng.cpu, "cuda": rng.cuda}
-            yield state_sha256({name: tensor for name, tensor in left.items() if tensor is not None})
+            left = [*learned, rng.cpu, rng.cuda, *module.buffers(), *(parameter.grad for parameter in trained)]
+            yield digest(tensor for tensor in left if tensor is not None)
             with torch.no_grad():
                 torch._foreach_mul_(list(trained), _SHRINKAGE)
+
+
+def digest(tensors: Iterable[Tensor]) -> list[int]:
+    """A number for each tensor, computed where it is: another one if one element differs, almost surely if several do.
+
+    A sum of the elements' bits as whole numbers, each times an odd number of its own, modulo 2**64.
+    """
+    drawn = torch.randint(-(2**62), 2**62, (_PART,), generator=torch.Generator().manual_seed(0)) * 2 + 1
+    factors, sums = {drawn.device: drawn}, []
+    for tensor in tensors:
+        if tensor.device not in factors:
+            factors[tensor.device] = drawn.to(tensor.device)
+        bits = tensor.detach().contiguous().reshape(-1).view(_WHOLE[tensor.element_size()])
+        parts = [(part.long() * factors[tensor.device][: len(part)]).sum() for part in torch.split(bits, _PART)]
+        sums.append(sum(part * (2 * place + 1) for place, part in enumerate(parts)))
+    return [int(one) for one in sums]
 
 
 class _RecordedStep:

@@ -72,6 +72,8 @@ def run_view(
         "memory_notes": tuple(run.memory_notes),
         "processes": run.environment.get("processes", {}),
         "oracle": {name: OracleReport(**answer) for name, answer in run.environment.get("oracle", {}).items()},
+        "pages": run.environment.get("pages", {}),
+        "allocator": run.environment.get("allocator"),
         "prediction": prediction_of(run.prediction, run.spec, run.device),
         "spec": run.spec,
     }

@@ -195,6 +195,10 @@ class RunView:
     """Of a baseline, by sub-model: threads of its process, and `loader_s` and `loader_cpu_s` once it has ended."""
     oracle: dict[str, OracleReport] = field(default_factory=dict)
     """Of a baseline, by sub-model: whether torch itself reads the same network."""
+    pages: dict[str, int] = field(default_factory=dict)
+    """Peaks on the host: `anonymous_bytes`, and `file_bytes`, which others may share; empty before its end."""
+    allocator: str | None = None
+    """Of the worker; None for a baseline."""
     schedule: tuple[Slice, ...] = ()
     events: tuple[EventView, ...] = ()
     spec: dict[str, object] = field(default_factory=dict)

@@ -222,6 +222,21 @@ def test_data_that_moved_are_recorded_anew() -> None:
     assert (recorder.recorded, recorder.freed) == (2, 1)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool])
+def test_a_digest_sees_each_bit(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_PART", 16)  # the tensor has several parts, the last one smaller
+    tensor = (torch.arange(50) % 2).to(dtype)
+    seen = {tuple(graphs.digest([tensor]))}
+    for place in range(len(tensor)):
+        for bit in (0, 1 if dtype is torch.bool else 7):
+            flipped = tensor.clone()
+            flipped.view(torch.uint8)[place * tensor.element_size()] ^= 1 << bit if dtype is not torch.bool else 1
+            seen.add(tuple(graphs.digest([flipped])))
+    assert len(seen) == 1 + len(tensor) * (1 if dtype is torch.bool else 2)
+    assert graphs.digest([tensor.view(5, 10).t()]) != graphs.digest([tensor])
+    assert graphs.digest([tensor.clone(), torch.tensor(0.0), torch.tensor(-0.0)])[1:] != [0, 0]
+
+
 # -- the part of the host in a step
 
 
