@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unifiednn_core.engine.cuda_graphs import Recording, StepRecorder
 from unifiednn_core.engine.device import RngState
-from unifiednn_core.engine.learning import Launcher, Learned, Learner
+from unifiednn_core.engine.learning import RecordableLearner, Learned, Learner
 from unifiednn_core.engine.randomness import Randomness
 
 EAGER_STEPS = 2  # before the first recording: libraries choose their kernels
@@ -34,7 +34,7 @@ class Unfit(Exception):
 class RecordedLearner:
     """Replays full steps in the lane where they were recorded; launches all others one by one."""
 
-    def __init__(self, eager: Launcher, full: list[int], randomness: Randomness):
+    def __init__(self, eager: RecordableLearner, full: list[int], randomness: Randomness):
         """`full` are the sizes of the batches of a full step."""
         self._eager, self._full, self._randomness = eager, full, randomness
         self._recordings = 0
@@ -162,7 +162,7 @@ def digest(tensors: Iterable[Tensor]) -> list[int]:
 class _RecordedStep:
     """A recording with the tensors that it reads and writes."""
 
-    def __init__(self, recorder: StepRecorder, eager: Launcher, batches: Sequence[Tensor], draws: bool):
+    def __init__(self, recorder: StepRecorder, eager: RecordableLearner, batches: Sequence[Tensor], draws: bool):
         self.recorder, self.data = recorder, eager.data().inputs
         self._batches = [batch.clone() for batch in batches]
         self._learned = Learned(torch.empty(0), None)
@@ -213,7 +213,7 @@ def _named(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 # -- what a step does on the host
 
 
-def _draws_on_device(eager: Launcher, batches: Sequence[Tensor]) -> bool:
+def _draws_on_device(eager: RecordableLearner, batches: Sequence[Tensor]) -> bool:
     """Take a step, and return whether it draws random numbers on the device.
 
     Raises `Unfit` for a step that the host has a part in: a replay would repeat what the host did this time.

@@ -32,7 +32,7 @@ class Learner(Protocol):
         """Replace the gradients by those of a step over these batches (indices of samples, int64)."""
 
 
-class Launcher(Learner, Protocol):
+class RecordableLearner(Learner, Protocol):
     """A learner that launches the operators of a step, which can be recorded therefore."""
 
     @property
