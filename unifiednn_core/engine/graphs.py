@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unifiednn_core.engine.cuda_graphs import Recording, StepRecorder
 from unifiednn_core.engine.device import RngState
-from unifiednn_core.engine.learning import RecordableLearner, Learned, Learner
+from unifiednn_core.engine.learning import Learned, Learner, RecordableLearner
 from unifiednn_core.engine.randomness import Randomness
 
 EAGER_STEPS = 2  # before the first recording: libraries choose their kernels
