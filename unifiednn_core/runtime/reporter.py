@@ -313,6 +313,8 @@ class Reporter:
         if track is None or not track.window:
             return
         window, track.window = track.window, []
+        if window[-1].ready is not None:  # the end of a turn has waited for those before it
+            window[-1].ready.synchronize()
         last = window[-1].step
         correct = [report.correct for report in window if report.correct is not None]
         labels = sum(report.labels for report in window)
