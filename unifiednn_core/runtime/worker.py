@@ -33,7 +33,16 @@ from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
 from unifiednn_core.engine.job import Job, Standing, reasons
 from unifiednn_core.engine.operator_trace import OperatorTrace
-from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
+from unifiednn_core.engine.orders import (
+    AnyOrder,
+    Join,
+    Order,
+    Reorder,
+    SetDeadline,
+    SetEpochs,
+    SetPolicy,
+    SetPriority,
+)
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.host import PROCESS_RSS
@@ -300,6 +309,8 @@ def order_of(command: CommandRow) -> AnyOrder:
     match command.verb:
         case Verb.PRIORITY:
             return SetPriority(name, arguments["priority"], command.id)
+        case Verb.DEADLINE:
+            return SetDeadline(name, arguments["deadline_s"], command.id)
         case Verb.EPOCHS:
             return SetEpochs(name, arguments["epochs"], command.id)
         case Verb.ORDER:
@@ -382,7 +393,8 @@ class _Reader:
         return Standing(
             owner=row.owner,
             tickets=self.store.people.tickets_of(row.owner),
-            deadline_s=None if row.deadline_s is None else submitted_at_s + row.deadline_s - began_at_s,
+            submitted_s=submitted_at_s - began_at_s,
+            deadline_s=row.deadline_s,
             joined_s=max(0.0, submitted_at_s - began_at_s),
         )
 

@@ -63,6 +63,8 @@ def command_text(submodel: str | None, brief: Mapping[str, Any]) -> str:
     match brief["verb"]:
         case Verb.PRIORITY | Verb.EPOCHS as verb:
             return f"{verb} {brief['value']}{whom}"
+        case Verb.DEADLINE:
+            return f"no deadline{whom}" if brief["value"] is None else f"deadline {brief['value']:g} s{whom}"
         case Verb.ORDER:
             return f"order {', '.join(brief['names'])}"
         case Verb.POLICY:
