@@ -71,6 +71,7 @@ def run_view(
         "waiting_commands": tuple(map(_command_view, commands)),
         "memory_notes": tuple(run.memory_notes),
         "processes": run.environment.get("processes", {}),
+        "start": run.environment.get("start"),
         "oracle": {name: OracleReport(**answer) for name, answer in run.environment.get("oracle", {}).items()},
         "prediction": prediction_of(run.prediction, run.spec, run.device),
         "spec": run.spec,
@@ -193,7 +194,7 @@ def document(view: runs.RunView, model_paths: Mapping[str, str | None]) -> dict[
         "policy": view.policy,
         "device": view.device,
         "profile": view.spec.get("profile", "exact"),
-        **_columns(view, ("threads", "mode", "makespan_s", "cpu_s", "gpu_s", "energy_j")),
+        **_columns(view, ("threads", "mode", "makespan_s", "cpu_s", "gpu_s", "energy_j", "start", "start_s")),
         "memory": {"peak_bytes": view.peak_memory_bytes, "source": view.memory_source},
         "submodels": {
             part.name: {
