@@ -120,6 +120,8 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
         threads=_process_threads(runs[-1]),
         memory_bytes=_spread(run.peak_memory_bytes for run in runs) if len(sources) == 1 else None,
         memory_source=sources.pop() if len(sources) == 1 else None,
+        **{kind: _spread(run.pages.get(kind) for run in runs) for kind in ("anonymous_bytes", "file_bytes")},
+        allocator=runs[-1].allocator,
         mean_turnaround_s=_spread(mean_turnaround_s(part.turnaround_s for part in run.submodels) for run in runs),
         queued_s=_spread(queued_s) if mode == HYBRID else None,
         starts=tuple(sorted({run.start for run in runs if run.start is not None})),

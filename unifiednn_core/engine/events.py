@@ -17,6 +17,7 @@ The loop emits them here:
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from unifiednn_core.engine.checkpoint import Checkpoint
@@ -61,7 +62,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """One step was launched. `loss` and `correct` are scalars on the device; reading them blocks until it is done."""
+    """One step was launched. `loss` and `correct` are scalars on the device; wait for `ready` before you read them."""
 
     submodel: str
     step: int
@@ -69,6 +70,8 @@ class Stepped:
     correct: Tensor | None
     """Right answers among `labels`; None if there are no classes."""
     labels: int
+    ready: torch.cuda.Event | None = None
+    """Happens when they are computed; None if reading them waits for that anyway."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from unifiednn_core.machine import allocator
 from unifiednn_core.machine.template import JOB, RETIRE, STAY
 
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
@@ -171,7 +172,7 @@ def _is_ours(program: Path) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """No secrets, no GPU, and one thread."""
+    """No secrets, no GPU, one thread, and the allocator of a worker."""
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_GROUPS)}
     search_path = os.pathsep.join(filter(None, (str(_PACKAGE_PARENT), os.environ.get("PYTHONPATH"))))
-    return {**kept, **_FIXED, "PYTHONPATH": search_path}
+    return {**kept, **allocator.preloading(os.environ), **_FIXED, "PYTHONPATH": search_path}

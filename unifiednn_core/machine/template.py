@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from unifiednn_core.base.files import keep_private
+from unifiednn_core.machine import allocator
 from unifiednn_core.machine.host import rollup
 
 JOB, STAY, RETIRE = b"job", b"stay", b"retire"
@@ -39,14 +40,21 @@ _held: tuple[int, mmap.mmap] | None = None
 
 
 def main() -> None:
-    """Load the modules named on the command line, then serve the socket whose descriptor comes first."""
+    """Load the modules named on the command line, then serve the socket whose descriptor comes first.
+
+    MODULE:FUNCTION is called once it is loaded.
+    """
     keep_private()
+    allocator.forget_preloading()
     control = socket.socket(fileno=int(sys.argv[1]))
     for number in (signal.SIGINT, signal.SIGTERM):  # the caller gets them, too, and then closes the socket
         signal.signal(number, signal.SIG_IGN)
     for name in sys.argv[2:]:
+        module, _, function = name.partition(":")
         with suppress(ImportError):  # the fork that needs it says so
-            importlib.import_module(name)
+            loaded = importlib.import_module(module)
+            if function:
+                getattr(loaded, function)()
     gc.freeze()  # a collection in a fork would copy every page that objects lie on
     with suppress(OSError):  # the caller may have ended meanwhile, which `serve` sees
         control.send(b"ready")

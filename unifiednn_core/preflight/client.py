@@ -27,7 +27,7 @@ from unifiednn_core.spec.run import RunSpec
 # A job is bounded by its processor time; this is for one that never answers.
 PATIENCE_S = 3600.0
 # Modules that reading and training load at their first use; not pyarrow, which starts a thread.
-LOADED_LATE = ("torch._dynamo", "torch.export", "safetensors.torch", "PIL.Image")
+LOADED_LATE = ("unifiednn_core.engine.late_dynamo:prepare", "torch.export", "safetensors.torch", "PIL.Image")
 INTAKE = "unifiednn_core.preflight.intake:work"
 Report = TypeVar("Report", bound=BaseModel)
 

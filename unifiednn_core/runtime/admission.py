@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import Budget, shortage
 from unifiednn_core.preflight.estimate import baseline_bytes, hybrid_bytes
 from unifiednn_core.preflight.forecast import parts_of
@@ -55,7 +56,8 @@ def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow]) -> int | None:
             return baseline_bytes(parts, run.mode, device_type=kind, context_bytes=context_bytes)
         policy = PolicySpec.model_validate(run.spec.get("policy", {}))
         chosen = policy_named(policy.name, policy.parameters)
-        return hybrid_bytes(parts, chosen, device_type=kind, context_bytes=context_bytes)
+        used = allocator.of_workers()
+        return hybrid_bytes(parts, chosen, device_type=kind, context_bytes=context_bytes, allocator=used)
     except (BadInput, ValueError, KeyError, TypeError):  # another version wrote it; it must not keep a run waiting
         _log.exception("The prediction of run %s cannot be read; it starts without regard to memory.", run.id)
         return None

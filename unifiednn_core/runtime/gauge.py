@@ -7,7 +7,7 @@ template alone holds.
 import os
 import resource
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,14 @@ from unifiednn_core.engine import device as devices
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.machine import breakdown
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading, GpuSampler, GpuUse
-from unifiednn_core.machine.host import PROCESS_PSS, MemorySample, SamplingBudget, process_memory, rollup
+from unifiednn_core.machine.host import (
+    PROCESS_PSS,
+    MemorySample,
+    SamplingBudget,
+    pages_of,
+    process_memory,
+    rollup,
+)
 from unifiednn_core.machine.template import held_bytes
 
 TORCH_ALLOCATED, TORCH_RESERVED, PEAK_RESIDENT = "torch allocated", "torch reserved", "process peak RSS"
@@ -60,6 +67,7 @@ class WorkerGauge:
         """Context of a process that shares no pages, for predictions; None if `context_bytes` is that."""
         self._heap_bytes = None if sums is None else sums.pss_bytes - sums.file_bytes
         """Part of the context that is not file pages."""
+        self._host, self._pages = host, pages_of([host])
 
     def read(self, at_s: float, engine: Engine, data_bytes: int) -> Reading | None:
         """Take a sample `at_s` seconds after the start of the run, if one is due."""
@@ -79,7 +87,16 @@ class WorkerGauge:
             found["memory_notes"] = list(self._notes)
         return found
 
+    def pages(self, peak_bytes: int | None) -> dict[str, int]:
+        """Peaks of anonymous and of file pages; `peak_bytes` is the peak on the host, between two samples as well."""
+        self._raise_pages(replace(self._host, size_bytes=max(peak_bytes or 0, self._host.file_bytes)))
+        return self._pages
+
     # -- inside
+
+    def _raise_pages(self, host: MemorySample) -> None:
+        self._pages = {kind: max(size, self._pages[kind]) for kind, size in pages_of([host]).items()}
+        self._host = host
 
     @property
     def peak_source(self) -> str:
@@ -88,7 +105,7 @@ class WorkerGauge:
 
     def _host_memory(self) -> MemorySample:
         own = process_memory(self._pid)
-        return MemorySample(own.source, own.size_bytes + held_bytes())
+        return MemorySample(own.source, own.size_bytes + held_bytes(), own.file_bytes)
 
     def _on_host(self, at_s: float, engine: Engine, data_bytes: int) -> Reading:
         """Code loaded on first use counts as context, and so do pages that other processes stop sharing."""
@@ -97,8 +114,9 @@ class WorkerGauge:
             host = self._host_memory()
         else:
             held = held_bytes()
-            host = MemorySample(PROCESS_PSS, sums.pss_bytes + held)
+            host = MemorySample(PROCESS_PSS, sums.pss_bytes + held, sums.file_bytes)
             context_bytes = (self._heap_bytes or 0) + sums.file_bytes + held
+        self._raise_pages(host)
         found = breakdown.on_host(
             host.size_bytes,
             context_bytes=context_bytes,
@@ -113,6 +131,7 @@ class WorkerGauge:
 
     def _on_gpu(self, at_s: float, seen: GpuReading, engine: Engine, data_bytes: int) -> Reading:
         host = self._host_memory()
+        self._raise_pages(host)
         self._notes |= dict.fromkeys(seen.notes)
         self._use.add(at_s, seen)
         reserved, allocated = torch.cuda.memory_reserved(self._device), torch.cuda.memory_allocated(self._device)

@@ -13,7 +13,7 @@ from typing import Protocol
 import psutil
 
 from unifiednn_core.base.paths import Home, warm_start_is_on
-from unifiednn_core.machine import forks
+from unifiednn_core.machine import allocator, forks
 from unifiednn_core.preflight.client import template
 from unifiednn_core.runtime import confinement
 from unifiednn_core.store.schema import HYBRID
@@ -77,7 +77,8 @@ class LocalLauncher:
             command = [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), run_id]
             self._processes[run_id], pid = confinement.start(
                 command, self._home, run_id, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                env=training_environment(threads), start_new_session=True,
+                env=worker_environment(threads) if mode == HYBRID else training_environment(threads),
+                start_new_session=True,
             )  # fmt: skip
         return pid
 
@@ -165,6 +166,12 @@ def training_environment(threads: int) -> dict[str, str]:
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # repeatable matrix products; must be set before CUDA starts
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so the sampled GPU is the one that trains
     }
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """Environment of a worker. Its allocator is no baseline's: those are plain PyTorch, as most people run it."""
+    environment = training_environment(threads)
+    return {**environment, **allocator.preloading(environment)}
 
 
 def boot_id() -> str:

@@ -8,6 +8,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.files import copy_into
 from unifiednn_core.base.paths import Home
+from unifiednn_core.preflight.deadlines import jobs_of
 from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
@@ -93,9 +94,11 @@ class RunService:
         alone = RunSpec.model_validate(run.spec | changed)
         training = {row.name for row in rows if State(row.state) not in ENDED}
         others = [part for part in parts_of(run.prediction) if part.name in training]
+        measured = jobs_of(run, rows, self._clock.utc_s())
         admitted = self._submissions.admit(
-            alone, base or Path.cwd(), on_warnings=on_warnings, others=others, beside=parties_of(run, rows)
-        )
+            alone, base or Path.cwd(), on_warnings=on_warnings, others=others, beside=parties_of(run, rows),
+            training=measured,
+        )  # fmt: skip
         [part] = admitted.spec.submodels
         arguments = {"submodel": part.model_dump(mode="json", exclude_none=True), "files": admitted.filenames}
         row = submodel_row(run_id, 0, alone, admitted)

@@ -66,6 +66,12 @@ class Arm:
     memory_bytes: Spread | None
     """Peak of all processes of the arm at one instant."""
     memory_source: str | None
+    anonymous_bytes: Spread | None = None
+    """Peak of its pages on the host that belong to no file, of which nobody has a part."""
+    file_bytes: Spread | None = None
+    """Peak of its pages of files; less counts for it while others use the same."""
+    allocator: str | None = None
+    """Of a hybrid's worker."""
     makespan_s: Spread | None
     """Launch of the first process to the last model delivered."""
     mean_turnaround_s: Spread | None

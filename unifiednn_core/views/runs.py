@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from unifiednn_core.data.values import DataPreview, preview_of
 from unifiednn_core.preflight.prediction import Prediction
@@ -64,6 +64,12 @@ class SubModelView:
     wait_s: float
     service_s: float
     turnaround_s: float | None
+    deadline_s: float | None = None
+    """Seconds after its submission by which it should have ended."""
+    due_in_s: float | None = None
+    """Until its deadline, below 0 after it; None without one and once it has ended."""
+    deadline: Literal["met", "missed", "holds", "late"] | None = None
+    """How its deadline stands: it holds or will be missed, as far as speeds are measured; None if nobody knows."""
     ended_at_s: float | None = None
     paused_s: float = 0.0
     attempt: int = 1
@@ -197,6 +203,10 @@ class RunView:
     """Of a baseline, by sub-model: whether torch itself reads the same network."""
     start: str | None = None
     """How the first worker of a hybrid started: `warm`, forked from a template, or `cold`."""
+    pages: dict[str, int] = field(default_factory=dict)
+    """Peaks on the host: `anonymous_bytes`, and `file_bytes`, which others may share; empty before its end."""
+    allocator: str | None = None
+    """Of the worker; None for a baseline."""
     schedule: tuple[Slice, ...] = ()
     events: tuple[EventView, ...] = ()
     spec: dict[str, object] = field(default_factory=dict)

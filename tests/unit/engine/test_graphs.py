@@ -1,5 +1,6 @@
 """Recorded steps without a GPU: when they are made, checked, replayed, freed and refused."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -387,6 +388,13 @@ def test_recordings_share_a_pool_until_the_last_of_them_is_freed(cuda: cuda_grap
     third.free()
     cuda.record(lambda: None, draws=False)
     assert Graph.pools == [1, 1, 1, 2]
+
+
+def test_torch_still_has_what_recordings_use() -> None:
+    taken = inspect.signature(torch.cuda.CUDAGraph.capture_begin).parameters
+    assert {"pool", "capture_error_mode"} <= taken.keys()
+    assert {"capture_end", "replay", "reset"} <= set(dir(torch.cuda.CUDAGraph))
+    assert {"get_state", "set_state", "graphsafe_get_state", "graphsafe_set_state"} <= set(dir(torch.Generator))
 
 
 def test_only_cuda_records_and_the_operator_can_forbid_it(monkeypatch: pytest.MonkeyPatch) -> None:
