@@ -142,6 +142,25 @@ def test_a_waiting_host_would_be_noticed(cuda: torch.device) -> None:
             torch.cuda.set_sync_debug_mode("default")
 
 
+def test_other_threads_can_wait_for_the_numbers_of_a_step(cuda: torch.device) -> None:
+    submodel, recorder = bench_of(cuda, "resnet").submodels[0], CudaRecorder(cuda)
+    with torch.cuda.stream(torch.cuda.Stream(cuda)), at_work(cuda, submodel):
+        step(submodel, recorder, 3)
+        torch.cuda._sleep(10**9)
+        told = submodel.step()
+        torch.cuda.current_stream().synchronize()
+        expected = told.loss.item()
+        torch.cuda._sleep(10**9)
+        again = submodel.step()
+    assert told.ready is not None and again.ready is not None
+    again.ready.synchronize()
+    assert torch.stack([told.loss, again.loss]).isfinite().all()
+    assert told.loss.item() == expected
+    torch.cuda.synchronize()
+    with at_work(cuda, submodel):
+        assert submodel.step().ready is None
+
+
 # -- recordings that fail
 
 

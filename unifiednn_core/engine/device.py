@@ -139,6 +139,18 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def launched(device: torch.device) -> torch.cuda.Event | None:
+    """Event after all that this thread has launched, for threads that read it; None on a CPU and the default stream.
+
+    Reading waits for the default stream by itself, as other threads read there.
+    """
+    if device.type != "cuda" or torch.cuda.current_stream(device) == torch.cuda.default_stream(device):
+        return None
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
 def is_healthy(device: torch.device) -> bool:
     """Whether the device still works for this process; some CUDA errors stay until the process ends."""
     with suppress(RuntimeError):

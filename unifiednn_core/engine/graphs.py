@@ -15,14 +15,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unifiednn_core.engine.cuda_graphs import Recording, StepRecorder
 from unifiednn_core.engine.device import RngState
-from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
+from unifiednn_core.engine.learning import Learned, Learner, RecordableLearner
 from unifiednn_core.engine.randomness import Randomness
 
 EAGER_STEPS = 2  # before the first recording: libraries choose their kernels
 CHECKED_STEPS = 3
 LEAST_GAIN = 1.1
+LONGEST_STEP_S = 1.0  # a check takes a dozen steps, and nobody else trains meanwhile
 MOST_RECORDINGS = 8  # of one sub-model, each because it came to another lane or was parked
-_PART = 2**20  # elements that are digested at once
+_PART = 2**18  # elements that are digested at once
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 _SHRINKAGE = 0.999  # of weights between two checked steps, so that a recording has to read them anew
 
@@ -34,10 +35,12 @@ class Unfit(Exception):
 class RecordedLearner:
     """Replays full steps in the lane where they were recorded; launches all others one by one."""
 
-    def __init__(self, eager: EagerLearner, full: list[int], randomness: Randomness):
+    def __init__(self, eager: RecordableLearner, full: list[int], randomness: Randomness):
         """`full` are the sizes of the batches of a full step."""
         self._eager, self._full, self._randomness = eager, full, randomness
-        self._eager_steps = self._recordings = 0
+        self._recordings = 0
+        self.eager_steps = 0
+        """Full steps that were launched one by one."""
         self._step: _RecordedStep | None = None
         self._lane: StepRecorder | None = None
         """Where the next step is computed."""
@@ -52,7 +55,7 @@ class RecordedLearner:
         if len(batches) != len(self._full) or len(batches[-1]) != self._full[-1]:
             return self._eager(batches)
         if step is None or step.recorder is not self._lane:
-            self._eager_steps += 1
+            self.eager_steps += 1
             return self._eager(batches)
         if step.data is not self._eager.data().inputs:  # moved since
             self.free()
@@ -67,7 +70,7 @@ class RecordedLearner:
     def is_due(self, recorder: StepRecorder) -> bool:
         """Whether to record now, because the next step is computed in the lane of this recorder."""
         self._lane = recorder
-        if self.refused is not None or self._eager_steps < EAGER_STEPS:
+        if self.refused is not None or self.eager_steps < EAGER_STEPS:
             return False
         return (self._step is None or self._step.recorder is not recorder) and self._recordings < MOST_RECORDINGS
 
@@ -111,7 +114,10 @@ class RecordedLearner:
         checks = self.gain is None
         bits, eager_s = list[list[int]](), 0.0
         with recorder.aside():
-            draws = _draws_on_device(self._eager, given[0])
+            draws = list[bool]()
+            step_s = recorder.duration_s(lambda: draws.append(_draws_on_device(self._eager, given[0])))
+            if step_s > LONGEST_STEP_S:
+                raise Unfit(f"one takes {step_s:.1f} s, and launching it is a small part of that")
             kept.restore()
             if checks:
                 bits = list(self._digests(self._eager, given))
@@ -119,7 +125,7 @@ class RecordedLearner:
                 eager_s = recorder.duration_s(lambda: _each(self._eager, given))
                 kept.restore()
             self._eager.drop_gradients()
-            self._step = step = _RecordedStep(recorder, self._eager, given[0], draws)
+            self._step = step = _RecordedStep(recorder, self._eager, given[0], draws[0])
         if not checks:
             return
         if list(self._digests(step, given)) != bits:
@@ -160,7 +166,7 @@ def digest(tensors: Iterable[Tensor]) -> list[int]:
 class _RecordedStep:
     """A recording with the tensors that it reads and writes."""
 
-    def __init__(self, recorder: StepRecorder, eager: EagerLearner, batches: Sequence[Tensor], draws: bool):
+    def __init__(self, recorder: StepRecorder, eager: RecordableLearner, batches: Sequence[Tensor], draws: bool):
         self.recorder, self.data = recorder, eager.data().inputs
         self._batches = [batch.clone() for batch in batches]
         self._learned = Learned(torch.empty(0), None)
@@ -184,11 +190,11 @@ class _RecordedStep:
 
 
 class _Kept:
-    """Copies of what a step changes, to put back."""
+    """Copies of what a step changes, to put back; on the host, so that a check needs no more of the device."""
 
     def __init__(self, module: nn.Module, randomness: Randomness):
         self._module, self._randomness = module, randomness
-        self._tensors = {name: tensor.detach().clone() for name, tensor in _named(module)}
+        self._tensors = {name: tensor.detach().to("cpu", copy=True) for name, tensor in _named(module)}
         self._rng = randomness.state
 
     @torch.no_grad()
@@ -211,7 +217,7 @@ def _named(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 # -- what a step does on the host
 
 
-def _draws_on_device(eager: EagerLearner, batches: Sequence[Tensor]) -> bool:
+def _draws_on_device(eager: RecordableLearner, batches: Sequence[Tensor]) -> bool:
     """Take a step, and return whether it draws random numbers on the device.
 
     Raises `Unfit` for a step that the host has a part in: a replay would repeat what the host did this time.

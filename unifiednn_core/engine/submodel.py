@@ -30,7 +30,7 @@ from unifiednn_core.engine import checkpoint_check, optimizer_state
 from unifiednn_core.engine import step as steps
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.cuda_graphs import StepRecorder
-from unifiednn_core.engine.device import RngState
+from unifiednn_core.engine.device import RngState, launched
 from unifiednn_core.engine.events import Stepped, StepsRecorded
 from unifiednn_core.engine.graphs import RecordedLearner
 from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
@@ -173,7 +173,8 @@ class SubModel:
         steps.step_lr_scheduler(self.lr_scheduler, self._hyperparameters, after="step")
         self._progress.steps_done += 1
         labels = self._count(loss, correct, self._train, self._progress.used, self._progress.order)
-        return Stepped(self.name, self.steps_done, loss, correct if labels else None, labels)
+        ready = None if self._on_host else launched(self.device)
+        return Stepped(self.name, self.steps_done, loss, correct if labels else None, labels, ready)
 
     def may_record(self, recorder: StepRecorder) -> bool:
         """Whether `record_step` is due before the next step, which runs in the lane of this recorder.

@@ -134,8 +134,7 @@ class Worker:
 
     def run(self) -> int:
         """Train to the end in the calling thread, which has to be the main one. Return the exit code."""
-        facts = environment(self._bench.device, self._threads)
-        facts |= {"allocator": allocator.of_this_process(), "start": "warm" if is_forked() else "cold"}
+        facts = environment(self._bench.device, self._threads) | {"allocator": allocator.of_this_process()}
         self._store.runs.record_environment(self._run_id, facts)
         self._store.runs.update(self._run_id, graph=graph_document(self._bench.hybrid))
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
@@ -330,6 +329,7 @@ def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
         return FAILED  # it started so late that the run was given up
     if attempt == 1:
         store.runs.update(run_id, launched_at_s=launched_at_s(clock or RealClock()))
+        store.runs.record_environment(run_id, {"start": "warm" if is_forked() else "cold"})
     return _guarded(store, run_id, lambda: Worker.assemble(home, store, run_id, SigtermListener(), clock).run())
 
 

@@ -49,6 +49,10 @@ def event_text(event: EventRow) -> str:
             return f"Steps of {name} run operator by operator: {fields['refused']}."
         case Code.RECORDED:
             return f"Steps of {name} are replayed from a CUDA graph, {fields['gain']:.1f} times as fast."
+        case Code.GANGED if "parted" in fields:
+            return f"{name} steps by itself. {fields['parted']}"
+        case Code.GANGED:
+            return f"{name} steps together with {fields['others']} others, {fields['gain']:.1f} times as fast."
         case Code.CHECKPOINT:
             return f"Checkpoint of {name} at step {fields['step']}."
         case Code.SEPARATED:
