@@ -119,6 +119,8 @@ def _arm(arm: Arm) -> Document:
         "memory_source": arm.memory_source,
         "allocator": arm.allocator,
         "threads": list(arm.threads),
+        "starts": list(arm.starts),
+        "start_s": _values(arm.start_s),
         **{name: _values(getattr(arm, name)) for name in _ARM_FIGURES},
         "submodels": {
             part.name: {

@@ -18,6 +18,7 @@ _MODULES = {
     "queries": "queries",
     "replayed-steps": "replays",
     "simulate": "simulate",
+    "start": "start",
 }
 NAMES: tuple[str, ...] = tuple(_MODULES)
 _REPOSITORY = Path(__file__).resolve().parents[2]

@@ -21,6 +21,7 @@ from unifiednn_core.engine.randomness import Randomness
 EAGER_STEPS = 2  # before the first recording: libraries choose their kernels
 CHECKED_STEPS = 3
 LEAST_GAIN = 1.1
+LONGEST_STEP_S = 1.0  # a check takes a dozen steps, and nobody else trains meanwhile
 MOST_RECORDINGS = 8  # of one sub-model, each because it came to another lane or was parked
 _PART = 2**18  # elements that are digested at once
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
@@ -113,7 +114,10 @@ class RecordedLearner:
         checks = self.gain is None
         bits, eager_s = list[list[int]](), 0.0
         with recorder.aside():
-            draws = _draws_on_device(self._eager, given[0])
+            draws = list[bool]()
+            step_s = recorder.duration_s(lambda: draws.append(_draws_on_device(self._eager, given[0])))
+            if step_s > LONGEST_STEP_S:
+                raise Unfit(f"one takes {step_s:.1f} s, and launching it is a small part of that")
             kept.restore()
             if checks:
                 bits = list(self._digests(self._eager, given))
@@ -121,7 +125,7 @@ class RecordedLearner:
                 eager_s = recorder.duration_s(lambda: _each(self._eager, given))
                 kept.restore()
             self._eager.drop_gradients()
-            self._step = step = _RecordedStep(recorder, self._eager, given[0], draws)
+            self._step = step = _RecordedStep(recorder, self._eager, given[0], draws[0])
         if not checks:
             return
         if list(self._digests(step, given)) != bits:

@@ -33,7 +33,16 @@ from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
 from unifiednn_core.engine.job import Job, Standing, reasons
 from unifiednn_core.engine.operator_trace import OperatorTrace
-from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
+from unifiednn_core.engine.orders import (
+    AnyOrder,
+    Join,
+    Order,
+    Reorder,
+    SetDeadline,
+    SetEpochs,
+    SetPolicy,
+    SetPriority,
+)
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.host import PROCESS_RSS
@@ -125,8 +134,7 @@ class Worker:
 
     def run(self) -> int:
         """Train to the end in the calling thread, which has to be the main one. Return the exit code."""
-        facts = environment(self._bench.device, self._threads)
-        facts |= {"allocator": allocator.of_this_process(), "start": "warm" if is_forked() else "cold"}
+        facts = environment(self._bench.device, self._threads) | {"allocator": allocator.of_this_process()}
         self._store.runs.record_environment(self._run_id, facts)
         self._store.runs.update(self._run_id, graph=graph_document(self._bench.hybrid))
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
@@ -300,6 +308,8 @@ def order_of(command: CommandRow) -> AnyOrder:
     match command.verb:
         case Verb.PRIORITY:
             return SetPriority(name, arguments["priority"], command.id)
+        case Verb.DEADLINE:
+            return SetDeadline(name, arguments["deadline_s"], command.id)
         case Verb.EPOCHS:
             return SetEpochs(name, arguments["epochs"], command.id)
         case Verb.ORDER:
@@ -319,6 +329,7 @@ def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
         return FAILED  # it started so late that the run was given up
     if attempt == 1:
         store.runs.update(run_id, launched_at_s=launched_at_s(clock or RealClock()))
+        store.runs.record_environment(run_id, {"start": "warm" if is_forked() else "cold"})
     return _guarded(store, run_id, lambda: Worker.assemble(home, store, run_id, SigtermListener(), clock).run())
 
 
@@ -382,7 +393,8 @@ class _Reader:
         return Standing(
             owner=row.owner,
             tickets=self.store.people.tickets_of(row.owner),
-            deadline_s=None if row.deadline_s is None else submitted_at_s + row.deadline_s - began_at_s,
+            submitted_s=submitted_at_s - began_at_s,
+            deadline_s=row.deadline_s,
             joined_s=max(0.0, submitted_at_s - began_at_s),
         )
 

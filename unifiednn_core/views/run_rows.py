@@ -76,6 +76,7 @@ def run_view(
         "waiting_commands": tuple(map(_command_view, commands)),
         "memory_notes": tuple(run.memory_notes),
         "processes": run.environment.get("processes", {}),
+        "start": run.environment.get("start"),
         "oracle": {name: OracleReport(**answer) for name, answer in run.environment.get("oracle", {}).items()},
         "pages": run.environment.get("pages", {}),
         "allocator": run.environment.get("allocator"),
@@ -202,7 +203,7 @@ def document(view: runs.RunView, model_paths: Mapping[str, str | None]) -> dict[
         "policy": view.policy,
         "device": view.device,
         "profile": view.spec.get("profile", "exact"),
-        **_columns(view, ("threads", "mode", "makespan_s", "cpu_s", "gpu_s", "energy_j")),
+        **_columns(view, ("threads", "mode", "makespan_s", "cpu_s", "gpu_s", "energy_j", "start", "start_s")),
         "memory": {"peak_bytes": view.peak_memory_bytes, "source": view.memory_source},
         "submodels": {
             part.name: {

@@ -201,6 +201,8 @@ class RunView:
     """Of a baseline, by sub-model: threads of its process, and `loader_s` and `loader_cpu_s` once it has ended."""
     oracle: dict[str, OracleReport] = field(default_factory=dict)
     """Of a baseline, by sub-model: whether torch itself reads the same network."""
+    start: str | None = None
+    """How the first worker of a hybrid started: `warm`, forked from a template, or `cold`."""
     pages: dict[str, int] = field(default_factory=dict)
     """Peaks on the host: `anonymous_bytes`, and `file_bytes`, which others may share; empty before its end."""
     allocator: str | None = None
@@ -210,6 +212,11 @@ class RunView:
     schedule: tuple[Slice, ...] = ()
     events: tuple[EventView, ...] = ()
     spec: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def start_s(self) -> float | None:
+        """Seconds from the launch of a hybrid to its first step; None before."""
+        return self.launch_offset_s if self.start is not None and self.started_at_s is not None else None
 
     @property
     def launch_offset_s(self) -> float:
