@@ -80,7 +80,6 @@ def run_view(
         "oracle": {name: OracleReport(**answer) for name, answer in run.environment.get("oracle", {}).items()},
         "pages": run.environment.get("pages", {}),
         "allocator": run.environment.get("allocator"),
-        "start": run.environment.get("start"),
         "prediction": prediction_of(run.prediction, run.spec, run.device),
         "spec": run.spec,
     }

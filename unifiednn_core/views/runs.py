@@ -207,8 +207,6 @@ class RunView:
     """Peaks on the host: `anonymous_bytes`, and `file_bytes`, which others may share; empty before its end."""
     allocator: str | None = None
     """Of the worker; None for a baseline."""
-    start: str | None = None
-    """Of the last worker: "cold", or "warm" if it was forked from the template."""
     schedule: tuple[Slice, ...] = ()
     events: tuple[EventView, ...] = ()
     spec: dict[str, object] = field(default_factory=dict)
