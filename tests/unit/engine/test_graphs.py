@@ -132,12 +132,26 @@ def test_steps_that_are_hardly_faster_stay_eager() -> None:
     ]
 
 
-def test_long_steps_are_not_checked_at_all() -> None:
+def long(recorder: FakeRecorder) -> None:
+    recorder.step_s = 1.5
+
+
+def large(recorder: FakeRecorder) -> None:
+    recorder.share = 0.3
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (long, "one takes 1.5 s, and launching it is a small part of that"),
+        (large, "one takes 30% of the device's memory for a while, which a recording would keep"),
+    ],
+)
+def test_long_and_large_steps_are_not_even_checked(spoil: Any, reason: str) -> None:
     [one] = submodels("cnn")
     recorder = recorder_of(one)
-    recorder.step_s = 1.5
-    reports = told(train([one], recorder)[1])
-    assert [report.refused for report in reports] == ["one takes 1.5 s, and launching it is a small part of that"]
+    spoil(recorder)
+    assert [report.refused for report in told(train([one], recorder)[1])] == [reason]
     assert recorder.recorded == 0
 
 
