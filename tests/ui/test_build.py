@@ -192,6 +192,19 @@ def test_wrong_json_is_told_with_its_place(open_page, drafted):
     assert "line 1, column 12" in text_of(app)
 
 
+def test_a_deadline_is_typed_in_minutes_and_0_is_none(open_page, service, drafted):
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    next(box for box in app.number_input if box.label == "Deadline (min)").set_value(1.5).run()
+    app.button(key="editor-save").click().run()
+    assert [part.get("deadline_s") for part in service.drafts[drafted]["submodels"]] == [90, None, None]
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    box = next(box for box in app.number_input if box.label == "Deadline (min)")
+    assert box.value == 1.5
+    box.set_value(0.0).run()
+    app.button(key="editor-save").click().run()
+    assert "deadline_s" not in service.drafts[drafted]["submodels"][0]
+
+
 def test_editing_and_saving_unchanged_changes_nothing(open_page, service, drafted):
     before = json.loads(json.dumps(service.drafts[drafted]))
     app = open_page("build", draft=drafted)

@@ -201,6 +201,7 @@ def _part(name: str, part: Document) -> Sequence[str]:
 
 
 def _held(entry: Document) -> Sequence[str]:
-    what = f"{entry['case']}: {_FIGURE_NAMES.get(entry['figure'], entry['figure'])} against {entry['against']}"
+    way = f", {entry['hybrid']}" if "hybrid" in entry else ""  # older results name none
+    what = f"{entry['case']}{way}: {_FIGURE_NAMES.get(entry['figure'], entry['figure'])} against {entry['against']}"
     median = MISSING if entry["median"] is None else f"{entry['median']:.2f}"
     return (what, f"{entry['at_most']:.2f}", median, {True: "yes", False: "**no**", None: MISSING}[entry["holds"]])

@@ -56,7 +56,7 @@ def test_a_section_names_its_file_command_commit_and_machine() -> None:
         "Cut off: 3 repeats",
     ):
         assert said in text
-    assert "| two: memory against concurrent | 0.90 | 0.50 | yes |" in text
+    assert "| two, fcfs: memory against concurrent | 0.90 | 0.50 | yes |" in text
 
 
 def test_tables_are_put_between_the_markers() -> None:
