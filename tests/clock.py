@@ -15,6 +15,10 @@ class SimulatedClock:
         """Simulated seconds."""
         return self._now_s
 
+    def thread_s(self) -> float:
+        """Simulated seconds: as if the calling thread computed all the time."""
+        return self._now_s
+
     def advance(self, seconds: float) -> None:
         """Move time forward."""
         if seconds < 0:

@@ -59,6 +59,8 @@ class View:
 
     jobs: tuple[JobView, ...]
     now_s: float
+    at_work: tuple[str, ...] = ()
+    """Those that hold a lane while the policy is asked; empty between two turns."""
 
 
 @dataclass(frozen=True, slots=True)
