@@ -35,6 +35,7 @@ from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
 from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early, used_samples
 from unifiednn_core.engine.resident_data import HOST, Lease
 from unifiednn_core.formats.base import Definition
+from unifiednn_core.formats.draws import draws
 from unifiednn_core.formats.weights import tree_to_cpu
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.spec.run import SubModelSpec
@@ -65,6 +66,8 @@ class SubModel:
         self._seed, self._hyperparameters = seed, spec.hyperparameters
         self._progress = Progress(torch.Generator().manual_seed(seed))
         self._rng = RngState.of_seed(seed, device)
+        self.shares_randomness = draws(self.module)
+        """Whether its steps may draw from the default generators; then no other such sub-model may step meanwhile."""
         self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
         self._trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
@@ -117,13 +120,14 @@ class SubModel:
             self._move(self.device)
             self._placed = True
             self._measure()
-        self._rng.restore(self.device)
+        if self.shares_randomness:
+            self._rng.restore(self.device)
         self._in_world, self.footprint = True, self._working
         try:
             yield
         finally:
+            self._rng = self._rng_now()
             self._in_world = False
-            self._rng = RngState.current(self.device)
             self._eager.drop_gradients()
             self.footprint = self._idle
 
@@ -190,7 +194,7 @@ class SubModel:
     def capture(self) -> Checkpoint:
         """Copy the whole state to the host, between two steps; raises `Diverged` for a NaN or infinite loss."""
         self._require_finite()
-        rng, progress = RngState.current(self.device) if self._in_world else self._rng, self._progress
+        rng, progress = self._rng_now(), self._progress
         excluded = {"epochs", "seed", "early_stopping", "techniques"}
         recipe = self._hyperparameters.model_dump(mode="json", exclude=excluded)
         recipe |= {"seed": self._seed, "samples": self._train.samples, "device_type": self.device.type}
@@ -259,6 +263,9 @@ class SubModel:
             lease.release()
 
     # -- inside
+
+    def _rng_now(self) -> RngState:
+        return RngState.current(self.device) if self._in_world and self.shares_randomness else self._rng
 
     def _measure(self) -> None:
         """Measure the footprint again; it does not change from step to step."""
