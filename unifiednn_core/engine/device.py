@@ -75,7 +75,8 @@ def own_stream(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    with torch.cuda.stream(torch.cuda.Stream(device)):
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(stream):
         yield
 
 

@@ -67,7 +67,9 @@ class Engine:
         first_period: float = 1.0,
         elapsed_s: float = 0.0,
         mark: Callable[[int, str, str], object] = lambda lane, name, doing: None,
-        trace: Callable[[str, int], contextlib.AbstractContextManager[object]] = lambda name, step: _UNTRACED,
+        trace: Callable[[int, str, int], contextlib.AbstractContextManager[object]] = lambda lane, name, step: (
+            _UNTRACED
+        ),
         alone_until: Mapping[str, int] | None = None,
         working_bytes: Callable[[str], int | None] = lambda name: None,
         margin_bytes: int | None = None,
@@ -78,10 +80,11 @@ class Engine:
         `threads` is for each of the at most `lanes` sub-models that step at once. `jobs` holds the state of each
         sub-model, in order of arrival; without it all are new. `elapsed_s` is the time since the run began. Without
         `checkpoint`, only orders capture checkpoints; the first is due after a share `first_period` of a period.
-        `mark(1, "name", "step 7")` runs in lane 1 before a step, `mark(1, "name", "evaluation after step 7")` before an
-        evaluation; `trace("name", 7)` surrounds both. Sub-models in `alone_until` have no company up to that step.
-        `working_bytes` forecasts gradients and temporary memory of a sub-model; company may add `margin_bytes` to the
-        largest. With `free_on_end` the memory of a sub-model is freed when it ends, despite references to it.
+        `mark(1, "name", "step 7")` runs in the first thread before a step, `mark(1, "name", "evaluation after step 7")`
+        before an evaluation, `mark(1, "name", "")` after a turn; `trace(1, "name", 7)` surrounds a step. Sub-models in
+        `alone_until` have no company up to that step. `working_bytes` forecasts gradients and temporary memory of a
+        sub-model; company may add `margin_bytes` to the largest. With `free_on_end` the memory of a sub-model is freed
+        when it ends, despite references to it.
         """
         self._hybrid = hybrid
         self._policy = policy
@@ -95,7 +98,7 @@ class Engine:
         self._started_s = self._clock.monotonic_s() - elapsed_s
         self._lanes = Lanes(lanes, self._turn, self._lane)
         self._own = threading.local()
-        """What belongs to the calling lane: `process`, the settings that its steps may not leave changed."""
+        """Of the calling lane: its `number`, and `process`, the settings that its steps may not leave changed."""
         self._jobs: dict[str, Job] = {}
         """Jobs that have not ended, by name in order of arrival."""
         self._turns: dict[str, Turn] = {}
@@ -179,6 +182,7 @@ class Engine:
             devices.exact_profile(self._device, self._threads),
             ProcessState(self._device) as self._own.process,
         ):
+            self._own.number = number
             yield
 
     def _turn(self) -> bool:
@@ -261,7 +265,7 @@ class Engine:
     def _company(self) -> Turn | None:
         """The turn of a sub-model that may train beside those at work; None if there is none."""
         first, waiting = self._first, self._waiting
-        if first is None or len(self._turns) >= self._lanes.count or first.leaves is not None:
+        if first is None or len(self._turns) >= self._lanes.count or not first.stays:
             return None
         while waiting:
             decision = self._choose(waiting)
@@ -333,12 +337,13 @@ class Engine:
             traceback.print_exc()
             turn.failure = reasons(error)
         self._restore_process(job, seldom=True)
+        self._mark(self._own.number, job.name, "")
         self.at_work.pop(job.name, None)
         cost = self._meter.end(job.name, job.submodel.footprint)
         del self._turns[job.name]
         self._regroup()
         self._release(turn, cost)
-        if not self._leaving and turn.leaves is None:  # one that was sent away keeps its place in line
+        if not self._leaving and turn.stays:  # one that was sent away keeps its place in line
             job.in_line_since = self._next_tick()
         self._settle(job, turn.failure)
         self._lanes.wake()
@@ -371,7 +376,7 @@ class Engine:
         self._group = frozenset(probing[:1] or self._turns)
 
     def _train(self, turn: Turn) -> None:
-        """Take steps until the turn ends. After an order that may change the policy's choice, ask the policy again."""
+        """Take steps until the turn ends."""
         job, submodel = turn.job, turn.job.submodel
         if turn.lane == 1:
             self._changed = False
@@ -381,17 +386,13 @@ class Engine:
             job.timer.start(self._group)
             while True:
                 self._rest_while_another_probes(turn)
-                self._step(job, turn.lane)
+                self._step(job)
                 if submodel.finished or turn.used_up():
                     break
                 self._between_steps()
                 self._judge_company(turn)
-                if self._leaving or submodel.finished or job.state is not State.RUNNING or turn.leaves is not None:
+                if not self._goes_on(turn):
                     break
-                if self._changed and turn.lane == 1:
-                    self._ask_again(turn)
-                    if turn.leaves is not None:
-                        break
         self._heartbeat(job.name)  # the host waits here for all launched work
         with self._lanes.computing():
             devices.synchronize(self._device)
@@ -405,6 +406,15 @@ class Engine:
         while turn.job.name not in self._group:
             self._lanes.begin()
             self._lanes.wait()
+
+    def _goes_on(self, turn: Turn) -> bool:
+        """Whether a turn goes on. After an order that may change the policy's choice, the policy is asked again."""
+        job = turn.job
+        if self._leaving or job.submodel.finished or job.state is not State.RUNNING:
+            return False
+        if turn.stays and self._changed and turn.lane == 1:
+            self._ask_again(turn)
+        return turn.stays
 
     def _ask_again(self, turn: Turn) -> None:
         """Ask the policy whether its choice is still the same; another one takes over at once."""
@@ -423,24 +433,24 @@ class Engine:
             return
         newest = max((turn for turn in self._turns.values() if turn is not first), key=lambda turn: turn.start_s)
         found = self._rates.objection(self._group, self._member(first.job), self._member(newest.job))
-        if found is not None and newest.leaves is None:
+        if found is not None and newest.stays:
             self._rates.rest(self._group, self.now_s())
             newest.leaves = found
 
-    def _step(self, job: Job, lane: int) -> None:
+    def _step(self, job: Job) -> None:
         """Take a step, evaluate after the last one of an epoch, and leave the process as it was."""
         step = job.submodel.steps_done + 1
-        self._mark(lane, job.name, f"step {step}")
+        self._mark(self._own.number, job.name, f"step {step}")
         self._heartbeat(job.name)
         with self._lanes.computing():
             try:
-                with self._trace(job.name, step):
-                    self._compute(job, lane)
+                with self._trace(self._own.number, job.name, step):
+                    self._compute(job)
             finally:
                 self._restore_process(job, seldom=False)
         self._steps += 1
 
-    def _compute(self, job: Job, lane: int) -> None:
+    def _compute(self, job: Job) -> None:
         """What a lane does without the lock: only what belongs to its sub-model."""
         submodel = job.submodel
         self._report(submodel.step())
@@ -452,7 +462,7 @@ class Engine:
         if submodel.at_epoch_end:
             devices.synchronize(self._device)
             job.timer.stop()
-            self._mark(lane, job.name, f"evaluation after step {submodel.steps_done}")
+            self._mark(self._own.number, job.name, f"evaluation after step {submodel.steps_done}")
             self._report(EpochDone(job.name, submodel.end_epoch(lambda: self._heartbeat(job.name))))
             job.timer.start(self._group)
 

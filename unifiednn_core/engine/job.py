@@ -95,6 +95,11 @@ class Turn:
     used_up: Callable[[], bool] = field(init=False)
     """Whether the quantum is used up."""
 
+    @property
+    def stays(self) -> bool:
+        """Whether it may use its quantum up."""
+        return self.leaves is None
+
     def begin(self, now_s: float, used_up: Callable[[], bool]) -> None:
         """Begin in the role that the lane says."""
         self.start_s, self.first_step, self.used_up = now_s, self.job.submodel.steps_done, used_up

@@ -37,6 +37,10 @@ FIRST_STEP_BYTES = {"cpu": 8 * MIB, "cuda": 64 * MIB}
 SLACK_SHARE = {"cpu": 1.0, "cuda": 0.2}
 
 
+# What sub-models that step at once may add to the peak of one at a time, as a share of it.
+COMPANY_SHARE = 0.1
+
+
 class Part(BaseModel, frozen=True, extra="forbid"):
     """What the memory of a run depends on, of one sub-model."""
 
@@ -75,19 +79,40 @@ def context_key(device_type: str, torch_version: str) -> str:
     return f"context:{device_type}:{torch_version}"
 
 
-def predict(parts: Sequence[Part], policy: Policy, *, device_type: str, context_bytes: int) -> Prediction:
-    """Peak of a hybrid of `parts`, in order of arrival, under `policy` and under each other one with its defaults."""
+def predict(
+    parts: Sequence[Part],
+    policy: Policy,
+    *,
+    device_type: str,
+    context_bytes: int,
+    lanes: int = 1,
+    most_bytes: int | None = None,
+) -> Prediction:
+    """Peak of a hybrid of `parts`, in order of arrival, under `policy` and under each other one with its defaults.
+
+    With several lanes, company may add a share of the peak, but not beyond `most_bytes`.
+    """
     policies = {**{other.name: other() for other in POLICIES}, policy.name: policy}
     peak = partial(hybrid_bytes, parts, device_type=device_type, context_bytes=context_bytes)
     by_policy = {name: peak(other) for name, other in policies.items()}
     submodels = tuple(_alone(part, context_bytes, device_type) for part in parts)
+    peak_bytes = by_policy[policy.name]
+    company_bytes = 0 if lanes < 2 else _of_company(submodels, peak_bytes, most_bytes)
     return Prediction(
-        peak_bytes=by_policy[policy.name],
+        peak_bytes=peak_bytes + company_bytes,
         context_bytes=context_bytes,
         paper_bytes=max(submodel.paper_bytes for submodel in submodels),
-        by_policy=by_policy,
+        by_policy={name: size + company_bytes for name, size in by_policy.items()},
         submodels=submodels,
+        company_bytes=company_bytes,
     )
+
+
+def _of_company(submodels: Sequence[SubModelPrediction], peak_bytes: int, most_bytes: int | None) -> int:
+    """Bytes that company may add: the working sets of all but the largest, up to a share of the peak and what is left."""
+    working = sorted(submodel.gradients_bytes + submodel.transient_bytes for submodel in submodels)
+    left_bytes = peak_bytes if most_bytes is None else max(0, most_bytes - peak_bytes)
+    return min(sum(working[:-1]), int(COMPANY_SHARE * peak_bytes), left_bytes)
 
 
 def hybrid_bytes(parts: Sequence[Part], policy: Policy, *, device_type: str, context_bytes: int) -> int:

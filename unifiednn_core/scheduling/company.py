@@ -110,7 +110,9 @@ class Rates:
             return f"{_listed(group)} part: together they make only {gain:.2f} times the progress of one alone."
         speed = self._speed(first.name, group)
         if newest.priority > first.priority and speed is not None and speed * MOST_DELAY < 1.0:
-            return f"{_listed(group)} part: a step of {first.name}, which goes first, takes {1 / speed:.2f} times as long."
+            return (
+                f"{_listed(group)} part: a step of {first.name}, which goes first, takes {1 / speed:.2f} times as long."
+            )
         return None
 
     def rest(self, group: frozenset[str], now_s: float) -> None:

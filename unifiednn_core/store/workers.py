@@ -206,14 +206,14 @@ class Workers:
                 return
             _close_turn(session, run)
             if counts:
-                before, now = Place.of(run.died_at), Place.of(died_at)
-                again = now is not None and now.is_near(before)
+                before, now = Place.all_of(run.died_at), Place.all_of(died_at)
+                again = [place for place in now if any(place.is_near(other) for other in before)]
                 run.deaths_there = run.deaths_there + 1 if again else 1
-                run.died_at = died_at
+                run.died_at = "\n".join(map(str, again or now)) or None
                 run.deaths += 1
-                exact = now is not None and now.operator is not None and before == now
-                if now is not None and run.deaths_there >= (limits.same_operator if exact else limits.same_step):
-                    self._blame(session, run, now, cause)
+                exact = [place for place in again if place.operator is not None and place in before]
+                if again and run.deaths_there >= (limits.same_operator if exact else limits.same_step):
+                    self._blame(session, run, again[0], cause)
             futile = run.deaths >= limits.futile
             if futile:
                 cause = f"{run.deaths} workers in a row died without a new checkpoint. Last: {cause}"
