@@ -23,6 +23,8 @@ PARAMETERS: list[tuple[str, dict[str, object]]] = [
     ("round_robin", {"amount": 3}),
     ("round_robin", {"unit": "steps", "amount": 2}),
     ("round_robin", {"unit": "seconds", "amount": 0.7}),
+    ("srtf", {"hysteresis": 0}),
+    ("las", {"first_s": 1, "second_s": 5}),
 ]
 
 
@@ -45,8 +47,8 @@ def test_equal_jobs_are_served_first_in_the_order_of_arrival(policy: Policy) -> 
 @pytest.mark.parametrize("policy", [p for p in all_policies() if p.name != "fcfs"], ids=str)
 def test_every_other_policy_differs_from_first_come_first_served(policy: Policy) -> None:
     jobs = [
-        SimulatedJob(name="large", priority=2, parameters=900, epochs=5, steps_per_epoch=4),
-        SimulatedJob(name="small", priority=1, parameters=100, epochs=4, steps_per_epoch=4),
+        SimulatedJob(name="large", priority=2, parameters=900, epochs=5, steps_per_epoch=40, deadline_s=500),
+        SimulatedJob(name="small", priority=1, parameters=100, epochs=4, steps_per_epoch=40, deadline_s=400),
     ]
     ends = [{part.submodel: part.end_s for part in simulate(jobs, one)} for one in (policy, policy_named("fcfs", {}))]
     assert ends[0] != ends[1]

@@ -11,6 +11,7 @@ import pytest
 from tests.integration.cli_kit import COMMAND, unifiednn, unifiednn_process
 from tests.integration.conftest import write_spec
 from unifiednn_core.base.paths import Home
+from unifiednn_core.scheduling.registry import POLICIES
 
 
 def test_train_prints_the_documented_document_and_nothing_else(home: Home, samples: Path, tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_inspect_describes_a_file_without_running_it(home: Home, samples: Path, 
 
 def test_policies_are_listed(home: Home) -> None:
     cards = json.loads(unifiednn(home, "policies", "--json").stdout)
-    assert [card["name"] for card in cards] == ["fcfs", "priority", "sjf", "round_robin"]
+    assert [card["name"] for card in cards] == [policy.name for policy in POLICIES]
     shown = unifiednn(home, "policies").stdout
     assert all(card["name"] in shown for card in cards)
 

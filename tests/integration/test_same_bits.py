@@ -287,9 +287,9 @@ def test_the_formats_that_hold_a_sample_give_the_hash_of_a_plain_loop() -> None:
             assert set(found.values()) == {by_plain_loop(network, hyper)}, f"{network}, {hyper}: {found}"
 
 
-def test_the_table_has_every_format_and_every_policy() -> None:
+def test_the_table_has_every_format_and_the_policies_of_the_paper() -> None:
     assert {row.format for row in rows()} == {known.name for known in FORMATS}
-    assert {name for name, _ in EACH_POLICY.values()} == {policy.name for policy in POLICIES}
+    assert {name for name, _ in EACH_POLICY.values()} == {policy.name for policy in POLICIES[:4]}  # all: test_equality
 
 
 if __name__ == "__main__":

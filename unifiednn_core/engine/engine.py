@@ -41,6 +41,7 @@ from unifiednn_core.engine.resident_data import DataUsers, Lease
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.scheduling.base import Decision, Policy, View, enactable
 from unifiednn_core.scheduling.company import Member, Rates, obstacle, working_limit
+from unifiednn_core.scheduling.shares import Shares
 from unifiednn_core.spec.lifecycle import Event, State, next_state
 from unifiednn_core.spec.run import CheckpointSpec
 
@@ -87,7 +88,7 @@ class Engine:
         when it ends, despite references to it.
         """
         self._hybrid = hybrid
-        self._policy = policy
+        self._policy, self._shares = policy, Shares()
         self._device = device
         self._threads = threads
         self._report = report
@@ -226,8 +227,9 @@ class Engine:
     def _choose(self, jobs: Sequence[Job]) -> Decision:
         """Ask the policy to choose among runnable jobs, at least one."""
         now_s = self.now_s()
-        view = View(tuple([job.view(now_s) for job in jobs]), now_s, at_work=tuple(self._turns))
-        decision, refused = enactable(self._policy, view)
+        service_s = self._shares.of({job.standing.owner: job.standing.tickets for job in self._runnable})
+        views = [job.view(now_s, service_s.get(job.standing.owner, 0.0)) for job in jobs]
+        decision, refused = enactable(self._policy, View(tuple(views), now_s, tuple(self._turns)))
         if refused:
             self._report(Refused(decision.job, decision.reason))
         return decision
@@ -365,6 +367,7 @@ class Engine:
         if turn.lane == 1:
             self.holder = None
         turn.end(end_s)
+        self._shares.charge(job.standing.owner, end_s - turn.start_s)
         steps, reason = job.submodel.steps_done - turn.first_step, turn.decision.reason
         if turn.leaves:
             reason = f"{reason} {turn.leaves}"
@@ -686,7 +689,9 @@ class Engine:
             try:
                 with devices.preserved(self._device), ProcessState(self._device):
                     submodel = order.prepare()
-                self._admit(Job(submodel, in_line_since=self._next_tick(), captured_step=submodel.steps_done))
+                standing = replace(order.standing, joined_s=self.now_s())
+                tick, steps = self._next_tick(), submodel.steps_done
+                self._admit(Job(submodel, in_line_since=tick, captured_step=steps, standing=standing))
             except Exception as error:
                 traceback.print_exc()
                 cause, remedy = reasons(error)

@@ -13,6 +13,16 @@ from unifiednn_core.scheduling.base import Decision, JobView
 from unifiednn_core.spec.lifecycle import State
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Whose a sub-model is, and what it may count on. Seconds are on the clock of the run."""
+
+    owner: str = ""
+    tickets: float = 1.0
+    deadline_s: float | None = None
+    joined_s: float = 0.0
+
+
 @dataclass(slots=True)
 class Job:
     """A sub-model that has not ended."""
@@ -26,6 +36,7 @@ class Job:
     paused_s: float = 0.0
     captured_step: int = 0
     """Step of its newest checkpoint."""
+    standing: Standing = Standing()
     arrival: int = field(init=False, default=0)
     priority: int = field(init=False)
     paused_since_s: float | None = field(init=False, default=None)
@@ -51,9 +62,9 @@ class Job:
         self.paused_s, self.paused_since_s = self._paused_until(now_s), None
         self.in_line_since = in_line_since
 
-    def view(self, now_s: float) -> JobView:
+    def view(self, now_s: float, owner_service_s: float) -> JobView:
         """Return what the policy sees."""
-        submodel = self.submodel
+        submodel, standing = self.submodel, self.standing
         return JobView(
             name=submodel.name,
             arrival=self.arrival,
@@ -65,7 +76,12 @@ class Job:
             steps_total=submodel.steps_per_epoch * submodel.epochs,
             steps_done=submodel.steps_done,
             seconds_per_step=self.timer.seconds_per_step,
-            waiting_s=max(0.0, now_s - self.served_s(now_s) - self._paused_until(now_s)),
+            waiting_s=max(0.0, now_s - standing.joined_s - self.served_s(now_s) - self._paused_until(now_s)),
+            service_s=self.service_s,
+            owner=standing.owner,
+            tickets=standing.tickets,
+            owner_service_s=owner_service_s,
+            deadline_s=standing.deadline_s,
         )
 
     def served_s(self, now_s: float) -> float:

@@ -21,11 +21,8 @@ class Learned(NamedTuple):
 
     loss: Tensor
     """Mean loss, a scalar on the device."""
-    weight: int
-    """Samples that `loss` is the mean of, or labels if some of them do not count."""
     correct: Tensor | None
-    """Right answers among `labels`, a scalar on the device; None if there are no classes."""
-    labels: int
+    """Right answers, a scalar on the device; None if there are no classes."""
 
 
 class Learner(Protocol):
@@ -55,20 +52,16 @@ class EagerLearner:
     def __call__(self, batches: Sequence[Tensor]) -> Learned:
         """Do forward and backward for each part by itself, its loss times its share of the samples."""
         data, ignored = self._train.use(), self.scorer.ignored_in(self._train)
-        samples = sum(len(batch) for batch in batches)
         parts = [part for batch in batches for part in batch.chunk(self._split)]
         self.drop_gradients()
         if len(parts) == 1:
-            loss, correct, labels = self._learn(data, parts[0], None, ignored)
-        else:
-            losses, rights, labels = [], [], 0
-            for part in parts:
-                loss, correct, count = self._learn(data, part, len(part) / samples, ignored)
-                losses.append(loss)
-                rights += [] if correct is None else [correct]
-                labels += count
-            loss, correct = torch.stack(losses).sum(), torch.stack(rights).sum() if rights else None
-        return Learned(loss, samples if ignored is None else labels, correct, labels)
+            return self._learn(data, parts[0], None, ignored)
+        samples = sum(len(batch) for batch in batches)
+        learned = [self._learn(data, part, len(part) / samples, ignored) for part in parts]
+        rights = [part.correct for part in learned if part.correct is not None]
+        return Learned(
+            torch.stack([part.loss for part in learned]).sum(), torch.stack(rights).sum() if rights else None
+        )
 
     def drop_gradients(self) -> None:
         """Do what the optimizer's `zero_grad(set_to_none=True)` does, without its profiler entry (5 us)."""
@@ -80,13 +73,11 @@ class EagerLearner:
         inputs, targets = data.batch(samples)
         return to_model_input(inputs, *self._scaling), targets
 
-    def _learn(
-        self, data: Dataset, batch: Tensor, share: float | None, ignored: int | None
-    ) -> tuple[Tensor, Tensor | None, int]:
-        """Loss (times `share`), right answers and labels of `batch` (indices, int64)."""
+    def _learn(self, data: Dataset, batch: Tensor, share: float | None, ignored: int | None) -> Learned:
+        """Loss (times `share`) and right answers of `batch` (indices, int64)."""
         inputs, targets = self.batch(data, batch)
         outputs = self.module(inputs)
         loss = self.criterion(outputs, targets)
         loss = loss if share is None else loss * share
         loss.backward()
-        return loss.detach(), *self.scorer.answers(outputs.detach(), targets, ignored)
+        return Learned(loss.detach(), self.scorer.answers(outputs.detach(), targets, ignored))

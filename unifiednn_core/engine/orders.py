@@ -1,8 +1,9 @@
 """Orders for the engine. It carries them out between two steps and answers the command `id`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from unifiednn_core.engine.job import Standing
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.spec.lifecycle import Event
@@ -62,6 +63,7 @@ class Join:
     submodel: str
     prepare: Callable[[], SubModel]
     id: int | None = None
+    standing: Standing = field(default_factory=Standing)
 
 
 AnyOrder = Order | SetPriority | SetEpochs | Reorder | SetPolicy | Join

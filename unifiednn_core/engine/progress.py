@@ -42,7 +42,7 @@ class Tally:
         weighted = (loss.double() if isinstance(loss, Tensor) else loss) * samples
         self.loss = weighted if self.loss is None else self.loss + weighted
         self.samples += samples
-        if correct is not None:
+        if correct is not None and labels:
             self.correct = correct if self.correct is None else self.correct + correct
             self.labels += labels
 
@@ -78,37 +78,43 @@ class Progress:
     generator: torch.Generator
     """Draws the data order."""
     order: Tensor | None = None
-    """Permutation of the current epoch, int64 [samples]; None between epochs."""
+    """Permutation of the current epoch on the host, int64 [samples]; None between epochs."""
     cursor: int = 0
     """Samples of `order` already used."""
+    used: slice = field(default_factory=lambda: slice(0, 0))
+    """Places in `order` of the samples of the current step."""
     epochs_done: int = 0
     steps_done: int = 0
     figures: list[EpochFigures] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
+    _placed: Tensor | None = None
+    """`order` on the device."""
 
     def next_batches(self, samples: int, hyperparameters: Hyperparameters, device: torch.device) -> list[Tensor]:
-        """Batches of the next step, each as indices of samples, int64 [at most batch_size].
+        """Batches of the next step, each as indices of samples on the device, int64 [at most batch_size].
 
         An epoch begins with a permutation drawn on the CPU; its last step gets the remaining batches.
         """
         size = hyperparameters.batch_size
         if self.order is None:
-            self.order, self.cursor = torch.randperm(samples, generator=self.generator).to(device), 0
+            self.order, self.cursor = torch.randperm(samples, generator=self.generator), 0
+        if self._placed is None:
+            self._placed = self.order.to(device)
         used = used_samples(samples, hyperparameters)
         end = min(used, self.cursor + size * hyperparameters.accumulation_steps)
-        batches = [self.order[start : min(end, start + size)] for start in range(self.cursor, end, size)]
-        self.cursor = end
+        batches = [self._placed[start : min(end, start + size)] for start in range(self.cursor, end, size)]
+        self.used, self.cursor = slice(self.cursor, end), end
         return batches
 
     def close_epoch(self, figures: EpochFigures) -> None:
         """Count an epoch as done."""
-        self.order, self.cursor = None, 0
+        self.order, self._placed, self.cursor = None, None, 0
         self.epochs_done = figures.epoch
         self.figures.append(figures)
 
     def move(self, device: torch.device) -> None:
         """Move everything that a step reads to a device."""
-        self.order = None if self.order is None else self.order.to(device)
+        self._placed = None
         self.tally.move(device)
 
     def data_state(self) -> dict[str, Any]:

@@ -94,27 +94,42 @@ def share_of_rate(hyperparameters: Hyperparameters, step: int) -> float:
 
 
 class Scorer:
-    """Counts right answers the way the criterion of one sub-model does."""
+    """Counts right answers and labels the way the criterion of one sub-model does."""
 
     def __init__(self, hyperparameters: Hyperparameters):
         self._classes, self._label = hyperparameters.criterion in CLASSIFICATION, hyperparameters.ignored_label
-        self._found: dict[str, bool] = {}
+        self._counting: dict[str, Tensor | None] = {}
 
     def ignored_in(self, data: Lease) -> int | None:
         """Label that does not count, if the data set has it; the host waits for the device only at the first call."""
+        return None if self._label is None or self._counts(data) is None else self._label
+
+    def counted(self, data: Lease, places: slice, order: Tensor | None = None) -> tuple[int, int]:
+        """Weight of the mean loss of some samples, and their number of labels.
+
+        The samples are those at `places` in `order` (indices on the host), or in the file. Some labels may not count:
+        then the mean is that over the others.
+        """
+        counts = self._counts(data)
+        if counts is not None:
+            labels = int(counts[places if order is None else order[places]].sum())
+            return labels, labels
+        samples = min(places.stop, data.samples) - places.start
+        return samples, samples * (data.use().targets.numel() // data.samples)
+
+    def answers(self, outputs: Tensor, targets: Tensor, ignored: int | None) -> Tensor | None:
+        """Right answers, a scalar on the device; None if there are no classes."""
+        if not self._classes:
+            return None
+        right = outputs.argmax(1) == targets
+        return torch.count_nonzero(right if ignored is None else right & (targets != ignored))
+
+    def _counts(self, data: Lease) -> Tensor | None:
+        """Labels of each sample that count, int64 [samples] on the host; None if all do."""
         if self._label is None:
             return None
-        if data.sha256 not in self._found:
-            self._found[data.sha256] = bool((data.use().targets == self._label).any())
-        return self._label if self._found[data.sha256] else None
-
-    def answers(self, outputs: Tensor, targets: Tensor, ignored: int | None) -> tuple[Tensor | None, int]:
-        """Right answers, a scalar on the device, and the number of labels; None if no label counts.
-
-        With an ignored label the host waits for the device.
-        """
-        labels = targets.numel() if ignored is None else int(torch.count_nonzero(targets != ignored))
-        if not self._classes or not labels:
-            return None, labels
-        right = outputs.argmax(1) == targets
-        return torch.count_nonzero(right if ignored is None else right & (targets != ignored)), labels
+        if data.sha256 not in self._counting:
+            counting = data.use().targets != self._label
+            all_count = bool(counting.all())
+            self._counting[data.sha256] = None if all_count else counting.reshape(data.samples, -1).sum(1).cpu()
+        return self._counting[data.sha256]

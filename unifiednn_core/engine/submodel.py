@@ -145,7 +145,7 @@ class SubModel:
         Raises `Diverged` for a NaN or infinite loss: at once on a CPU; on a GPU, to avoid a wait of the host, only at
         the end of the epoch or at the next checkpoint.
         """
-        loss, weight, correct, labels = learned
+        loss, correct = learned
         if self._on_host and not math.isfinite(value := loss.item()):
             raise Diverged(self.name, self.steps_done + 1, value)
         steps.update(self.optimizer, self._trained, self._hyperparameters, self.steps_done + 1)
@@ -154,8 +154,8 @@ class SubModel:
             self._measured = True
         steps.step_lr_scheduler(self.lr_scheduler, self._hyperparameters, after="step")
         self._progress.steps_done += 1
-        self._count(loss, weight, correct, labels)
-        return Stepped(self.name, self.steps_done, loss, correct, labels)
+        labels = self._count(loss, correct, self._train, self._progress.used, self._progress.order)
+        return Stepped(self.name, self.steps_done, loss, correct if labels else None, labels)
 
     @property
     def at_epoch_end(self) -> bool:
@@ -297,21 +297,29 @@ class SubModel:
         size = self._hyperparameters.batch_size
         self.module.train(False)
         for start in range(0, len(test.targets), size):
-            inputs, targets = self._eager.batch(test, slice(start, start + size))
+            samples = slice(start, start + size)
+            inputs, targets = self._eager.batch(test, samples)
             outputs = self.module(inputs)
-            correct, labels = self._eager.scorer.answers(outputs, targets, ignored)
-            loss = self.criterion(outputs, targets)
-            self._count(loss, len(targets) if ignored is None else labels, correct, labels)
+            correct = self._eager.scorer.answers(outputs, targets, ignored)
+            self._count(self.criterion(outputs, targets), correct, self._test, samples)
             heartbeat()
         self.module.train(True)
         return self._progress.tally.means()
 
-    def _count(self, loss: Tensor, weight: int, correct: Tensor | None, labels: int) -> None:
-        """Add one batch to the sums; on the host as plain numbers: the same arithmetic, but faster."""
-        if not self._on_host:
+    def _count(
+        self, loss: Tensor, correct: Tensor | None, data: Lease, places: slice, order: Tensor | None = None
+    ) -> int:
+        """Add samples to the sums, as `Scorer.counted` names them, and return their number of labels.
+
+        On the host the sums are plain numbers: the same arithmetic, but faster.
+        """
+        weight, labels = self._eager.scorer.counted(data, places, order)
+        if self._on_host:
+            right = None if correct is None else int(correct.item())
+            self._progress.tally.add(loss.item(), weight, right, labels)
+        else:
             self._progress.tally.add(loss, weight, correct, labels)
-            return
-        self._progress.tally.add(loss.item(), weight, None if correct is None else int(correct.item()), labels)
+        return labels
 
     def _require_finite(self) -> None:
         if not self._progress.tally.is_finite():

@@ -5,6 +5,7 @@ smaller batch trains differently, and a run without one sub-model trains that la
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from operator import itemgetter
 
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.preflight.estimate import Part
@@ -31,7 +32,8 @@ def smallest_change(
 
 def _changes(parts: Sequence[Part], policy: Policy, peak: Peak, names: Collection[str]) -> Iterator[Found]:
     now_bytes = peak(parts, policy)
-    for peak_bytes, name in sorted((peak(parts, other()), other.name) for other in POLICIES):
+    peaks = [(peak(parts, other()), other.name) for other in POLICIES]
+    for peak_bytes, name in sorted(peaks, key=itemgetter(0)):  # of equals, the first in display order
         if peak_bytes < now_bytes and name != policy.name:
             yield peak_bytes, "policy.name", f'Choose the policy "{name}"'
     open_parts = [part for part in parts if part.name in names]

@@ -50,13 +50,14 @@ class Part(BaseModel, frozen=True, extra="forbid"):
     parameters: int = 1
     epochs: int = 1
     steps_per_epoch: int = 1
+    deadline_s: float | None = None
     measured_bytes: int | None = None
     """Transient bytes of an earlier training of the same graph."""
 
     @property
     def job(self) -> SimulatedJob:
-        """The sub-model as a policy sees it."""
-        return SimulatedJob(**self.model_dump(exclude={"need", "measured_bytes"}))
+        """The sub-model as a policy sees it: with an owner of its own, because then the most have started at once."""
+        return SimulatedJob(**self.model_dump(exclude={"need", "measured_bytes"}), owner=self.name)
 
     def changed(self, *, batch_size: int | None = None, batch_split: int | None = None) -> "Part":
         """The sub-model with another batch size or split, without a measurement."""

@@ -29,6 +29,8 @@ class Quantum:
 
 
 TO_COMPLETION = Quantum("completion")
+PROBE = Quantum("steps", 3)
+"""Quantum that measures the speed of a sub-model: one step to warm up, two that count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,20 @@ class JobView:
     """Measured mean, without placement and evaluation; None before it is measured."""
     waiting_s: float
     """Time in line so far, pauses excluded."""
+    service_s: float = 0.0
+    """Time on the device so far, without the turn that lasts."""
+    owner: str = ""
+    tickets: float = 1.0
+    """Share of its owner: one with 2 is due twice the service of one with 1. All its sub-models have the same."""
+    owner_service_s: float = 0.0
+    """Service that counts for its owner, over all sub-models, ended ones too (`scheduling.shares`)."""
+    deadline_s: float | None = None
+    """When it should have ended, on the clock of `View.now_s`; None if it has no deadline."""
+
+    @property
+    def left_s(self) -> float | None:
+        """Time on the device until it ends, as measured; None before it is measured."""
+        return None if self.seconds_per_step is None else (self.steps_total - self.steps_done) * self.seconds_per_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +104,15 @@ class Policy(Protocol):
 def next_in_line(jobs: tuple[JobView, ...]) -> JobView:
     """Job that has been in line longest; ties go to the earlier arrival."""
     return min(jobs, key=lambda job: (job.in_line_since, job.arrival))
+
+
+def probe(view: View) -> Decision | None:
+    """Try the first sub-model whose speed is not known; None if all are measured."""
+    unmeasured = [job for job in view.jobs if job.seconds_per_step is None]
+    if not unmeasured:
+        return None
+    name = min(unmeasured, key=lambda job: job.arrival).name
+    return Decision(name, PROBE, f"{name} is not measured yet; {PROBE} show its speed.")
 
 
 def enactable(policy: Policy, view: View) -> tuple[Decision, bool]:

@@ -18,13 +18,21 @@ from pydantic_core import ErrorDetails
 
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.scheduling.deadline import EarliestDeadlineFirst
+from unifiednn_core.scheduling.fair import FairShares
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
+from unifiednn_core.scheduling.finish_time import FinishTime
+from unifiednn_core.scheduling.las import LeastAttainedService
 from unifiednn_core.scheduling.priority import Priority
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.sjf import ShortestJobFirst
+from unifiednn_core.scheduling.srtf import ShortestRemainingTime
 
-POLICIES: tuple[type[Policy], ...] = (FirstComeFirstServed, Priority, ShortestJobFirst, RoundRobin)
-"""The policies of this package, in display order."""
+POLICIES: tuple[type[Policy], ...] = (
+    FirstComeFirstServed, Priority, ShortestJobFirst, RoundRobin,
+    ShortestRemainingTime, FairShares, FinishTime, EarliestDeadlineFirst, LeastAttainedService,
+)  # fmt: skip
+"""The policies of this package, in display order: first the four of the paper."""
 ENTRY_POINTS = "unifiednn.policies"
 _REGISTERED: dict[str, type[Policy]] = {}
 _log = logging.getLogger(__name__)

@@ -7,11 +7,12 @@ meanwhile are in line before the job whose quantum ended.
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 
 from unifiednn_core.scheduling.base import JobView, Policy, Quantum, View, enactable
+from unifiednn_core.scheduling.shares import Shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,15 @@ class SimulatedJob:
     epochs: int = 1
     steps_per_epoch: int = 1
     seconds_per_step: float = 1.0
+    measured: bool = False
+    """Whether policies know its speed before its first step."""
+    steps_done: int = 0
+    """Steps from before the simulation."""
+    service_s: float = 0.0
+    """Service from before the simulation."""
+    owner: str = ""
+    tickets: float = 1.0
+    deadline_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +55,12 @@ def simulate(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[SimulatedTur
     coming = deque(_Progress(job, place) for place, job in enumerate(sorted(jobs, key=lambda job: job.arrival_s)))
     line: dict[str, _Progress] = {}
     turns: list[SimulatedTurn] = []
-    now_s = 0.0
+    now_s, shares = 0.0, Shares()
     while coming or line:
         if not line:  # the device idles only while the line is empty
             now_s = coming[0].job.arrival_s
         _admit(coming, line, now_s, ticks)
-        decision = policy.decide(View(tuple(progress.view(now_s) for progress in line.values()), now_s))
+        decision = policy.decide(_view(line, now_s, shares))
         name, chosen = decision.job, line.get(decision.job)
         if chosen is None:
             raise ValueError(f"The policy chose '{name}', which is not in line. In line: {', '.join(line)}.")
@@ -61,6 +71,7 @@ def simulate(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[SimulatedTur
         turns.append(SimulatedTurn(name, start_s, now_s, steps, decision.reason))
         chosen.steps_done += steps
         chosen.waited_s += start_s - chosen.line_since_s
+        chosen.charge(shares, now_s - start_s)
         _admit(coming, line, now_s, ticks)
         chosen.in_line_since, chosen.line_since_s = next(ticks), now_s
         if not chosen.steps_left:
@@ -88,17 +99,21 @@ def stages(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[Stage, ...]:
     alive = {job.name: _Progress(job, arrival) for arrival, job in enumerate(jobs)}
     starts_seen: dict[str, int] = {}
     """How many jobs had started at the last turn of each."""
-    ticks = count(len(jobs))
+    ticks, shares, now_s = count(len(jobs)), Shares(), 0.0
     found: list[Stage] = []
     while alive:
-        decision, _ = enactable(policy, View(tuple(progress.view(0.0) for progress in alive.values()), 0.0))
+        decision, _ = enactable(policy, _view(alive, now_s, shares))
         chosen, quantum = alive[decision.job], decision.quantum
         starts = len(starts_seen) + (decision.job not in starts_seen)
         again = starts_seen.get(decision.job) == starts
         starts_seen[decision.job] = starts
         started = alive.keys() & starts_seen.keys()
         found.append(Stage(decision.job, frozenset(started), frozenset(alive.keys() - started)))
-        chosen.steps_done += 0 if quantum.kind == "seconds" else chosen.steps_within(quantum)
+        steps = 0 if quantum.kind == "seconds" else chosen.steps_within(quantum)
+        chosen.steps_done += steps
+        spent_s = steps * chosen.job.seconds_per_step or quantum.amount
+        chosen.charge(shares, spent_s)
+        now_s += spent_s
         chosen.in_line_since = next(ticks)
         if again or not chosen.steps_left:
             del alive[decision.job]
@@ -112,13 +127,21 @@ class _Progress:
     in_line_since: int = 0
     line_since_s: float = 0.0
     waited_s: float = 0.0
-    steps_done: int = 0
+    steps_done: int = field(init=False)
+    service_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.steps_done, self.service_s = self.job.steps_done, self.job.service_s
 
     @property
     def steps_left(self) -> int:
         return self.job.epochs * self.job.steps_per_epoch - self.steps_done
 
-    def view(self, now_s: float) -> JobView:
+    def charge(self, shares: Shares, seconds: float) -> None:
+        self.service_s += seconds
+        shares.charge(self.job.owner, seconds)
+
+    def view(self, now_s: float, owner_service_s: float) -> JobView:
         return JobView(
             name=self.job.name,
             arrival=self.arrival,
@@ -129,8 +152,13 @@ class _Progress:
             epochs_done=self.steps_done // self.job.steps_per_epoch,
             steps_total=self.job.epochs * self.job.steps_per_epoch,
             steps_done=self.steps_done,
-            seconds_per_step=self.job.seconds_per_step if self.steps_done else None,
+            seconds_per_step=self.job.seconds_per_step if self.steps_done or self.job.measured else None,
             waiting_s=self.waited_s + (now_s - self.line_since_s),
+            service_s=self.service_s,
+            owner=self.job.owner,
+            tickets=self.job.tickets,
+            owner_service_s=owner_service_s,
+            deadline_s=self.job.deadline_s,
         )
 
     def steps_within(self, quantum: Quantum) -> int:
@@ -143,6 +171,13 @@ class _Progress:
         elif quantum.kind == "seconds":
             steps = _first_step_reaching(quantum.amount, 0.0, self.job.seconds_per_step, steps)
         return min(steps, self.steps_left)
+
+
+def _view(line: Mapping[str, _Progress], now_s: float, shares: Shares) -> View:
+    """What the policy sees of the jobs in line."""
+    service_s = shares.of({progress.job.owner: progress.job.tickets for progress in line.values()})
+    jobs = [progress.view(now_s, service_s.get(progress.job.owner, 0.0)) for progress in line.values()]
+    return View(tuple(jobs), now_s)
 
 
 def _admit(coming: deque[_Progress], line: dict[str, _Progress], now_s: float, ticks: Iterator[int]) -> None:

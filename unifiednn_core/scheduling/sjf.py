@@ -4,10 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from unifiednn_core.base.units import duration_text
-from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, JobView, Quantum, View
-
-PROBE = Quantum("steps", 3)
-"""Quantum that measures the speed of a sub-model: one step to warm up, two that count."""
+from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, View, probe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +32,12 @@ class ShortestJobFirst:
             job = min(by_arrival, key=lambda job: job.epochs)
             reason = f"{job.name} asks for the fewest epochs: {job.epochs:,}."
         else:
-            unmeasured = [job for job in by_arrival if job.seconds_per_step is None]
-            if unmeasured:
-                name = unmeasured[0].name
-                return Decision(name, PROBE, f"{name} is not measured yet; {PROBE} show its speed.")
-            job = min(by_arrival, key=_time_left_s)
-            reason = f"{job.name} has the least time left: about {duration_text(_time_left_s(job))}."
+            first = probe(view)
+            if first is not None:
+                return first
+            job = min(by_arrival, key=lambda job: job.left_s or 0.0)
+            reason = f"{job.name} has the least time left: about {duration_text(job.left_s or 0.0)}."
         return Decision(job.name, TO_COMPLETION, reason)
 
     def __str__(self) -> str:
         return f"Shortest job first, by {self.by}"
-
-
-def _time_left_s(job: JobView) -> float:
-    return (job.steps_total - job.steps_done) * (job.seconds_per_step or 0.0)

@@ -91,6 +91,8 @@ def _jobs(draw: random.Random) -> list[SimulatedJob]:
             epochs=draw.randint(1, 4),
             steps_per_epoch=draw.randint(1, 5),
             seconds_per_step=draw.uniform(0.1, 2),
+            owner=draw.choice(("ann", "bob")),
+            deadline_s=draw.choice((None, draw.uniform(1, 40))),
         )
         for index in range(draw.randint(1, 6))
     ]

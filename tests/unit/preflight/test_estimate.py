@@ -15,11 +15,12 @@ from unifiednn_core.preflight.estimate import (
     predict,
 )
 from unifiednn_core.preflight.prediction import Prediction
+from unifiednn_core.scheduling.registry import POLICIES as ALL_POLICIES
 from unifiednn_core.scheduling.registry import policy_named
 
 CONTEXT = 100 * MIB
 DEVICES = st.sampled_from(["cpu", "cuda"])
-POLICIES = st.sampled_from(["fcfs", "priority", "sjf", "round_robin"])
+POLICIES = st.sampled_from([policy.name for policy in ALL_POLICIES])
 
 
 def predicted(parts: Sequence[Part], policy: str = "fcfs", device: str = "cuda") -> Prediction:

@@ -13,6 +13,7 @@ from unifiednn_core.preflight import forecast as room
 from unifiednn_core.preflight.estimate import CONTEXT_BYTES, FIRST_STEP_BYTES, context_key
 from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key, parts_of
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile, SubModelReport
+from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.spec.run import Mode, RunSpec, parse_run
 from unifiednn_core.store import Store
 from unifiednn_core.views.run_rows import prediction_of
@@ -72,7 +73,7 @@ def only(findings: tuple[Finding, ...]) -> Finding:
 def test_a_run_that_fits_has_a_prediction_and_no_finding(store: Store) -> None:
     result = found(store, spec())
     assert result.findings == ()
-    assert set(result.prediction.by_policy) == {"fcfs", "priority", "sjf", "round_robin"}
+    assert set(result.prediction.by_policy) == {policy.name for policy in POLICIES}
     assert result.prediction.peak_bytes == result.prediction.by_policy["round_robin"]
     assert result.prediction.context_bytes == CONTEXT_BYTES["cpu"] + FIRST_STEP_BYTES["cpu"]
     assert (result.prediction.budget_bytes, result.prediction.budget_text) == (TOTAL, "on cpu in all")

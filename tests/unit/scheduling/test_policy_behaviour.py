@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.scheduling.base import TO_COMPLETION, JobView, Policy, Quantum, View
+from unifiednn_core.scheduling.base import PROBE, TO_COMPLETION, JobView, Policy, Quantum, View
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.priority import Priority
 from unifiednn_core.scheduling.round_robin import RoundRobin
-from unifiednn_core.scheduling.sjf import PROBE, ShortestJobFirst
+from unifiednn_core.scheduling.sjf import ShortestJobFirst
 
 
 def job(name: str, arrival: int, **facts: Any) -> JobView:

@@ -15,6 +15,8 @@ from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.sjf import ShortestJobFirst
 from unifiednn_core.testing.policies import check_policy
 
+NAMES = ["fcfs", "priority", "sjf", "round_robin", "srtf", "fair", "finish_time", "deadline", "las"]
+
 
 def findings_of(name: str, parameters: dict[str, Any]) -> list[tuple[str, str, str]]:
     with pytest.raises(BadInput) as caught:
@@ -45,7 +47,7 @@ def test_a_policy_says_its_parameters_in_words(name: str, parameters: dict[str, 
 
 
 def test_an_unknown_policy_names_the_valid_ones_and_the_closest() -> None:
-    valid = "Choose one of: fcfs, priority, sjf, round_robin."
+    valid = f"Choose one of: {', '.join(NAMES)}."
     assert findings_of("Round-Robin", {}) == [
         ("policy.name", "There is no policy 'Round-Robin'. Did you mean 'round_robin'?", valid)
     ]
@@ -63,6 +65,10 @@ def test_an_unknown_policy_names_the_valid_ones_and_the_closest() -> None:
         ("round_robin", {"amount": None}, "policy.amount", "Give a number above 0, whole for epochs and steps."),
         ("round_robin", {"amount": 0}, "policy.amount", "Give a whole number of epochs above 0."),
         ("round_robin", {"amount": 1.5}, "policy.amount", "Give a whole number of epochs above 0."),
+        ("srtf", {"hysteresis": 1}, "policy.hysteresis", "Give a share from 0 to below 1."),
+        ("fair", {"turn_s": 0}, "policy.turn_s", "Give a number of seconds above 0."),
+        ("finish_time", {"turn_s": "nan"}, "policy.turn_s", "Give a number of seconds above 0."),
+        ("las", {"first_s": 600}, "policy.second_s", "Give two numbers that rise from above 0."),
     ],
 )
 def test_a_wrong_parameter_is_named_with_its_remedy(
@@ -83,7 +89,7 @@ def test_a_huge_value_is_shown_shortened() -> None:
 
 def test_cards_tell_pages_what_can_be_chosen() -> None:
     cards = {card.name: card.parameters for card in describe()}
-    assert list(cards) == ["fcfs", "priority", "sjf", "round_robin"]
+    assert list(cards) == NAMES
     assert cards["sjf"] == (
         ParameterCard(
             name="by",
@@ -145,7 +151,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: None) -> N
 @pytest.mark.usefixtures("installed")
 def test_a_policy_of_another_package_is_offered_and_made_like_ours(caplog: pytest.LogCaptureFixture) -> None:
     card = describe()[-1]
-    assert [known.name for known in describe()] == ["fcfs", "priority", "sjf", "round_robin", "latest"]
+    assert [known.name for known in describe()] == [*NAMES, "latest"]
     assert card.parameters == (ParameterCard(name="epochs", default=2, valid="a value of type int"),)
     policy = policy_named("latest", {"epochs": 3})
     assert str(policy) == "Latest first, 3 epochs each"
@@ -153,7 +159,7 @@ def test_a_policy_of_another_package_is_offered_and_made_like_ours(caplog: pytes
     assert findings_of("latest", {"epochs": "x"})[0][2] == "Give a value of type int."
     assert findings_of("lates", {})[0][1:] == (
         "There is no policy 'lates'. Did you mean 'latest'?",
-        "Choose one of: fcfs, priority, sjf, round_robin, latest.",
+        f"Choose one of: {', '.join(NAMES)}, latest.",
     )
     assert [record.getMessage() for record in caplog.records] == [
         f"The policy '{name}' (latest_policy:{cls}) cannot be used."

@@ -1,10 +1,10 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
 
 from unifiednn_core.scheduling.base import Decision, View
-from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.scheduling.registry import POLICIES, policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob, Stage, stages
 
 JOBS = (
@@ -47,7 +47,20 @@ def test_a_policy_that_measures_starts_all() -> None:
     assert ("c", "abc", "") in turns("sjf", by="time")
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "priority", "sjf", "round_robin"])
+@pytest.mark.parametrize("policy", ["las", "fair", "finish_time", "srtf"])
+def test_policies_that_take_turns_by_time_start_all(policy: str) -> None:
+    jobs = [replace(job, owner=job.name) for job in JOBS]
+    assert "".join(sorted(stages(jobs, policy_named(policy, {}))[2].started)) == "abc"
+
+
+def test_one_that_overruns_its_deadline_stays_while_others_train() -> None:
+    jobs = [replace(job, deadline_s=30.0 - place) for place, job in enumerate(JOBS)]
+    found = [(stage.holder, "".join(sorted(stage.started))) for stage in stages(jobs, policy_named("deadline", {}))]
+    assert found[0] == ("c", "c")  # it may not be done when its time is up
+    assert ("b", "bc") in found
+
+
+@pytest.mark.parametrize("policy", [policy.name for policy in POLICIES])
 def test_a_million_epochs_cost_no_more_than_two(policy: str) -> None:
     jobs = [SimulatedJob(name=f"j{n}", epochs=1_000_000, steps_per_epoch=1_000_000) for n in range(32)]
     found = stages(jobs, policy_named(policy, {}))
