@@ -110,7 +110,7 @@ def predict(
 
 
 def _of_company(submodels: Sequence[SubModelPrediction], peak_bytes: int, most_bytes: int | None) -> int:
-    """Bytes that company may add: the working sets of all but the largest, up to a share of the peak and what is left."""
+    """Bytes that company may add: all working sets but the largest, up to a share of the peak and to what is left."""
     working = sorted(submodel.gradients_bytes + submodel.transient_bytes for submodel in submodels)
     left_bytes = peak_bytes if most_bytes is None else max(0, most_bytes - peak_bytes)
     return min(sum(working[:-1]), int(COMPANY_SHARE * peak_bytes), left_bytes)

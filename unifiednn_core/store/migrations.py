@@ -34,6 +34,17 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "ALTER TABLE people ADD COLUMN team VARCHAR",
         "ALTER TABLE submodels ADD COLUMN lenders JSON NOT NULL DEFAULT '[]'",
     ),
+    # Several sub-models can be at work: each row has its own turn.
+    6: (
+        "ALTER TABLE submodels ADD COLUMN lane INTEGER",
+        "ALTER TABLE submodels ADD COLUMN turn_since_s FLOAT",
+        "ALTER TABLE submodels ADD COLUMN turn_reason VARCHAR",
+        "ALTER TABLE slices ADD COLUMN lane INTEGER NOT NULL DEFAULT 1",
+        """UPDATE submodels SET lane = 1, turn_since_s = run.now_since_s, turn_reason = run.now_reason
+           FROM (SELECT * FROM runs) AS run WHERE run.id = submodels.run_id AND run.now_submodel = submodels.name""",
+        "ALTER TABLE runs DROP COLUMN now_submodel",
+        "ALTER TABLE runs DROP COLUMN now_since_s",
+    ),
 }  # fmt: skip
 """Statements that lead from each version to the next one."""
 

@@ -323,5 +323,5 @@ def forget_deaths(run: RunRow) -> None:
 
 def release_worker(run: RunRow) -> None:
     """Record that the run has no worker and no device."""
-    run.now_submodel = run.now_reason = run.now_since_s = run.claimer = None
+    run.now_reason = run.claimer = None
     run.heartbeat_at_s = run.worker_pid = run.worker_started_at_s = run.worker_boot_id = None
