@@ -8,7 +8,7 @@ import streamlit as st
 from pages._ui import actions, frame
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.visible import visible
-from unifiednn_core.service.people import PeopleService
+from unifiednn_core.service.people import MOST_TICKETS, PeopleService
 from unifiednn_core.service.roles import NO_ROLE, Role
 from unifiednn_core.spec.sharing import Sharing
 from unifiednn_core.views import markup, wording
@@ -17,6 +17,7 @@ from unifiednn_core.views.people import PersonView
 TABS = ("Roles", "Sharing", "Tokens", "Protections", "Audit log")
 LONGEST_DAYS = 365
 GONE_WIDTH_PX = 360
+TICKETS_HELP = "Share of the device under the policy Fair: 2 is twice the time of a person with 1."
 
 
 def main() -> None:
@@ -67,9 +68,15 @@ def _sharing(desk: PeopleService) -> None:
         pressed = st.form_submit_button("Set team", type="primary", icon=":material/group:", key="team-give")
     if pressed:
         _attempt(lambda: desk.give_team(person, team))
-    in_teams = [one for one in desk.people() if one.team]
-    if in_teams:
-        _people(wording.count_text(len(in_teams), "team member"), in_teams)
+    with st.form("give-tickets", clear_on_submit=True), st.container(horizontal=True, vertical_alignment="bottom"):
+        person = st.text_input("E-mail address", key="tickets-person")
+        tickets = st.number_input("Tickets", 1, MOST_TICKETS, key="tickets-number", help=TICKETS_HELP)
+        pressed = st.form_submit_button("Set tickets", icon=":material/confirmation_number:", key="tickets-give")
+    if pressed:
+        _attempt(lambda: desk.give_tickets(person, tickets))
+    placed = [one for one in desk.people() if one.team or one.tickets]
+    if placed:
+        _people("Teams and tickets", placed)
     else:
         st.html(markup.empty("No teams yet", "Under the setting team, nobody shares a process until then."))
 
@@ -77,6 +84,7 @@ def _sharing(desk: PeopleService) -> None:
 def _people(caption: str, people: Sequence[PersonView]) -> None:
     table = markup.frame(
         {"Person": one.person, "Role": one.role or "-", "Team": one.team or "-"}
+        | {"Tickets": one.tickets or 1}
         | {"Given": frame.ago(one.changed_at_s), "By": one.changed_by}
         for one in people
     )

@@ -13,6 +13,7 @@ from unifiednn_core.views.runs import FileView
 
 SCALING_HELP = "Inputs become (inputs * scale - mean) / std. 8-bit images usually need the scale 1/255 = 0.003922."
 PRIORITY_HELP = "Lower goes first, under the policy Priority."
+DEADLINE_HELP = "Minutes from the submission to its end. Under the policy Deadline, what is due first goes first."
 START_KINDS = ("checkpoint", "weights")
 TAKE = {
     "everything": (
@@ -64,13 +65,19 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
     values: dict[str, Any] = {"model": model, "train_data": train, "test_data": test or None}
     chosen = next((file for file in models if drafts.reference(file) == model), None)
     name = submodel.get("name") or (drafts.free_name(chosen.filename, taken) if chosen else "")
-    one, two = st.columns([2, 1])
+    one, two, three = st.columns([2, 1, 1])
     # The key follows the model until the sub-model has its own name.
     name_key = f"{key}-name-{'' if submodel.get('name') else model}"
     values["name"] = one.text_input("Name", name, key=name_key, max_chars=64)
     priority = int(submodel.get("priority", 0))
     values["priority"] = two.number_input("Priority", value=priority, key=f"{key}-priority", help=PRIORITY_HELP)
-    said("name", "priority")
+    due_s = submodel.get("deadline_s")
+    due_min = three.number_input(
+        "Deadline (min)", 0.0, None, due_s and due_s / 60, 10.0, "%g", f"{key}-deadline", DEADLINE_HELP,
+        placeholder="none",
+    )  # fmt: skip
+    values["deadline_s"] = None if due_min is None else due_min * 60
+    said("name", "priority", "deadline_s")
     if chosen is not None and chosen.kind == "weights":
         values["architecture"] = _architecture(submodel.get("architecture") or {}, chosen.filename, key)
         said("architecture")

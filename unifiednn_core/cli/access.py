@@ -19,10 +19,13 @@ Person = Annotated[str, typer.Argument(help="E-mail address.")]
 RoleName = Annotated[str, typer.Option("--role", help=f"One of {', '.join(Role)}.")]
 AnyRole = Annotated[str | None, typer.Option("--role", help=f"One of {', '.join((*Role, NO_ROLE))}.")]
 Team = Annotated[str | None, typer.Option("--team", help="People of one team may share a process; '' means no team.")]
+Tickets = Annotated[
+    int | None, typer.Option("--tickets", help="Share of the device under the policy fair; 1 is usual.")
+]
 AnySharing = Annotated[str | None, typer.Argument(help=f"One of {', '.join(Sharing)}; by default it is only shown.")]
 
 token = typer.Typer(help="Create, list and revoke tokens for terminals and routes.", no_args_is_help=True)
-people = typer.Typer(help="Give roles and teams to people who sign in.", no_args_is_help=True)
+people = typer.Typer(help="Give roles, teams and tickets to people who sign in.", no_args_is_help=True)
 
 
 @token.command("create")
@@ -59,25 +62,35 @@ def revoke_token(token_id: TokenId) -> None:
 
 @people.command("list")
 def list_people(as_json: AsJson = False) -> None:
-    """List people with an assigned role or team."""
+    """List people with an assigned role, team or tickets."""
     with opened(as_json) as service:
         found = service.people.people()
         rows = [
-            (one.person, one.role or "-", one.team or "-", _moment(one.changed_at_s), one.changed_by) for one in found
+            (
+                one.person,
+                one.role or "-",
+                one.team or "-",
+                str(one.tickets or 1),
+                _moment(one.changed_at_s),
+                one.changed_by,
+            )
+            for one in found
         ]
-        _print(found, as_json, ("person", "role", "team", "given", "by"), rows)
+        _print(found, as_json, ("person", "role", "team", "tickets", "given", "by"), rows)
 
 
 @people.command("give")
-def give(person: Person, role: AnyRole = None, team: Team = None) -> None:
-    """Give a person a role, which overrides the identity provider, or a team, or both."""
+def give(person: Person, role: AnyRole = None, team: Team = None, tickets: Tickets = None) -> None:
+    """Give a person a role, which overrides the identity provider, a team, or tickets."""
     with opened() as service:
-        if role is None and team is None:
-            raise bad_option("--role", "Neither a role nor a team is given.", "Give --role, --team, or both.")
+        if (role, team, tickets) == (None, None, None):
+            raise bad_option("--role", "Nothing is given.", "Give --role, --team, --tickets, or several of them.")
         if role is not None:
             service.people.give_role(person, role)
         if team is not None:
             service.people.give_team(person, team)
+        if tickets is not None:
+            service.people.give_tickets(person, tickets)
         _say(service, person)
 
 
@@ -129,9 +142,10 @@ def _print(found: Sequence[Any], as_json: bool, columns: Sequence[str], rows: It
 
 
 def _say(service: Service, person: str) -> None:
-    given = {one.person: (one.role, one.team) for one in service.people.people()}
-    role, team = given.get(person_id(person), ("", None))
-    terminal.say(f"{person}: {role or 'as the identity provider says'}, {f'team {team}' if team else 'no team'}")
+    given = {one.person: (one.role, one.team, one.tickets) for one in service.people.people()}
+    role, team, tickets = given.get(person_id(person), ("", None, None))
+    words = [role or "as the identity provider says", f"team {team}" if team else "no team"]
+    terminal.say(f"{person}: {', '.join([*words, f'{tickets} tickets'] if tickets else words)}")
 
 
 def _moment(at_s: float) -> str:

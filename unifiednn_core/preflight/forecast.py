@@ -85,6 +85,7 @@ def forecast(
             name=part.name,
             need=needs[part.name],
             priority=part.priority,
+            deadline_s=part.deadline_s,
             parameters=report.submodels[part.name].parameters,
             epochs=part.hyperparameters.epochs,
             steps_per_epoch=max(1, report.submodels[part.name].steps_per_epoch),

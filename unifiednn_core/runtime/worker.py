@@ -30,7 +30,7 @@ from unifiednn_core.engine.device import environment, preserved, resolve
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
-from unifiednn_core.engine.job import Job, reasons
+from unifiednn_core.engine.job import Job, Standing, reasons
 from unifiednn_core.engine.operator_trace import OperatorTrace
 from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
 from unifiednn_core.engine.process_state import ProcessState
@@ -96,7 +96,7 @@ class Worker:
         earlier = {"cpu_s": run.cpu_s, "gpu_s": run.gpu_s, "energy_j": run.energy_j}
         gauge = WorkerGauge(bench.device, clock, earlier=earlier)  # before any model or data set is read
         reads, work_mark = (
-            _Reader(store, bench, Reporter(store, run, bench, clock, gauge)),
+            _Reader(store, bench, Reporter(store, run, bench, clock, gauge), clock),
             WorkMark(home.at_work(run_id)),
         )
         for command in store.commands.open(run_id):
@@ -276,7 +276,8 @@ class Worker:
         if read is None:
             self._store.commands.decline(command.id, f"{command.verb}: {name} could not be read")
         else:
-            self._engine.post(Join(name, partial(self._bench.add, read), command.id))
+            standing = self._reads.standing(run, row)
+            self._engine.post(Join(name, partial(self._bench.add, read), command.id, standing))
         return True
 
     def _end_a_stuck_step(self, name: str) -> None:
@@ -348,6 +349,7 @@ class _Reader:
     store: Store
     bench: Workbench
     reporter: Reporter
+    clock: Clock
     working_bytes: dict[str, int] = field(default_factory=dict)
     """Forecast of gradients and temporary memory, by sub-model."""
 
@@ -368,12 +370,23 @@ class _Reader:
                 jobs.append(Job(
                     submodel, in_line_since=line.index(row.name), service_s=row.service_s, paused_s=row.paused_s,
                     state=State.PAUSED if row.state == State.PAUSED.value else State.QUEUED,
-                    captured_step=read.columns.get("checkpoint_step", 0),
+                    captured_step=read.columns.get("checkpoint_step", 0), standing=self.standing(run, row),
                 ))  # fmt: skip
             except Exception as error:
                 self._fail(row, error)
         mark.clear()
         return jobs
+
+    def standing(self, run: RunRow, row: SubModelRow) -> Standing:
+        """What a sub-model may count on."""
+        began_at_s = run.started_at_s or self.clock.utc_s()
+        submitted_at_s = run.created_at_s if row.joined_at_s is None else row.joined_at_s
+        return Standing(
+            owner=row.owner,
+            tickets=self.store.people.tickets_of(row.owner),
+            deadline_s=None if row.deadline_s is None else submitted_at_s + row.deadline_s - began_at_s,
+            joined_s=max(0.0, submitted_at_s - began_at_s),
+        )
 
     def read(self, run: RunRow, row: SubModelRow, *, peers: int) -> Ingredients | None:
         """Read one of `peers` sub-models and open its attempt; None if it could not be read, and has failed."""

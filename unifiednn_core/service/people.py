@@ -1,4 +1,4 @@
-"""People for an admin: roles, teams, who may share a process, tokens for terminals and routes, and the audit log.
+"""People for an admin: roles, teams, tickets, who may share a process, tokens for terminals, and the audit log.
 
 A token is shown once, stored as a hash, limited in time, and revocable.
 """
@@ -25,12 +25,13 @@ SECRET_BYTES = 32
 DAY_S = 86_400
 LONGEST_DAYS = 3650
 LONGEST_TEAM = 100
+MOST_TICKETS = 1000
 # Compared for an unknown token, so the answer takes equally long.
 _NO_SHA256 = hashlib.sha256(b"").hexdigest()
 
 
 class PeopleService:
-    """Manages roles, teams and tokens, decides who may share a process, shows protections and the audit log."""
+    """Manages roles, teams, tickets, tokens and who may share a process; shows protections and the audit log."""
 
     def __init__(self, guard: Guard, home: Home, people: People, clock: Clock):
         self.guard, self._home = guard, home
@@ -38,7 +39,7 @@ class PeopleService:
 
     @permission(Role.ADMIN, audited=False)
     def people(self) -> tuple[PersonView, ...]:
-        """All people with a given role or team."""
+        """All people with a given role, team or tickets."""
         return tuple(view_of(PersonView, row, person=row.id) for row in self._people.all())
 
     @permission(Role.ADMIN, about="{person} {role}")
@@ -65,6 +66,17 @@ class PeopleService:
             message, remedy = f"The name has {len(name)} characters.", f"Give at most {LONGEST_TEAM}."
             raise BadInput.of("Team", "team", message, remedy)
         self._people.give_team(person_id(person), name or None, self.guard.actor.label)
+
+    @permission(Role.ADMIN, about="{person} {tickets}")
+    def give_tickets(self, person: str, tickets: int) -> None:
+        """Give a person this many shares of the device under the policy `fair`, instead of 1. Raises `BadInput`.
+
+        A run that trains follows it from its next start on.
+        """
+        _require_address(person)
+        if not 1 <= tickets <= MOST_TICKETS:
+            raise BadInput.of("Tickets", "tickets", f"Nobody can have {tickets}.", f"Give 1 to {MOST_TICKETS}.")
+        self._people.give_tickets(person_id(person), tickets, self.guard.actor.label)
 
     @permission(Role.ADMIN, audited=False)
     def sharing(self) -> SharingView:

@@ -259,6 +259,7 @@ def submodel_row(run_id: str, place: int, spec: RunSpec, admitted: Admitted) -> 
         arrival=place,
         state=State.QUEUED.value,
         priority=submodel.priority,
+        deadline_s=submodel.deadline_s,
         model_format=facts.format,
         parameters=facts.parameters,
         epochs=epochs,

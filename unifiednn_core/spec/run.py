@@ -97,6 +97,8 @@ class SubModelSpec(_Part):
     std: Annotated[float, Field(gt=0)] | None = None
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Lower goes first."""
+    deadline_s: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after its submission by which it should have ended; the policy "deadline" trains by it."""
     start_from: StartSpec | None = None
     sweep_of: Annotated[str, Field(pattern=NAME_PATTERN)] | None = None
     """Name of the sweep that it is a member of."""

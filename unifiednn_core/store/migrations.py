@@ -34,8 +34,13 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "ALTER TABLE people ADD COLUMN team VARCHAR",
         "ALTER TABLE submodels ADD COLUMN lenders JSON NOT NULL DEFAULT '[]'",
     ),
-    # Several sub-models can be at work: each row has its own turn.
+    # People get tickets, sub-models a deadline.
     6: (
+        "ALTER TABLE people ADD COLUMN tickets INTEGER",
+        "ALTER TABLE submodels ADD COLUMN deadline_s FLOAT",
+    ),
+    # Several sub-models can be at work: each row has its own turn.
+    7: (
         "ALTER TABLE submodels ADD COLUMN lane INTEGER",
         "ALTER TABLE submodels ADD COLUMN turn_since_s FLOAT",
         "ALTER TABLE submodels ADD COLUMN turn_reason VARCHAR",

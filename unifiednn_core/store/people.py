@@ -1,4 +1,4 @@
-"""Roles, teams, tokens, who may share a process, and the audit log."""
+"""Roles, teams, tickets, tokens, who may share a process, and the audit log."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ SHARING = "sharing"
 
 
 class PersonRow(Base):
-    """What an admin gave to a person: a role, a team, or both."""
+    """What an admin gave to a person: a role, a team, tickets, or several of them."""
 
     __tablename__ = "people"
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -24,6 +24,8 @@ class PersonRow(Base):
     """Overrides the identity provider, also if it is "none"; "" leaves it to the identity provider."""
     team: Mapped[str | None]
     """People of one team may share a process."""
+    tickets: Mapped[int | None]
+    """Share of the device under the policy `fair`; 1 if none are given."""
     changed_at_s: Mapped[float]
     changed_by: Mapped[str]
 
@@ -91,7 +93,7 @@ class People:
             return None if row is None else row.role or None
 
     def all(self) -> list[PersonRow]:
-        """All people with a given role or team, by id."""
+        """All people who were given something, by id."""
         with self._database.read() as session:
             return list(session.scalars(select(PersonRow).order_by(PersonRow.id)))
 
@@ -105,6 +107,17 @@ class People:
         with self._database.write() as session:
             self._give(session, person, by, team=team)
 
+    def give_tickets(self, person: str, tickets: int, by: str) -> None:
+        """Give a person another share of the device; 1 is everyone's."""
+        with self._database.write() as session:
+            self._give(session, person, by, tickets=None if tickets == 1 else tickets)
+
+    def tickets_of(self, person: str) -> int:
+        """Share of a person under the policy `fair`."""
+        with self._database.read() as session:
+            row = session.get(PersonRow, person)
+            return 1 if row is None else row.tickets or 1
+
     def forget(self, person: str, by: str) -> bool:
         """Remove a given role: the identity provider decides again. False if no role was given."""
         with self._database.write() as session:
@@ -114,10 +127,10 @@ class People:
                 self._give(session, person, by, role="")
             return given
 
-    def _give(self, session: Session, person: str, by: str, **columns: str | None) -> None:
-        row = session.get(PersonRow, person) or PersonRow(id=person, role="", team=None)
+    def _give(self, session: Session, person: str, by: str, **columns: str | int | None) -> None:
+        row = session.get(PersonRow, person) or PersonRow(id=person, role="", team=None, tickets=None)
         row.assign({**columns, "changed_at_s": self._clock.utc_s(), "changed_by": by})
-        if row.role or row.team is not None:
+        if row.role or (row.team, row.tickets) != (None, None):
             session.add(row)
         elif row in session:
             session.delete(row)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 HYBRID: Final = "hybrid"
 
 
@@ -107,6 +107,8 @@ class SubModelRow(Base):
     """Original position; fixes its colour and symbol."""
     state: Mapped[str]
     priority: Mapped[int]
+    deadline_s: Mapped[float | None]
+    """Seconds after its submission by which it should have ended."""
     attempt: Mapped[int] = mapped_column(default=0)
     model_format: Mapped[str]
     parameters: Mapped[int]

@@ -8,11 +8,12 @@ View = TypeVar("View")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonView:
-    """A person with the role and the team that an admin gave; the role may be "none", or "" if none was given."""
+    """A person with what an admin gave: the role may be "none", or "" if none was given."""
 
     person: str
     role: str
     team: str | None
+    tickets: int | None
     changed_at_s: float
     changed_by: str
 

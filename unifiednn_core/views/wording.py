@@ -44,7 +44,8 @@ VERBS = {
     Event.RETRY: ("Retry", "replay"),
 }
 """Label and Material symbol of each action on a run or a sub-model."""
-TITLES = {"applied": "Took effect", "fcfs": "First come", "sjf": "Shortest job"}
+TITLES = {"applied": "Took effect", "fcfs": "First come", "sjf": "Shortest job", "srtf": "Shortest left",
+          "las": "Least served"}  # fmt: skip
 """Titles of kinds of events and of policies; every other name is its own title."""
 
 NO_RUNS = "No runs yet. Try the demo, or build your own hybrid."

@@ -10,6 +10,7 @@ from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
+from unifiednn_core.engine.job import Standing
 from unifiednn_core.runtime import worker as workers
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.gauge import Reading
@@ -52,7 +53,7 @@ def worker(store: Store, home: Home) -> Worker:
     reporter = Reporter(store, run, bench, RealClock())
     gauge: Any = Gauge()
     sigterm: Any = Sigterm()
-    reads, mark = workers._Reader(store, bench, reporter), WorkMark(home.at_work("r"))
+    reads, mark = workers._Reader(store, bench, reporter, RealClock()), WorkMark(home.at_work("r"))
     return Worker(reads, engine, gauge, mark, sigterm, threads=1, step_limit_s=60.0)
 
 
@@ -128,3 +129,15 @@ def test_a_pause_that_nothing_overtakes_ends_the_worker(worker: Worker, store: S
     store.commands.issue("r", None, Verb.PAUSE)
     assert worker._paused(Answered(store.commands.open("r")[0].id, 3)) == DONE
     assert store.runs.get("r")[0].state == "paused"
+
+
+def test_deadlines_and_joins_are_on_the_clock_of_the_run_and_tickets_are_the_owners(
+    worker: Worker, store: Store
+) -> None:
+    store.people.give_tickets("ann", 3, "admin")
+    store.runs.update("r", created_at_s=100.0, started_at_s=130.0)
+    run, [first, late] = store.runs.get("r")
+    first.owner, first.deadline_s, late.joined_at_s, late.deadline_s = "ann", 60.0, 150.0, 5.0
+    standing = worker._reads.standing
+    assert standing(run, first) == Standing(owner="ann", tickets=3, deadline_s=30.0, joined_s=0.0)
+    assert standing(run, late) == Standing(owner="", tickets=1, deadline_s=25.0, joined_s=20.0)

@@ -177,6 +177,21 @@ def test_a_team_and_a_role_are_given_and_taken_each_by_itself(signed: World, clo
             admin.give_team(*wrong)
 
 
+def test_tickets_are_given_by_an_admin_alone(signed: World) -> None:
+    admin, tickets = signed.of(ADMIN).people, signed.store.people.tickets_of
+    admin.give_tickets("Alice@example.org", 3)
+    assert [(one.person, one.tickets) for one in admin.people()] == [(ALICE.id, 3)]
+    assert (tickets(ALICE.id), tickets(BOB.id)) == (3, 1)
+    admin.give_tickets(ALICE.id, 1)
+    assert admin.people() == ()
+    for wrong in ((" ", 2), (ALICE.id, 0), (ALICE.id, 1001)):
+        with pytest.raises(BadInput):
+            admin.give_tickets(*wrong)
+    for other in (ALICE, BOB, VIEWER):
+        with pytest.raises(Forbidden):
+            signed.of(other).people.give_tickets(other.id, 9)
+
+
 def test_nobody_acts_as_the_machines_owner_where_others_can_reach_it(here: World) -> None:
     assert here.gate.admit({}, {}).actor == LOCAL_OPERATOR
     open_to_all = Gate(here.service, Settings(reachable=True))
