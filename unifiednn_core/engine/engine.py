@@ -451,6 +451,7 @@ class Engine:
                     self._compute(job)
             finally:
                 self._restore_process(job, seldom=False)
+                self.at_work.pop(job.name, None)  # from here on it may wait for other lanes
         self._steps += 1
 
     def _compute(self, job: Job) -> None:
@@ -577,7 +578,8 @@ class Engine:
             return True
         try:
             with self._watched(job):
-                devices.synchronize(self._device)
+                if job.name in self._turns:  # its kernels may be in the stream of another lane
+                    devices.synchronize(self._device)
                 checkpoint = submodel.capture()
         except Exception as error:
             self._fail(job, error)
