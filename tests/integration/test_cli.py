@@ -113,6 +113,24 @@ def test_policies_are_listed(home: Home) -> None:
     assert all(card["name"] in shown for card in cards)
 
 
+def test_policies_are_simulated_on_fitted_statistics_and_on_a_trace(home: Home, tmp_path: Path) -> None:
+    done = unifiednn(home, "simulate", "--jobs", "40", "--seed", "1", "--turn-s", "600", "--json")
+    document = json.loads(done.stdout)
+    assert list(document["policies"]) == [policy.name for policy in POLICIES]
+    assert document["workload"] == {
+        "statistics": "helios", "seed": 1, "jobs": 40, "load": 0.9, "turn_s": 600, "slack": 5
+    }  # fmt: skip
+    turnarounds = {name: found["mean_turnaround_s"] for name, found in document["policies"].items()}
+    assert turnarounds["srtf"] <= 0.6 * turnarounds["fcfs"]
+    trace = tmp_path / "pai_job_table.csv"
+    trace.write_text("j1,i1,u1,Terminated,1060.0,1660.0\nj2,i2,u2,Failed,1000.0,1100.0\n")
+    shown = unifiednn(home, "simulate", "--trace", str(trace), "--policy", "fair", "--policy", "las").stdout
+    assert "fair" in shown and "las" in shown and "fcfs" not in shown and "2 jobs of" in shown
+    for wrong in (["--trace", str(tmp_path / "none")], ["--statistics", "luck"], ["--policy", "luck"]):
+        refused = unifiednn(home, "simulate", *wrong)
+        assert refused.returncode == 2 and "error" in refused.stderr
+
+
 def test_a_home_that_cannot_be_is_told_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     done = unifiednn(Home(tmp_path / "file" / "home"), "runs")

@@ -16,6 +16,7 @@ _MODULES = {
     "prediction": "prediction",
     "protection": "protection",
     "queries": "queries",
+    "simulate": "simulate",
 }
 NAMES: tuple[str, ...] = tuple(_MODULES)
 _REPOSITORY = Path(__file__).resolve().parents[2]

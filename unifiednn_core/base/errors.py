@@ -32,6 +32,10 @@ class UnifiedNNError(Exception):
     """Base class of all errors that this project raises."""
 
 
+class NoBatchedForm(UnifiedNNError, ValueError):
+    """Networks cannot train fused; the message names the operator and says why."""
+
+
 class BadInput(UnifiedNNError, ValueError):
     """The request cannot be carried out; `findings` say why and what to do."""
 

@@ -18,6 +18,7 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.engine import device as devices
+from unifiednn_core.engine.cuda_graphs import recorder_for
 from unifiednn_core.engine.events import (
     Answered,
     Captured,
@@ -99,7 +100,7 @@ class Engine:
         self._started_s = self._clock.monotonic_s() - elapsed_s
         self._lanes = Lanes(lanes, self._turn, self._lane)
         self._own = threading.local()
-        """Of the calling lane: its `number`, and `process`, the settings that its steps may not leave changed."""
+        """Of the calling lane: `number`, `recorder`, and `process`, the settings that its steps may not leave changed."""
         self._jobs: dict[str, Job] = {}
         """Jobs that have not ended, by name in order of arrival."""
         self._turns: dict[str, Turn] = {}
@@ -183,7 +184,7 @@ class Engine:
             devices.exact_profile(self._device, self._threads),
             ProcessState(self._device) as self._own.process,
         ):
-            self._own.number = number
+            self._own.number, self._own.recorder = number, recorder_for(self._device)
             yield
 
     def _turn(self) -> bool:
@@ -389,6 +390,7 @@ class Engine:
             job.timer.start(self._group)
             while True:
                 self._rest_while_another_probes(turn)
+                self._record_step(job)
                 self._step(job)
                 if submodel.finished or turn.used_up():
                     break
@@ -439,6 +441,19 @@ class Engine:
         if found is not None and newest.stays:
             self._rates.rest(self._group, self.now_s())
             newest.leaves = found
+
+    def _record_step(self, job: Job) -> None:
+        """Record a step of a sub-model as a graph, if that is due. Nothing else computes meanwhile."""
+        recorder = self._own.recorder
+        if recorder is None or not job.submodel.may_record(recorder):
+            return
+        with self._lanes.parked(), self._watched(job):
+            devices.synchronize(self._device)
+            job.timer.stop()
+            report = job.submodel.record_step(recorder)
+        job.timer.start(self._group)
+        if report is not None:
+            self._report(report)
 
     def _step(self, job: Job) -> None:
         """Take a step, evaluate after the last one of an epoch, and leave the process as it was."""

@@ -5,6 +5,7 @@ The loop emits them here:
     until every sub-model has ended:
         ask the policy .............................. Granted (or Refused)
         steps of one sub-model ...................... Stepped after each (and ProcessChanged, if it changed settings)
+            once it is known whether that pays ...... StepsRecorded (on CUDA alone)
             at the end of each epoch, evaluate ...... EpochDone
             between two steps, carry out orders ..... Answered
             between two steps, now and then ......... Captured, for each sub-model that has changed
@@ -142,4 +143,26 @@ class ProcessChanged:
     settings: tuple[str, ...]
 
 
-Report = Answered | Captured | DataChanged | Granted | ProcessChanged | Refused | Stepped | EpochDone | Released | Ended
+@dataclass(frozen=True, slots=True)
+class StepsRecorded:
+    """From now on full steps of a sub-model are replayed from a CUDA graph; with a reason, they never are."""
+
+    submodel: str
+    gain: float | None
+    """How many times faster that makes a step."""
+    refused: str | None = None
+
+
+Report = (
+    Answered
+    | Captured
+    | DataChanged
+    | Granted
+    | ProcessChanged
+    | Refused
+    | Stepped
+    | StepsRecorded
+    | EpochDone
+    | Released
+    | Ended
+)

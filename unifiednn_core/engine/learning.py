@@ -51,7 +51,7 @@ class EagerLearner:
 
     def __call__(self, batches: Sequence[Tensor]) -> Learned:
         """Do forward and backward for each part by itself, its loss times its share of the samples."""
-        data, ignored = self._train.use(), self.scorer.ignored_in(self._train)
+        data, ignored = self.data(), self.scorer.ignored_in(self._train)
         parts = [part for batch in batches for part in batch.chunk(self._split)]
         self.drop_gradients()
         if len(parts) == 1:
@@ -62,6 +62,10 @@ class EagerLearner:
         return Learned(
             torch.stack([part.loss for part in learned]).sum(), torch.stack(rights).sum() if rights else None
         )
+
+    def data(self) -> Dataset:
+        """Return the training set on the device."""
+        return self._train.use()
 
     def drop_gradients(self) -> None:
         """Do what the optimizer's `zero_grad(set_to_none=True)` does, without its profiler entry (5 us)."""

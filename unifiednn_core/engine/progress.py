@@ -106,6 +106,11 @@ class Progress:
         self.used, self.cursor = slice(self.cursor, end), end
         return batches
 
+    @property
+    def placed_order(self) -> Tensor | None:
+        """The permutation of the current epoch on the device, once a step has used it."""
+        return self._placed
+
     def close_epoch(self, figures: EpochFigures) -> None:
         """Count an epoch as done."""
         self.order, self._placed, self.cursor = None, None, 0

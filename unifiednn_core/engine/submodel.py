@@ -29,13 +29,15 @@ from unifiednn_core.base.errors import Diverged
 from unifiednn_core.engine import checkpoint_check, optimizer_state
 from unifiednn_core.engine import step as steps
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
+from unifiednn_core.engine.cuda_graphs import StepRecorder
 from unifiednn_core.engine.device import RngState
-from unifiednn_core.engine.events import Stepped
+from unifiednn_core.engine.events import Stepped, StepsRecorded
+from unifiednn_core.engine.graphs import RecordedLearner
 from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
 from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early, used_samples
+from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import HOST, Lease
 from unifiednn_core.formats.base import Definition
-from unifiednn_core.formats.draws import draws
 from unifiednn_core.formats.weights import tree_to_cpu
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.spec.run import SubModelSpec
@@ -65,13 +67,13 @@ class SubModel:
         self._train, self._test, self.device = train, test, device
         self._seed, self._hyperparameters = seed, spec.hyperparameters
         self._progress = Progress(torch.Generator().manual_seed(seed))
-        self._rng = RngState.of_seed(seed, device)
-        self.shares_randomness = draws(self.module)
-        """Whether its steps may draw from the default generators; then no other such sub-model may step meanwhile."""
+        self._randomness = Randomness(self.module, seed, device)
         self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
         self._trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         self._eager = EagerLearner(spec, self.module, self.criterion, self._trained, train)
+        hyper = spec.hyperparameters
+        self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)
         self.learner: Learner = self._eager
         """Does forward and backward of its steps."""
         self.footprint: Footprint
@@ -82,6 +84,11 @@ class SubModel:
     def name(self) -> str:
         """Name in the run."""
         return self.spec.name
+
+    @property
+    def eager(self) -> EagerLearner:
+        """The learner that does what the recipe says."""
+        return self._eager
 
     @property
     def leases(self) -> tuple[Lease, ...]:
@@ -104,6 +111,16 @@ class SubModel:
         return self._progress.steps_done
 
     @property
+    def shares_randomness(self) -> bool:
+        """Whether its steps may draw from the default generators; then no other such sub-model may step meanwhile."""
+        return self._randomness.shared
+
+    @property
+    def draws(self) -> bool:
+        """Whether its steps may draw random numbers at all."""
+        return self._randomness.draws
+
+    @property
     def finished(self) -> bool:
         """Whether all epochs are done, or early stopping has ended the training."""
         return self._stopped or self.epochs_done >= self.epochs
@@ -120,13 +137,12 @@ class SubModel:
             self._move(self.device)
             self._placed = True
             self._measure()
-        if self.shares_randomness:
-            self._rng.restore(self.device)
+        self._randomness.begin()
         self._in_world, self.footprint = True, self._working
         try:
             yield
         finally:
-            self._rng = self._rng_now()
+            self._randomness.end()
             self._in_world = False
             self._eager.drop_gradients()
             self.footprint = self._idle
@@ -156,6 +172,25 @@ class SubModel:
         self._progress.steps_done += 1
         labels = self._count(loss, correct, self._train, self._progress.used, self._progress.order)
         return Stepped(self.name, self.steps_done, loss, correct if labels else None, labels)
+
+    def may_record(self, recorder: StepRecorder) -> bool:
+        """Whether `record_step` is due before the next step, which runs in the lane of this recorder.
+
+        Steps that nobody asks this for are never replayed.
+        """
+        self.learner = self._recorded
+        return self._recorded.is_due(recorder)
+
+    def record_step(self, recorder: StepRecorder) -> StepsRecorded | None:
+        """Record a full step, inside `world`, while nothing else computes; tells whether steps are replayed now.
+
+        Does nothing between two epochs.
+        """
+        samples = self._progress.placed_order
+        if samples is None or not self._recorded.record(recorder, samples):
+            return None
+        self._measure()
+        return StepsRecorded(self.name, self._recorded.gain, self._recorded.refused)
 
     @property
     def at_epoch_end(self) -> bool:
@@ -194,7 +229,7 @@ class SubModel:
     def capture(self) -> Checkpoint:
         """Copy the whole state to the host, between two steps; raises `Diverged` for a NaN or infinite loss."""
         self._require_finite()
-        rng, progress = self._rng_now(), self._progress
+        rng, progress = self._randomness.state, self._progress
         excluded = {"epochs", "seed", "early_stopping", "techniques"}
         recipe = self._hyperparameters.model_dump(mode="json", exclude=excluded)
         recipe |= {"seed": self._seed, "samples": self._train.samples, "device_type": self.device.type}
@@ -235,7 +270,7 @@ class SubModel:
         if self.device.type == "cuda":  # a checkpoint of a CPU has no such stream
             saved = state["rng"]["cuda"]
             cuda = RngState.of_seed(self._seed, self.device).cuda if saved is None else saved
-        self._rng = RngState(state["rng"]["cpu"], cuda)
+        self._randomness.state = RngState(state["rng"]["cpu"], cuda)
         factor = self._hyperparameters.learning_rate / written.hyperparameters.learning_rate
         if factor != 1.0:
             optimizer_state.scale_learning_rates(self.optimizer, self.lr_scheduler, factor)
@@ -243,6 +278,7 @@ class SubModel:
     def park(self) -> None:
         """Move to the host and free the device's memory until the next `world`."""
         if self._placed:
+            self._recorded.free()
             self._move(HOST)
             self._placed = False
             self._measure()
@@ -255,6 +291,7 @@ class SubModel:
         Networks and optimizers are part of reference cycles (an fx graph holds its module, an LR scheduler its
         optimizer's step), so their memory would wait for the garbage collector.
         """
+        self._recorded.free()
         if empty:
             for tensor in (*self.module.parameters(), *self.module.buffers()):
                 tensor.data = tensor.data.new_empty(0)
@@ -263,9 +300,6 @@ class SubModel:
             lease.release()
 
     # -- inside
-
-    def _rng_now(self) -> RngState:
-        return RngState.current(self.device) if self._in_world and self.shares_randomness else self._rng
 
     def _measure(self) -> None:
         """Measure the footprint again; it does not change from step to step."""
@@ -278,7 +312,8 @@ class SubModel:
             if isinstance(value, Tensor) and value.device == parameter.device  # counters stay on the host
         )
         gradients_bytes = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
-        self._idle = Footprint(weights_bytes, 0, optimizer_bytes, self._placed)
+        kept_bytes = gradients_bytes if self._recorded.holds_gradients else 0
+        self._idle = Footprint(weights_bytes, kept_bytes, optimizer_bytes, self._placed)
         self._working = Footprint(weights_bytes, gradients_bytes, optimizer_bytes, self._placed)
         self.footprint = self._working if self._in_world else self._idle
 

@@ -3,7 +3,7 @@
 What is unknown may draw: a layer of somebody else, a layer with hooks, a `forward` of its own.
 """
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import fx, nn
@@ -29,9 +29,14 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 def draws(network: nn.Module) -> bool:
     """Whether a call of this network may draw from the default generators, in training or in evaluation."""
-    if isinstance(network, fx.GraphModule) and isinstance(network.__dict__.get("forward"), GraphGuard):
+    if is_of_file(network):
         return any(map(operator_draws, network.graph.nodes))
     return any(map(layer_draws, network.modules()))
+
+
+def is_of_file(network: nn.Module) -> TypeGuard[fx.GraphModule]:
+    """Whether this is the graph of an exported file, so that its operators are all that runs."""
+    return isinstance(network, fx.GraphModule) and isinstance(network.__dict__.get("forward"), GraphGuard)
 
 
 def operator_draws(node: fx.Node) -> bool:

@@ -67,6 +67,7 @@ class _Checked(fx.Interpreter):
 
 def name_of(function: Callable[..., Any]) -> str | None:
     """Name a function of a graph as contracts do; None for what the reader of graphs itself put in."""
-    if isinstance(function, torch._ops.OpOverload):
-        return f"torch.ops.{function}"
+    operator = getattr(function, "operator", function)  # that of a form of `own_draws`
+    if isinstance(operator, torch._ops.OpOverload):
+        return f"torch.ops.{operator}"
     return _NAMES.get(function)

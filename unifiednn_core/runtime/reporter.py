@@ -28,6 +28,7 @@ from unifiednn_core.engine.events import (
     Released,
     Report,
     Stepped,
+    StepsRecorded,
 )
 from unifiednn_core.engine.job import reasons
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS
@@ -299,6 +300,8 @@ class Reporter:
                 self.note(name, Code.DATA_CHANGED, data=data)
             case ProcessChanged(submodel=name, settings=settings):
                 self.note(name, Code.PROCESS_CHANGED, settings=list(settings))
+            case StepsRecorded(submodel=name, gain=gain, refused=refused):
+                self.note(name, Code.RECORDED, gain=None if refused else gain, refused=refused)
             case Captured(checkpoint=checkpoint):
                 self._close_window(checkpoint.submodel)
                 self.note(checkpoint.submodel, Code.CHECKPOINT, step=checkpoint.step)

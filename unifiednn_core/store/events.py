@@ -27,6 +27,7 @@ class Code(StrEnum):
     UNRECORDED = "unrecorded"  # error: type of the exception
     DATA_CHANGED = "data_changed"  # data: name of the data set, as the sub-model calls it
     PROCESS_CHANGED = "process_changed"  # settings of the process, which were put back
+    RECORDED = "recorded"  # gain: how many times faster replayed steps are; or refused: why none are
     CHECKPOINT = "checkpoint"  # step
     SEPARATED = "separated"  # archive
 
@@ -40,6 +41,7 @@ KINDS: Final[dict[Code, str]] = {
     Code.REFUSED: "refused",
     **dict.fromkeys((Code.FAILED, Code.DATA_CHANGED), "error"),
     **dict.fromkeys((Code.ILLEGAL_MOVE, Code.UNRECORDED), "defect"),
+    Code.RECORDED: "graph",
     Code.CHECKPOINT: "checkpoint",
     Code.SEPARATED: "separated",
 }

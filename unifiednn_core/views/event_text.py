@@ -45,6 +45,10 @@ def event_text(event: EventRow) -> str:
             return f"{name} changed settings of the whole process ({settings}). They were put back after its step."
         case Code.UNRECORDED:
             return f"A report could not be recorded: {fields['error']}."
+        case Code.RECORDED if "refused" in fields:
+            return f"Steps of {name} run operator by operator: {fields['refused']}."
+        case Code.RECORDED:
+            return f"Steps of {name} are replayed from a CUDA graph, {fields['gain']:.1f} times as fast."
         case Code.CHECKPOINT:
             return f"Checkpoint of {name} at step {fields['step']}."
         case Code.SEPARATED:

@@ -1,11 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.tools.bench.kit import ASKED
 from tools.bench import overhead as overhead_bench
 from tools.bench import prediction as prediction_bench
-from tools.bench import queries, report, single
+from tools.bench import queries, report, simulate, single
 from tools.bench.overhead import Overhead
 from tools.bench.prediction import Predicted
 from tools.machine import ToolFailed
@@ -75,3 +76,17 @@ def test_queries_are_measured_on_a_seeded_store_and_shown_beside_the_older_figur
     text = shown("queries", found)
     assert "| `runs()` of 300 runs |" in text
     assert "139 ms" in text
+
+
+def test_policies_are_simulated_beside_fcfs_and_a_broken_promise_is_told() -> None:
+    measured = simulate.measure(repeats=1, jobs=30)
+    found = simulate.described(measured)
+    assert found["passed"]
+    text = shown("simulate", found)
+    assert "Statistics of philly" in text
+    assert "| srtf |" in text and "| las |" in text
+    slower = [
+        replace(one, outcomes=tuple(replace(o, mean_turnaround_s=1e9) for o in one.outcomes))
+        if one.policy == "srtf" else one for one in measured
+    ]  # fmt: skip
+    assert not simulate.described(slower)["passed"]

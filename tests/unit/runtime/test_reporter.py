@@ -16,7 +16,7 @@ from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.base.paths import Home
 from unifiednn_core.engine.checkpoint import Checkpoint
-from unifiednn_core.engine.events import Cost, Ended, EpochDone, Granted, Released, Report, Stepped
+from unifiednn_core.engine.events import Cost, Ended, EpochDone, Granted, Released, Report, Stepped, StepsRecorded
 from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.engine.separator import Separated
 from unifiednn_core.machine.host import MemorySample
@@ -86,6 +86,17 @@ def test_a_short_training_is_recorded_step_by_step(store: Store, record: Reporte
     assert [row.test_accuracy for row in history.epochs["a"]] == [0.5]
     [a, _] = store.runs.get("r")[1]
     assert (a.epochs_done, a.steps_done, a.test_loss) == (1, 5, 1.0)
+
+
+def test_the_history_tells_whether_steps_are_replayed_and_why_not(store: Store, record: Reporter) -> None:
+    record.report(StepsRecorded("a", 3.14159))
+    record.report(StepsRecorded("b", 1.04, "a replayed step is only 1.04 times as fast"))
+    record.write(0.0)
+    events = store.telemetry.history("r", None).events
+    assert [event_text(event) for event in events if event.kind == "graph"] == [
+        "Steps of a are replayed from a CUDA graph, 3.1 times as fast.",
+        "Steps of b run operator by operator: a replayed step is only 1.04 times as fast.",
+    ]
 
 
 def test_a_long_training_is_recorded_in_means(store: Store, home: Home, clock: SimulatedClock) -> None:

@@ -10,6 +10,8 @@ MOST_LAYERS = 200
 class SelfAttention(nn.Module):
     """Multi-head attention of every row to every row, without a mask."""
 
+    attend = staticmethod(functional.scaled_dot_product_attention)
+
     def __init__(self, model_size: int, heads: int, dropout: float):
         super().__init__()
         self.heads = heads
@@ -21,7 +23,7 @@ class SelfAttention(nn.Module):
         """Map `[batch, length, model_size]` to the same shape; dropout acts on the attention weights."""
         query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         dropout = self.dropout if self.training else 0.0
-        mixed = functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        mixed = self.attend(query, key, value, dropout_p=dropout)
         result: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return result
 

@@ -1,0 +1,211 @@
+"""Members of a gang train as they would alone, up to rounding, and what happens to one happens to no other."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+
+from tests.integration.kit import CPU, dataset, definition, submodel_spec
+from unifiednn_core.base.errors import Diverged
+from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine import batched, fused
+from unifiednn_core.engine.events import Stepped
+from unifiednn_core.engine.gang import Gang
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.submodel import SubModel
+
+ASKED: dict[str, dict[str, Any]] = {
+    "slow": {"learning_rate": 0.001, "seed": 1},
+    "momentum": {"learning_rate": 0.02, "seed": 2, "optimizer_args": {"momentum": 0.9, "weight_decay": 0.01}},
+    "adam": {"optimizer": "adam", "learning_rate": 0.003, "seed": 3,
+             "lr_scheduler": {"name": "step", "args": {"step_size": 1}}},
+    "clipped": {"optimizer": "rmsprop", "learning_rate": 0.004, "seed": 4, "gradient_clipping": {"norm": 0.1},
+                "warm_up": {"steps": 3}},
+}  # fmt: skip
+# The gradient of a bias before batch norm is rounding noise, which Adam scales up; only its mean follows it.
+NOISE = ("0.bias", "1.running_mean")
+
+
+def submodels(network: str = "cnn", asked: Any = None, data: Dataset | None = None) -> list[SubModel]:
+    """A sub-model for each entry of `asked`, with initial weights of its own."""
+    return [
+        SubModel(
+            submodel_spec(name, **hyperparameters),
+            definition(network, seed=place),
+            seed=place,
+            train=ResidentData(CPU).hold("train", lambda: data or dataset()),
+            test=None,
+            device=CPU,
+        )
+        for place, (name, hyperparameters) in enumerate((asked or ASKED).items())
+    ]
+
+
+def gang_of(members: Sequence[SubModel]) -> Gang:
+    gang = Gang.of(members)
+    assert isinstance(gang, Gang), gang
+    return gang
+
+
+def worlds(members: Sequence[SubModel]) -> ExitStack:
+    stack = ExitStack()
+    for member in members:
+        stack.enter_context(member.world())
+    return stack
+
+
+def train(members: Sequence[SubModel], steps: int, gang: Gang | None = None) -> None:
+    """Take steps, as a gang or one by one, and close epochs."""
+    for _ in range(steps):
+        done = {one.name: one.step() for one in members} if gang is None else gang.step()
+        assert all(isinstance(one, Stepped) for one in done.values()), done
+        for one in members:
+            if one.at_epoch_end:
+                one.end_epoch()
+
+
+def assert_close(some: Sequence[SubModel], others: Sequence[SubModel], most: float) -> None:
+    for one, other in zip(some, others, strict=True):
+        assert one.steps_done == other.steps_done and one.epochs_done == other.epochs_done
+        found, alone = (
+            {name: tensor for name, tensor in each.module.state_dict().items() if most == 0.0 or name not in NOISE}
+            for each in (one, other)
+        )
+        torch.testing.assert_close(found, alone, rtol=most, atol=most)
+        for figure, wanted in zip(one.figures, other.figures, strict=True):
+            assert figure.train_accuracy == wanted.train_accuracy and figure.learning_rate == wanted.learning_rate
+            assert figure.train_loss == pytest.approx(wanted.train_loss, rel=most)
+
+
+@pytest.mark.parametrize("network", ["cnn", "plain"])
+def test_each_member_trains_as_alone_with_its_own_optimizer_order_and_statistics(network: str) -> None:
+    together, alone = submodels(network), submodels(network)
+    with worlds(together), worlds(alone):
+        gang = gang_of(together)
+        train(together, 9, gang)  # batches of 8 of 37 samples: each fifth one is smaller, and there are two epochs
+        train(alone, 9)
+    assert gang.dissolved is None and gang.names == tuple(ASKED)
+    assert_close(together, alone, 1e-4)
+    fused_bits, own_bits = ([t for one in some for t in one.module.state_dict().values()] for some in (together, alone))
+    assert not all(torch.equal(a, b) for a, b in zip(fused_bits, own_bits, strict=True)), "it was not fused at all"
+
+
+def test_members_share_no_memory_between_steps() -> None:
+    together = submodels()
+    with worlds(together):
+        gang = gang_of(together)
+        train(together, 3, gang)
+    seen: set[int] = set()
+    for one in together:
+        own = {tensor.untyped_storage().data_ptr() for tensor in one.module.state_dict().values()}
+        assert not own & seen and all(parameter.grad is None for parameter in one.module.parameters())
+        assert all(t.untyped_storage().nbytes() == t.nbytes for t in one.module.state_dict().values())
+        seen |= own
+
+
+def test_a_member_that_is_dropped_keeps_what_it_learned_and_the_others_go_on() -> None:
+    together, alone = submodels(), submodels()
+    with worlds(together), worlds(alone):
+        gang = gang_of(together)
+        train(together, 3, gang)
+        gang.drop("momentum")
+        left = [one for one in together if one.name != "momentum"]
+        train(left, 3, gang)
+        train(alone, 3)
+        train([one for one in alone if one.name != "momentum"], 3)
+        assert gang.names == tuple(one.name for one in left) and gang.dissolved is None
+        assert_close(together, alone, 1e-4)
+        for name in ("slow", "adam"):
+            gang.drop(name)
+        assert gang.dissolved == "Only one member is left."
+        train(left[-1:], 2, gang)
+    assert left[-1].steps_done == 8
+
+
+def test_a_loss_that_is_infinite_ends_one_member_and_changes_nothing_of_the_others() -> None:
+    together, alone = submodels(), submodels()
+    with worlds(together), worlds(alone):
+        gang = gang_of(together)
+        train(together, 2, gang)
+        train(alone, 2)
+        with torch.no_grad():
+            next(together[1].module.parameters()).fill_(float("inf"))
+        done = gang.step()
+        assert isinstance(done.pop("momentum"), Diverged)
+        assert all(isinstance(one, Stepped) for one in done.values())
+        gang.drop("momentum")
+        rest = [one for one in together if one.name != "momentum"]
+        others = [one for one in alone if one.name != "momentum"]
+        train(rest, 2, gang)
+        train(others, 3)
+    assert_close(rest, others, 1e-4)
+
+
+def test_an_error_of_one_member_dissolves_the_gang_and_ends_this_member_alone() -> None:
+    broken = dataset()
+    broken.targets[:] = 99
+    members = [*submodels(), *submodels(asked={"broken": {"seed": 9}}, data=broken)]
+    with worlds(members):
+        gang = gang_of(members[:4])
+        gang._members.append(members[4])  # its data are wrong only later
+        done = gang.step()
+    assert isinstance(done.pop("broken"), IndexError)
+    assert all(isinstance(one, Stepped) for one in done.values())
+    assert gang.dissolved is not None and "A fused step failed" in gang.dissolved
+
+
+def test_a_wrong_batched_form_dissolves_the_gang_at_its_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    together, alone = submodels(), submodels()
+
+    def shifted(op: Any, x: batched.Stacked, *rest: Any) -> batched.Stacked:
+        return x.like(op(x.tensor + 1e-3, *rest), wide=x.wide)
+
+    monkeypatch.setattr(batched, "BATCHED", {**batched.BATCHED, "relu": shifted})
+    with worlds(together), worlds(alone):
+        gang = gang_of(together)
+        train(together, 6, gang)
+        train(alone, 6)
+    assert gang.dissolved is not None and "Fused gradients differ" in gang.dissolved
+    assert_close(together, alone, 0.0)
+
+
+def test_rounding_alone_does_not_dissolve_a_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused.Fused, "error", lambda self, states: 0.01)
+    together, alone = submodels(), submodels()
+    with worlds(together), worlds(alone):
+        gang = gang_of(together)
+        train(together, 2, gang)
+        train(alone, 2)
+    assert gang.dissolved is None
+    assert_close(together, alone, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("network", "change", "said"),
+    [
+        ("cnn", {"batch_size": 9}, "differ in batch size or criterion"),
+        ("cnn", {"criterion_args": {"label_smoothing": 0.1}}, "differ in batch size or criterion"),
+        ("cnn", {"batch_split": 2}, "several passes"),
+        ("cnn", {"accumulation_steps": 2}, "several passes"),
+        ("mlp", {}, "draws random numbers"),
+    ],
+)
+def test_sub_models_that_cannot_step_as_one_are_told_why(network: str, change: dict[str, Any], said: str) -> None:
+    members = submodels(network, {"one": {}, "other": change})
+    with worlds(members):
+        assert said in str(Gang.of(members))
+        assert "at least two members" in str(Gang.of(members[:1]))
+
+
+def test_different_networks_are_no_gang_and_an_operator_is_refused_by_its_name() -> None:
+    asked = {"one": {}, "other": {}}
+    members = [submodels("cnn", asked)[0], submodels("plain", asked)[1]]
+    with worlds(members):
+        assert Gang.of(members) == "one and other are not the same network."
+    members = submodels("lstm", asked)
+    for one in members:
+        one._randomness.draws = False  # as if it had no dropout
+    with worlds(members):
+        assert "one cannot train fused: aten.zeros.default has no batched form." in str(Gang.of(members))

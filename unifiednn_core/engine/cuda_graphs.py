@@ -1,0 +1,165 @@
+"""Recorders: what a device offers to keep the work of a step and launch it again by one call.
+
+Only CUDA has one; see "CUDA graphs" in torch's docs/source/notes/cuda.rst. A recording keeps addresses: all that it
+reads and writes has to stay where it is. Its temporary memory comes from a pool. All recordings of one recorder share
+one pool, because they never run at once, and what one leaves there for later is its own.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, Protocol
+
+import torch
+
+SETTING = "UNIFIEDNN_CUDA_GRAPHS"
+"""With the value "off" in the environment, no step is recorded."""
+_FAILED: list[str] = []
+"""Recordings of this process that failed. Each leaves memory, and maybe more, behind; so there is no second."""
+
+
+class Recording(Protocol):
+    """Work that was recorded."""
+
+    def replay(self) -> None:
+        """Launch all of it, on the current stream."""
+
+    def free(self) -> None:
+        """Give its memory back; it cannot be replayed any more."""
+
+
+class StepRecorder(Protocol):
+    """Records work, for one lane. Nothing else in the process may compute meanwhile."""
+
+    @property
+    def refuses(self) -> str | None:
+        """Why it records nothing in this process; None if it does."""
+
+    def aside(self) -> AbstractContextManager[object]:
+        """Compute where recordings are made, so that libraries have there what they need."""
+
+    def record(self, work: Callable[[], object], *, draws: bool) -> Recording:
+        """Record work, inside `aside`; nothing of it happens. `draws` tells whether it draws random numbers.
+
+        Raises what the work raises, and `RuntimeError` for work that cannot be recorded.
+        """
+
+    def duration_s(self, work: Callable[[], object]) -> float:
+        """Do some work and return how long it takes until the device is done with it."""
+
+
+def recorder_for(device: torch.device) -> StepRecorder | None:
+    """A recorder for one lane; None if the device has none, or if the operator wants none."""
+    wanted = os.environ.get(SETTING, "") != "off"
+    return CudaRecorder(device) if device.type == "cuda" and wanted else None
+
+
+class CudaRecorder:
+    """Records CUDA graphs.
+
+    The default generator belongs to all sub-models, and a recording that fails leaves it unusable ("Offset increment
+    outside graph capture"). So each recording has a generator of its own.
+    """
+
+    def __init__(self, device: torch.device):
+        self._device, self._index = device, device.index or 0
+        self._stream: Any = None
+        self._pool: Any = None
+        self._live = 0
+        """Recordings that use the pool."""
+
+    @property
+    def refuses(self) -> str | None:
+        """The failure of an earlier recording in this process."""
+        return f"an earlier recording in this process failed: {_FAILED[0]}" if _FAILED else None
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Compute on the stream of recordings: the current one, if it is not the default one, which cannot record."""
+        here = torch.cuda.current_stream(self._device)
+        if here != torch.cuda.default_stream(self._device):
+            self._stream = here
+        elif self._stream is None:
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        self._synchronize()
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            self._synchronize()
+
+    def record(self, work: Callable[[], object], *, draws: bool) -> Recording:
+        """Capture a graph. A failed one counts for the whole process."""
+        default = torch.cuda.default_generators[self._index]
+        own = torch.Generator(self._device)
+        own.set_state(default.get_state())
+        shared = default.graphsafe_get_state()
+        if not self._live:  # torch refuses a pool that once had graphs and has none now
+            self._pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        self._synchronize()
+        torch.cuda.empty_cache()  # what the steps before it needed: the pool takes memory of its own
+        default.graphsafe_set_state(own)
+        try:
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
+        except Exception as error:
+            _FAILED.append(_first_line(error))
+            with suppress(Exception):  # not done by older versions of torch
+                torch._C._cuda_endAllocateToPool(self._index, self._pool)
+            raise
+        finally:
+            default.graphsafe_set_state(shared)
+        self._live += 1
+        return _CudaRecording(graph, default if draws else None, own, self._forget)
+
+    def duration_s(self, work: Callable[[], object]) -> float:
+        """Measure from an idle device to an idle device."""
+        self._synchronize()
+        began_s = time.perf_counter()
+        work()
+        self._synchronize()
+        return time.perf_counter() - began_s
+
+    def _synchronize(self) -> None:
+        torch.cuda.synchronize(self._device)
+
+    def _forget(self) -> None:
+        with suppress(RuntimeError):  # a broken device has nothing to wait for
+            self._synchronize()
+        self._live -= 1
+
+
+class _CudaRecording:
+    """One graph. If it draws, it draws what the default generator would."""
+
+    def __init__(
+        self,
+        graph: torch.cuda.CUDAGraph,
+        default: torch.Generator | None,
+        own: torch.Generator,
+        forget: Callable[[], object],
+    ):
+        self._graph, self._default, self._own, self._forget = graph, default, own, forget
+
+    def replay(self) -> None:
+        """Launch the graph; the default generator moves on as if the operators had been launched one by one."""
+        if self._default is None:
+            self._graph.replay()
+            return
+        self._own.set_state(self._default.get_state())
+        self._graph.replay()
+        self._default.set_state(self._own.get_state())
+
+    def free(self) -> None:
+        """Destroy the graph once it is not running any more."""
+        self._forget()
+        self._graph.reset()
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

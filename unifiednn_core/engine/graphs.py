@@ -1,0 +1,245 @@
+"""A learner that replays whole steps: forward and backward, recorded once and launched by one call.
+
+The optimizer, clipping and the LR scheduler stay outside, and partial batches go through operator by operator. A
+recording is used only if three replayed steps give the bits of three eager ones and are faster. Otherwise its sub-model
+trains eagerly for good, and says why.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unifiednn_core.engine.cuda_graphs import Recording, StepRecorder
+from unifiednn_core.engine.device import RngState
+from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
+from unifiednn_core.engine.randomness import Randomness
+from unifiednn_core.formats.weights import state_sha256
+
+EAGER_STEPS = 2  # before the first recording: libraries choose their kernels
+CHECKED_STEPS = 3
+LEAST_GAIN = 1.1
+MOST_RECORDINGS = 8  # of one sub-model, each because it came to another lane or was parked
+_SHRINKAGE = 0.999  # of weights between two checked steps, so that a recording has to read them anew
+
+
+class Unfit(Exception):
+    """A step that cannot be replayed, or should not be."""
+
+
+class RecordedLearner:
+    """Replays full steps in the lane where they were recorded; launches all others one by one."""
+
+    def __init__(self, eager: EagerLearner, full: list[int], randomness: Randomness):
+        """`full` are the sizes of the batches of a full step."""
+        self._eager, self._full, self._randomness = eager, full, randomness
+        self._eager_steps = self._recordings = 0
+        self._step: _RecordedStep | None = None
+        self._lane: StepRecorder | None = None
+        """Where the next step is computed."""
+        self.gain: float | None = None
+        """How many times faster a replayed step is; None if that was not measured."""
+        self.refused: str | None = None
+        """Why its steps are not replayed, for good."""
+
+    def __call__(self, batches: Sequence[Tensor]) -> Learned:
+        """Replay a full step if it is recorded here; else launch its operators one by one."""
+        step = self._step
+        if len(batches) != len(self._full) or len(batches[-1]) != self._full[-1]:
+            return self._eager(batches)
+        if step is None or step.recorder is not self._lane:
+            self._eager_steps += 1
+            return self._eager(batches)
+        if step.data is not self._eager.data().inputs:  # moved since
+            self.free()
+            return self._eager(batches)
+        return step(batches)
+
+    @property
+    def holds_gradients(self) -> bool:
+        """Whether gradients stay in memory between two turns."""
+        return self._step is not None
+
+    def is_due(self, recorder: StepRecorder) -> bool:
+        """Whether to record now, because the next step is computed in the lane of this recorder."""
+        self._lane = recorder
+        if self.refused is not None or self._eager_steps < EAGER_STEPS:
+            return False
+        return (self._step is None or self._step.recorder is not recorder) and self._recordings < MOST_RECORDINGS
+
+    def record(self, recorder: StepRecorder, samples: Tensor) -> bool:
+        """Record a full step, and check it if none was checked before; returns whether there is news to tell.
+
+        `samples` are indices on the device, at least those of a full step. Weights, buffers and generators are
+        afterwards what they were, whatever happens. Nothing else may compute meanwhile.
+        """
+        first = self.gain is None
+        self.free()
+        self._recordings += 1
+        kept = _Kept(self._eager.module, self._randomness)
+        try:
+            if recorder.refuses is not None:
+                raise Unfit(recorder.refuses)
+            self._record(recorder, kept, self._checked(samples))
+        except Exception as error:  # if it was no fault of the recording, the eager step raises it again
+            self.free()
+            self.refused = str(error) if isinstance(error, Unfit) else f"a step cannot be recorded: {_shown(error)}"
+        finally:
+            kept.restore()
+            self._eager.drop_gradients()
+        return first or self.refused is not None
+
+    def free(self) -> None:
+        """Give the memory of the recording back: before weights or data move, and at the end."""
+        if self._step is not None:
+            self._step.recording.free()
+            self._step = None
+
+    # -- inside
+
+    def _checked(self, samples: Tensor) -> list[list[Tensor]]:
+        """Batches of full steps that differ, if the data set has enough samples for that."""
+        size = sum(self._full)
+        rolled = (torch.roll(samples, -size * place)[:size] for place in range(CHECKED_STEPS))
+        return [list(torch.split(some, self._full)) for some in rolled]
+
+    def _record(self, recorder: StepRecorder, kept: "_Kept", given: list[list[Tensor]]) -> None:
+        checks = self.gain is None
+        bits, eager_s = list[str](), 0.0
+        with recorder.aside():
+            draws = _draws_on_device(self._eager, given[0])
+            kept.restore()
+            if checks:
+                bits = list(self._digests(self._eager, given))
+                kept.restore()
+                eager_s = recorder.duration_s(lambda: _each(self._eager, given))
+                kept.restore()
+            self._eager.drop_gradients()
+            self._step = step = _RecordedStep(recorder, self._eager, given[0], draws)
+        if not checks:
+            return
+        if list(self._digests(step, given)) != bits:
+            raise Unfit("its replayed steps give other bits")
+        kept.restore()
+        gain = eager_s / recorder.duration_s(lambda: _each(step, given))
+        if gain < LEAST_GAIN:
+            raise Unfit(f"a replayed step is only {gain:.2f} times as fast")
+        self.gain = gain
+
+    def _digests(self, learner: Learner, given: list[list[Tensor]]) -> Iterator[str]:
+        """After each step the hash of everything that it leaves."""
+        trained, module = self._eager.trained, self._eager.module
+        for batches in given:
+            learned, rng = learner(batches), self._randomness.state
+            left: dict[str, Tensor | None] = {f"buffer {name}": buffer for name, buffer in module.named_buffers()}
+            left |= {f"gradient {place}": parameter.grad for place, parameter in enumerate(trained)}
+            left |= {"loss": learned.loss, "correct": learned.correct, "cpu": rng.cpu, "cuda": rng.cuda}
+            yield state_sha256({name: tensor for name, tensor in left.items() if tensor is not None})
+            with torch.no_grad():
+                torch._foreach_mul_(list(trained), _SHRINKAGE)
+
+
+class _RecordedStep:
+    """A recording with the tensors that it reads and writes."""
+
+    def __init__(self, recorder: StepRecorder, eager: EagerLearner, batches: Sequence[Tensor], draws: bool):
+        self.recorder, self.data = recorder, eager.data().inputs
+        self._batches = [batch.clone() for batch in batches]
+        self._learned = Learned(torch.empty(0), None)
+
+        def work() -> None:
+            self._learned = eager(self._batches)
+
+        self.recording: Recording = recorder.record(work, draws=draws)
+        self._gradients = [(one, one.grad) for one in eager.trained if one.grad is not None]
+
+    def __call__(self, batches: Sequence[Tensor]) -> Learned:
+        for own, batch in zip(self._batches, batches, strict=True):
+            own.copy_(batch)
+        self.recording.replay()
+        parameter, gradient = self._gradients[0]
+        if parameter.grad is not gradient:  # dropped at the end of a turn, or replaced by those of a partial step
+            for parameter, gradient in self._gradients:
+                parameter.grad = gradient
+        loss, correct = self._learned
+        return Learned(loss.clone(), None if correct is None else correct.clone())
+
+
+class _Kept:
+    """Copies of what a step changes, to put back."""
+
+    def __init__(self, module: nn.Module, randomness: Randomness):
+        self._module, self._randomness = module, randomness
+        self._tensors = {name: tensor.detach().clone() for name, tensor in _named(module)}
+        self._rng = randomness.state
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for name, tensor in _named(self._module):
+            tensor.copy_(self._tensors[name])
+        self._randomness.state = self._rng
+        self._randomness.begin()
+
+
+def _each(learner: Learner, given: list[list[Tensor]]) -> None:
+    for batches in given:
+        learner(batches)
+
+
+def _named(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return chain(module.named_parameters(), module.named_buffers())
+
+
+# -- what a step does on the host
+
+
+def _draws_on_device(eager: EagerLearner, batches: Sequence[Tensor]) -> bool:
+    """Take a step, and return whether it draws random numbers on the device.
+
+    Raises `Unfit` for a step that the host has a part in: a replay would repeat what the host did this time.
+    """
+    device = eager.data().inputs.device
+    before, seen = RngState.current(device), _HostWork()
+    with seen:
+        eager(batches)
+    after = RngState.current(device)
+    if seen.found is not None:
+        raise Unfit(f"the host has a part in its steps ({seen.found})")
+    if not torch.equal(before.cpu, after.cpu):
+        raise Unfit("its steps draw random numbers on the host")
+    return before.cuda is not None and after.cuda is not None and not torch.equal(before.cuda, after.cuda)
+
+
+class _HostWork(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the first operator that makes the host wait for values, or that brings values from the host."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: str | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operator."""
+        result = func(*args, **(kwargs or {}))
+        if self.found is None and (_depends_on_values(func, args) or _crosses(func, args, result)):
+            self.found = str(func)
+        return result
+
+
+def _depends_on_values(func: Any, args: Sequence[Any]) -> bool:
+    if func is torch.ops.aten.index.Tensor:
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+
+
+def _crosses(func: Any, args: Sequence[Any], result: Any) -> bool:
+    """Whether an operator copies between host and device."""
+    copies = func in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+    return copies and any(isinstance(one, Tensor) and one.device != result.device for one in args)
+
+
+def _shown(error: Exception) -> str:
+    first = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,0 +1,50 @@
+"""Where the random numbers of one sub-model come from: torch's default generators, one of its own, or nowhere."""
+
+import torch
+from torch import nn
+
+from unifiednn_core.engine.device import RngState
+from unifiednn_core.formats.draws import draws
+from unifiednn_core.formats.own_draws import own_draws
+
+
+class Randomness:
+    """The state of a sub-model's random numbers, and where its steps draw from.
+
+    A network that draws nothing leaves the default generators alone, and so does one on a CPU whose draws all take a
+    generator of its own. Any other has them in its own state while it steps.
+    """
+
+    def __init__(self, network: nn.Module, seed: int, device: torch.device):
+        self._device, self._state, self._at_work = device, RngState.of_seed(seed, device), False
+        self.draws = draws(network)
+        """Whether its steps may draw from any generator."""
+        self._own = own_draws(network) if self.draws and device.type == "cpu" else None
+        self.shared = self.draws and self._own is None
+        """Whether its steps may draw from the default generators."""
+
+    @property
+    def state(self) -> RngState:
+        """State as of now, equal for every way of drawing; takes 1 µs on the CPU."""
+        if self._at_work and self._own is not None:
+            return RngState(self._own.generator.get_state(), None)
+        return RngState.current(self._device) if self._at_work and self.shared else self._state
+
+    @state.setter
+    def state(self, state: RngState) -> None:
+        self._state = state
+
+    def begin(self) -> None:
+        """Let the network draw from its state on."""
+        if self._own is not None:
+            self._own.generator.set_state(self._state.cpu)
+            self._own.begin()
+        elif self.shared:
+            self._state.restore(self._device)
+        self._at_work = True
+
+    def end(self) -> None:
+        """Keep the state."""
+        self._state, self._at_work = self.state, False
+        if self._own is not None:
+            self._own.end()
