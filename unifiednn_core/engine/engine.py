@@ -11,6 +11,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -99,8 +100,9 @@ class Engine:
         self._free_on_end = free_on_end
         self._started_s = self._clock.monotonic_s() - elapsed_s
         self._lanes = Lanes(lanes, self._turn, self._lane)
+        self._recorder_of_lane = partial(recorder_for, device)
         self._own = threading.local()
-        """Of the calling lane: `number`, `recorder`, and `process`, the settings that its steps may not leave changed."""
+        """Of the calling lane: `number`, `recorder`, and `process`, the settings that no step may leave changed."""
         self._jobs: dict[str, Job] = {}
         """Jobs that have not ended, by name in order of arrival."""
         self._turns: dict[str, Turn] = {}
@@ -184,7 +186,7 @@ class Engine:
             devices.exact_profile(self._device, self._threads),
             ProcessState(self._device) as self._own.process,
         ):
-            self._own.number, self._own.recorder = number, recorder_for(self._device)
+            self._own.number, self._own.recorder = number, self._recorder_of_lane()
             yield
 
     def _turn(self) -> bool:
