@@ -19,8 +19,9 @@ PLANS = ("baselines", "baselines_first", "filenames")
 
 
 def new() -> Document:
-    """Empty draft."""
-    return {"name": "hybrid", "seed": 0, "device": "auto", "policy": {"name": "round_robin"}, "submodels": []}
+    """Empty draft. Turns of 1 s are equal for all; those of an epoch, as published, favour long epochs."""
+    policy = {"name": "round_robin", "unit": "seconds"}
+    return {"name": "hybrid", "seed": 0, "device": "auto", "policy": policy, "submodels": []}
 
 
 def submodels(document: Mapping[str, Any]) -> list[Document]:

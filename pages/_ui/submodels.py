@@ -61,7 +61,7 @@ def row(submodel: SubModelView) -> str:
 def mini(submodel: SubModelView) -> str:
     """One line of the Now page."""
     figures = (
-        f'<span class="u-num">{submodel.epochs_done:,} / {submodel.epochs:,} epochs</span>'
+        f'<span class="u-num">{submodel.epochs_done:,} / {submodel.epochs:,} epochs{_deadline(submodel)}</span>'
         f'<span class="u-num u-optional">loss {wording.loss_text(submodel.train_loss)}</span>'
         f'<span class="u-num u-optional">test {wording.accuracy_text(submodel.test_accuracy)}</span>'
     )
@@ -102,6 +102,11 @@ def _checkpoint(submodel: SubModelView) -> str:
     return "-" if step is None else f'step {step:,}<span class="u-under">{age}</span>'
 
 
+def _deadline(submodel: SubModelView) -> str:
+    text = wording.deadline_text(submodel)
+    return f'<span class="u-under">{text}</span>' if text else ""
+
+
 def _progress(submodel: SubModelView) -> str:
     done = submodel.steps_done / submodel.steps_total if submodel.steps_total else 0.0
     return markup.bar(done, f"Progress of {submodel.name}", sign(submodel.number).colour)
@@ -113,7 +118,7 @@ CELLS: dict[str, Callable[[SubModelView], str]] = {
     "Test accuracy": lambda s: wording.accuracy_text(s.test_accuracy),
     "Service": lambda s: duration_text(s.service_s),
     "Wait": lambda s: duration_text(s.wait_s),
-    "Turnaround": lambda s: "-" if s.turnaround_s is None else duration_text(s.turnaround_s),
+    "Turnaround": lambda s: ("-" if s.turnaround_s is None else duration_text(s.turnaround_s)) + _deadline(s),
     "Peak memory": lambda s: "-" if s.peak_memory_bytes is None else memory_text(s.peak_memory_bytes),
     "Checkpoint": _checkpoint,
 }

@@ -26,6 +26,7 @@ from tests.contract.format_table import written
 from tests.hostile import poison
 from tests.unit.formats import kit
 from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine import randomness
 from unifiednn_core.engine.device import RngState
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Ended, EpochDone, Report, Stepped
@@ -231,6 +232,7 @@ def differences(
 
 def without_worlds() -> None:
     """Let all sub-models draw from one stream of random numbers."""
+    randomness.own_draws = lambda _: None
     RngState.restore = lambda *_: None  # type: ignore[method-assign]
 
 

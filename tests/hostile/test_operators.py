@@ -29,8 +29,10 @@ def fuzzed(*arguments: str) -> Any:
 
 def test_the_fuzzer_finds_what_does_harm() -> None:
     found = fuzzed("--known", "fakes")["found"]
-    for one, (name, (expected, _)) in zip(found, FAKES.items(), strict=True):
+    calls, programs = found[: len(FAKES)], found[len(FAKES) :]
+    for one, (name, (expected, _)) in zip(calls, FAKES.items(), strict=True):
         assert one["said"] in (HARMFUL if expected == "any" else (expected,)), (name, one)
+    assert {one["said"] for one in programs} == {"ran", "differs"}
 
 
 def test_known_leaks_do_harm_without_contracts_and_are_forbidden_by_them() -> None:
@@ -49,12 +51,13 @@ def test_the_fuzzer_comes_upon_leaks_by_itself_where_nothing_forbids_them() -> N
 
 
 def check(figures: Any) -> None:
-    """Every operator runs, every ordinary call is allowed, nothing does harm."""
+    """Every operator runs, programs run, every ordinary call is allowed, nothing does harm."""
     assert [one for one in figures["found"] if one["said"] in HARMFUL] == []
     assert figures["never_ran"] == []
     assert figures["seeds_kept_out"] == []
     assert figures["operators"] == len(ALLOWED - ASSERTIONS)
     assert figures["ran"] > figures["cases"] / 2
+    assert figures["programs"] > 0
 
 
 def test_what_contracts_allow_does_no_harm() -> None:

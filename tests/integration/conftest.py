@@ -14,7 +14,9 @@ from tests.integration.product import EPOCHS, EVERY_STEPS, Product, Template, ti
 from tests.integration.vanilla import train_alone
 from tests.integration.zygote import ZygoteLauncher
 from unifiednn_core.base.errors import IllegalTransition
-from unifiednn_core.base.paths import Home
+from unifiednn_core.base.paths import WARM_START_SETTING, Home
+from unifiednn_core.machine import forks
+from unifiednn_core.preflight import client
 from unifiednn_core.runtime import supervisor
 from unifiednn_core.service import facade
 from unifiednn_core.service.facade import Service
@@ -56,6 +58,7 @@ def write_spec(samples: Path, folder: Path, *, epochs: dict[str, int], **changes
 @pytest.fixture(autouse=True)
 def _forked_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Services that a test opens have their workers and scripts forked, unless it is marked `new_interpreters`."""
+    monkeypatch.setenv(WARM_START_SETTING, "off")
     if request.node.get_closest_marker("new_interpreters") is None:
         monkeypatch.setattr(
             facade, "LocalLauncher", lambda home: ZygoteLauncher(home, request.getfixturevalue("zygote"), {})
@@ -125,6 +128,15 @@ def alone(samples: Path, template: Template) -> Callable[..., str]:
         return known[text]
 
     return train
+
+
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> forks.Template:
+    """The template of this process, ready to fork workers."""
+    monkeypatch.setenv(WARM_START_SETTING, "on")
+    client.start()
+    wait_until(client.template.ready)
+    return client.template
 
 
 def wait_until(done: Any, patience_s: float = 90.0) -> None:

@@ -252,7 +252,7 @@ def timeless(document: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps(document)
     kept: dict[str, Any] = json.loads(text)
     turns = kept.pop("schedule")
-    for key in ("run_id", "makespan_s", "memory", "cpu_s", "gpu_s", "energy_j"):
+    for key in ("run_id", "makespan_s", "memory", "cpu_s", "gpu_s", "energy_j", "start_s"):
         kept.pop(key)
     for name, part in kept["submodels"].items():
         for key in ("wait_s", "service_s", "turnaround_s", "cpu_s", "peak_memory_bytes", "model_path"):

@@ -19,12 +19,15 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.integration import attempts
 from tests.integration.conftest import wait_until
-from tests.integration.product import EPOCHS, Template
+from tests.integration.product import EPOCHS
+from tests.integration.product import Template as Waiting
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.base.paths import DATABASE_SETTING, WORKER_SANDBOX_SETTING, Home
 from unifiednn_core.formats import registry as formats
 from unifiednn_core.machine import bubblewrap
+from unifiednn_core.machine.forks import Template
 from unifiednn_core.machine.host import rollup
 from unifiednn_core.runtime import confinement, supervisor
 from unifiednn_core.scheduling import registry as policies
@@ -34,56 +37,6 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.store.schema import RunRow, SubModelRow
 
 RUN, OTHER = "r-1", "r-2"
-PROBE = """
-import json, os, socket, sys
-from pathlib import Path
-place = json.loads(sys.argv[1])
-def connect(family, address):
-    with socket.socket(family) as door:
-        door.settimeout(5)
-        door.connect(address)
-def append(path):
-    open(path, "r+b").close()
-server = f"/proc/{place['server']}"
-attempts = {
-    "connect": lambda: connect(socket.AF_INET, ("127.0.0.1", place["port"])),
-    "connect to an abstract socket": lambda: connect(socket.AF_UNIX, "\\0" + place["abstract"]),
-    "connect to a socket": lambda: connect(socket.AF_UNIX, place["socket"]),
-    "read passwords": lambda: open("/etc/passwd").read(),
-    "list a user's files": lambda: os.listdir(place["user"]),
-    "read another run": lambda: open(place["other"]).read(),
-    "read an upload": lambda: open(place["upload"]).read(),
-    "read what checks say": lambda: os.listdir(place["checks"]),
-    "change a stored file": lambda: append(place["stored"]),
-    "change the program": lambda: append(place["program"]),
-    "change Python": lambda: append(place["python"]),
-    "read secrets beside the program": lambda: open(place["application"]).read(),
-    "read the server's environment": lambda: open(f"{server}/environ").read(),
-    "read where the server keeps what": lambda: open(f"{server}/maps").read(),
-    "read the server's files": lambda: open(f"{server}/root{place['upload']}").read(),
-}
-needed = {
-    "read a stored file": lambda: open(place["stored"]).read(),
-    "write into its run": lambda: open(f"{place['run']}/result", "w").write("x"),
-    "write beside the database": lambda: open(f"{place['database']}-journal", "w").write("x"),
-    "write scratch": lambda: open(place["scratch"], "w").write("x"),
-    "share memory": lambda: open("/dev/shm/probe", "w").write("x"),
-    "measure its memory": lambda: open("/proc/self/clear_refs", "w").write("5"),
-    "see the server": lambda: open(f"{server}/stat").read(),
-}
-def through(tried):
-    for name, attempt in tried.items():
-        try:
-            attempt()
-        except OSError:
-            continue
-        yield name
-status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
-found = {"attempts": list(attempts), "through": list(through(attempts))}
-found |= {"needed": list(needed), "had": list(through(needed))}
-print(json.dumps(found | {"privileges": int(status["CapEff"], 16), "no_new": status["NoNewPrivs"].strip()}))
-"""
-
 FORGO = """
 from unifiednn_core.runtime import confinement
 confinement.forgo_privileges()
@@ -105,8 +58,8 @@ def _tried_anew() -> Iterator[None]:
 
 
 @pytest.fixture
-def probe(home: Home, tmp_path: Path) -> Iterator[Callable[..., dict[str, Any]]]:
-    """Tries what a worker may and may not; `confined` says how it is started."""
+def probe(home: Home, tmp_path: Path, warm: Template) -> Iterator[Callable[..., dict[str, Any]]]:
+    """Tries what a worker may and may not, `started` in bubblewrap or `forked` into it, or `free`."""
     require_sandbox(home)
     for run in (RUN, OTHER):
         home.run(run).mkdir()
@@ -128,12 +81,14 @@ def probe(home: Home, tmp_path: Path) -> Iterator[Callable[..., dict[str, Any]]]
         place |= {"socket": str(tmp_path / "door"), "other": str(other), "upload": str(upload), "stored": str(stored)}
         place |= {"program": confinement.__file__, "python": psutil.__file__, "run": str(home.run(RUN))}
         place |= {"database": str(home.database), "checks": str(home.checks)}
-        place |= {"scratch": str(tmp_path / "scratch")}
+        place |= {"template": warm.pid, "scratch": str(tmp_path / "scratch")}
         place |= {"application": str(Path(__file__).parents[2] / ".streamlit" / "config.toml")}
 
-        def run(*, confined: bool) -> dict[str, Any]:
-            command = [sys.executable, "-c", PROBE, json.dumps(place)]
-            if confined:
+        def run(way: str) -> dict[str, Any]:
+            if way == "forked":
+                return fork_and_try(home, place, warm)
+            command = [sys.executable, "-c", Path(attempts.__file__).read_text(), json.dumps(place)]
+            if way == "started":
                 command = confinement.confined(command, home, RUN)
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
@@ -142,13 +97,18 @@ def probe(home: Home, tmp_path: Path) -> Iterator[Callable[..., dict[str, Any]]]
         yield run
 
 
-def test_a_worker_has_what_it_needs_and_nothing_else(probe: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    found = probe(confined=True)
+@pytest.mark.parametrize("way", ["started", "forked"])
+def test_a_worker_has_what_it_needs_and_nothing_else(
+    probe: Callable[..., dict[str, Any]], tmp_path: Path, way: str
+) -> None:
+    found = probe(way)
     assert not (tmp_path / "scratch").exists()
     assert found["through"] == []
     assert found["had"] == found["needed"]
-    assert (found["privileges"], found["no_new"]) == (0, "1")
-    control = probe(confined=False)
+    assert (found["privileges"], found["no_new"]) == ([0] * 5, "1")
+    assert found["folder"] == str(Path.cwd())
+    assert found["handles"] == ["0", "1", "2", "3"]  # and the list itself
+    control = probe("free")
     assert control["through"] == control["attempts"]  # each attempt would be noticed
 
 
@@ -213,6 +173,19 @@ def test_without_bubblewrap_workers_run_as_before_and_it_is_told(
     assert "NoNewPrivs:\t1" in process.communicate()[0]  # type: ignore[operator]
 
 
+def fork_and_try(home: Home, place: dict[str, Any], warm: Template) -> dict[str, Any]:
+    found = home.run(RUN) / "found"
+    environment = confinement.environment_inside(os.environ)
+    with found.open("wb") as log, confinement.namespaces(home, RUN) as walls:
+        handles = (log.fileno(), *walls)
+        call = "tests.integration.attempts:in_fork"
+        with warm.connect(
+            call, json.dumps(place), environment, str(Path.cwd()), handles=handles, stays=True
+        ) as channel:
+            assert b"".join(iter(lambda: channel.recv(1000), b"")) == b"\n0"
+    return json.loads(found.read_text())  # type: ignore[no-any-return]
+
+
 def test_plug_ins_of_every_kind_are_shown() -> None:
     assert set(bubblewrap.PLUGINS) == {policies.ENTRY_POINTS, formats.ENTRY_POINTS}
 
@@ -241,7 +214,7 @@ class Confined:
 
 
 @pytest.fixture
-def demo(template: Template, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Confined]:
+def demo(template: Waiting, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Confined]:
     require_sandbox(home)
     monkeypatch.setattr(supervisor, "TICK_S", 0.1)
     shutil.copytree(template.home.root, home.root, dirs_exist_ok=True)

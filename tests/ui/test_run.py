@@ -147,3 +147,14 @@ def test_the_name_of_a_run_cannot_become_markup(open_page, service):
     service.listed[0] = replace(mid_flight(), name="<script>alert(1)</script>")
     shown = html_of(open_page("run", run="r-live"))
     assert "<script" not in shown and "&lt;script" in shown
+
+
+@pytest.mark.parametrize(
+    ("deadline", "due_in_s", "text"),
+    [("holds", 90.0, "due in 1 min 30 s"), ("late", 5.0, "due in 5.0 s, will be missed"), (None, 9.0, "due in 9.0 s"),
+     ("met", None, "deadline met"), ("missed", -5.0, "deadline missed"), (None, None, "")],
+)  # fmt: skip
+def test_how_a_deadline_stands_shows_on_run_and_now(deadline, due_in_s, text):
+    view = replace(submodel(0, "lenet", 3, State.RUNNING), deadline=deadline, due_in_s=due_in_s)
+    for markup in (submodels.row(view), submodels.mini(view)):
+        assert text in markup if text else "due in" not in markup and "deadline" not in markup

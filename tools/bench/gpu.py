@@ -31,7 +31,7 @@ BENCHES: Mapping[str, float] = {
     "paper-schedulers": 0.6,
     "sweep-32": 1.0,
 }
-TESTS_SHARE = 0.25
+TESTS_SHARE, REPLAYS_SHARE = 0.25, 0.2
 ENDING_S = 45.0
 """Extra seconds for a bench to end by itself."""
 LEAST_S = 15.0
@@ -55,6 +55,9 @@ def steps(out: Path, data: Path, *, dry_run: bool, repeats: int, only: Sequence[
     collect = ("--collect-only",) if dry_run else (f"--junitxml={junit}",)
     pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu", "tests/gpu", *collect)
     found = [Step("gpu-tests", TESTS_SHARE, pytest, False)]
+    if not dry_run:
+        replays = ("replayed-steps", "--scale", "paper", "--repeats", str(repeats), "--out", str(out))
+        found.append(Step("replayed-steps", REPLAYS_SHARE, (sys.executable, "-m", "tools.bench", *replays), False))
     scale = "cpu" if dry_run else "paper"
     for name, share in BENCHES.items():
         options = ("--scale", scale, "--repeats", str(repeats), "--data", str(data), "--out", str(out))
@@ -155,7 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bundle", type=Path, default=Path(".gpu"), help="what `make gpu-bundle` prepared")
     parser.add_argument("--data", type=Path, help="folder with the data, instead of the bundle's")
     parser.add_argument("--repeats", type=int, default=3, help="of each bench, where they fit")
-    parser.add_argument("--only", nargs="*", default=[], choices=["gpu-tests", *BENCHES], help="these steps alone")
+    parser.add_argument(
+        "--only", nargs="*", default=[], choices=["gpu-tests", "replayed-steps", *BENCHES], help="these steps alone"
+    )
     parser.add_argument("--dry-run", action="store_true", help="on a CPU: narrowed benches, tests only collected")
     asked = parser.parse_args(arguments)
     out = asked.out.resolve()

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tools.bench.report import memory
 from tools.machine import ToolFailed
 from unifiednn_core.base.paths import Home
@@ -27,7 +25,6 @@ EPOCHS = 3
 POLL_S = 0.1
 PATIENCE_S = 300.0
 MOST_ABOVE, MOST_BELOW = 0.15, 0.05
-_WORKER = "unifiednn_core.runtime.worker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +99,7 @@ def _trained(service: Service, network: str, batch_size: int, remembered: bool) 
         if not service.supervisor_alive or time.monotonic() > until_s:
             service.runs.discard(run_id)
             raise ToolFailed(f"{network} with batches of {batch_size} did not end within {PATIENCE_S:g} s.")
-        resident_bytes = max([resident_bytes, *map(_peak_resident_bytes, psutil.Process().children())])
+        resident_bytes = max(resident_bytes, _peak_resident_bytes(service.store.runs.get(run_id)[0].worker_pid))
         time.sleep(POLL_S)
     if run.state is not State.COMPLETED or run.peak_memory_bytes is None or run.prediction is None:
         raise ToolFailed(f"{network} with batches of {batch_size} is {run.state}, or has no figures: {run.cause}")
@@ -118,13 +115,11 @@ def _trained(service: Service, network: str, batch_size: int, remembered: bool) 
     )
 
 
-def _peak_resident_bytes(process: psutil.Process) -> int:
-    """Of a worker, since it was last set back; 0 for any other process, and one that has ended."""
+def _peak_resident_bytes(pid: int | None) -> int:
+    """Of a worker, since it was last set back; 0 without one, and for one that has ended."""
     try:
-        if _WORKER not in process.cmdline():
-            return 0
-        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8", errors="replace")
-    except (psutil.Error, OSError):
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return 0
     peak = status.partition("VmHWM:")[2].split()
     return int(peak[0]) * 1024 if peak else 0
@@ -181,7 +176,7 @@ def described(found: Sequence[Predicted]) -> dict[str, Any]:
             "Promised: at most 15 % above the resident size, at most 5 % below; the error is counted against that.",
             "Most of a small run is the context, the same in every row: what is promised of the whole is easily kept"
             " there. Context and the rest of each run are in the file.",
-            "BenchRepeats is the peak of the run as everybody sees it: PSS, in which a page shared with other processes"
+            "Measured is the peak of the run as everybody sees it: PSS, in which a page shared with other processes"
             " counts in part. Resident is the highest size that the kernel kept, in which it counts in full.",
         ],
         "tables": [{"title": "Peak memory of the process:", "heads": HEADS, "rows": rows}],

@@ -20,7 +20,17 @@ from unifiednn_core.views.comparison import Arm, Comparison, Spread, Verdict
 COMMIT = "UNIFIEDNN_COMMIT"
 """Environment variable with the commit, for machines without git."""
 RATIOS = ("memory", "makespan", "mean_turnaround", "cpu_seconds", "gpu_seconds")
-_ARM_FIGURES = ("memory_bytes", "makespan_s", "mean_turnaround_s", "cpu_s", "gpu_s", "loader_s", "loader_cpu_s")
+_ARM_FIGURES = (
+    "memory_bytes",
+    "anonymous_bytes",
+    "file_bytes",
+    "makespan_s",
+    "mean_turnaround_s",
+    "cpu_s",
+    "gpu_s",
+    "loader_s",
+    "loader_cpu_s",
+)
 _PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
 BUSY = 0.15
 Document = dict[str, Any]
@@ -112,7 +122,10 @@ def _arm(arm: Arm) -> Document:
         "repeats": len(arm.run_ids),
         "problem": arm.problem,
         "memory_source": arm.memory_source,
+        "allocator": arm.allocator,
         "threads": list(arm.threads),
+        "starts": list(arm.starts),
+        "start_s": _values(arm.start_s),
         **{name: _values(getattr(arm, name)) for name in _ARM_FIGURES},
         "submodels": {
             part.name: {

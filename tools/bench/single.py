@@ -16,7 +16,9 @@ _MODULES = {
     "prediction": "prediction",
     "protection": "protection",
     "queries": "queries",
+    "replayed-steps": "replays",
     "simulate": "simulate",
+    "start": "start",
 }
 NAMES: tuple[str, ...] = tuple(_MODULES)
 _REPOSITORY = Path(__file__).resolve().parents[2]

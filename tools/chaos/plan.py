@@ -132,6 +132,8 @@ POLICIES: tuple[dict[str, Any], ...] = (
     {"name": "sjf"},
     {"name": "round_robin"},
     {"name": "round_robin", "unit": "steps", "amount": 3},
+    {"name": "srtf"},
+    {"name": "fair", "turn_s": 0.1},
 )
 VERBS = ("priority", "policy", "order", "save", "hold", "hold all")
 """What an ordinary errand is drawn from; `hold` pauses and resumes."""

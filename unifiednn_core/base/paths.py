@@ -8,6 +8,7 @@ from pathlib import Path
 
 SANDBOX_SETTING = "UNIFIEDNN_SANDBOX"
 WORKER_SANDBOX_SETTING = "UNIFIEDNN_WORKER_SANDBOX"
+WARM_START_SETTING = "UNIFIEDNN_WARM_START"
 DATABASE_SETTING = "UNIFIEDNN_DATABASE_URL"
 _DATABASE = "unifiednn.sqlite3"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -21,6 +22,11 @@ def sandbox_is_on() -> bool:
 def worker_sandbox_is_on() -> bool:
     """Whether workers run in the sandbox where it works; on by default."""
     return os.environ.get(WORKER_SANDBOX_SETTING, "").strip().lower() not in ("off", "0", "false", "no")
+
+
+def warm_start_is_on() -> bool:
+    """Whether workers are forked from a process that has loaded torch, where there is one; on by default."""
+    return os.environ.get(WARM_START_SETTING, "").strip().lower() not in ("off", "0", "false", "no")
 
 
 def application() -> Path:

@@ -1,11 +1,11 @@
 """Measures memory and GPU use of all scripts of a baseline together, as rows of the store."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading, GpuSampler, GpuUse
-from unifiednn_core.machine.host import PROCESS_PSS, HostSampler, SamplingBudget
+from unifiednn_core.machine.host import PROCESS_PSS, HostSampler, MemorySample, SamplingBudget, pages_of
 from unifiednn_core.store.telemetry import Batch
 
 MOST_ROWS = 1000
@@ -41,6 +41,7 @@ class ScriptGauge:
         self._notes: dict[str, None] = {}
         self._peaks: dict[str, int] = {}  # peak bytes of all scripts together, by source
         self.peak_bytes: dict[str, int] = {}  # peak host bytes of each script, by name
+        self.pages: dict[str, int] = {}  # peaks of anonymous and of file pages of all scripts together
 
     def sample(self, at_s: float, pids: Mapping[str, int], batch: Batch) -> None:
         """Sample the scripts (name to process id), `at_s` seconds after the launch."""
@@ -50,6 +51,7 @@ class ScriptGauge:
             self.peak_bytes[name] = max(sample.size_bytes, self.peak_bytes.get(name, 0))
         self._source = next(iter(own.values())).source
         totals = {self._source: sum(sample.size_bytes for sample in own.values())}
+        self._raise_pages(own.values())
         reading = None if self._gpu is None else self._gpu.read(pids.values())
         if reading is not None:
             if reading.device_bytes is not None:  # its growth, for drivers that list no processes
@@ -71,10 +73,14 @@ class ScriptGauge:
 
     def end(self, name: str, pid: int, peak_resident_bytes: int, batch: Batch) -> None:
         """Record the peak of an ended script as the kernel saw it; the peak of all is at least the peak of each."""
-        peak = self._host.unshared(pid, peak_resident_bytes)
-        self.peak_bytes[name] = max(peak, self.peak_bytes.get(name, 0))
-        self._peaks[self._source] = max(peak, self._peaks.get(self._source, 0))
+        peak = self._host.at_peak(pid, peak_resident_bytes)
+        self._raise_pages([peak])
+        self.peak_bytes[name] = max(peak.size_bytes, self.peak_bytes.get(name, 0))
+        self._peaks[self._source] = max(peak.size_bytes, self._peaks.get(self._source, 0))
         self._record_peak(batch)
+
+    def _raise_pages(self, samples: Iterable[MemorySample]) -> None:
+        self.pages = {kind: max(size, self.pages.get(kind, 0)) for kind, size in pages_of(samples).items()}
 
     def _record_peak(self, batch: Batch) -> str:
         """Record the peak from the best source, and return that source."""

@@ -167,6 +167,7 @@ class Scripts:
         end_s = ended.at_s - (self._launched_s or 0.0)
         if track.process is not None:
             self._gauge.end(track.name, track.process.pid, ended.peak_resident_bytes, self.writer.batch)
+            self.record_environment({"pages": self._gauge.pages})
         weights = track.done if ended.code == 0 and not track.discard else None
         peak_bytes = (track.done or {}).get("peak_bytes") or self._gauge.peak_bytes.get(track.name)
         columns = self.writer.columns(track.name)

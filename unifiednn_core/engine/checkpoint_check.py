@@ -27,6 +27,7 @@ from unifiednn_core.spec.run import Hyperparameters
 _MOST_LABELS = 2**62
 _PARTS = ("model", "buffers", "optimizer", "lr_scheduler", "rng", "data", "metrics")
 _FACTS = ("seed", "samples", "device_type", "torch")
+_PROFILE = "profile"
 _NEEDED = ("optimizer", "learning_rate", "batch_size", *_FACTS)
 _FIGURES = tuple(field.name for field in fields(EpochFigures))
 _FIGURE_BOUNDS = {
@@ -50,22 +51,27 @@ class Recipe(NamedTuple):
     hyperparameters: Hyperparameters
     samples: int
     torch: str
+    fast: bool
+    """Whether it has steps of the profile `fast`, whose bits are not those of the recipe."""
 
 
 def recipe_of(checkpoint: Checkpoint) -> Recipe:
     """Read the recipe, whose hyper-parameters are as strictly checked as those of a spec; raises `BadCheckpoint`."""
-    recipe = bounds.entries(checkpoint.recipe, "recipe", _NEEDED, Hyperparameters.model_fields)
+    recipe = bounds.entries(checkpoint.recipe, "recipe", _NEEDED, (_PROFILE, *Hyperparameters.model_fields))
     bounds.whole(recipe["seed"], "recipe.seed", 0, 2**63 - 1)
     for key in ("device_type", "torch"):
         if not isinstance(recipe[key], str) or not _WORD.fullmatch(recipe[key]):
             raise bounds.refusal(recipe[key], f"recipe.{key}", "a word")
+    if recipe.get(_PROFILE, "exact") not in ("exact", "fast"):
+        raise bounds.refusal(recipe[_PROFILE], "recipe.profile", "exact or fast")
     try:
-        hyper = Hyperparameters.model_validate({key: recipe[key] for key in recipe if key not in _FACTS})
+        hyper = Hyperparameters.model_validate({key: recipe[key] for key in recipe if key not in (*_FACTS, _PROFILE)})
     except ValidationError as error:
         detail = error.errors()[0]
         place = ".".join(("recipe", *map(str, detail["loc"])))
         raise BadCheckpoint(f"The checkpoint has an invalid entry {bounds.shown(place)}: {detail['msg']}") from None
-    return Recipe(hyper, bounds.whole(recipe["samples"], "recipe.samples", 1, _MOST_LABELS), str(recipe["torch"]))
+    samples = bounds.whole(recipe["samples"], "recipe.samples", 1, _MOST_LABELS)
+    return Recipe(hyper, samples, str(recipe["torch"]), recipe.get(_PROFILE) == "fast")
 
 
 def check(checkpoint: Checkpoint, module: nn.Module, hyper: Hyperparameters, samples: int) -> None:

@@ -48,6 +48,9 @@ class StepRecorder(Protocol):
     def duration_s(self, work: Callable[[], object]) -> float:
         """Do some work and return how long it takes until the device is done with it."""
 
+    def memory_share(self, work: Callable[[], object]) -> float:
+        """Do some work and return which share of the device's memory it takes for a while."""
+
 
 def recorder_for(device: torch.device) -> StepRecorder | None:
     """A recorder for one lane; None if the device has none, or if the operator wants none."""
@@ -124,6 +127,14 @@ class CudaRecorder:
         work()
         self._synchronize()
         return time.perf_counter() - began_s
+
+    def memory_share(self, work: Callable[[], object]) -> float:
+        """Compare what torch allocates at most with what it holds before."""
+        torch.cuda.reset_peak_memory_stats(self._device)
+        before_bytes = torch.cuda.memory_allocated(self._device)
+        work()
+        risen_bytes = torch.cuda.max_memory_allocated(self._device) - before_bytes
+        return risen_bytes / torch.cuda.get_device_properties(self._device).total_memory
 
     def _synchronize(self) -> None:
         torch.cuda.synchronize(self._device)

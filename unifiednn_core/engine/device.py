@@ -1,18 +1,18 @@
 """Devices by name, the settings that make a step repeatable, and RNG states as values."""
 
-import ctypes
 import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import NamedTuple, cast
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.machine import allocator
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def resolve(name: str) -> torch.device:
 def warm_up(device: torch.device) -> None:
     """Load what the first step of any network loads on the host, so that it counts as context, not as a sub-model.
 
-    The first optimizer of a process alone imports 800 modules. Does nothing on a GPU: nothing trains there yet.
+    Without `late_dynamo` the first optimizer imports 820 modules. Does nothing on a GPU: nothing trains there yet.
     """
     if device.type != "cpu":
         return
@@ -150,6 +150,18 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def launched(device: torch.device) -> torch.cuda.Event | None:
+    """Event after all that this thread has launched, for threads that read it; None on a CPU and the default stream.
+
+    Reading waits for the default stream by itself, as other threads read there.
+    """
+    if device.type != "cuda" or torch.cuda.current_stream(device) == torch.cuda.default_stream(device):
+        return None
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
 def is_healthy(device: torch.device) -> bool:
     """Whether the device still works for this process; some CUDA errors stay until the process ends."""
     with suppress(RuntimeError):
@@ -161,21 +173,12 @@ def is_healthy(device: torch.device) -> bool:
 def free_cached(device: torch.device) -> None:
     """Return reserved but unused memory to the system, for other processes and sub-models.
 
-    On a GPU torch holds the reserve; on the host the C library does, glibc in chunks of any size.
+    On a GPU torch holds the reserve; on the host the allocator of the process does.
     """
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    elif (trim := _malloc_trim()) is not None:
-        trim(0)
-
-
-@cache
-def _malloc_trim() -> Callable[[int], int] | None:
-    """The function of glibc that returns free memory; None for other C libraries."""
-    try:
-        return cast(Callable[[int], int], ctypes.CDLL(None).malloc_trim)
-    except (OSError, AttributeError):
-        return None
+    else:
+        allocator.release()
 
 
 def environment(device: torch.device, threads: int) -> dict[str, object]:

@@ -5,7 +5,7 @@ The loop emits them here:
     until every sub-model has ended:
         ask the policy .............................. Granted (or Refused)
         steps of one sub-model ...................... Stepped after each (and ProcessChanged, if it changed settings)
-            once it is known whether that pays ...... StepsRecorded (on CUDA alone)
+            once it is known whether that pays ...... StepsRecorded (on CUDA alone), Ganged
             at the end of each epoch, evaluate ...... EpochDone
             between two steps, carry out orders ..... Answered
             between two steps, now and then ......... Captured, for each sub-model that has changed
@@ -17,6 +17,7 @@ The loop emits them here:
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from unifiednn_core.engine.checkpoint import Checkpoint
@@ -63,7 +64,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """One step was launched. `loss` and `correct` are scalars on the device; reading them blocks until it is done."""
+    """One step was launched. `loss` and `correct` are scalars on the device; wait for `ready` before you read them."""
 
     submodel: str
     step: int
@@ -71,6 +72,8 @@ class Stepped:
     correct: Tensor | None
     """Right answers among `labels`; None if there are no classes."""
     labels: int
+    ready: torch.cuda.Event | None = None
+    """Happens when they are computed; None if reading them waits for that anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +156,24 @@ class StepsRecorded:
     refused: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Ganged:
+    """From now on a sub-model steps together with others; with a reason, it steps by itself."""
+
+    submodel: str
+    others: int
+    """Other members of the gang."""
+    gain: float | None = None
+    """How many times faster that makes a step of all."""
+    parted: str | None = None
+    """The reason, as a sentence."""
+
+
 Report = (
     Answered
     | Captured
     | DataChanged
+    | Ganged
     | Granted
     | ProcessChanged
     | Refused

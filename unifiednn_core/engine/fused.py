@@ -7,9 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import batched
 from unifiednn_core.engine.batched import Stacked
-from unifiednn_core.engine.step_program import StepProgram
+from unifiednn_core.engine.learning import EagerLearner, Learned
+from unifiednn_core.engine.step_program import StepProgram, state_of
 
 _SMALL = 0.1
 """Share of the norm of all gradients; what one tensor's differs by is measured against at least that much.
@@ -39,17 +41,18 @@ class Fused(NamedTuple):
         """Leave gradients and buffers with the members."""
         for own, stack, gradient in zip(zip(*states, strict=True), self.state, self.gradients, strict=True):
             if isinstance(own[0], nn.Parameter):
-                for row, tensor in enumerate(own):
-                    tensor.grad = None if gradient is None else gradient[row]
+                rows = [None] * len(own) if gradient is None else gradient.unbind()
+                for tensor, row in zip(own, rows, strict=True):
+                    tensor.grad = row
             else:
                 with torch.no_grad():
                     torch._foreach_copy_(list(own), list(stack.unbind()))
 
-    def correct(self, ignored: int | None) -> list[Tensor]:
-        """Right answers of each member, if outputs are scores of classes; `ignored` is a label that does not count."""
+    def correct(self, ignored: int | None) -> Tensor:
+        """Right answers of each member, [members], if outputs score classes; `ignored` is no label."""
         right = self.outputs.argmax(2) == self.targets
         right = right if ignored is None else right & (self.targets != ignored)
-        return list(torch.count_nonzero(right.flatten(1), dim=1).unbind())
+        return torch.count_nonzero(right.flatten(1), dim=1)
 
     def error(self, states: Sequence[State]) -> float:
         """Largest relative difference from what the members have after the same step one by one."""
@@ -63,6 +66,42 @@ class Fused(NamedTuple):
             if not isinstance(own, nn.Parameter)
         ]
         return max(_gradient_error(gradients, [one.grad for one in state]), *buffers, 0.0)
+
+
+class FusedPass:
+    """Forward and backward of several sub-models with one training set, fused."""
+
+    def __init__(self, program: StepProgram, learners: Sequence[EagerLearner], ignored: int | None, *, classes: bool):
+        """Take the learner of each sub-model; `ignored` is a label that does not count, `classes` if there are any."""
+        self._program, self._learners, self._ignored, self._classes = program, list(learners), ignored, classes
+        self.module: nn.Module = nn.ModuleList([learner.module for learner in learners])
+        self.trained = [parameter for learner in learners for parameter in learner.trained]
+        self.states = [state_of(learner.module, learner.criterion) for learner in learners]
+
+    def __call__(self, batches: Sequence[Tensor]) -> Learned:
+        """Learn from one batch that holds those of all sub-models, equally long, one after another.
+
+        Returns losses and right answers as tensors with one entry for each.
+        """
+        [together] = batches
+        fused = fuse(self._program, self.states, self.fetch(together))
+        fused.hand_out(self.states)
+        return Learned(fused.losses, fused.correct(self._ignored) if self._classes else None)
+
+    def fetch(self, together: Tensor) -> list[Batch]:
+        """Copy the batch of each sub-model."""
+        data = self.data()
+        parts = zip(self._learners, together.chunk(len(self._learners)), strict=True)
+        return [learner.batch(data, batch) for learner, batch in parts]
+
+    def data(self) -> Dataset:
+        """Return the training set on the device."""
+        return self._learners[0].data()
+
+    def drop_gradients(self) -> None:
+        """Leave no gradients."""
+        for learner in self._learners:
+            learner.drop_gradients()
 
 
 def fuse(program: StepProgram, states: Sequence[State], batches: Sequence[Batch]) -> Fused:

@@ -1,20 +1,30 @@
-"""Gangs: equal networks with different hyper-parameters, seeds or data orders, whose steps run fused.
+"""Gangs: equal networks with different hyper-parameters, seeds or data orders, which take their steps together.
 
-Only forward and backward are fused. The gradients end in the `.grad` of each member, where its own clipping, optimizer
+Only forward and backward are one. The gradients end in the `.grad` of each member, where its own clipping, optimizer
 and LR scheduler find them; each member keeps its own weights, running statistics, data order and figures, and nothing
-of it shares memory with another one between two steps. Fused sums are rounded differently, so gangs are for the profile
-`fast` only.
+of it shares memory with another one between two steps.
+
+A `fast` gang fuses its operators. Fused sums are rounded differently, so it is for the profile `fast` only. An exact
+gang has the steps of its members as branches of one CUDA graph, which give the bits of each member alone.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from unifiednn_core.base.errors import NoBatchedForm
 from unifiednn_core.engine import batched
+from unifiednn_core.engine.branches import Branches
+from unifiednn_core.engine.cuda_graphs import StepRecorder
+from unifiednn_core.engine.device import synchronize
 from unifiednn_core.engine.events import Stepped
-from unifiednn_core.engine.fused import Fused, State, double_error, fuse
+from unifiednn_core.engine.fused import Fused, FusedPass, State, double_error, fuse
+from unifiednn_core.engine.graphs import RecordedLearner
 from unifiednn_core.engine.learning import Learned
+from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.step_program import StepProgram, record, state_of
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.spec.choices import CLASSIFICATION
@@ -23,6 +33,14 @@ LARGEST_ERROR = 1e-5
 """Relative difference of a member's gradients from those of its own step with which a gang is accepted."""
 LARGEST_DOUBLE_ERROR = 1e-9
 """The same in double precision, which decides where single precision is not enough to tell."""
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+LEAST_GAIN = 1.1
+"""Fused steps must be so many times as fast as those of the members one by one."""
+TRIAL_STEPS = 3
+"""Steps of either kind that are timed; the fastest counts."""
+Batches = Mapping[str, list[Tensor]]
+"""Batches of the next step, by sub-model."""
 
 
 class Gang:
@@ -31,136 +49,259 @@ class Gang:
     All calls are made inside the `world` of each member.
     """
 
-    def __init__(self, members: Sequence[SubModel], program: StepProgram):
-        """Form a gang of members whose steps run `program`; `Gang.of` finds it."""
-        self._members, self._recording = list(members), program
+    def __init__(
+        self,
+        members: Sequence[SubModel],
+        program: StepProgram | None,
+        now_s: Callable[[], float] = time.perf_counter,
+    ):
+        """Form a fast gang of members whose steps run `program`, or an exact one without; `Gang.of` does."""
+        self._members, self._program = list(members), program
+        self._states = {member.name: state_of(member.module, member.criterion) for member in members}
         self._accepted = False
+        self._now_s = now_s
+        self._trial_s: dict[bool, list[float]] = {False: [], True: []}
+        """Durations of steps one by one, and of fused ones."""
         self.dissolved: str | None = None
-        """Why the members do not step fused any more, as a sentence."""
+        """Why the members do not step together any more, as a sentence."""
+        self._whole = False
+        """Whether all members took part in the last step with a full batch."""
+        self._recorded = self._recordable()
 
     @classmethod
-    def of(cls, submodels: Sequence[SubModel]) -> "Gang | str":
+    def of(
+        cls, submodels: Sequence[SubModel], *, fast: bool, now_s: Callable[[], float] = time.perf_counter
+    ) -> "Gang | str":
         """Form a gang of sub-models; returns the reason, as a sentence, if they cannot be one."""
         if reason := _obstacle(submodels):
             return reason
         programs = []
         for submodel in submodels:
             data, size = submodel.leases[0].use(), submodel.spec.hyperparameters.batch_size
-            batch = submodel.eager.batch(data, slice(0, min(size, data.samples)))
             try:
-                programs.append(record(submodel.module, submodel.criterion, *batch))
-                batched.require_batched(programs[-1])
+                programs.append(
+                    record(submodel.module, submodel.criterion, *submodel.eager.batch(data, slice(0, size)))
+                )
+                if fast:
+                    batched.require_batched(programs[-1])
             except NoBatchedForm as refused:
                 return f"{submodel.name} cannot train fused: {refused}."
             if programs[-1] != programs[0]:
                 return f"{submodels[0].name} and {submodel.name} are not the same network."
-        return cls(submodels, programs[0])
+        return cls(submodels, programs[0] if fast else None, now_s)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the members."""
         return tuple(member.name for member in self._members)
 
+    @property
+    def gain(self) -> float | None:
+        """How many times faster a step is than those of the members one by one; None if that is not known yet."""
+        if self._program is None:
+            return self._recorded.gain
+        alone, fused = self._trial_s[False], self._trial_s[True]
+        return min(alone) / max(min(fused), 1e-9) if len(fused) >= TRIAL_STEPS else None
+
     def drop(self, name: str) -> None:
         """Take a member out, between two steps; the others go on."""
         self._members = [member for member in self._members if member.name != name]
-        if len(self._members) < 2 and self.dissolved is None:
-            self.dissolved = "Only one member is left."
+        self._states.pop(name, None)
+        self._recorded.free()
+        if len(self._members) < 2:
+            self.dissolve("Only one member is left.")
+        else:
+            self._recorded = self._recordable()
+
+    def dissolve(self, reason: str) -> None:
+        """Let the members step one by one from now on."""
+        self.dissolved = self.dissolved or reason
+        self._recorded.free()
 
     def step(self) -> dict[str, Stepped | Exception]:
         """Take one step of each member; returns what it reports, or the error that ends this member alone.
 
         Members whose batch is smaller than the others' step by themselves.
         """
+        if self._program is None or not self._accepted or self.dissolved is not None or self.gain is not None:
+            return self._step(fuses=True)
+        fuses = len(self._trial_s[True]) < len(self._trial_s[False])
+        synchronize(self._members[0].device)
+        began_s = self._now_s()
+        done = self._step(fuses=fuses)
+        synchronize(self._members[0].device)
+        self._judge_gain(fuses, self._now_s() - began_s)
+        return done
+
+    def _step(self, *, fuses: bool) -> dict[str, Stepped | Exception]:
         batches = {member.name: member.next_batches() for member in self._members}
-        together = [member for member in self._members if self._fits(batches[member.name])]
-        fused = self._fuse(together, batches) if self.dissolved is None and len(together) > 1 else None
+        full = [member for member in self._members if _is_full(member, batches[member.name])]
         learned: dict[str, Learned | Exception] = {}
-        if fused is not None and self._accepted:
-            fused.hand_out(_states(together))
-            learned |= zip((member.name for member in together), self._learned(fused, together), strict=True)
+        fused: Fused | None = None
+        self._whole = len(full) == len(self._members)
+        if fuses and self.dissolved is None and self._whole:
+            learned |= self._replayed(batches)
+        if fuses and self.dissolved is None and self._program is not None and len(full) > 1 and not learned:
+            fused = self._fuse(full, batches)
+            if fused is not None and self._accepted:
+                learned |= self._handed_out(fused, full)
         for member in self._members:
             if member.name not in learned:
-                try:
-                    learned[member.name] = member.learner(batches[member.name])
-                except Exception as error:
-                    learned[member.name] = error
+                learned[member.name] = _attempt(member.learner, batches[member.name])
         if fused is not None and not self._accepted:
-            self._judge(fused, together, batches, failed=[learned[member.name] for member in together])
-        return {member.name: _finished(member, learned[member.name]) for member in self._members}
+            self._judge(fused, full, batches, alone=[learned[member.name] for member in full])
+        done: dict[str, Stepped | Exception] = {}
+        for member in self._members:
+            result = learned[member.name]
+            done[member.name] = result if isinstance(result, Exception) else _attempt(member.finish, result)
+        return done
 
-    def _fits(self, batches: Sequence[Tensor]) -> bool:
-        """Whether batches are one batch of the recorded size."""
-        return len(batches) == 1 and len(batches[0]) == self._recording.kinds[0][0][0]
+    # -- recorded steps
 
-    def _fuse(self, members: Sequence[SubModel], batches: dict[str, list[Tensor]]) -> Fused | None:
+    def may_record(self, recorder: StepRecorder) -> bool:
+        """Whether `record_step` is due before the next step, which runs in the lane of this recorder."""
+        if self.dissolved is not None or (self._program is not None and self.gain is None):
+            return False
+        return self._recorded.is_due(recorder)
+
+    def record_step(self, recorder: StepRecorder) -> None:
+        """Record a step of all members as one graph, while nothing else computes.
+
+        An exact gang is dissolved if its recorded step gives other bits, or is not faster; a fast one goes on without.
+        """
+        data = self._members[0].leases[0]
+        needed = len(self._members) * _size(self._members[0])
+        samples = torch.arange(data.samples, device=self._members[0].device).repeat(-(-needed // data.samples))
+        self._recorded.record(recorder, samples)
+        if self._recorded.refused is not None and self._program is None:
+            self.dissolve(f"Their steps cannot be one: {self._recorded.refused}.")
+
+    def _recordable(self) -> RecordedLearner:
+        learners, device = [member.eager for member in self._members], self._members[0].device
+        steps: Branches | FusedPass = Branches(learners, device)
+        if self._program is not None:
+            steps = FusedPass(self._program, learners, self._ignored, classes=self._has_classes)
+        size = len(learners) * _size(self._members[0])
+        return RecordedLearner(steps, [size], Randomness(nn.Identity(), 0, device))  # members draw nothing
+
+    def _replayed(self, batches: Batches) -> dict[str, Learned]:
+        """Take the step of all members by one launch; empty if it is not recorded, or fails."""
+        if not self._recorded.holds_gradients:
+            self._recorded.eager_steps += 1
+            return {}
+        try:
+            learned = self._recorded([torch.cat([batches[member.name][0] for member in self._members])])
+        except Exception as error:
+            self.dissolve(f"A step failed: {error}")
+            return {}
+        return self._split(learned, self._members)
+
+    def _split(self, learned: Learned, members: Sequence[SubModel]) -> dict[str, Learned]:
+        """What each member has learned, from tensors with one entry for each."""
+        for member in members:
+            member.is_fast = member.is_fast or self._program is not None
+        rights = [None] * len(members) if learned.correct is None else learned.correct.unbind()
+        each = zip(members, learned.loss.unbind(), rights, strict=True)
+        return {member.name: Learned(loss, right) for member, loss, right in each}
+
+    # -- fused steps
+
+    @property
+    def _has_classes(self) -> bool:
+        return self._members[0].spec.hyperparameters.criterion in CLASSIFICATION
+
+    @property
+    def _ignored(self) -> int | None:
+        """Label of the data set that does not count; members have one criterion and one data set."""
+        return self._members[0].eager.scorer.ignored_in(self._members[0].leases[0])
+
+    def _fuse(self, members: Sequence[SubModel], batches: Batches) -> Fused | None:
         """Do forward and backward fused; None if that fails, which dissolves the gang."""
         try:
-            return fuse(self._recording, _states(members), _pairs(members, batches))
+            return fuse(self._known_program, self._states_of(members), _fetched(members, batches))
         except Exception as error:  # most likely of one member, whose own step will tell
-            self.dissolved = f"A fused step failed: {error}"
+            self.dissolve(f"A fused step failed: {error}")
             return None
 
+    def _handed_out(self, fused: Fused, members: Sequence[SubModel]) -> dict[str, Learned]:
+        fused.hand_out(self._states_of(members))
+        return self._split(Learned(fused.losses, fused.correct(self._ignored) if self._has_classes else None), members)
+
     def _judge(
-        self, fused: Fused, members: Sequence[SubModel], batches: dict[str, list[Tensor]], failed: Sequence[object]
+        self, fused: Fused, members: Sequence[SubModel], batches: Batches, alone: Sequence[Learned | Exception]
     ) -> None:
         """Accept or dissolve the gang, once its members have their own gradients of the same step."""
-        if any(isinstance(one, Exception) for one in failed):
+        if any(isinstance(one, Exception) for one in alone):
             return  # the next step judges
-        states = _states(members)
+        states = self._states_of(members)
         error = fused.error(states)
         if not error <= LARGEST_ERROR:
             modules = [(member.module, member.criterion) for member in members]
             try:
-                exactly = double_error(self._recording, modules, states, _pairs(members, batches))
+                exactly = double_error(self._known_program, modules, states, _fetched(members, batches))
             except Exception:  # a network that cannot compute in double precision
                 exactly = error
             if not exactly <= LARGEST_DOUBLE_ERROR:
-                self.dissolved = f"Fused gradients differ by {error:.1e} of their size from those of each member alone."
+                self.dissolve(f"Fused gradients differ by {error:.1e} of their size from those of each member alone.")
                 return
         self._accepted = True
 
-    def _learned(self, fused: Fused, members: Sequence[SubModel]) -> list[Learned]:
-        hyperparameters = members[0].spec.hyperparameters
-        correct: Sequence[Tensor | None] = [None] * len(members)
-        if hyperparameters.criterion in CLASSIFICATION:
-            ignored = [member.eager.scorer.ignored_in(member.leases[0]) for member in members]
-            correct = fused.correct(next((label for label in ignored if label is not None), None))
-        return [Learned(loss, right) for loss, right in zip(fused.losses.unbind(), correct, strict=True)]
+    @property
+    def _known_program(self) -> StepProgram:
+        if self._program is None:
+            raise TypeError("An exact gang has no program.")
+        return self._program
+
+    def _judge_gain(self, fused: bool, seconds: float) -> None:
+        """Note how long a step took, and dissolve the gang once it is known not to pay."""
+        if self._whole:  # else some stepped by themselves
+            self._trial_s[fused].append(seconds)
+        if self.gain is not None and self.gain < LEAST_GAIN:
+            self.dissolve(f"Fused steps are only {self.gain:.2f} times as fast as those of each member alone.")
+
+    def _states_of(self, members: Sequence[SubModel]) -> list[State]:
+        return [self._states[member.name] for member in members]
 
 
 def _obstacle(submodels: Sequence[SubModel]) -> str | None:
     """Why sub-models cannot be a gang, as far as that is known without a step."""
     if len(submodels) < 2:
         return "A gang has at least two members."
-    asked = [submodel.spec.hyperparameters for submodel in submodels]
-    for submodel, one in zip(submodels, asked, strict=True):
+    first = submodels[0]
+    for submodel in submodels:
+        asked, name = submodel.spec.hyperparameters, submodel.name
         if submodel.draws:
-            return f"{submodel.name} cannot train fused: it draws random numbers."
-        if one.batch_split > 1 or one.accumulation_steps > 1:
-            return f"{submodel.name} cannot train fused: its steps have several passes."
-        if (one.batch_size, one.criterion, one.criterion_args) != (
-            asked[0].batch_size, asked[0].criterion, asked[0].criterion_args,
-        ):  # fmt: skip
-            return f"{submodels[0].name} and {submodel.name} differ in batch size or criterion."
-        if submodel.device != submodels[0].device:
-            return f"{submodels[0].name} and {submodel.name} are on different devices."
+            return f"{name} cannot train in a gang: it draws random numbers."
+        if asked.batch_split > 1 or asked.accumulation_steps > 1:
+            return f"{name} cannot train in a gang: its steps have several passes."
+        if _alike(submodel) != _alike(first):
+            return f"{first.name} and {name} differ in batch size, criterion or training data."
+        if asked.batch_size > submodel.leases[0].samples:
+            return f"{name} cannot train in a gang: it has less than a batch of data."
     return None
 
 
-def _states(members: Sequence[SubModel]) -> list[State]:
-    return [state_of(member.module, member.criterion) for member in members]
+def _alike(submodel: SubModel) -> tuple[object, ...]:
+    """What all members have in common."""
+    asked = submodel.spec.hyperparameters
+    return asked.batch_size, asked.criterion, asked.criterion_args, submodel.leases[0].sha256, submodel.device
 
 
-def _pairs(members: Sequence[SubModel], batches: dict[str, list[Tensor]]) -> list[tuple[Tensor, Tensor]]:
+def _size(submodel: SubModel) -> int:
+    return submodel.spec.hyperparameters.batch_size
+
+
+def _is_full(submodel: SubModel, batches: Sequence[Tensor]) -> bool:
+    return len(batches) == 1 and len(batches[0]) == _size(submodel)
+
+
+def _fetched(members: Sequence[SubModel], batches: Batches) -> list[tuple[Tensor, Tensor]]:
     """Inputs and targets of each member, copied anew: a network may write into them."""
-    return [member.eager.batch(member.leases[0].use(), batches[member.name][0]) for member in members]
+    return [member.eager.batch(member.eager.data(), batches[member.name][0]) for member in members]
 
 
-def _finished(member: SubModel, learned: Learned | Exception) -> Stepped | Exception:
-    if isinstance(learned, Exception):
-        return learned
+def _attempt(work: Callable[[Argument], Result], argument: Argument) -> Result | Exception:
     try:
-        return member.finish(learned)
-    except Exception as error:
+        return work(argument)
+    except Exception as error:  # of one member alone
         return error

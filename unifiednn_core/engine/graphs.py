@@ -5,7 +5,7 @@ recording is used only if three replayed steps give the bits of three eager ones
 trains eagerly for good, and says why.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -15,14 +15,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unifiednn_core.engine.cuda_graphs import Recording, StepRecorder
 from unifiednn_core.engine.device import RngState
-from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
+from unifiednn_core.engine.learning import Learned, Learner, RecordableLearner
 from unifiednn_core.engine.randomness import Randomness
-from unifiednn_core.formats.weights import state_sha256
 
 EAGER_STEPS = 2  # before the first recording: libraries choose their kernels
 CHECKED_STEPS = 3
 LEAST_GAIN = 1.1
+LARGEST_SHARE = 0.1  # of the device's memory: steps that are not recorded need theirs beside that of a recording
+LONGEST_STEP_S = 1.0  # a check takes a dozen steps, and nobody else trains meanwhile
 MOST_RECORDINGS = 8  # of one sub-model, each because it came to another lane or was parked
+_PART = 2**18  # elements that are digested at once
+_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 _SHRINKAGE = 0.999  # of weights between two checked steps, so that a recording has to read them anew
 
 
@@ -33,10 +36,12 @@ class Unfit(Exception):
 class RecordedLearner:
     """Replays full steps in the lane where they were recorded; launches all others one by one."""
 
-    def __init__(self, eager: EagerLearner, full: list[int], randomness: Randomness):
+    def __init__(self, eager: RecordableLearner, full: list[int], randomness: Randomness):
         """`full` are the sizes of the batches of a full step."""
         self._eager, self._full, self._randomness = eager, full, randomness
-        self._eager_steps = self._recordings = 0
+        self._recordings = 0
+        self.eager_steps = 0
+        """Full steps that were launched one by one."""
         self._step: _RecordedStep | None = None
         self._lane: StepRecorder | None = None
         """Where the next step is computed."""
@@ -51,7 +56,7 @@ class RecordedLearner:
         if len(batches) != len(self._full) or len(batches[-1]) != self._full[-1]:
             return self._eager(batches)
         if step is None or step.recorder is not self._lane:
-            self._eager_steps += 1
+            self.eager_steps += 1
             return self._eager(batches)
         if step.data is not self._eager.data().inputs:  # moved since
             self.free()
@@ -66,7 +71,7 @@ class RecordedLearner:
     def is_due(self, recorder: StepRecorder) -> bool:
         """Whether to record now, because the next step is computed in the lane of this recorder."""
         self._lane = recorder
-        if self.refused is not None or self._eager_steps < EAGER_STEPS:
+        if self.refused is not None or self.eager_steps < EAGER_STEPS:
             return False
         return (self._step is None or self._step.recorder is not recorder) and self._recordings < MOST_RECORDINGS
 
@@ -108,9 +113,9 @@ class RecordedLearner:
 
     def _record(self, recorder: StepRecorder, kept: "_Kept", given: list[list[Tensor]]) -> None:
         checks = self.gain is None
-        bits, eager_s = list[str](), 0.0
+        bits, eager_s = list[list[int]](), 0.0
         with recorder.aside():
-            draws = _draws_on_device(self._eager, given[0])
+            draws = self._probe(recorder, given[0])
             kept.restore()
             if checks:
                 bits = list(self._digests(self._eager, given))
@@ -129,23 +134,51 @@ class RecordedLearner:
             raise Unfit(f"a replayed step is only {gain:.2f} times as fast")
         self.gain = gain
 
-    def _digests(self, learner: Learner, given: list[list[Tensor]]) -> Iterator[str]:
-        """After each step the hash of everything that it leaves."""
+    def _probe(self, recorder: StepRecorder, batches: list[Tensor]) -> bool:
+        """Take a step, and return whether it draws random numbers on the device. Raises `Unfit`."""
+        draws, took_s = list[bool](), list[float]()
+
+        def step() -> None:
+            took_s.append(recorder.duration_s(lambda: draws.append(_draws_on_device(self._eager, batches))))
+
+        share = recorder.memory_share(step)
+        if share > LARGEST_SHARE:
+            raise Unfit(f"one takes {share:.0%} of the device's memory for a while, which a recording would keep")
+        if took_s[0] > LONGEST_STEP_S:
+            raise Unfit(f"one takes {took_s[0]:.1f} s, and launching it is a small part of that")
+        return draws[0]
+
+    def _digests(self, learner: Learner, given: list[list[Tensor]]) -> Iterator[list[int]]:
+        """After each step the digest of everything that it leaves."""
         trained, module = self._eager.trained, self._eager.module
         for batches in given:
             learned, rng = learner(batches), self._randomness.state
-            left: dict[str, Tensor | None] = {f"buffer {name}": buffer for name, buffer in module.named_buffers()}
-            left |= {f"gradient {place}": parameter.grad for place, parameter in enumerate(trained)}
-            left |= {"loss": learned.loss, "correct": learned.correct, "cpu": rng.cpu, "cuda": rng.cuda}
-            yield state_sha256({name: tensor for name, tensor in left.items() if tensor is not None})
+            left = [*learned, rng.cpu, rng.cuda, *module.buffers(), *(parameter.grad for parameter in trained)]
+            yield digest(tensor for tensor in left if tensor is not None)
             with torch.no_grad():
                 torch._foreach_mul_(list(trained), _SHRINKAGE)
+
+
+def digest(tensors: Iterable[Tensor]) -> list[int]:
+    """A number for each tensor, computed where it is: another one if one element differs, almost surely if several do.
+
+    A sum of the elements' bits as whole numbers, each times an odd number of its own, modulo 2**64.
+    """
+    drawn = torch.randint(-(2**62), 2**62, (_PART,), generator=torch.Generator().manual_seed(0)) * 2 + 1
+    factors, sums = {drawn.device: drawn}, []
+    for tensor in tensors:
+        if tensor.device not in factors:
+            factors[tensor.device] = drawn.to(tensor.device)
+        bits = tensor.detach().contiguous().reshape(-1).view(_WHOLE[tensor.element_size()])
+        parts = [(part.long() * factors[tensor.device][: len(part)]).sum() for part in torch.split(bits, _PART)]
+        sums.append(sum(part * (2 * place + 1) for place, part in enumerate(parts)))
+    return [int(one) for one in sums]
 
 
 class _RecordedStep:
     """A recording with the tensors that it reads and writes."""
 
-    def __init__(self, recorder: StepRecorder, eager: EagerLearner, batches: Sequence[Tensor], draws: bool):
+    def __init__(self, recorder: StepRecorder, eager: RecordableLearner, batches: Sequence[Tensor], draws: bool):
         self.recorder, self.data = recorder, eager.data().inputs
         self._batches = [batch.clone() for batch in batches]
         self._learned = Learned(torch.empty(0), None)
@@ -169,11 +202,11 @@ class _RecordedStep:
 
 
 class _Kept:
-    """Copies of what a step changes, to put back."""
+    """Copies of what a step changes, to put back; on the host, so that a check needs no more of the device."""
 
     def __init__(self, module: nn.Module, randomness: Randomness):
         self._module, self._randomness = module, randomness
-        self._tensors = {name: tensor.detach().clone() for name, tensor in _named(module)}
+        self._tensors = {name: tensor.detach().to("cpu", copy=True) for name, tensor in _named(module)}
         self._rng = randomness.state
 
     @torch.no_grad()
@@ -196,7 +229,7 @@ def _named(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 # -- what a step does on the host
 
 
-def _draws_on_device(eager: EagerLearner, batches: Sequence[Tensor]) -> bool:
+def _draws_on_device(eager: RecordableLearner, batches: Sequence[Tensor]) -> bool:
     """Take a step, and return whether it draws random numbers on the device.
 
     Raises `Unfit` for a step that the host has a part in: a replay would repeat what the host did this time.

@@ -32,6 +32,24 @@ class Learner(Protocol):
         """Replace the gradients by those of a step over these batches (indices of samples, int64)."""
 
 
+class RecordableLearner(Learner, Protocol):
+    """A learner that launches the operators of a step, which can be recorded therefore."""
+
+    @property
+    def module(self) -> nn.Module:
+        """Holds all weights and buffers that a step reads or writes."""
+
+    @property
+    def trained(self) -> Sequence[nn.Parameter]:
+        """Weights that get gradients."""
+
+    def data(self) -> Dataset:
+        """Return the training set on the device."""
+
+    def drop_gradients(self) -> None:
+        """Leave no gradients."""
+
+
 class EagerLearner:
     """Launches the operators of the network one by one, for each batch and each of its parts."""
 

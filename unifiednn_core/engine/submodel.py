@@ -30,7 +30,7 @@ from unifiednn_core.engine import checkpoint_check, optimizer_state
 from unifiednn_core.engine import step as steps
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.cuda_graphs import StepRecorder
-from unifiednn_core.engine.device import RngState
+from unifiednn_core.engine.device import RngState, launched
 from unifiednn_core.engine.events import Stepped, StepsRecorded
 from unifiednn_core.engine.graphs import RecordedLearner
 from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
@@ -76,6 +76,8 @@ class SubModel:
         self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)
         self.learner: Learner = self._eager
         """Does forward and backward of its steps."""
+        self.is_fast = False
+        """Whether any step was one of the profile `fast`, so that its bits are not those of the recipe."""
         self.footprint: Footprint
         """Memory that it holds now; a new value after each change, for any thread."""
         self._measure()
@@ -171,7 +173,8 @@ class SubModel:
         steps.step_lr_scheduler(self.lr_scheduler, self._hyperparameters, after="step")
         self._progress.steps_done += 1
         labels = self._count(loss, correct, self._train, self._progress.used, self._progress.order)
-        return Stepped(self.name, self.steps_done, loss, correct if labels else None, labels)
+        ready = None if self._on_host else launched(self.device)
+        return Stepped(self.name, self.steps_done, loss, correct if labels else None, labels, ready)
 
     def may_record(self, recorder: StepRecorder) -> bool:
         """Whether `record_step` is due before the next step, which runs in the lane of this recorder.
@@ -242,6 +245,7 @@ class SubModel:
             "data": progress.data_state(),
             "metrics": progress.metrics_state(),
         }
+        recipe |= {"profile": "fast"} if self.is_fast else {}
         return Checkpoint(
             submodel=self.name,
             step=self.steps_done,
@@ -265,6 +269,7 @@ class SubModel:
             optimizer_state.restore_lr_scheduler(self.lr_scheduler, state["lr_scheduler"])
         self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
         self._stopped = stops_early(self._hyperparameters.early_stopping, self.figures)
+        self.is_fast = written.fast
         self._measure()
         cuda = None
         if self.device.type == "cuda":  # a checkpoint of a CPU has no such stream

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.formats import tensor_files
 from unifiednn_core.formats.base import Definition, define, size_bytes
+from unifiednn_core.formats.shapes_alone import shapes_alone
 from unifiednn_core.formats.weights import host_copy
 
 MAX_DOCUMENT_BYTES = 1024**2
@@ -46,7 +47,7 @@ def is_described(path: Path) -> bool:
 
 def definition(name: str, path: Path, make: Callable[[], nn.Module], seed: int) -> Definition:
     """Define a described network; raises `BadInput` if its weights are too large or do not fit."""
-    with torch.device("meta"):
+    with shapes_alone():
         skeleton = make()
     weights_bytes = size_bytes(skeleton.state_dict())
     if weights_bytes > MAX_WEIGHTS_BYTES:

@@ -10,6 +10,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from unifiednn_core.formats import layer_list
+from unifiednn_core.formats.architectures import huggingface
 from unifiednn_core.formats.architectures.transformer import SelfAttention
 from unifiednn_core.formats.contracts.general import bind
 from unifiednn_core.formats.guard import GraphGuard, name_of
@@ -24,6 +25,7 @@ _QUIET = frozenset({*LAYERS.values(), *_CONTAINERS, *layer_list.BLOCKS.values(),
     *_DROPOUTS, *_RECURRENT, *_ATTENTION, nn.RReLU,
 }  # fmt: skip
 _ARCHITECTURES = SelfAttention.__module__.rpartition(".")[0] + "."  # the other layers there draw nothing themselves
+_HEADS = frozenset(head for _, head in huggingface.FAMILIES.values())
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -31,7 +33,8 @@ def draws(network: nn.Module) -> bool:
     """Whether a call of this network may draw from the default generators, in training or in evaluation."""
     if is_of_file(network):
         return any(map(operator_draws, network.graph.nodes))
-    return any(map(layer_draws, network.modules()))
+    judge = _is_changed if _is_transformer_without_dropout(network) else layer_draws
+    return any(map(judge, network.modules()))
 
 
 def is_of_file(network: nn.Module) -> TypeGuard[fx.GraphModule]:
@@ -54,7 +57,7 @@ def operator_draws(node: fx.Node) -> bool:
 def layer_draws(layer: nn.Module) -> bool:
     """Whether a layer itself, without the layers inside it, may draw."""
     kind = type(layer)
-    if "forward" in layer.__dict__ or any(getattr(layer, hooks) for hooks in _HOOKS):
+    if _is_changed(layer):
         return True
     if isinstance(layer, _DROPOUTS) and kind in _DROPOUTS:
         return 0 < layer.p < 1
@@ -65,3 +68,15 @@ def layer_draws(layer: nn.Module) -> bool:
     if isinstance(layer, nn.TransformerEncoderLayer) and layer.activation not in (functional.relu, functional.gelu):
         return True
     return kind not in _QUIET and not kind.__module__.startswith(_ARCHITECTURES)
+
+
+def _is_changed(layer: nn.Module) -> bool:
+    return "forward" in layer.__dict__ or any(getattr(layer, hooks) for hooks in _HOOKS)
+
+
+def _is_transformer_without_dropout(network: nn.Module) -> bool:
+    """Whether the format of transformers makes such networks, and its config has every share of dropout at 0."""
+    kind = type(network)
+    known = kind.__module__.startswith("transformers.models.") and kind.__name__ in _HEADS
+    config: Any = network.config if known else None
+    return known and not any(value for name, value in config.to_dict().items() if "drop" in name)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.formats import described, layer_list
 from unifiednn_core.formats.base import Definition, Delivery, refuse_architecture
+from unifiednn_core.formats.shapes_alone import shapes_alone
 from unifiednn_core.formats.torch_layers import LAYERS, attempt, construct, finding
 from unifiednn_core.formats.weights import host_copy
 from unifiednn_core.spec.run import ArchitectureSpec
@@ -117,7 +118,7 @@ def _check_layer(entry: object, place: str, count: list[int], depth: int) -> lis
         known = ", ".join((*layer_list.NESTED, *_KINDS))
         return [finding(place, f"Unknown layer '{name[:40]}'.", f"Choose from: {known}.")]
     try:
-        with torch.device("meta"):
+        with shapes_alone():
             construct(_KINDS[name], args, place)
     except BadInput as error:
         return list(error.findings)

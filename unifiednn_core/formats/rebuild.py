@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.formats import tensor_files
+from unifiednn_core.formats.shapes_alone import shapes_alone
 from unifiednn_core.formats.torch_layers import LAYERS, MOST_REPEATED, attempt, construct, finding, is_plain, parameters
 
 MAX_DEPTH = 40
@@ -132,7 +132,7 @@ def _module(record: object, part: Described, work: _Rebuilding) -> nn.Module:
     if id(record) in work.modules:
         return work.modules[id(record)]
     name = part.kind.__name__
-    with torch.device("meta"):
+    with shapes_alone():
         if part.kind in _OF_CHILDREN:
             module = attempt(name, lambda: _container(part, work), part.place)
         elif part.kind is nn.TransformerEncoder:

@@ -13,6 +13,7 @@ from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.formats import described, tensor_files
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.formats.base import Definition, Delivery, define, delivered_path, some
+from unifiednn_core.formats.shapes_alone import shapes_alone
 from unifiednn_core.formats.weights import host_copy
 from unifiednn_core.spec.run import ArchitectureSpec
 
@@ -46,7 +47,7 @@ class WeightsFormat:
             message = "The file holds weights alone and does not name their network."
             remedy = f"Set 'architecture' to {{\"name\": ...}} with one of: {', '.join(registry.names())}."
             raise BadInput.of("Architecture missing", field="architecture", message=message, remedy=remedy)
-        with torch.device("meta"):
+        with shapes_alone():
             expected = registry.build(architecture.name, architecture.args)
         weights = self.read_state_dict(path)
         findings = _mismatches(path, weights, expected.state_dict())

@@ -21,6 +21,15 @@ class MemorySample:
 
     source: str
     size_bytes: int
+    file_bytes: int = 0
+    """Of them, pages of files: code and libraries, mostly. The others are anonymous: nobody shares those."""
+
+
+def pages_of(samples: Iterable[MemorySample]) -> dict[str, int]:
+    """Anonymous and file pages of processes together."""
+    known = list(samples)
+    file_bytes = sum(sample.file_bytes for sample in known)
+    return {"anonymous_bytes": sum(sample.size_bytes for sample in known) - file_bytes, "file_bytes": file_bytes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +46,10 @@ class Rollup:
 
 def process_memory(pid: int) -> MemorySample:
     """Proportional set size of a process, or the resident size if the system has no PSS; 0 once it has ended."""
-    sums, resident = rollup(pid), resident_bytes(pid)
+    sums, (resident, file_bytes) = rollup(pid), _resident(pid)
     if sums is not None:
-        return MemorySample(PROCESS_PSS, sums.pss_bytes)
-    return MemorySample(PROCESS_RSS if resident else PROCESS_PSS, resident)
+        return MemorySample(PROCESS_PSS, sums.pss_bytes, sums.file_bytes)
+    return MemorySample(PROCESS_RSS if resident else PROCESS_PSS, resident, file_bytes)
 
 
 def resident_bytes(pid: int) -> int:
@@ -118,7 +127,9 @@ class HostSampler:
         self._shared_bytes: dict[int, int] = {}
         """Resident bytes of each process that do not count, because others share them."""
         self._file_bytes: dict[int, int] = {}
-        """Pages of files, mostly code, when the sum was made."""
+        """Pages of files, mostly code, when the sum was made; each in full."""
+        self._counted_file_bytes: dict[int, int] = {}
+        """The same, each page as the sum counts it."""
 
     def read(self, pids: Iterable[int]) -> dict[int, MemorySample]:
         """Memory of each process; one that has ended counts 0. If one has no PSS, all count as resident."""
@@ -126,19 +137,27 @@ class HostSampler:
         if self._budget.due() or set(wanted) != set(self._file_bytes) or any(map(self._has_loaded, wanted)):
             with self._budget.spending():
                 return self._summed_up(wanted)
-        return {pid: MemorySample(PROCESS_PSS, self.unshared(pid, resident_bytes(pid))) for pid in wanted}
+        return {pid: self._sample(pid, self.unshared(pid, resident_bytes(pid))) for pid in wanted}
 
     def unshared(self, pid: int, resident: int) -> int:
         """Resident bytes of a process without those that it shared at its last sum."""
         return max(0, resident - self._shared_bytes.get(pid, 0))
 
+    def at_peak(self, pid: int, peak_resident_bytes: int) -> MemorySample:
+        """Memory of a process that has ended, at the peak that the kernel saw, with the sharing of its last sum."""
+        return self._sample(pid, self.unshared(pid, peak_resident_bytes))
+
     def _summed_up(self, pids: list[int]) -> dict[int, MemorySample]:
         sums = {pid: found for pid in pids if (found := rollup(pid)) is not None}
         if any(resident_bytes(pid) for pid in pids if pid not in sums):
-            return {pid: MemorySample(PROCESS_RSS, resident_bytes(pid)) for pid in pids}
+            return {pid: MemorySample(PROCESS_RSS, *_resident(pid)) for pid in pids}
         self._file_bytes = {pid: _resident(pid)[1] for pid in sums}
+        self._counted_file_bytes |= {pid: found.file_bytes for pid, found in sums.items()}
         self._shared_bytes |= {pid: max(0, found.rss_bytes - found.pss_bytes) for pid, found in sums.items()}
-        return {pid: MemorySample(PROCESS_PSS, sums[pid].pss_bytes if pid in sums else 0) for pid in pids}
+        return {pid: self._sample(pid, sums[pid].pss_bytes if pid in sums else 0) for pid in pids}
+
+    def _sample(self, pid: int, size_bytes: int) -> MemorySample:
+        return MemorySample(PROCESS_PSS, size_bytes, min(size_bytes, self._counted_file_bytes.get(pid, 0)))
 
     def _has_loaded(self, pid: int) -> bool:
         return abs(_resident(pid)[1] - self._file_bytes[pid]) > _LOADED_BYTES

@@ -1,10 +1,6 @@
 """The caller's side of the intake process. No torch here: the server imports it."""
 
 import os
-import socket
-import subprocess
-import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from unifiednn_core.base.errors import BadInput, IntakeFailed
 from unifiednn_core.base.paths import SANDBOX_SETTING, Home
 from unifiednn_core.data.values import SplitPlan
+from unifiednn_core.machine.forks import Template
 from unifiednn_core.preflight.report import (
     CheckReport,
     FileReport,
@@ -29,8 +26,9 @@ from unifiednn_core.spec.run import RunSpec
 
 # A job is bounded by its processor time; this is for one that never answers.
 PATIENCE_S = 3600.0
-_PACKAGE_PARENT = Path(__file__).resolve().parents[2]
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+# Modules that reading and training load at their first use; not pyarrow, which starts a thread.
+LOADED_LATE = ("unifiednn_core.engine.late_dynamo:prepare", "torch.export", "safetensors.torch", "PIL.Image")
+INTAKE = "unifiednn_core.preflight.intake:work"
 Report = TypeVar("Report", bound=BaseModel)
 
 
@@ -63,73 +61,16 @@ def ask_torch(job: OracleJob) -> OracleReport:
     return _ask(OracleReport, job)
 
 
-class _Intake:
-    """The intake process of this process: started with the first job, and again after it has died."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._control: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
-
-    def start(self) -> None:
-        """Start it unless it runs; does not wait until it has loaded torch."""
-        with self._lock:
-            if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
-                self._start()
-
-    def connect(self) -> socket.socket:
-        """Return a connection to a new fork, which waits for its job; raises `OSError`."""
-        self.start()
-        ours, theirs = socket.socketpair()
-        with self._lock, theirs:
-            try:
-                self._send(theirs)
-            except OSError:  # it died a moment ago
-                self._start()
-                self._send(theirs)
-        return ours
-
-    def stop(self) -> None:
-        """End it with all its jobs."""
-        with self._lock:
-            if self._control is not None:
-                self._control.close()
-            if self._process is not None and self._owner == os.getpid():
-                self._process.wait()
-            self._control = self._process = None
-
-    def _start(self) -> None:
-        if self._control is not None:
-            self._control.close()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        search_path = os.pathsep.join(filter(None, (str(_PACKAGE_PARENT), os.environ.get("PYTHONPATH"))))
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "unifiednn_core.preflight.intake", str(theirs.fileno())],
-                env={**kept, **one, "PYTHONPATH": search_path, "CUDA_VISIBLE_DEVICES": ""},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-            )
-        self._owner = os.getpid()
-
-    def _send(self, theirs: socket.socket) -> None:
-        if self._control is not None:
-            socket.send_fds(self._control, [b"job"], [theirs.fileno()])
-
-
-_intake = _Intake()
-start, stop = _intake.start, _intake.stop
+template = Template((INTAKE.partition(":")[0], *LOADED_LATE, "unifiednn_core.runtime.forked"))
+"""The template of this process; it forks intake jobs and, where the supervisor is, workers."""
+start, stop = template.start, template.stop
 
 
 def _ask(report: type[Report], job: InspectJob | SplitJob | SpecJob | OracleJob) -> Report:
     environment = {SANDBOX_SETTING: os.environ.get(SANDBOX_SETTING, "")}
     request = Request(job=job, environment=environment).model_dump_json().encode() + b"\n"
     try:
-        with _intake.connect() as connection:
+        with template.connect(INTAKE) as connection:
             connection.settimeout(PATIENCE_S)
             connection.sendall(request)
             answer = b"".join(iter(lambda: connection.recv(2**16), b""))

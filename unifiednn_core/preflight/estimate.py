@@ -18,6 +18,7 @@ from functools import partial
 from pydantic import BaseModel
 
 from unifiednn_core.base.units import MIB
+from unifiednn_core.machine.allocator import GLIBC, MIMALLOC, TCMALLOC
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction, SubModelPrediction
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.registry import POLICIES
@@ -25,16 +26,21 @@ from unifiednn_core.scheduling.simulator import SimulatedJob, Stage, stages
 from unifiednn_core.spec.run import is_concurrent
 
 # A worker right before it reads its first model, after a tiny network has loaded everything that any step loads
-# (`engine.device.warm_up`), until one of this machine and version has been measured. CPU: 349 MiB resident with torch
-# 2.13 on Linux x86-64; of these, 106 are pages of files, which processes with torch share. CUDA: not measured.
-CONTEXT_BYTES = {"cpu": 349 * MIB, "cuda": 600 * MIB}
+# (`engine.device.warm_up`), until one of this machine and version has been measured. CPU: resident, by allocator, with
+# torch 2.13 on Linux x86-64; 70 MiB more with a torch for which `late_dynamo` is untested. Of these, 106 are pages of
+# files, which processes with torch share. CUDA: not measured.
+CONTEXT_BYTES = {GLIBC: 279 * MIB, TCMALLOC: 287 * MIB, MIMALLOC: 314 * MIB, "cuda": 600 * MIB}
+# What a script of plain PyTorch takes more: the compiler, which its optimizer loads, but no store. CPU: 24 to 33 MiB
+# for a LeNet, a ResNet and a Transformer.
+SCRIPT_BYTES = {"cpu": 32 * MIB, "cuda": 0}
 # What the first step of a real network adds for good. CPU: code of its kernels and files that were read, 5 to 8 MiB for
 # a LeNet, a ResNet and a Transformer. CUDA: the workspaces of cuBLAS for two threads, 32 MiB each with ":4096:8".
 FIRST_STEP_BYTES = {"cpu": 8 * MIB, "cuda": 64 * MIB}
-# What the allocator keeps on top of the tensors of a step, as a share of gradients and transient part. CPU: glibc, 0.4
-# to 2.2 for a LeNet, three ResNets and a Transformer at batches of 64 to 2048, with parts of up to 300 MiB; 0.01 to 0.2
-# with a glibc that keeps nothing, so workspaces of operators are the small part. CUDA: not measured.
-SLACK_SHARE = {"cpu": 1.0, "cuda": 0.2}
+# What the allocator keeps on top of the tensors of a step, as a share of gradients and transient part. glibc: 0.4 to
+# 2.2 for a LeNet, three ResNets and a Transformer at batches of 64 to 2048, with parts of up to 300 MiB; 0.01 to 0.2
+# with a glibc that keeps nothing, so workspaces of operators are the small part. At batches of 1024, a ResNet and a
+# Transformer: glibc 1.3 and 0.5, tcmalloc 0.7 and 0.1, mimalloc 0.9 and 0.3. CUDA: not measured.
+SLACK_SHARE = {GLIBC: 1.0, TCMALLOC: 0.45, MIMALLOC: 0.6, "cuda": 0.2}
 
 
 # What sub-models that step at once may add to the peak of one at a time, as a share of it.
@@ -70,14 +76,20 @@ class Part(BaseModel, frozen=True, extra="forbid"):
         return self if split == self.need.batch_split else self.changed(batch_split=split)
 
 
-def context_of(device_type: str, measured_bytes: int | None) -> int:
+def context_of(device_type: str, measured_bytes: int | None, allocator: str = GLIBC) -> int:
     """Bytes of a process without the tensors of its sub-models; `measured_bytes` is its size before the first model."""
-    return (measured_bytes or CONTEXT_BYTES[device_type]) + FIRST_STEP_BYTES[device_type]
+    known_bytes = CONTEXT_BYTES[_key(device_type, allocator)]
+    return (measured_bytes or known_bytes) + FIRST_STEP_BYTES[device_type]
 
 
-def context_key(device_type: str, torch_version: str) -> str:
-    """Key of the measured context of a worker."""
-    return f"context:{device_type}:{torch_version}"
+def _key(device_type: str, allocator: str) -> str:
+    """What a figure depends on: the allocator of the host, or torch's own on a GPU."""
+    return allocator if device_type == "cpu" else device_type
+
+
+def context_key(device_type: str, torch_version: str, allocator: str) -> str:
+    """Key of the measured context of a worker with this allocator."""
+    return f"context:{device_type}:{torch_version}:{allocator}"
 
 
 def predict(
@@ -86,6 +98,7 @@ def predict(
     *,
     device_type: str,
     context_bytes: int,
+    allocator: str = GLIBC,
     lanes: int = 1,
     most_bytes: int | None = None,
 ) -> Prediction:
@@ -93,10 +106,11 @@ def predict(
 
     With several lanes, company may add a share of the peak, but not beyond `most_bytes`.
     """
+    key = _key(device_type, allocator)
     policies = {**{other.name: other() for other in POLICIES}, policy.name: policy}
-    peak = partial(hybrid_bytes, parts, device_type=device_type, context_bytes=context_bytes)
+    peak = partial(hybrid_bytes, parts, device_type=device_type, context_bytes=context_bytes, allocator=allocator)
     by_policy = {name: peak(other) for name, other in policies.items()}
-    submodels = tuple(_alone(part, context_bytes, device_type) for part in parts)
+    submodels = tuple(_alone(part, context_bytes, key) for part in parts)
     peak_bytes = by_policy[policy.name]
     company_bytes = 0 if lanes < 2 else _of_company(submodels, peak_bytes, most_bytes)
     return Prediction(
@@ -116,11 +130,14 @@ def _of_company(submodels: Sequence[SubModelPrediction], peak_bytes: int, most_b
     return min(sum(working[:-1]), int(COMPANY_SHARE * peak_bytes), left_bytes)
 
 
-def hybrid_bytes(parts: Sequence[Part], policy: Policy, *, device_type: str, context_bytes: int) -> int:
+def hybrid_bytes(
+    parts: Sequence[Part], policy: Policy, *, device_type: str, context_bytes: int, allocator: str = GLIBC
+) -> int:
     """Peak of a hybrid under one policy."""
+    key = _key(device_type, allocator)
     by_name = {part.name: part for part in parts}
     found = stages([part.job for part in parts], policy)
-    return context_bytes + max(_at(stage, by_name, device_type) for stage in found)
+    return context_bytes + max(_at(stage, by_name, key) for stage in found)
 
 
 def baseline_bytes(parts: Sequence[Part], mode: str, *, device_type: str, context_bytes: int) -> int:
@@ -128,13 +145,15 @@ def baseline_bytes(parts: Sequence[Part], mode: str, *, device_type: str, contex
 
     Each has its own context. On the host, processes share the code that they load: this is an upper bound.
     """
-    each = [context_bytes + _alone(part, context_bytes, device_type).peak_bytes for part in parts]
+    context_bytes += SCRIPT_BYTES[device_type]
+    key = _key(device_type, GLIBC)
+    each = [context_bytes + _alone(part, context_bytes, key).peak_bytes for part in parts]
     return sum(each) if is_concurrent(mode) else max(each)
 
 
-def _alone(part: Part, context_bytes: int, device_type: str) -> SubModelPrediction:
+def _alone(part: Part, context_bytes: int, key: str) -> SubModelPrediction:
     need, data_bytes = part.need, sum(part.need.data.values())
-    transient_bytes = _transient(part, device_type)
+    transient_bytes = _transient(part, key)
     kept = need.weights_bytes + need.gradients_bytes + need.optimizer_bytes
     return SubModelPrediction(
         name=part.name,
@@ -146,26 +165,30 @@ def _alone(part: Part, context_bytes: int, device_type: str) -> SubModelPredicti
     )
 
 
-def _at(stage: Stage, parts: Mapping[str, Part], device_type: str) -> int:
-    on_gpu, holder = device_type == "cuda", parts[stage.holder].need
+def _at(stage: Stage, parts: Mapping[str, Part], key: str) -> int:
+    on_gpu, holder = key == "cuda", parts[stage.holder].need
     started = [parts[name].need for name in stage.started]
     held = started if on_gpu else [*started, *(parts[name].need for name in stage.waiting)]
     data = {sha256: size for need in held for sha256, size in need.data.items()}
     weights_bytes = sum(need.weights_bytes for need in held)
     optimizer_bytes = sum(need.optimizer_bytes for need in started)
-    transient_bytes = _transient(parts[stage.holder], device_type)
+    gradients_bytes = sum(
+        need.gradients_bytes for need in (started if on_gpu else [holder])
+    )  # a recorded step keeps them
+    transient_bytes = _transient(parts[stage.holder], key)
     copies_bytes = 0 if on_gpu else sum(need.weights_bytes for need in started) + optimizer_bytes
     more_bytes = max(0, copies_bytes - (transient_bytes - holder.transient_bytes))
-    return weights_bytes + optimizer_bytes + holder.gradients_bytes + transient_bytes + more_bytes + sum(data.values())
+    kept_bytes = weights_bytes + optimizer_bytes + gradients_bytes
+    return kept_bytes + transient_bytes + more_bytes + sum(data.values())
 
 
-def _transient(part: Part, device_type: str) -> int:
+def _transient(part: Part, key: str) -> int:
     """Transient part with what the allocator keeps; a measurement replaces the estimate if it is not smaller.
 
     On the host, a measurement is the growth of the process and so includes the allocator.
     """
-    share, need = SLACK_SHARE[device_type], part.need
+    share, need = SLACK_SHARE[key], part.need
     if part.measured_bytes is None:
         return need.transient_bytes + int(share * (need.gradients_bytes + need.transient_bytes))
     measured = max(part.measured_bytes, need.transient_bytes)
-    return measured if device_type == "cpu" else measured + int(share * (need.gradients_bytes + measured))
+    return measured if key != "cuda" else measured + int(share * (need.gradients_bytes + measured))

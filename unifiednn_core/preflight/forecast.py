@@ -9,6 +9,7 @@ from typing import Any
 
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import Budget, budget_of, device_type, slot
 from unifiednn_core.machine.cores import default_threads, lanes_of
 from unifiednn_core.preflight.changes import smallest_change
@@ -77,9 +78,10 @@ def forecast(
         return None
     device, kind = slot(spec.device), device_type(spec.device)
     keys = {part.name: memory_key(spec, part, report) for part in spec.submodels}
-    remembered_context = context_key(kind, version("torch"))
+    used = allocator.of_workers()
+    remembered_context = context_key(kind, version("torch"), used)
     known = {} if measured is None else measured.recall([*keys.values(), remembered_context])
-    context_bytes = context_of(kind, known.get(remembered_context))
+    context_bytes = context_of(kind, known.get(remembered_context), used)
     asked = [
         Part(
             name=part.name,
@@ -97,13 +99,13 @@ def forecast(
     most_bytes, most_text = _most(spec, device, budget_of(device))
     lanes = lanes_of(spec.lanes, spec.threads or default_threads(), kind)
     predicted = predict(
-        parts, policy, device_type=kind, context_bytes=context_bytes, lanes=lanes, most_bytes=most_bytes
+        parts, policy, device_type=kind, context_bytes=context_bytes, allocator=used, lanes=lanes, most_bytes=most_bytes
     )
     prediction = replace(predicted, budget_bytes=most_bytes, budget_text=most_text)
 
     def peak(parts: Sequence[Part], policy: Policy) -> int:
         if mode == "hybrid":
-            return hybrid_bytes(parts, policy, device_type=kind, context_bytes=context_bytes)
+            return hybrid_bytes(parts, policy, device_type=kind, context_bytes=context_bytes, allocator=used)
         return baseline_bytes(parts, mode, device_type=kind, context_bytes=context_bytes)
 
     needed_bytes = peak(parts, policy)
@@ -131,6 +133,7 @@ def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> st
         **{name: getattr(hyper, name) for name in _HYPERPARAMETERS},
         "device": device_type(spec.device),
         "torch": version("torch"),
+        "allocator": allocator.of_workers(),  # a measurement on the host includes what it keeps
     }
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import Budget, shortage
 from unifiednn_core.preflight.estimate import baseline_bytes, hybrid_bytes
 from unifiednn_core.preflight.forecast import parts_of
@@ -55,8 +56,10 @@ def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow]) -> int | None:
             return baseline_bytes(parts, run.mode, device_type=kind, context_bytes=context_bytes)
         policy = PolicySpec.model_validate(run.spec.get("policy", {}))
         chosen = policy_named(policy.name, policy.parameters)
-        company_bytes = run.prediction.get("company_bytes", 0) if len(parts) > 1 else 0
-        return hybrid_bytes(parts, chosen, device_type=kind, context_bytes=context_bytes) + int(company_bytes)
+        used = allocator.of_workers()
+        company_bytes = int(run.prediction.get("company_bytes", 0)) if len(parts) > 1 else 0
+        peak_bytes = hybrid_bytes(parts, chosen, device_type=kind, context_bytes=context_bytes, allocator=used)
+        return peak_bytes + company_bytes
     except (BadInput, ValueError, KeyError, TypeError):  # another version wrote it; it must not keep a run waiting
         _log.exception("The prediction of run %s cannot be read; it starts without regard to memory.", run.id)
         return None

@@ -5,13 +5,15 @@ A worker keeps its process id and outlives the server: neither the PID namespace
 """
 
 import ctypes
+import fcntl
 import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,10 @@ from unifiednn_core.base.paths import WORKER_SANDBOX_SETTING, Home, worker_sandb
 from unifiednn_core.machine import bubblewrap
 
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
-_NO_NEW_PRIVILEGES = 38  # prctl(2)
+_NO_NEW_PRIVILEGES, _DROP_CAPABILITY = 38, 24  # prctl(2)
+_CAPABILITIES_VERSION = 0x20080522  # capset(2)
+_OWNER_OF_NAMESPACE = 0xB701  # ioctl_ns(2)
+_HOLD = ["/bin/sh", "-c", "echo; read _"]
 # Parts of /proc that root may write. A new /proc would need a new PID namespace.
 _SYSTEM_WIDE = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/sys")
 _NAMES = ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "services", "passwd", "ssl", "pki")
@@ -68,6 +73,54 @@ def start(command: list[str], home: Home, run_id: str, **how: Any) -> tuple[subp
         return process, process.pid
 
 
+@contextmanager
+def namespaces(home: Home, run_id: str) -> Iterator[list[int]]:
+    """Open what `confined` puts a worker into, as descriptors in the order in which `join` needs them.
+
+    A small process holds the namespaces during the block; then only who has joined them does. Raises `OSError`.
+    """
+    pipe = subprocess.PIPE
+    reading, writing = os.pipe()
+    with ExitStack() as stack:
+        answer = stack.enter_context(os.fdopen(reading, encoding="utf-8"))
+        try:
+            words = confined(_HOLD, home, run_id, "--info-fd", str(writing))
+            process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, pass_fds=(writing,))
+        finally:
+            os.close(writing)
+        stack.enter_context(process)
+        if process.stdout is None or not process.stdout.readline():  # all is in place once the holder speaks
+            raise OSError(None, "bubblewrap does not start")
+        holder, own = (Path("/proc", name, "ns") for name in (str(json.load(answer)["child-pid"]), "self"))
+        names = [name for name in ("mnt", "ipc", "uts", "net") if (holder / name).readlink() != (own / name).readlink()]
+        opened = [os.open(holder / name, os.O_RDONLY) for name in (*names, "user")]
+        for handle in opened:
+            stack.callback(os.close, handle)
+        outer = fcntl.ioctl(opened[0], _OWNER_OF_NAMESPACE)  # the user namespace in which the mounts were made
+        stack.callback(os.close, outer)
+        yield [outer, *opened]
+
+
+def join(handles: Sequence[int]) -> None:
+    """Put this process, which must have one thread, into the namespaces, and give up all privileges there.
+
+    Raises `OSError`; a process that did not get through must end.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def check(failed: int, doing: str) -> None:
+        if failed:
+            raise OSError(ctypes.get_errno(), f"{doing}: {os.strerror(ctypes.get_errno())}")
+
+    for handle in handles:
+        check(libc.setns(handle, 0), "joining a namespace")
+    for capability in range(64):  # the kernel refuses numbers that it does not know
+        libc.prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
+    forgo_privileges()
+    header, nothing = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0), (ctypes.c_uint32 * 6)()
+    check(libc.capset(header, nothing), "giving up privileges")
+
+
 @functools.cache
 def trial(home: Home) -> str:
     """Why workers of this home are not confined; nothing if they are. Tried once per process."""
@@ -96,7 +149,6 @@ def confined(command: list[str], home: Home, run_id: str, *options: str) -> list
     """
     here, networked = str(Path.cwd()), has_network(home)
     unshared = () if networked else ("--unshare-net",)
-    search_path = os.pathsep.join(filter(None, (str(_PACKAGE_PARENT), os.environ.get("PYTHONPATH"))))
     shown = [*bubblewrap.added_paths(), *(_FOR_NETWORKS if networked else ()), *_SYSTEM_WIDE]
     writable = (home.run(run_id), home.answers, *_database_folders(home))
     return [
@@ -106,9 +158,19 @@ def confined(command: list[str], home: Home, run_id: str, *options: str) -> list
         *bubblewrap.python(), *bubblewrap.read_only(shown), "--tmpfs", str(home.root),
         *bubblewrap.read_only([str(home.files)]),
         *(word for place in writable for word in ("--bind", str(place), str(place))), "--dir", here, "--chdir", here,
-        "--setenv", "HOME", "/tmp", "--unsetenv", "TMPDIR", "--setenv", "PYTHONPATH", search_path,
+        "--unsetenv", "TMPDIR", *(word for name, value in _inside().items() for word in ("--setenv", name, value)),
         "--remount-ro", str(home.root), "--remount-ro", "/", *options, "--", *command,
     ]  # fmt: skip
+
+
+def environment_inside(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment that bubblewrap makes of this one."""
+    return {name: value for name, value in environment.items() if name != "TMPDIR"} | _inside()
+
+
+def _inside() -> dict[str, str]:
+    search_path = os.pathsep.join(filter(None, (str(_PACKAGE_PARENT), os.environ.get("PYTHONPATH"))))
+    return {"HOME": "/tmp", "PYTHONPATH": search_path}
 
 
 def has_network(home: Home) -> bool:

@@ -1,9 +1,13 @@
-"""Measures the worker's process: its memory and what uses it, the GPU, CPU seconds. For one thread."""
+"""Measures the worker's process: its memory and what uses it, the GPU, CPU seconds. For one thread.
+
+Pages that a forked worker shares with its template count once, whoever of the two holds them, and so do those that the
+template alone holds.
+"""
 
 import os
 import resource
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +17,15 @@ from unifiednn_core.engine import device as devices
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.machine import breakdown
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading, GpuSampler, GpuUse
-from unifiednn_core.machine.host import PROCESS_PSS, MemorySample, SamplingBudget, process_memory, rollup
+from unifiednn_core.machine.host import (
+    PROCESS_PSS,
+    MemorySample,
+    SamplingBudget,
+    pages_of,
+    process_memory,
+    rollup,
+)
+from unifiednn_core.machine.template import held_bytes
 
 TORCH_ALLOCATED, TORCH_RESERVED, PEAK_RESIDENT = "torch allocated", "torch reserved", "process peak RSS"
 
@@ -47,14 +59,15 @@ class WorkerGauge:
         self._earlier = {name: value or 0.0 for name, value in (earlier or {}).items()}
         self._use = GpuUse(self._before)
         devices.warm_up(device)
-        host, sums = process_memory(self._pid), rollup(self._pid)
+        host, sums = self._host_memory(), rollup(self._pid)
         self.context_bytes: int | None = host.size_bytes if self._gpu is None else None
         """Memory of the process without tensors; on the host measured when this gauge was made."""
         self.context_source = host.source
-        self.alone_bytes = None if sums is None or self._gpu is not None else sums.rss_bytes
+        self.alone_bytes = None if sums is None or self._gpu is not None else max(sums.rss_bytes, host.size_bytes)
         """Context of a process that shares no pages, for predictions; None if `context_bytes` is that."""
         self._heap_bytes = None if sums is None else sums.pss_bytes - sums.file_bytes
         """Part of the context that is not file pages."""
+        self._host, self._pages = host, pages_of([host])
 
     def read(self, at_s: float, engine: Engine, data_bytes: int) -> Reading | None:
         """Take a sample `at_s` seconds after the start of the run, if one is due."""
@@ -74,21 +87,36 @@ class WorkerGauge:
             found["memory_notes"] = list(self._notes)
         return found
 
+    def pages(self, peak_bytes: int | None) -> dict[str, int]:
+        """Peaks of anonymous and of file pages; `peak_bytes` is the peak on the host, between two samples as well."""
+        self._raise_pages(replace(self._host, size_bytes=max(peak_bytes or 0, self._host.file_bytes)))
+        return self._pages
+
     # -- inside
+
+    def _raise_pages(self, host: MemorySample) -> None:
+        self._pages = {kind: max(size, self._pages[kind]) for kind, size in pages_of([host]).items()}
+        self._host = host
 
     @property
     def peak_source(self) -> str:
         """Source of the peaks of turns."""
         return PEAK_RESIDENT if self._gpu is None else TORCH_ALLOCATED
 
+    def _host_memory(self) -> MemorySample:
+        own = process_memory(self._pid)
+        return MemorySample(own.source, own.size_bytes + held_bytes(), own.file_bytes)
+
     def _on_host(self, at_s: float, engine: Engine, data_bytes: int) -> Reading:
         """Code loaded on first use counts as context, and so do pages that other processes stop sharing."""
         sums, context_bytes = rollup(self._pid), self.context_bytes
         if sums is None:
-            host = process_memory(self._pid)
+            host = self._host_memory()
         else:
-            host = MemorySample(PROCESS_PSS, sums.pss_bytes)
-            context_bytes = (self._heap_bytes or 0) + sums.file_bytes
+            held = held_bytes()
+            host = MemorySample(PROCESS_PSS, sums.pss_bytes + held, sums.file_bytes)
+            context_bytes = (self._heap_bytes or 0) + sums.file_bytes + held
+        self._raise_pages(host)
         found = breakdown.on_host(
             host.size_bytes,
             context_bytes=context_bytes,
@@ -101,7 +129,8 @@ class WorkerGauge:
         return Reading(at_s=at_s, samples=(host,), source=host.source, breakdown=row, shared_bytes=shared_bytes)
 
     def _on_gpu(self, at_s: float, seen: GpuReading, engine: Engine, data_bytes: int) -> Reading:
-        host = process_memory(self._pid)
+        host = self._host_memory()
+        self._raise_pages(host)
         self._notes |= dict.fromkeys(seen.notes)
         self._use.add(at_s, seen)
         reserved, allocated = torch.cuda.memory_reserved(self._device), torch.cuda.memory_allocated(self._device)

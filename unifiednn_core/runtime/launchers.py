@@ -1,8 +1,10 @@
 """Workers as processes: their start, identity and liveness, and a mark of what they did last."""
 
 import contextlib
+import logging
 import mmap
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,9 @@ from typing import Protocol
 
 import psutil
 
-from unifiednn_core.base.paths import Home
+from unifiednn_core.base.paths import Home, warm_start_is_on
+from unifiednn_core.machine import allocator, forks
+from unifiednn_core.preflight.client import template
 from unifiednn_core.runtime import confinement
 from unifiednn_core.spec.run import MOST_LANES
 from unifiednn_core.store.schema import HYBRID
@@ -19,7 +23,10 @@ from unifiednn_core.store.workers import WorkerIdentity
 # The runner of a baseline must not load torch: it would share pages with the processes that it measures.
 WORKERS = {HYBRID: "unifiednn_core.runtime.worker"}
 BASELINES = "unifiednn_core.compare.runner"
+_FORKED = "unifiednn_core.runtime.forked:work"
+_JOINS_WITHIN_S = 20.0
 MARK_BYTES = 256
+_log = logging.getLogger(__name__)
 _START_TICKS = 19  # of the fields after the command's name; proc_pid_stat(5) numbers it 22
 
 
@@ -36,11 +43,16 @@ class Launcher(Protocol):
 
 
 class LocalLauncher:
-    """Starts workers as processes of this machine. They outlive the process that starts them."""
+    """Starts workers as processes of this machine. They outlive the process that starts them.
+
+    Workers of a hybrid start warm where this process has a template; all others load torch themselves. A baseline
+    begins without a template beside it, which would lend it the pages of its libraries.
+    """
 
     def __init__(self, home: Home):
         self._home = home
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._forks: dict[str, _Fork] = {}
 
     def start(self, run_id: str, threads: int, mode: str) -> int:
         """Start the worker in a new session, confined where that works; returns its process id.
@@ -49,19 +61,45 @@ class LocalLauncher:
         """
         for ended in self._processes.values():
             ended.poll()  # leaves no zombies behind
+        if (earlier := self._forks.pop(run_id, None)) is not None:
+            earlier.channel.close()
         self._home.at_work(run_id).unlink(missing_ok=True)  # the mark of an earlier worker is not this one's
         folder = self._home.run(run_id)
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), run_id]
         with (folder / "worker.log").open("ab") as log:
+            if mode != HYBRID:
+                template.retire()
+            elif warm_start_is_on() and template.ready():
+                try:
+                    self._forks[run_id] = fork = self._fork(run_id, threads, log.fileno())
+                    return fork.pid
+                except OSError as error:
+                    _log.warning("The worker of %s starts cold: %s.", run_id, error.strerror or error)
+            command = [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), run_id]
             self._processes[run_id], pid = confinement.start(
                 command, self._home, run_id, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                env=training_environment(threads), start_new_session=True,
+                env=worker_environment(threads) if mode == HYBRID else training_environment(threads),
+                start_new_session=True,
             )  # fmt: skip
         return pid
 
+    def _fork(self, run_id: str, threads: int, log: int) -> "_Fork":
+        """Have the worker forked, with the same walls around it; raises `OSError` if that does not work."""
+        environment = training_environment(threads)
+        with contextlib.ExitStack() as stack:
+            walls: list[int] = []
+            if not confinement.trial(self._home):
+                if not forks.keeps_its_program():
+                    raise OSError(None, "a fork could change the file of its interpreter")
+                walls = stack.enter_context(confinement.namespaces(self._home, run_id))
+                environment = confinement.environment_inside(environment)
+            how = (str(self._home.root), run_id, environment, str(Path.cwd()))
+            return _Fork.of(template.connect(_FORKED, *how, handles=(log, *walls), stays=True))
+
     def exit_code(self, run_id: str) -> int | None:
         """Exit code of the worker; None while it lives, or if this launcher did not start it."""
+        if run_id in self._forks:
+            return self._forks[run_id].exit_code()
         process = self._processes.get(run_id)
         return None if process is None else process.poll()
 
@@ -74,7 +112,51 @@ class LocalLauncher:
         for process in self._processes.values():
             if process.poll() is None:
                 process.returncode = 0  # it outlives us on purpose; without this, Popen warns about a running child
+        for fork in self._forks.values():
+            fork.channel.close()
         self._processes.clear()
+        self._forks.clear()
+
+
+class _Fork:
+    """A worker that the template has forked."""
+
+    def __init__(self, channel: socket.socket, pid: int):
+        self.channel, self.pid = channel, pid
+        self._identity = identity_of(pid)
+        self._code: int | None = None
+
+    @classmethod
+    def of(cls, channel: socket.socket) -> "_Fork":
+        """Let the fork begin, once it says that it stands where it should; raises `OSError` if it never does."""
+        channel.settimeout(_JOINS_WITHIN_S)
+        try:
+            said = channel.recv(1024).decode("utf-8", "replace").partition("\n")[0]
+            word, _, pid = said.partition(" ")
+            if word != "joined":
+                raise OSError(None, said.lstrip("!") or "the template died")
+            fork = cls(channel, int(pid))
+            channel.sendall(b"y")
+        except (OSError, psutil.Error) as error:
+            channel.close()  # a fork that is not told to begin ends
+            raise error if isinstance(error, OSError) else OSError(None, "the fork died") from error
+        channel.setblocking(False)
+        return fork
+
+    def exit_code(self) -> int | None:
+        """What the template said; if it died before, -1 once the worker is gone."""
+        if self._code is None:
+            try:
+                said = self.channel.recv(64)
+            except BlockingIOError:
+                return None
+            except OSError:
+                said = b""
+            if said.strip():
+                self._code = int(said)
+            elif not is_alive(self._identity):
+                self._code = -1
+        return self._code
 
 
 def training_environment(threads: int) -> dict[str, str]:
@@ -85,6 +167,12 @@ def training_environment(threads: int) -> dict[str, str]:
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # repeatable matrix products; must be set before CUDA starts
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so the sampled GPU is the one that trains
     }
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """Environment of a worker. Its allocator is no baseline's: those are plain PyTorch, as most people run it."""
+    environment = training_environment(threads)
+    return {**environment, **allocator.preloading(environment)}
 
 
 def boot_id() -> str:

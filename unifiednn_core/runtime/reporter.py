@@ -23,6 +23,7 @@ from unifiednn_core.engine.events import (
     DataChanged,
     Ended,
     EpochDone,
+    Ganged,
     Granted,
     ProcessChanged,
     Released,
@@ -32,6 +33,7 @@ from unifiednn_core.engine.events import (
 )
 from unifiednn_core.engine.job import reasons
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS
+from unifiednn_core.machine.host import PROCESS_PSS
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.checkpoint_writer import CheckpointWriter
 from unifiednn_core.runtime.exporter import ExportDelayed, Exported, Exporter
@@ -302,6 +304,8 @@ class Reporter:
                 self.note(name, Code.PROCESS_CHANGED, settings=list(settings))
             case StepsRecorded(submodel=name, gain=gain, refused=refused):
                 self.note(name, Code.RECORDED, gain=None if refused else gain, refused=refused)
+            case Ganged(submodel=name, others=others, gain=gain, parted=parted):
+                self.note(name, Code.GANGED, others=others, gain=gain, parted=parted)
             case Captured(checkpoint=checkpoint):
                 self._close_window(checkpoint.submodel)
                 self.note(checkpoint.submodel, Code.CHECKPOINT, step=checkpoint.step)
@@ -314,6 +318,8 @@ class Reporter:
         if track is None or not track.window:
             return
         window, track.window = track.window, []
+        if window[-1].ready is not None:  # the end of a turn has waited for those before it
+            window[-1].ready.synchronize()
         last = window[-1].step
         correct = [report.correct for report in window if report.correct is not None]
         labels = sum(report.labels for report in window)
@@ -369,6 +375,10 @@ class Reporter:
             return
         peak = self._run_peaks[source] = max(self._run_peaks.get(source, 0), size_bytes)
         self._batch.run |= {"memory_source": source, "peak_memory_bytes": peak}
+
+    def host_peak_bytes(self) -> int | None:
+        """Peak of the process on the host; None if memory is that of a GPU."""
+        return self._run_peaks.get(PROCESS_PSS)
 
     def _columns(self, submodel: str) -> dict[str, Any]:
         return self._batch.submodels.setdefault(submodel, {})

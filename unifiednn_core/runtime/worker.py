@@ -26,16 +26,28 @@ from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.visible import keep_log_visible
+from unifiednn_core.engine import late_dynamo
 from unifiednn_core.engine.device import environment, preserved, resolve
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
 from unifiednn_core.engine.job import Job, Standing, reasons
 from unifiednn_core.engine.operator_trace import OperatorTrace
-from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
+from unifiednn_core.engine.orders import (
+    AnyOrder,
+    Join,
+    Order,
+    Reorder,
+    SetDeadline,
+    SetEpochs,
+    SetPolicy,
+    SetPriority,
+)
 from unifiednn_core.engine.process_state import ProcessState
+from unifiednn_core.machine import allocator
 from unifiednn_core.machine.cores import lanes_of
 from unifiednn_core.machine.host import PROCESS_RSS
+from unifiednn_core.machine.template import is_forked
 from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.preflight.forecast import margin_bytes, working_bytes
 from unifiednn_core.runtime import launchers
@@ -129,7 +141,8 @@ class Worker:
 
     def run(self) -> int:
         """Train to the end in the calling thread, which has to be the main one. Return the exit code."""
-        self._store.runs.record_environment(self._run_id, environment(self._bench.device, self._threads))
+        facts = environment(self._bench.device, self._threads) | {"allocator": allocator.of_this_process()}
+        self._store.runs.record_environment(self._run_id, facts)
         self._store.runs.update(self._run_id, graph=graph_document(self._bench.hybrid))
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
         self._carry_commands()  # commands issued meanwhile take effect before the first step
@@ -192,10 +205,12 @@ class Worker:
 
     def _sum_up(self) -> None:
         """Write what the process used in total, and store the memory of its context for predictions."""
-        gauge, key = self._gauge, context_key(self._bench.device.type, torch.__version__)
+        gauge, used = self._gauge, allocator.of_this_process() or allocator.GLIBC
+        key = context_key(self._bench.device.type, torch.__version__, used)
         if gauge is None:
             return
         self._store.runs.update(self._run_id, **gauge.columns())
+        self._store.runs.record_environment(self._run_id, {"pages": gauge.pages(self._reporter.host_peak_bytes())})
         found = (gauge.context_bytes or 0, gauge.context_source)
         self._store.measured.remember(key, *found if gauge.alone_bytes is None else (gauge.alone_bytes, PROCESS_RSS))
 
@@ -302,6 +317,8 @@ def order_of(command: CommandRow) -> AnyOrder:
     match command.verb:
         case Verb.PRIORITY:
             return SetPriority(name, arguments["priority"], command.id)
+        case Verb.DEADLINE:
+            return SetDeadline(name, arguments["deadline_s"], command.id)
         case Verb.EPOCHS:
             return SetEpochs(name, arguments["epochs"], command.id)
         case Verb.ORDER:
@@ -321,6 +338,7 @@ def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
         return FAILED  # it started so late that the run was given up
     if attempt == 1:
         store.runs.update(run_id, launched_at_s=launched_at_s(clock or RealClock()))
+        store.runs.record_environment(run_id, {"start": "warm" if is_forked() else "cold"})
     return _guarded(store, run_id, lambda: Worker.assemble(home, store, run_id, SigtermListener(), clock).run())
 
 
@@ -339,6 +357,8 @@ def main() -> None:
     faulthandler.enable()  # a crash leaves the line of Python in the log
     failpoints.arm_from_environment()
     keep_log_visible()
+    allocator.forget_preloading()
+    late_dynamo.install()
     _leave(train(Home(Path(sys.argv[1])), sys.argv[2]))
 
 
@@ -384,7 +404,8 @@ class _Reader:
         return Standing(
             owner=row.owner,
             tickets=self.store.people.tickets_of(row.owner),
-            deadline_s=None if row.deadline_s is None else submitted_at_s + row.deadline_s - began_at_s,
+            submitted_s=submitted_at_s - began_at_s,
+            deadline_s=row.deadline_s,
             joined_s=max(0.0, submitted_at_s - began_at_s),
         )
 

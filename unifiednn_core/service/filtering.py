@@ -32,6 +32,7 @@ _TOTALS: dict[str, Any] = {
     **dict.fromkeys(("memory_source", *_FIGURES)),
     **dict.fromkeys(("memory", "utilisation", "power_w"), Series()),
     **{"fingerprint": "", "memory_notes": (), "attempt": 0, "recoveries": 0, "processes": {}, "oracle": {}},
+    **{"pages": {}, "allocator": None, "start": None},
     "actions": frozenset(),
 }
 
@@ -129,6 +130,8 @@ def _of_layers(breakdown: MemoryBreakdown, layers: Sequence[MemoryLayer]) -> Mem
 def _own_part(part: SubModelView, place: int, run_cause: str | None) -> SubModelView:
     """An own sub-model, numbered among the own ones, without the peak memory of the whole process."""
     shown = replace(part, arrival=place, number=place, peak_memory_bytes=None)
+    if part.deadline in ("holds", "late"):  # that depends on the work of others
+        shown = replace(shown, deadline=None)
     if part.cause is not None and part.cause == run_cause:  # the cause of the run may name others
         return replace(shown, cause=ENDED_AS_A_WHOLE, remedy=ASK_AN_OPERATOR)
     return shown

@@ -15,11 +15,12 @@ from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint, machin
 from unifiednn_core.machine.budget import slot
 from unifiednn_core.machine.cores import default_threads
 from unifiednn_core.machine.gpu import gpu_count
-from unifiednn_core.preflight import client
+from unifiednn_core.preflight import client, deadlines
 from unifiednn_core.preflight.estimate import Part
 from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile
 from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.scheduling.simulator import SimulatedJob
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.ownership import filename_for, lenders_in, owners_in, references, without_owners
 from unifiednn_core.service.reading import RunReader
@@ -70,7 +71,8 @@ class Submissions:
         self._people_of(spec)
         report = client.check(spec, base, self._home)
         found = forecast(spec, report, self._measured)
-        findings = (*own_findings(spec), *report.findings, *(found.findings if found else ()))
+        late = self._deadline_findings(spec, report)
+        findings = (*own_findings(spec), *report.findings, *(found.findings if found else ()), *late)
         return report.model_copy(update={"findings": findings, "prediction": found and found.prediction})
 
     def admit(
@@ -82,10 +84,12 @@ class Submissions:
         *,
         others: Sequence[Part] = (),
         beside: Sequence[Party] = (),
+        training: Sequence[SimulatedJob] = (),
     ) -> Admitted:
         """Check a spec and import its files; raises `BadInput` with all findings.
 
-        `others` are the sub-models of the hybrid that it joins, `beside` are their people.
+        `others` are the sub-models of the hybrid that it joins, `beside` are their people, `training` those of them
+        whose speed is measured.
         """
         spec = self._with_allowed_files(spec, base)
         owners, lenders = self._people_of(spec, beside)
@@ -97,8 +101,11 @@ class Submissions:
         found = forecast(spec, report, self._measured, mode=mode, others=others)
         if found is not None and found.findings:
             raise BadInput(found.findings)
+        late = self._deadline_findings(spec, report, training) if mode == HYBRID else ()
+        if any(finding.severity == "error" for finding in late):
+            raise BadInput([finding for finding in late if finding.severity == "error"])
         if on_warnings is not None:
-            on_warnings(report.findings)  # only warnings are left
+            on_warnings((*report.findings, *late))  # only warnings are left
         resolved = self.imported(spec, base, report.files)  # last, so that nothing of a refused spec is kept
         return Admitted(without_owners(resolved), report, owners, lenders, self._filenames(resolved, owners), found)
 
@@ -138,6 +145,17 @@ class Submissions:
         """Id of the newest equal baseline that completed, trains or waits."""
         equal = self._reader.equal_to(run)
         return next((other.id for other, parts in equal if other.mode == mode and is_whole(other, parts)), None)
+
+    def _deadline_findings(
+        self, spec: RunSpec, report: CheckReport, training: Sequence[SimulatedJob] = ()
+    ) -> tuple[Finding, ...]:
+        """Whether deadlines hold, as far as speeds were measured; a submitter's own trainings count for them alone."""
+        if not training and all(part.deadline_s is None for part in spec.submodels):
+            return ()
+        keys = {part.name: memory_key(spec, part, report) for part in spec.submodels if part.name in report.submodels}
+        known = self._store.runs.speeds(keys.values(), self._actor.id if self._actor.sees_only_own else None)
+        speeds = {name: known[key] for name, key in keys.items() if key in known}
+        return deadlines.findings(spec, report, speeds, training)
 
     def _people_of(self, spec: RunSpec, beside: Sequence[Party] = ()) -> tuple[dict[str, str], dict[str, list[Party]]]:
         """Owner and lenders of each sub-model; raises `BadInput` if they may not share a process, also with `beside`.

@@ -1,6 +1,6 @@
 """Runs and sub-models, and their moves along the transition table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Row, func, select, tuple_
@@ -12,7 +12,7 @@ from unifiednn_core.spec.lifecycle import ENDED, TRANSITIONS, Event, State, next
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.places import Place
-from unifiednn_core.store.schema import CommandRow, EventRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import HYBRID, CommandRow, EventRow, RunRow, SubModelRow
 
 HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer"})
 """Columns of a run that lists do not need; they may take 100 KiB per run."""
@@ -43,6 +43,21 @@ class Runs:
         with self._database.read() as session:
             run = run_of(session, run_id)
             return run, list(session.scalars(submodels_of(run_id)))
+
+    def speeds(self, keys: Iterable[str], owner: str | None = None) -> dict[str, float]:
+        """Seconds of service per step by memory key, from the last training of each; only an owner's, if one is given.
+
+        Unknown keys are left out.
+        """
+        asked = select(SubModelRow.memory_key, SubModelRow.service_s / SubModelRow.steps_done).join(
+            RunRow, RunRow.id == SubModelRow.run_id
+        )
+        asked = asked.where(SubModelRow.memory_key.in_(set(keys) - {""}), RunRow.mode == HYBRID)
+        asked = asked.where(SubModelRow.steps_done > 0, SubModelRow.service_s > 0, SubModelRow.ended_at_s.is_not(None))
+        if owner is not None:
+            asked = asked.where(SubModelRow.owner == owner)
+        with self._database.read() as session:
+            return {row[0]: row[1] for row in session.execute(asked.order_by(SubModelRow.ended_at_s))}
 
     def listed(self) -> list[tuple[Row[Any], list[Row[Any]]]]:
         """Every run, the newest first, with its sub-models, as light rows for lists.

@@ -66,6 +66,12 @@ class Arm:
     memory_bytes: Spread | None
     """Peak of all processes of the arm at one instant."""
     memory_source: str | None
+    anonymous_bytes: Spread | None = None
+    """Peak of its pages on the host that belong to no file, of which nobody has a part."""
+    file_bytes: Spread | None = None
+    """Peak of its pages of files; less counts for it while others use the same."""
+    allocator: str | None = None
+    """Of a hybrid's worker."""
     makespan_s: Spread | None
     """Launch of the first process to the last model delivered."""
     mean_turnaround_s: Spread | None
@@ -73,6 +79,10 @@ class Arm:
     """Submission to launch; part of the turnaround of a hybrid, of a baseline None."""
     cpu_s: Spread | None
     gpu_s: Spread | None
+    starts: tuple[str, ...] = ()
+    """How the workers of a hybrid started: `cold`, `warm` or both; nothing for a baseline."""
+    start_s: Spread | None = None
+    """Launch of a hybrid's worker to its first step."""
     loader_s: Spread | None = None
     """Seconds that the processes of a baseline spent on fetching and collating batches; None for a hybrid."""
     loader_cpu_s: Spread | None = None
@@ -138,6 +148,8 @@ def comparison_document(comparison: Comparison, documents: Mapping[str, Mapping[
                 "problem": arm.problem,
                 "memory_source": arm.memory_source,
                 "threads": list(arm.threads),
+                "starts": list(arm.starts),
+                "start_s": _values(arm.start_s),
                 **{name: _values(getattr(arm, name)) for name in ARM_FIGURES},
                 "state_sha256": {part.name: list(part.state_sha256) for part in arm.submodels},
                 "oracle": {part.name: part.oracle.model_dump() for part in arm.submodels if part.oracle is not None},

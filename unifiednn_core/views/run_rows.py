@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.preflight import deadlines
 from unifiednn_core.preflight.estimate import Part, predict
 from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.preflight.report import OracleReport
@@ -63,15 +64,22 @@ def run_view(
 ) -> runs.RunView:
     """One run; curves and events only with a `history`."""
     asked = {part["name"]: part.get("hyperparameters", {}) for part in run.spec.get("submodels", ())}
+    due = _due(run, submodels, run.spec.get("policy", {}), now_s)
     values = _run_values(run, submodels, run.spec.get("policy", {}), now_s) | {
-        "submodels": tuple(_submodel_view(run, row, now_s, asked.get(row.name, {}), history) for row in submodels),
+        "submodels": tuple(
+            _submodel_view(run, row, now_s, asked.get(row.name, {}), due.get(row.name, {}), history)
+            for row in submodels
+        ),
         "cause": run.cause,
         "checkpoint_text": _period_text(json.dumps(run.spec.get("checkpoint", {}))),
         "recovery": run.spec.get("recovery", "auto"),
         "waiting_commands": tuple(map(_command_view, commands)),
         "memory_notes": tuple(run.memory_notes),
         "processes": run.environment.get("processes", {}),
+        "start": run.environment.get("start"),
         "oracle": {name: OracleReport(**answer) for name, answer in run.environment.get("oracle", {}).items()},
+        "pages": run.environment.get("pages", {}),
+        "allocator": run.environment.get("allocator"),
         "prediction": prediction_of(run.prediction, run.spec, run.device),
         "spec": run.spec,
     }
@@ -116,9 +124,10 @@ def _final_view(listed: _ListedRun) -> runs.RunView:
 
 def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> runs.RunView:
     run, parts = listed.run, listed.parts
+    due = _due(run, parts, run.policy or {}, now_s)
     return runs.RunView(
         **_run_values(run, parts, run.policy or {}, now_s),
-        submodels=tuple(_part_view(run, part, now_s, part.cause) for part in parts),
+        submodels=tuple(_part_view(run, part, now_s, part.cause, **due.get(part.name, {})) for part in parts),
         cause=run.cause,
         queue_position=place,
     )
@@ -193,7 +202,7 @@ def document(view: runs.RunView, model_paths: Mapping[str, str | None]) -> dict[
         "policy": view.policy,
         "device": view.device,
         "profile": view.spec.get("profile", "exact"),
-        **_columns(view, ("threads", "mode", "makespan_s", "cpu_s", "gpu_s", "energy_j")),
+        **_columns(view, ("threads", "mode", "makespan_s", "cpu_s", "gpu_s", "energy_j", "start", "start_s")),
         "memory": {"peak_bytes": view.peak_memory_bytes, "source": view.memory_source},
         "submodels": {
             part.name: {
@@ -300,11 +309,40 @@ def _part_view(run: Any, row: Any, now_s: float, cause: str | None, **curves: An
     )
 
 
+def _due(run: Any, rows: Sequence[Any], policy: Mapping[str, Any], now_s: float) -> dict[str, dict[str, Any]]:
+    """Fields about the deadlines of a run, by sub-model; nothing for one without."""
+    with_deadline = [row for row in rows if row.deadline_s is not None] if run.mode == HYBRID else []
+    if not with_deadline:
+        return {}
+    jobs = {job.name: job for job in deadlines.jobs_of(run, rows, now_s)}
+    promised = policy.get("name") == deadlines.POLICY.name
+    ends_s = deadlines.ends_of(list(jobs.values())) if promised else {}
+    found: dict[str, dict[str, Any]] = {}
+    for row in with_deadline:
+        due_in_s = deadlines.due_at_s(run, row) - now_s
+        if row.ended_at_s is not None:
+            met = row.state == State.COMPLETED.value and row.ended_at_s <= deadlines.due_at_s(run, row)
+            found[row.name] = {"deadline": "met" if met else "missed"}
+        elif due_in_s < 0:
+            found[row.name] = {"deadline": "missed", "due_in_s": due_in_s}
+        else:  # under another policy only the time that it needs alone is known
+            end_s = ends_s.get(row.name) or (deadlines.alone_left_s(jobs[row.name]) if row.name in jobs else None)
+            late = end_s is not None and end_s > due_in_s
+            stands = "late" if late else "holds" if row.name in ends_s else None
+            found[row.name] = {"deadline": stands, "due_in_s": due_in_s}
+    return found
+
+
 def _submodel_view(
-    run: RunRow, row: SubModelRow, now_s: float, asked: Mapping[str, Any], history: History | None
+    run: RunRow,
+    row: SubModelRow,
+    now_s: float,
+    asked: Mapping[str, Any],
+    due: Mapping[str, Any],
+    history: History | None,
 ) -> runs.SubModelView:
-    """A sub-model with its hyper-parameters and, with a history, its curves."""
-    values: dict[str, Any] = {name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked}
+    """A sub-model with its hyper-parameters, its deadline and, with a history, its curves."""
+    values: dict[str, Any] = {**due, **{name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked}}
     if history is not None:
         steps, epochs = history.steps.get(row.name, ()), history.epochs.get(row.name, ())
         lost = [list(tail) for _, tail in groupby(history.lost_steps.get(row.name, ()), attrgetter("attempt"))]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from unifiednn_core.data.values import DataPreview, preview_of
 from unifiednn_core.preflight.prediction import Prediction
@@ -66,6 +66,12 @@ class SubModelView:
     wait_s: float
     service_s: float
     turnaround_s: float | None
+    deadline_s: float | None = None
+    """Seconds after its submission by which it should have ended."""
+    due_in_s: float | None = None
+    """Until its deadline, below 0 after it; None without one and once it has ended."""
+    deadline: Literal["met", "missed", "holds", "late"] | None = None
+    """How its deadline stands: it holds or will be missed, as far as speeds are measured; None if nobody knows."""
     ended_at_s: float | None = None
     paused_s: float = 0.0
     attempt: int = 1
@@ -197,9 +203,20 @@ class RunView:
     """Of a baseline, by sub-model: threads of its process, and `loader_s` and `loader_cpu_s` once it has ended."""
     oracle: dict[str, OracleReport] = field(default_factory=dict)
     """Of a baseline, by sub-model: whether torch itself reads the same network."""
+    start: str | None = None
+    """How the first worker of a hybrid started: `warm`, forked from a template, or `cold`."""
+    pages: dict[str, int] = field(default_factory=dict)
+    """Peaks on the host: `anonymous_bytes`, and `file_bytes`, which others may share; empty before its end."""
+    allocator: str | None = None
+    """Of the worker; None for a baseline."""
     schedule: tuple[Slice, ...] = ()
     events: tuple[EventView, ...] = ()
     spec: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def start_s(self) -> float | None:
+        """Seconds from the launch of a hybrid to its first step; None before."""
+        return self.launch_offset_s if self.start is not None and self.started_at_s is not None else None
 
     @property
     def launch_offset_s(self) -> float:

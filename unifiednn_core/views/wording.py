@@ -5,8 +5,10 @@ from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from unifiednn_core.base.units import duration_text
 from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.lifecycle import Event, State
+from unifiednn_core.views.runs import SubModelView
 
 Colour = Literal["blue", "green", "orange", "red", "gray", "violet"]
 
@@ -129,6 +131,14 @@ def accuracy_text(accuracy: float | None) -> str:
 def count_text(count: int, thing: str) -> str:
     """Count with its noun: `1 sub-model`, `3 sub-models`."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def deadline_text(submodel: SubModelView) -> str:
+    """How the deadline of a sub-model stands; empty without one."""
+    if submodel.deadline in ("met", "missed") or submodel.due_in_s is None:
+        return "" if submodel.deadline is None else f"deadline {submodel.deadline}"
+    due = f"due in {duration_text(max(0.0, submodel.due_in_s))}"
+    return f"{due}, will be missed" if submodel.deadline == "late" else due
 
 
 def plain(text: str) -> str:

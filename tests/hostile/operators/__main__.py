@@ -37,7 +37,7 @@ def figures(given: argparse.Namespace) -> dict[str, object]:
         cases = [case(PROGRAM, number) for number in numbers]
     elif not given.operator and not given.known:
         cases += [
-            case(PROGRAM, number) for number in range(PROGRAMS_PER_CASE * given.first, PROGRAMS_PER_CASE * numbers[-1])
+            case(PROGRAM, PROGRAMS_PER_CASE * number + more) for number in numbers for more in range(PROGRAMS_PER_CASE)
         ]
     cases += {"leaks": known.leaks, "fakes": known.fakes, "": list[Case]}[given.known]()
     warm = Executor()  # loads and compiles what children would have to, one by one
@@ -45,6 +45,8 @@ def figures(given: argparse.Namespace) -> dict[str, object]:
         warm.outcome(case(name, 0))
         warm.outcome(case(name, 1))
     fakes = {name: function for name, (_, function) in known.FAKES.items()}
+    if given.known == "fakes":
+        fakes |= known.FAULTY
 
     def begin() -> Executor:
         torch.set_num_threads(given.threads)

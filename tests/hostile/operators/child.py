@@ -137,7 +137,7 @@ class Executor:
             try:
                 self._require(target, tuple(args), kwargs)
                 with _refusals():
-                    return list(_flat(resolve(target)(*args, **kwargs)))
+                    return list(_flat((self._functions.get(target) or resolve(target))(*args, **kwargs)))
             except Stopped as stopped:
                 if stopped.outcome.said == "unsound":
                     raise

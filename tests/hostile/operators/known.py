@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.hostile.operators.cases import Case
+from tests.hostile.operators.cases import PROGRAM, Case, case
 from tests.hostile.operators.values import Call, T, c, f
 
 _ATEN = "torch.ops.aten."
@@ -113,6 +113,12 @@ FAKES: Mapping[str, tuple[str, Callable[..., Any]]] = {
 """What the fuzzer must say (`any`: that it does harm), and the function."""
 
 
+FAULTY = {f"{_ATEN}{name}.default": torch.empty_like for name in ("relu", "exp", "clone", "tanh", "sigmoid", "abs")}
+"""Steps of programs that return fresh memory."""
+_PROGRAMS = 12  # two of them come upon such a step
+
+
 def fakes() -> list[Case]:
-    """A call of each fake, with gradients where it has some."""
-    return [Case(name, 0, c(f(7)), name != _SELECTS, seed) for seed, name in enumerate(FAKES)]
+    """A call of each fake, with gradients where it has some; then programs."""
+    calls = [Case(name, 0, c(f(7)), name != _SELECTS, seed) for seed, name in enumerate(FAKES)]
+    return calls + [case(PROGRAM, number) for number in range(_PROGRAMS)]

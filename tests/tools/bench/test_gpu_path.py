@@ -19,7 +19,8 @@ def planned(tmp_path: Path, *, dry_run: bool) -> list[gpu.Step]:
 
 def test_the_path_is_the_tests_and_every_workload(tmp_path: Path) -> None:
     assert planned(tmp_path, dry_run=False)[0].name == "gpu-tests"
-    assert {step.name for step in planned(tmp_path, dry_run=False)} == {"gpu-tests", *scenarios.names()}
+    names = {step.name for step in planned(tmp_path, dry_run=False)}
+    assert names == {"gpu-tests", "replayed-steps", *scenarios.names()}
 
 
 def test_a_dry_run_needs_no_gpu(tmp_path: Path) -> None:

@@ -20,6 +20,10 @@ class FakeRecorder:
         """What the next recording raises."""
         self.spoil: Callable[[list[Tensor]], object] = lambda gradients: None
         """What happens to the gradients of each replay."""
+        self.step_s: float | None = None
+        """What a step that is not replayed takes, in place of `gain` times one that is."""
+        self.share = 0.01
+        """Share of the device's memory that a step takes."""
         self.stale = False
         """Whether replays read the weights of the recording."""
         self.replays = self.recorded = self.freed = 0
@@ -45,7 +49,11 @@ class FakeRecorder:
     def duration_s(self, work: Callable[[], object]) -> float:
         replays = self.replays
         work()
-        return 1.0 if self.replays > replays else self._gain
+        return 0.001 if self.replays > replays else self.step_s or self._gain * 0.001
+
+    def memory_share(self, work: Callable[[], object]) -> float:
+        work()
+        return self.share
 
 
 class FakeRecording:

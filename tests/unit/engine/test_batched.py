@@ -167,7 +167,7 @@ def test_each_member_has_the_mean_loss_of_its_own_batch(name: str) -> None:
         ignored = criterion.ignore_index if name == "ignored labels" else None
         counts = [int(((one(x).argmax(1) == t) & (t != 1 if ignored else t >= 0)).sum())
                   for one, (x, t) in zip(networks, given, strict=True)]  # fmt: skip
-        assert [int(count) for count in found.correct(ignored)] == counts
+        assert found.correct(ignored).tolist() == counts
 
 
 def test_the_pixels_of_an_image_have_classes_of_their_own() -> None:

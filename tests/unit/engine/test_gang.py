@@ -2,18 +2,23 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from tests.integration.kit import CPU, dataset, definition, submodel_spec
+from tests.unit.engine.recorders import FakeRecorder
 from unifiednn_core.base.errors import Diverged
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import batched, fused
 from unifiednn_core.engine.events import Stepped
 from unifiednn_core.engine.gang import Gang
+from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.step_program import state_of
 from unifiednn_core.engine.submodel import SubModel
 
 ASKED: dict[str, dict[str, Any]] = {
@@ -43,8 +48,16 @@ def submodels(network: str = "cnn", asked: Any = None, data: Dataset | None = No
     ]
 
 
-def gang_of(members: Sequence[SubModel]) -> Gang:
-    gang = Gang.of(members)
+def gang_of(members: Sequence[SubModel], fused_s: float = 1.0) -> Gang:
+    """A gang for which a fused step takes so many seconds, and two those of its members one by one."""
+    clock_s = [0.0]
+
+    def now_s() -> float:  # time passes between two readings: before and after a step
+        fuses = len(gang._trial_s[True]) < len(gang._trial_s[False])
+        clock_s.append(clock_s[-1] + (fused_s if fuses else 2.0))
+        return clock_s[-2]
+
+    gang = Gang.of(members, fast=True, now_s=now_s)
     assert isinstance(gang, Gang), gang
     return gang
 
@@ -88,6 +101,11 @@ def test_each_member_trains_as_alone_with_its_own_optimizer_order_and_statistics
         train(alone, 9)
     assert gang.dissolved is None and gang.names == tuple(ASKED)
     assert_close(together, alone, 1e-4)
+    again = submodels(network)
+    for one, other, fresh in zip(together, alone, again, strict=True):
+        assert one.capture().recipe["profile"] == "fast" and "profile" not in other.capture().recipe
+        fresh.restore(one.capture())
+        assert fresh.capture().recipe["profile"] == "fast", "what was fast once stays fast"
     fused_bits, own_bits = ([t for one in some for t in one.module.state_dict().values()] for some in (together, alone))
     assert not all(torch.equal(a, b) for a, b in zip(fused_bits, own_bits, strict=True)), "it was not fused at all"
 
@@ -149,7 +167,8 @@ def test_an_error_of_one_member_dissolves_the_gang_and_ends_this_member_alone() 
     members = [*submodels(), *submodels(asked={"broken": {"seed": 9}}, data=broken)]
     with worlds(members):
         gang = gang_of(members[:4])
-        gang._members.append(members[4])  # its data are wrong only later
+        gang._members.append(members[4])  # as if its data had become wrong only now
+        gang._states["broken"] = state_of(members[4].module, members[4].criterion)
         done = gang.step()
     assert isinstance(done.pop("broken"), IndexError)
     assert all(isinstance(one, Stepped) for one in done.values())
@@ -182,11 +201,22 @@ def test_rounding_alone_does_not_dissolve_a_gang(monkeypatch: pytest.MonkeyPatch
     assert_close(together, alone, 1e-5)
 
 
+@pytest.mark.parametrize("fused_s", [1.0, 1.9])
+def test_a_gang_that_does_not_pay_is_dissolved_within_a_few_steps(fused_s: float) -> None:
+    together = submodels(asked={"one": {"epochs": 9}, "other": {"epochs": 9}})
+    with worlds(together):
+        gang = gang_of(together, fused_s)
+        train(together, 10, gang)
+    assert gang.gain == pytest.approx(2.0 / fused_s)
+    told = "Fused steps are only 1.05 times as fast as those of each member alone."
+    assert gang.dissolved == (None if fused_s == 1.0 else told)
+
+
 @pytest.mark.parametrize(
     ("network", "change", "said"),
     [
-        ("cnn", {"batch_size": 9}, "differ in batch size or criterion"),
-        ("cnn", {"criterion_args": {"label_smoothing": 0.1}}, "differ in batch size or criterion"),
+        ("cnn", {"batch_size": 9}, "differ in batch size, criterion or training data"),
+        ("cnn", {"criterion_args": {"label_smoothing": 0.1}}, "differ in batch size, criterion or training data"),
         ("cnn", {"batch_split": 2}, "several passes"),
         ("cnn", {"accumulation_steps": 2}, "several passes"),
         ("mlp", {}, "draws random numbers"),
@@ -195,17 +225,81 @@ def test_rounding_alone_does_not_dissolve_a_gang(monkeypatch: pytest.MonkeyPatch
 def test_sub_models_that_cannot_step_as_one_are_told_why(network: str, change: dict[str, Any], said: str) -> None:
     members = submodels(network, {"one": {}, "other": change})
     with worlds(members):
-        assert said in str(Gang.of(members))
-        assert "at least two members" in str(Gang.of(members[:1]))
+        assert said in str(Gang.of(members, fast=True))
+        assert "at least two members" in str(Gang.of(members[:1], fast=True))
 
 
 def test_different_networks_are_no_gang_and_an_operator_is_refused_by_its_name() -> None:
     asked = {"one": {}, "other": {}}
     members = [submodels("cnn", asked)[0], submodels("plain", asked)[1]]
     with worlds(members):
-        assert Gang.of(members) == "one and other are not the same network."
+        assert Gang.of(members, fast=True) == "one and other are not the same network."
     members = submodels("lstm", asked)
     for one in members:
         one._randomness.draws = False  # as if it had no dropout
     with worlds(members):
-        assert "one cannot train fused: aten.zeros.default has no batched form." in str(Gang.of(members))
+        assert "one cannot train fused: aten.zeros.default has no batched form." in str(Gang.of(members, fast=True))
+
+
+def recorder_of(members: Sequence[SubModel], gain: float = 3.0) -> FakeRecorder:
+    """A recorder for the steps of a gang."""
+    whole: Any = SimpleNamespace(
+        module=nn.ModuleList(one.module for one in members), _randomness=Randomness(nn.Identity(), 0, CPU)
+    )
+    return FakeRecorder(whole, gain)
+
+
+def train_recorded(members: Sequence[SubModel], steps: int, gang: Gang, recorder: FakeRecorder) -> None:
+    for _ in range(steps):
+        if gang.may_record(recorder):
+            gang.record_step(recorder)
+        train(members, 1, gang)
+
+
+def test_an_exact_gang_gives_each_member_the_bits_of_its_own_steps() -> None:
+    together, alone = submodels(), submodels()
+    recorder = recorder_of(together)
+    with worlds(together), worlds(alone):
+        gang = Gang.of(together, fast=False)
+        assert isinstance(gang, Gang)
+        train_recorded(together, 9, gang, recorder)
+        train(alone, 9)
+        assert_close(together, alone, 0.0)
+        assert recorder.recorded == 1 and recorder.replays > 4 and gang.gain == 3.0 and gang.dissolved is None
+        gang.drop("adam")
+        assert recorder.freed == 1
+        left, others = ([one for one in some if one.name != "adam"] for some in (together, alone))
+        fewer = recorder_of(left)
+        train_recorded(left, 7, gang, fewer)
+        train(others, 7)
+    assert fewer.recorded == 1 and fewer.replays > 0
+    assert_close(left, others, 0.0)
+    assert "profile" not in left[0].capture().recipe
+
+
+@pytest.mark.parametrize("gain", [3.0, 1.05])
+def test_an_exact_gang_that_computes_otherwise_or_is_not_faster_is_dissolved(gain: float) -> None:
+    together, alone = submodels(), submodels()
+    recorder = recorder_of(together, gain)
+    if gain > 1.1:
+        recorder.spoil = lambda gradients: gradients[-1].add_(1e-7)
+    with worlds(together), worlds(alone):
+        gang = Gang.of(together, fast=False)
+        assert isinstance(gang, Gang)
+        train_recorded(together, 6, gang, recorder)
+        train(alone, 6)
+    said = "its replayed steps give other bits" if gain > 1.1 else "only 1.05 times as fast"
+    assert gang.dissolved is not None and said in gang.dissolved
+    assert_close(together, alone, 0.0)
+
+
+def test_the_steps_of_a_fast_gang_are_recorded_once_it_is_accepted() -> None:
+    together, alone = submodels(), submodels()
+    recorder = recorder_of(together)
+    with worlds(together), worlds(alone):
+        gang = gang_of(together)
+        train_recorded(together, 9, gang, recorder)
+        train(alone, 9)
+    assert recorder.recorded == 1 and recorder.replays > 4 and gang.dissolved is None
+    assert_close(together, alone, 1e-4)
+    assert {one.capture().recipe["profile"] for one in together} == {"fast"}

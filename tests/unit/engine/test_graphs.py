@@ -1,5 +1,6 @@
 """Recorded steps without a GPU: when they are made, checked, replayed, freed and refused."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_replayed_steps_train_to_the_same_bits(network: str, hyper: dict[str, An
     if network in ("transformer", "lstm"):  # on a CPU not all of their draws take a generator of their own
         assert [report.refused for report in told(reports)] == ["its steps draw random numbers on the host"]
         return
-    assert [(report.gain, report.refused) for report in told(reports)] == [(3.0, None)]
+    assert [(report.gain, report.refused) for report in told(reports)] == [(pytest.approx(3.0), None)]
     full = 3 * (2 if "accumulation_steps" in hyper else 4)
     checked = 2 * graphs.CHECKED_STEPS
     assert recorder.replays == full - graphs.EAGER_STEPS + checked
@@ -129,6 +130,29 @@ def test_steps_that_are_hardly_faster_stay_eager() -> None:
     assert [report.refused for report in told(train([one], recorder)[1])] == [
         "a replayed step is only 1.05 times as fast"
     ]
+
+
+def long(recorder: FakeRecorder) -> None:
+    recorder.step_s = 1.5
+
+
+def large(recorder: FakeRecorder) -> None:
+    recorder.share = 0.3
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (long, "one takes 1.5 s, and launching it is a small part of that"),
+        (large, "one takes 30% of the device's memory for a while, which a recording would keep"),
+    ],
+)
+def test_long_and_large_steps_are_not_even_checked(spoil: Any, reason: str) -> None:
+    [one] = submodels("cnn")
+    recorder = recorder_of(one)
+    spoil(recorder)
+    assert [report.refused for report in told(train([one], recorder)[1])] == [reason]
+    assert recorder.recorded == 0
 
 
 def test_the_check_changes_nothing_that_a_step_reads() -> None:
@@ -220,6 +244,21 @@ def test_data_that_moved_are_recorded_anew() -> None:
     data.sets["train"] = Dataset(held.inputs.clone(), held.targets)
     steps(one, recorder, 3)
     assert (recorder.recorded, recorder.freed) == (2, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool])
+def test_a_digest_sees_each_bit(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_PART", 16)  # the tensor has several parts, the last one smaller
+    tensor = (torch.arange(50) % 2).to(dtype)
+    seen = {tuple(graphs.digest([tensor]))}
+    for place in range(len(tensor)):
+        for bit in (0, 1 if dtype is torch.bool else 7):
+            flipped = tensor.clone()
+            flipped.view(torch.uint8)[place * tensor.element_size()] ^= 1 << bit if dtype is not torch.bool else 1
+            seen.add(tuple(graphs.digest([flipped])))
+    assert len(seen) == 1 + len(tensor) * (1 if dtype is torch.bool else 2)
+    assert graphs.digest([tensor.view(5, 10).t()]) != graphs.digest([tensor])
+    assert graphs.digest([tensor.clone(), torch.tensor(0.0), torch.tensor(-0.0)])[1:] != [0, 0]
 
 
 # -- the part of the host in a step
@@ -372,6 +411,13 @@ def test_recordings_share_a_pool_until_the_last_of_them_is_freed(cuda: cuda_grap
     third.free()
     cuda.record(lambda: None, draws=False)
     assert Graph.pools == [1, 1, 1, 2]
+
+
+def test_torch_still_has_what_recordings_use() -> None:
+    taken = inspect.signature(torch.cuda.CUDAGraph.capture_begin).parameters
+    assert {"pool", "capture_error_mode"} <= taken.keys()
+    assert {"capture_end", "replay", "reset"} <= set(dir(torch.cuda.CUDAGraph))
+    assert {"get_state", "set_state", "graphsafe_get_state", "graphsafe_set_state"} <= set(dir(torch.Generator))
 
 
 def test_only_cuda_records_and_the_operator_can_forbid_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from tests.hostile.operators.layers import KINDS, LAYER, layer_seeds
 from tests.hostile.operators.seeds import seeds
 from tests.hostile.operators.values import Call, contents, mapped
 from tests.unit.formats import kit
+from tests.unit.formats.test_described import CONFIGS, config, inputs_of
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.formats.contracts import table
 from unifiednn_core.formats.contracts.general import overload, parameters
@@ -97,6 +98,23 @@ def test_a_graph_draws_if_and_only_if_the_network_does(name: str, tmp_path: Any)
     network, graph = kit.network(name), ExportedFormat().read(kit.exported(tmp_path, name), None).build()
     batch = kit.batch(name, 3)
     assert draws(graph) == moves(lambda: graph(batch)) == moves(lambda: network(batch)) == (name != "residual")
+
+
+SHARES = """
+attention_dropout attention_probs_dropout_prob attn_pdrop classifier_dropout_prob dropout embd_pdrop hidden_dropout_prob
+qa_dropout resid_pdrop seq_classif_dropout summary_first_dropout summary_last_dropout
+"""
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_a_network_of_transformers_draws_if_and_only_if_its_config_says_so(name: str, share: float) -> None:
+    shares = dict.fromkeys(SHARES.split(), share)
+    with torch.random.fork_rng(devices=[]):
+        network = registry.build("huggingface", {"config": config(name) | shares})
+        assert draws(network) == moves(lambda: network.train()(inputs_of(name))) == (share > 0)
+    next(network.children()).register_forward_hook(lambda *_: None)
+    assert draws(network)
 
 
 class Own(nn.Linear):

@@ -29,7 +29,7 @@ def predicted(parts: Sequence[Part], policy: str = "fcfs", device: str = "cuda")
 
 def transient(size_mib: int, gradients_mib: int, device: str) -> int:
     """With what the allocator keeps."""
-    return int(MIB * (size_mib + SLACK_SHARE[device] * (size_mib + gradients_mib)))
+    return int(MIB * (size_mib + SLACK_SHARE["glibc" if device == "cpu" else device] * (size_mib + gradients_mib)))
 
 
 def test_one_sub_model_on_a_gpu_is_the_sum_of_its_parts() -> None:
@@ -41,11 +41,11 @@ def test_one_sub_model_on_a_gpu_is_the_sum_of_its_parts() -> None:
     assert not alone.measured
 
 
-def test_on_a_gpu_who_waits_holds_nothing_and_who_has_started_keeps_weights_and_optimizer() -> None:
+def test_on_a_gpu_who_waits_holds_nothing_and_who_has_started_keeps_all_but_temporary_memory() -> None:
     parts = [part("a"), part("b", weights=10, optimizer=20)]
     fcfs, turns = (predicted(parts).by_policy[name] for name in ("fcfs", "round_robin"))
     assert fcfs == CONTEXT + (10 + 10 + 20 + 2) * MIB + transient(32, 10, "cuda")
-    assert turns == fcfs + (4 + 8) * MIB
+    assert turns == fcfs + (4 + 4 + 8) * MIB
 
 
 def test_on_the_host_the_weights_of_all_are_there_from_the_beginning() -> None:
@@ -78,7 +78,7 @@ def test_a_measurement_replaces_the_estimate_but_not_what_was_seen_to_live() -> 
 
 
 def test_a_measured_context_is_taken_and_what_the_first_step_loads_is_added() -> None:
-    assert context_of("cpu", None) == CONTEXT_BYTES["cpu"] + FIRST_STEP_BYTES["cpu"]
+    assert context_of("cpu", None) == CONTEXT_BYTES["glibc"] + FIRST_STEP_BYTES["cpu"]
     assert context_of("cuda", 7 * MIB) == 7 * MIB + FIRST_STEP_BYTES["cuda"]
 
 

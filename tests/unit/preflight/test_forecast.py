@@ -8,9 +8,10 @@ import pytest
 
 from tests.unit.preflight.estimate_kit import MIB, need
 from unifiednn_core.base.errors import Finding
+from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import Budget
 from unifiednn_core.preflight import forecast as room
-from unifiednn_core.preflight.estimate import CONTEXT_BYTES, FIRST_STEP_BYTES, context_key
+from unifiednn_core.preflight.estimate import CONTEXT_BYTES, FIRST_STEP_BYTES, SCRIPT_BYTES, context_key
 from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key, parts_of
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile, SubModelReport
 from unifiednn_core.scheduling.registry import POLICIES
@@ -75,7 +76,7 @@ def test_a_run_that_fits_has_a_prediction_and_no_finding(store: Store) -> None:
     assert result.findings == ()
     assert set(result.prediction.by_policy) == {policy.name for policy in POLICIES}
     assert result.prediction.peak_bytes == result.prediction.by_policy["round_robin"]
-    assert result.prediction.context_bytes == CONTEXT_BYTES["cpu"] + FIRST_STEP_BYTES["cpu"]
+    assert result.prediction.context_bytes == CONTEXT_BYTES[allocator.of_workers()] + FIRST_STEP_BYTES["cpu"]
     assert (result.prediction.budget_bytes, result.prediction.budget_text) == (TOTAL, "on cpu in all")
 
 
@@ -160,9 +161,10 @@ def test_that_a_concurrent_baseline_does_not_fit_is_a_result_not_a_mistake(
     assert bool(found(store, spec(memory_limit_bytes=370 * MIB), mode=mode).findings) is refused
 
 
-def test_a_sequential_baseline_needs_its_largest_process_alone(store: Store) -> None:
+def test_a_sequential_baseline_needs_its_largest_process_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator, "of_workers", lambda: allocator.GLIBC)  # that of every baseline
     alone = found(store, spec(names=["large"])).prediction.submodels[0]
-    limit = found(store, spec()).prediction.context_bytes + alone.peak_bytes
+    limit = found(store, spec()).prediction.context_bytes + SCRIPT_BYTES["cpu"] + alone.peak_bytes
     asked = spec(memory_limit_bytes=limit)
     assert found(store, asked, mode="sequential").findings == ()
     assert found(store, asked).findings != ()
@@ -183,7 +185,8 @@ def test_measurements_are_remembered_by_graph_batch_optimizer_device_and_version
     before = found(store, asked).prediction
     key = memory_key(asked, asked.submodels[0], report(asked))
     store.measured.remember(key, 500 * MIB, "test")
-    store.measured.remember(context_key("cpu", version("torch")), 111 * MIB, "test")
+    store.measured.remember(context_key("cpu", version("torch"), allocator.of_workers()), 111 * MIB, "test")
+    store.measured.remember(context_key("cpu", version("torch"), "another"), 999 * MIB, "test")
     after = found(store, asked).prediction
     assert [part.measured for part in after.submodels] == [True, False]
     assert after.submodels[0].transient_bytes == 500 * MIB

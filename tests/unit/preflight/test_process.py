@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -65,32 +67,36 @@ def test_a_process_that_takes_too_long_is_ended(folder: Path, monkeypatch: pytes
 
 def test_a_job_that_dies_is_an_error_and_the_next_one_works(folder: Path) -> None:
     client.inspect(folder / "cnn.pt2", "cnn.pt2")
-    intake = client._intake._process
+    intake = client.template.pid
     assert intake is not None
-    with client._intake.connect() as connection:
+    with client.template.connect(client.INTAKE) as connection:
         connection.sendall(b"no request\n")
         assert b"!ValidationError" in b"".join(iter(lambda: connection.recv(4096), b""))
     assert client.inspect(folder / "cnn.pt2", "cnn.pt2").kind == "model"
-    assert client._intake._process is intake
+    assert client.template.pid == intake
 
-    intake.kill()
-    intake.wait()
+    os.kill(intake, signal.SIGKILL)
+    while client.template.pid is not None:
+        time.sleep(0.01)
     assert client.inspect(folder / "cnn.pt2", "cnn.pt2").kind == "model"
-    assert client._intake._process is not intake
+    assert client.template.pid != intake
 
 
 def test_jobs_run_at_once_in_forks_of_a_process_with_one_thread(folder: Path) -> None:
     with ThreadPoolExecutor(6) as pool:
         reports = list(pool.map(lambda _: client.inspect(folder / "cnn.pt2", "cnn.pt2"), range(12)))
     assert {report.kind for report in reports} == {"model"}
-    intake = client._intake._process
+    intake = client.template.pid
     assert intake is not None
-    assert len(list(Path(f"/proc/{intake.pid}/task").iterdir())) == 1
+    assert len(list(Path(f"/proc/{intake}/task").iterdir())) == 1
 
 
 def test_a_job_that_waits_holds_up_no_other(folder: Path) -> None:
     job = InspectJob(path=folder / "cnn.pt2", filename="cnn.pt2")
-    with client._intake.connect() as first, client._intake.connect():
+    with (
+        client.template.connect(client.INTAKE) as first,
+        client.template.connect(client.INTAKE),
+    ):
         first.settimeout(60)
         first.sendall(Request(job=job).model_dump_json().encode() + b"\n")
         assert b'"kind":"model"' in b"".join(iter(lambda: first.recv(2**16), b""))
@@ -102,7 +108,7 @@ import os
 from pathlib import Path
 from unifiednn_core.preflight import client
 client.inspect(Path({str(folder / "cnn.pt2")!r}), "cnn.pt2")
-pid = client._intake._process.pid
+pid = client.template.pid
 print(pid, "SECRET" in Path(f"/proc/{{pid}}/environ").read_text(), flush=True)
 os._exit(0)
 """

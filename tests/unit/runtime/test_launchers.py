@@ -3,7 +3,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from unifiednn_core.base.paths import Home
+from unifiednn_core.machine import allocator
+from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.launchers import WorkMark, last_mark
 
 
@@ -41,3 +48,21 @@ def test_an_idle_worker_has_no_mark(tmp_path: Path) -> None:
     assert last_mark(path) == "c:step 4"
     at_work.clear()
     assert last_mark(path) is None
+
+
+def test_a_worker_gets_its_own_allocator_and_a_baseline_never(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: dict[str, dict[str, str]] = {}
+
+    def start(command: list[str], home: Home, run_id: str, **how: Any) -> tuple[Any, int]:
+        started[run_id] = how["env"]
+        return SimpleNamespace(poll=lambda: 0), 1
+
+    monkeypatch.setattr(launchers.confinement, "start", start)
+    monkeypatch.setattr(allocator, "library", lambda: Path("/lib/libmimalloc.so.3"))
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    launcher = launchers.LocalLauncher(Home(tmp_path))
+    for mode in ("hybrid", "concurrent", "sequential"):
+        launcher.start(mode, 1, mode)
+    assert started["hybrid"]["LD_PRELOAD"] == "/lib/libmimalloc.so.3"
+    assert "LD_PRELOAD" not in started["concurrent"] | started["sequential"]
+    assert "LD_PRELOAD" not in launchers.training_environment(1), "of each script"

@@ -88,6 +88,18 @@ def test_a_short_training_is_recorded_step_by_step(store: Store, record: Reporte
     assert (a.epochs_done, a.steps_done, a.test_loss) == (1, 5, 1.0)
 
 
+def test_numbers_of_another_stream_are_read_once_they_are_ready(store: Store, record: Reporter) -> None:
+    loss = torch.tensor(float("nan"))
+
+    class Ready:
+        def synchronize(self) -> None:
+            loss.fill_(2.0)
+
+    record.report(replace(stepped(1, 0.0), loss=loss, ready=Ready()))  # type: ignore[arg-type]
+    record.write(0.0)
+    assert [row.loss for row in store.telemetry.history("r", None).steps["a"]] == [2.0]
+
+
 def test_the_history_tells_whether_steps_are_replayed_and_why_not(store: Store, record: Reporter) -> None:
     record.report(StepsRecorded("a", 3.14159))
     record.report(StepsRecorded("b", 1.04, "a replayed step is only 1.04 times as fast"))

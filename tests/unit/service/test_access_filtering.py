@@ -240,3 +240,14 @@ def test_everything_that_the_service_tells_of_a_shared_run_is_filtered(here: Wor
             HERS if own == "alpha" else "20260101-000002-cccc",
         }
         assert service.runs.observe(SHARED).now_reason == (None if own == "alpha" else "It is the turn of bravo.")
+
+
+def test_whether_a_deadline_will_hold_depends_on_others_and_is_withheld() -> None:
+    def shown(deadline: str) -> str | None:
+        view = full_view()
+        parts = tuple(replace(part, deadline=deadline, due_in_s=9.0) for part in view.submodels)
+        [part] = share_of(replace(view, submodels=parts), MINE, MY_FILES).submodels
+        assert part.due_in_s == 9.0
+        return part.deadline
+
+    assert [shown(word) for word in ("met", "missed", "holds", "late")] == ["met", "missed", None, None]

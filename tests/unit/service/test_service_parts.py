@@ -6,16 +6,18 @@ import os
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, update
 from sqlalchemy.exc import IntegrityError
 
 from tests.unit.service.kit import ALICE, BOB, HERS, OPERATOR, World, add_run, sha
-from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import CheckReport, FileReport, ResolvedFile, SubModelReport
 from unifiednn_core.service import submission
+from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import RunSpec, parse_run
+from unifiednn_core.store.schema import SubModelRow
 
 MODEL, DATA = (f"sha256:{sha(word)}" for word in ("alpha-model", "alpha-data"))
 SPEC = parse_run(
@@ -188,3 +190,68 @@ def test_lists_and_comparisons_do_not_read_what_they_do_not_show(here: World) ->
     statements.clear()
     here.of(ALICE).comparisons.comparable(HERS)
     assert len(statements) < 12, "runs of other fingerprints are not read"
+
+
+def test_a_deadline_that_cannot_hold_is_refused_before_it_is_queued(here: World, intake: None) -> None:
+    """The first training shows the speed; only the person's own trainings count for a submitter."""
+
+    def asked(deadline_s: float, policy: str = "deadline") -> RunSpec:
+        document = SPEC.model_dump(mode="json", exclude_none=True)
+        document["submodels"][0]["deadline_s"] = deadline_s
+        return parse_run(document | {"policy": {"name": policy}})
+
+    def findings(service: Service, spec: RunSpec) -> list[tuple[str, str]]:
+        return [(one.severity, one.field) for one in service.runs.check(spec).findings if one.title == "Deadline"]
+
+    field = "submodels.alpha.deadline_s"
+    assert findings(here.service, asked(1)) == [("warning", field)], "never trained"
+    assert findings(here.service, asked(1, "fcfs")) == [("warning", "policy.name")]
+    told: list[Finding] = []
+    measured = here.service.runs.submit(asked(1), on_warnings=told.extend)
+    assert [one.field for one in told] == [field]
+    [row] = here.store.runs.get(measured)[1]
+    assert row.deadline_s == 1
+    trained = {"steps_done": 2, "service_s": 20.0, "ended_at_s": 1.0, "memory_key": "key", "owner": "someone"}
+    with here.store._database.write() as session:
+        session.execute(update(SubModelRow).where(SubModelRow.run_id == measured).values(**trained))
+    assert here.store.runs.speeds(["key", "other", ""]) == {"key": 10.0}
+    assert here.store.runs.speeds(["key"], "someone") == {"key": 10.0} and here.store.runs.speeds(["key"], "else") == {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(submission, "memory_key", lambda *asked: "key")
+        before = len(here.service.runs.runs())
+        with pytest.raises(BadInput, match="alpha needs about 20") as raised:
+            here.service.runs.submit(asked(19))
+        assert [one.field for one in raised.value.findings] == [field]
+        assert len(here.service.runs.runs()) == before
+        assert findings(here.service, asked(19)) == [("error", field)]
+        assert findings(here.service, asked(20)) == []
+        assert findings(here.of(ALICE), asked(19)) == [("warning", field)]
+        here.service.runs.submit(asked(20))
+
+
+def test_a_new_deadline_of_a_run_that_trains_has_to_hold_and_to_leave_others_theirs(here: World, intake: None) -> None:
+    document = SPEC.model_dump(mode="json", exclude_none=True)
+    [part] = document["submodels"]
+    parts = [part, part | {"name": "beta", "deadline_s": 200.0}]
+    run_id = here.service.runs.submit(parse_run({"policy": {"name": "deadline"}, "submodels": parts}))
+    trains = {"state": "running", "steps_done": 10, "service_s": 10.0, "steps_total": 100, "epochs": 1}
+    with here.store._database.write() as session:
+        session.execute(update(SubModelRow).where(SubModelRow.run_id == run_id).values(**trains))
+    runs = here.service.runs
+    for name, deadline_s, words in (
+        ("alpha", 50.0, "alpha would miss it: it needs about 1 min 30 s from now. Give it 90 s or more"),
+        ("beta", 10.0, "beta would miss it"),
+        ("alpha", -1.0, "deadline_s"),
+    ):
+        with pytest.raises(BadInput, match=words) as raised:
+            runs.set_deadline(run_id, name, deadline_s)
+        assert "deadline_s" in raised.value.findings[0].field
+    runs.set_deadline(run_id, "alpha", 95.0)
+    runs.set_deadline(run_id, "beta", None)
+    asked = [(command.submodel, command.arguments) for command in here.store.commands.open(run_id)]
+    assert asked == [("alpha", {"deadline_s": 95.0}), ("beta", {"deadline_s": None})]
+    with here.store._database.write() as session:
+        shorter = update(SubModelRow).where(SubModelRow.run_id == run_id, SubModelRow.name == "beta")
+        session.execute(shorter.values(deadline_s=100.0))
+    with pytest.raises(BadInput, match="Another sub-model of this run would miss its deadline"):
+        runs.set_deadline(run_id, "alpha", 95.0)

@@ -110,3 +110,41 @@ def test_events_keep_code_state_and_fields_by_which_the_service_filters_them() -
     [event] = view.events
     assert (event.code, event.state, event.fields) == (Code.ENTERED, State.FAILED, {"name": "a", "cause": "It broke."})
     assert event.message == "a is failed. It broke."
+
+
+def due(policy: str, run_state: str = "running", **columns: Any) -> tuple[str | None, float | None]:
+    """How the deadline of the first of two sub-models stands, and when it is due; each has 10 of 100 steps, in 20 s."""
+    spec = {"policy": {"name": policy}, "submodels": [{"name": "a"}, {"name": "b"}]}
+    half = {"state": "running", "ended_at_s": None, "steps_done": 10, "steps_total": 100, "service_s": 20.0}
+    rows = [part_row("a", **(half | columns)), part_row("b", **half, deadline_s=1000.0)]
+    run = run_row(state=run_state, ended_at_s=None, created_at_s=NOW_S - 50, spec=spec)
+    [whole, _] = run_rows.run_view(run, rows, NOW_S).submodels
+    [listed, _] = run_rows.listed_views([(light(run, policy=spec["policy"]), list(map(light, rows)))], NOW_S)[
+        0
+    ].submodels
+    assert (listed.deadline, listed.due_in_s) == (whole.deadline, whole.due_in_s)
+    return whole.deadline, whole.due_in_s
+
+
+@pytest.mark.parametrize(
+    ("policy", "columns", "stands", "in_s"),
+    [
+        ("deadline", {"deadline_s": 230.0}, "holds", 180.0),
+        ("deadline", {"deadline_s": 229.0}, "late", 179.0),
+        ("deadline", {"deadline_s": 1001.0}, "holds", 951.0),
+        ("deadline", {"deadline_s": 1001.0, "steps_total": 500}, "late", 951.0),
+        ("deadline", {"deadline_s": 40.0}, "missed", -10.0),
+        ("deadline", {"deadline_s": 99.0, "steps_done": 0}, None, 49.0),
+        ("fcfs", {"deadline_s": 230.0}, None, 180.0),
+        ("fcfs", {"deadline_s": 229.0}, "late", 179.0),
+        ("deadline", {"deadline_s": 60.0, "state": "completed", "ended_at_s": NOW_S}, "met", None),
+        ("deadline", {"deadline_s": 49.0, "state": "completed", "ended_at_s": NOW_S}, "missed", None),
+        ("deadline", {"deadline_s": 60.0, "state": "failed", "ended_at_s": NOW_S}, "missed", None),
+        ("deadline", {"deadline_s": 60.0, "joined_at_s": NOW_S - 10, "steps_done": 99, "service_s": 99.0}, "holds", 50),
+        ("deadline", {}, None, None),
+    ],
+)  # fmt: skip
+def test_a_deadline_is_met_missed_held_or_late_as_far_as_anyone_knows(
+    policy: str, columns: dict[str, Any], stands: str | None, in_s: float | None
+) -> None:
+    assert due(policy, **columns) == (stands, in_s)

@@ -24,10 +24,14 @@ def arms(comparison: Comparison) -> str:
     rows = [
         {"Arm": arm.mode, "Repeats": len(arm.run_ids)}
         | _figures(arm, names)
-        | {"Remark": arm.problem or arm.memory_source or ""}
+        | {"Remark": arm.problem or ", ".join(filter(None, (arm.memory_source, _started(arm))))}
         for arm in found
     ]
     return table("The arms: median of their repeats, lowest to highest below it", frame(rows), _LOOKS, _RIGHT)
+
+
+def _started(arm: Arm) -> str:
+    return f"started {' and '.join(arm.starts)}" if arm.starts else ""
 
 
 def submodels(comparison: Comparison) -> str:

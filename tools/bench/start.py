@@ -1,0 +1,147 @@
+"""How long a run waits for its first step: workers that load torch themselves, beside forks of the template.
+
+Both start as the product starts them, confined where that works, one after another in turns, by one server that has a
+template for its files anyhow. Seconds that pass include what the supervisor waits between two looks.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+from tools.machine import ToolFailed
+from unifiednn_core.base.paths import WARM_START_SETTING, Home
+from unifiednn_core.machine.host import rollup
+from unifiednn_core.preflight import client
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import ENDED
+from unifiednn_core.spec.run import RunSpec
+
+MOST_RATIO = 0.5
+_POLL_S, _PATIENCE_S = 0.005, 120.0
+_WAYS = {"cold": "off", "warm": "on"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One run of one network for one epoch."""
+
+    start: str
+    """As the run records it."""
+    submit_to_step_s: float
+    launch_to_step_s: float
+    cpu_s: float
+    """Processor seconds of the worker until its first step."""
+    peak_memory_bytes: int
+    """Of the whole run; of a warm one with the template."""
+    state_sha256: str
+
+
+def measure(repeats: int = 5) -> tuple[list[Start], int]:
+    """Start so many workers each way, in turns; returns them, and the memory of an idle template."""
+    before = os.environ.get(WARM_START_SETTING)
+    with tempfile.TemporaryDirectory(prefix="unifiednn-bench-") as folder:
+        service = Service.open(Home(Path(folder)))
+        try:
+            demo = service.library.prepare_samples()
+            [part] = demo.submodels[:1]
+            hyperparameters = part.hyperparameters.model_copy(update={"epochs": 1})
+            part = part.model_copy(update={"hyperparameters": hyperparameters})
+            spec = demo.model_copy(update={"device": "cpu", "threads": 1, "submodels": (part,)})
+            client.start()
+            service.start_supervisor()
+            found = [_started(service, spec, way) for _ in range(repeats) for way in _WAYS]
+            idle = rollup(client.template.pid or 0)
+        finally:
+            service.close()
+            client.stop()
+            os.environ.pop(WARM_START_SETTING, None)
+            if before is not None:
+                os.environ[WARM_START_SETTING] = before
+    return found, 0 if idle is None else idle.pss_bytes
+
+
+def _started(service: Service, spec: RunSpec, way: str) -> Start:
+    os.environ[WARM_START_SETTING] = _WAYS[way]
+    _until(client.template.ready, "the template")
+    run_id, runs = service.runs.submit(spec), service.store.runs
+    _until(lambda: runs.get(run_id)[0].started_at_s is not None, "the first step")
+    run, _ = runs.get(run_id)
+    times = psutil.Process(run.worker_pid).cpu_times()
+    _until(lambda: runs.get(run_id)[0].state in ENDED, "the end of the run")
+    run, [part] = runs.get(run_id)
+    if part.state_sha256 is None or run.started_at_s is None or run.launched_at_s is None:
+        raise ToolFailed(f"The run ended {run.state}: {run.cause or part.cause}.")
+    return Start(
+        start=str(run.environment["start"]),
+        submit_to_step_s=run.started_at_s - run.created_at_s,
+        launch_to_step_s=run.started_at_s - run.launched_at_s,
+        cpu_s=times.user + times.system,
+        peak_memory_bytes=run.peak_memory_bytes or 0,
+        state_sha256=part.state_sha256,
+    )
+
+
+def _until(done: Any, what: str) -> None:
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while not done():
+        if time.monotonic() > deadline_s:
+            raise ToolFailed(f"{what} did not come within {_PATIENCE_S:g} s.")
+        time.sleep(_POLL_S)
+
+
+ABOUT = "How long a run waits for its first step: a worker that loads torch itself, and a fork of the template."
+HEADS = ("start", "submission to first step", "launch to first step", "CPU until then", "peak memory of the run")
+
+
+def described(found: list[Start], idle_bytes: int) -> dict[str, Any]:
+    """Tables and figures."""
+    ways = {way: [one for one in found if one.start == way] for way in _WAYS}
+    if any(len(ones) * len(ways) != len(found) for ones in ways.values()):
+        raise ToolFailed("A worker did not start the way it should; the log above says why.")
+
+    def middle(way: str, name: str) -> float:
+        return float(median(getattr(one, name) for one in ways[way]))
+
+    rows = [
+        (
+            way,
+            f"{middle(way, 'submit_to_step_s'):.2f} s",
+            f"{middle(way, 'launch_to_step_s'):.2f} s",
+            f"{middle(way, 'cpu_s'):.2f} s",
+            f"{middle(way, 'peak_memory_bytes') / 2**20:.0f} MiB",
+        )
+        for way in ways
+    ]
+    names = ("submit_to_step_s", "launch_to_step_s", "cpu_s", "peak_memory_bytes")
+    ratios = {name: middle("warm", name) / middle("cold", name) for name in names}
+    same = len({one.state_sha256 for one in found}) == 1
+    return {
+        "about": ABOUT,
+        "passed": same and max(ratios["submit_to_step_s"], ratios["cpu_s"]) <= MOST_RATIO,
+        "thresholds": [],
+        "notes": [
+            f"Promised: warm at most {MOST_RATIO:g} of cold, from submission to first step and in CPU seconds.",
+            f"An idle template holds {idle_bytes / 2**20:.0f} MiB; the peak of a warm run counts it.",
+            "All weights have the same bits." if same else "**The weights differ.**",
+        ],
+        "tables": [
+            {
+                "title": "Medians over the repeats:",
+                "heads": HEADS,
+                "rows": [*rows, ("warm / cold", *(f"{ratios[name]:.2f}" for name in names))],
+            }
+        ],
+        "measured": [asdict(one) for one in found],
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(described(*measure(repeats=int(sys.argv[1])))) + "\n")
