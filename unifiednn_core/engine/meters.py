@@ -52,6 +52,7 @@ class StepTimer:
         self._last = self._before = (0.0, 0.0)
         self._group = frozenset({name})
         self._steps = 0
+        self._news = False
         self.warm = False
         """Whether the first step is done."""
 
@@ -74,12 +75,14 @@ class StepTimer:
         self._began = None
 
     def tell(self) -> bool:
-        """Add the stretch so far if it is long enough to judge by, and go on with the next; returns whether it was."""
-        if self._began is None or not (self._steps >= TRIAL_STEPS or self._last[0] - self._began[0] >= TRIAL_S):
-            return False
-        self._add(self._last, self._steps)
-        self._steps, self._began = 0, self._last
-        return True
+        """Add the stretch so far if it is long enough to judge by; returns whether there is anything new since."""
+        if self._began is not None and (
+            self._steps >= TRIAL_STEPS or self._last[0] - self._began[0] >= TRIAL_S
+        ):  # an epoch may be shorter, and its end adds a stretch, too
+            self._add(self._last, self._steps)
+            self._steps, self._began = 0, self._last
+        news, self._news = self._news, False
+        return news
 
     @property
     def seconds_per_step(self) -> float | None:
@@ -93,6 +96,7 @@ class StepTimer:
         if self._began is not None and self.warm and steps:
             seconds, cpu_s = (end - begin for begin, end in zip(self._began, until, strict=True))
             self._rates.add(self._name, self._group, seconds=seconds, cpu_s=cpu_s, steps=steps)
+            self._news = True
 
 
 class CheckpointTimer:

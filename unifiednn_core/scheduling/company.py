@@ -13,7 +13,7 @@ LEAST_GAIN = 1.15
 """Progress in company must be that of as many sub-models alone, one after another."""
 MOST_DELAY = 1.25
 """A step in company with a lower priority may take this many times as long as alone."""
-TRIAL_STEPS, TRIAL_S = 20, 0.5
+TRIAL_STEPS, TRIAL_S = 20, 0.3
 """Company is judged once each member has taken so many steps or seconds in it."""
 LEAST_STEPS = 3
 REST_S = 60.0
