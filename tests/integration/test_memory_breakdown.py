@@ -16,6 +16,7 @@ from tests.integration.product import EPOCHS, Product
 from unifiednn_core.machine.allocator import of_workers
 from unifiednn_core.machine.breakdown import sum_of
 from unifiednn_core.machine.host import PROCESS_PSS, process_memory
+from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.views.memory import MemoryBreakdown
 
 MIB = 2**20
