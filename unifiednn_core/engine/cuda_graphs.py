@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -83,8 +84,8 @@ class CudaRecorder:
         here = torch.cuda.current_stream(self._device)
         if here != torch.cuda.default_stream(self._device):
             self._stream = here
-        elif self._stream is None:
-            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        else:
+            self._stream = _side_stream(self._index)
         self._synchronize()
         try:
             with torch.cuda.stream(self._stream):
@@ -146,6 +147,12 @@ class CudaRecorder:
         with suppress(RuntimeError):  # a broken device has nothing to wait for
             self._synchronize()
         self._live -= 1
+
+
+@cache
+def _side_stream(index: int) -> Any:
+    """One for the process: libraries keep a workspace for each stream that they have seen."""
+    return torch.cuda.Stream(index)  # type: ignore[no-untyped-call]
 
 
 class _CudaRecording:
