@@ -68,7 +68,6 @@ class CudaRecorder:
 
     def __init__(self, device: torch.device):
         self._device, self._index = device, device.index or 0
-        self._stream: Any = None
         self._pool: Any = None
         self._live = 0
         """Recordings that use the pool."""
@@ -82,13 +81,10 @@ class CudaRecorder:
     def aside(self) -> Iterator[None]:
         """Compute on the stream of recordings: the current one, if it is not the default one, which cannot record."""
         here = torch.cuda.current_stream(self._device)
-        if here != torch.cuda.default_stream(self._device):
-            self._stream = here
-        else:
-            self._stream = _side_stream(self._index)
+        can_record = here != torch.cuda.default_stream(self._device)
         self._synchronize()
         try:
-            with torch.cuda.stream(self._stream):
+            with torch.cuda.stream(here if can_record else _side_stream(self._index)):
                 yield
         finally:
             self._synchronize()
