@@ -108,8 +108,11 @@ class CudaRecorder:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 work()
-            finally:
-                graph.capture_end()
+            except Exception:
+                with suppress(Exception):  # it only says that something went wrong before
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         except Exception as error:
             _FAILED.append(_first_line(error))
             with suppress(Exception):  # not done by older versions of torch
