@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import streamlit as st
 
@@ -13,6 +13,7 @@ from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import RunView, SubModelView
 
+_Value = TypeVar("_Value", int, float | None)
 FIELD_WIDTH_PX, ICONS_WIDTH_PX = 112, 70
 OPEN = (frozenset(State) - ENDED - {State.STOPPING}) | {State.INTERRUPTED}
 """States in which a run or sub-model can be changed; the changes of an interrupted one hold when it is resumed."""
@@ -159,6 +160,7 @@ def _adjust_submodels(view: RunView, *, key: str) -> None:
         _head()
         typed = {name: _row(listed[name], order, key) for name in order}
     new_priorities = changed({name: listed[name].priority for name in order}, {n: typed[n][0] for n in order})
+    new_deadlines = changed({name: listed[name].deadline_s for name in order}, {n: typed[n][2] for n in order})
     new_epochs = changed({name: listed[name].epochs for name in order}, {n: typed[n][1] for n in order})
     with st.container(horizontal=True, horizontal_alignment="right"):
         if _apply_button("Apply order", f"{key}-apply-order", off=order == known, help=ORDER_HELP):
@@ -166,6 +168,8 @@ def _adjust_submodels(view: RunView, *, key: str) -> None:
             _carry_out([partial(runs.reorder, view.run_id, names)])
         if _apply_button("Apply priorities", f"{key}-apply-priorities", off=not new_priorities):
             _carry_out([partial(runs.set_priority, view.run_id, *new) for new in new_priorities.items()])
+        if _apply_button("Apply deadlines", f"{key}-apply-deadlines", off=not new_deadlines):
+            _carry_out([partial(runs.set_deadline, view.run_id, *new) for new in new_deadlines.items()])
         if _apply_button("Apply epochs", f"{key}-apply-epochs", off=not new_epochs):
             _carry_out([partial(runs.set_epochs, view.run_id, *new) for new in new_epochs.items()])
 
@@ -173,12 +177,12 @@ def _adjust_submodels(view: RunView, *, key: str) -> None:
 def _head() -> None:
     with st.container(horizontal=True, key="row-adjust-head"):
         st.html(markup.small("Sub-model"))
-        for word, width in (("Order", ICONS_WIDTH_PX), ("Priority", FIELD_WIDTH_PX), ("Epochs", FIELD_WIDTH_PX)):
-            st.html(markup.small(word), width=width)
+        for word in ("Order", "Priority", "Epochs", "Deadline (s)"):
+            st.html(markup.small(word), width=ICONS_WIDTH_PX if word == "Order" else FIELD_WIDTH_PX)
 
 
-def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, int]:
-    """Draw the fields of one sub-model; returns its priority and epochs."""
+def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, int, float | None]:
+    """Draw the fields of one sub-model; returns its priority, epochs and deadline."""
     name = submodel.name
     with st.container(horizontal=True, vertical_alignment="center", key=f"row-adjust-{name}"):
         st.html(markup.signed_name(submodel.number, name))
@@ -193,7 +197,9 @@ def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, i
         label = wording.plain(name)
         priority = field(f"Priority of {label}", value=submodel.priority, key=f"{key}-priority-{name}")
         epochs = field(f"Epochs of {label}", 1, value=submodel.epochs, key=f"{key}-epochs-{name}")
-    return int(priority), int(epochs)
+        known_s = submodel.deadline_s
+        deadline_s = field(f"Deadline of {label}", 0.0, value=known_s, key=f"{key}-deadline-{name}", placeholder="none")
+    return int(priority), int(epochs), deadline_s or None
 
 
 def _move(order_key: str, order: list[str]) -> None:
@@ -230,6 +236,6 @@ def whole_order(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
     return [next(turn) if name in wanted else name for name in names]
 
 
-def changed(known: Mapping[str, int], typed: Mapping[str, int]) -> dict[str, int]:
+def changed(known: Mapping[str, _Value], typed: Mapping[str, _Value]) -> dict[str, _Value]:
     """Typed values that differ."""
     return {name: value for name, value in typed.items() if value != known[name]}

@@ -8,6 +8,8 @@ from tests.gpu import poisoned
 from tests.gpu.kit import KINDS, Bench, alone, hash_of, spec_of
 from unifiednn_core.engine.events import DataChanged, ProcessChanged
 from unifiednn_core.engine.process_state import ProcessState
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import Event
 
@@ -89,6 +91,30 @@ def parked_and_placed_again(device: torch.device) -> None:
         assert {weight.device.type for weight in submodel.module.parameters()} == {"cpu"}
         assert {moment.device.type for moment in _moments(submodel.optimizer)} == {"cpu"}
     assert hash_of(bench.run()["resnet"]) == alone(kind, spec, device)
+
+
+def randomness_is_each_ones_own(device: torch.device) -> None:
+    """LeNet shares none and steps beside a Transformer, which on CUDA shares its own; both have the bits of alone."""
+    names = ("lenet", "transformer")
+
+    def submodels() -> list[SubModel]:
+        return Bench(device, [(name, KINDS[name], spec_of(name, KINDS[name])) for name in names], IN_TURNS).submodels
+
+    def captured(submodel: SubModel) -> tuple[str, ...]:
+        state = submodel.capture().state
+        rng = {name: value for name, value in state["rng"].items() if value is not None}
+        return state_sha256(state["model"]), state_sha256(rng), *sorted(rng)
+
+    together, one_by_one = submodels(), submodels()
+    assert [one.shares_randomness for one in together] == [False, device.type == "cuda"]
+    with together[0].world(), together[1].world():
+        for submodel in together * 3:
+            submodel.step()
+    for submodel in one_by_one:
+        with submodel.world():
+            for _ in range(3):
+                submodel.step()
+    assert list(map(captured, together)) == list(map(captured, one_by_one))
 
 
 def settings_are_put_back(device: torch.device) -> None:

@@ -35,6 +35,10 @@ def test_optimizer_state_is_on_the_device_after_a_restore(cuda: torch.device) ->
     checks.restored_state_is_on_the_device(cuda)
 
 
+def test_randomness_is_each_ones_own(cuda: torch.device) -> None:
+    checks.randomness_is_each_ones_own(cuda)
+
+
 def test_settings_of_the_process_are_put_back(cuda: torch.device) -> None:
     checks.settings_are_put_back(cuda)
 

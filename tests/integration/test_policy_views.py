@@ -1,5 +1,6 @@
 """What an engine shows to a policy: owners, service, deadlines, and who is at work."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
@@ -10,7 +11,7 @@ from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Report, Stepped
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import Job, Standing
-from unifiednn_core.engine.orders import Join
+from unifiednn_core.engine.orders import AnyOrder, Join, SetDeadline
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import Decision, Policy, View
 from unifiednn_core.scheduling.fair import FairShares
@@ -33,8 +34,13 @@ class Watched:
         return self.policy.decide(view)
 
 
-def run(policy: Watched, standings: list[Standing], joins: Standing | None = None) -> list[str]:
-    """Train a sub-model for each standing, a second for each step; one more joins after step 3. Returns all turns."""
+def run(
+    policy: Watched, standings: list[Standing], joins: Standing | None = None, orders: Sequence[AnyOrder] = ()
+) -> list[str]:
+    """Train a sub-model for each standing, a second for each step; returns the sub-model of each step.
+
+    After step 3 another one joins, and orders are given.
+    """
     clock, steps = SimulatedClock(), list[str]()
 
     def report(happened: Report) -> None:
@@ -43,6 +49,8 @@ def run(policy: Watched, standings: list[Standing], joins: Standing | None = Non
             clock.advance(1.0)
             if len(steps) == 3 and joins is not None:
                 engine.post(Join("late", partial(_join, hybrid), standing=joins))
+            for order in orders if len(steps) == 3 else ():
+                engine.post(order)
 
     jobs = [
         Job(submodel("plain", submodel_spec(f"net{place}")), place, standing=one) for place, one in enumerate(standings)
@@ -74,6 +82,15 @@ def test_a_policy_sees_owners_service_deadlines_and_who_is_at_work() -> None:
         (4.0, (), [("net0", "ann", 2, 50.0, 2.0, 2.0, 2.0), ("net1", "bob", 1, None, 2.0, 2.0, 2.0),
                    ("late", "bob", 1, None, 0.0, 2.0, 1.0)]),
     ]  # fmt: skip
+
+
+def test_a_deadline_can_be_set_and_removed_while_it_trains() -> None:
+    watched = Watched(RoundRobin(unit="steps", amount=2))
+    late = Standing(submitted_s=-5.0, deadline_s=60.0)
+    run(watched, [late, BOB], orders=[SetDeadline("net0", None), SetDeadline("net1", 30.0), SetDeadline("gone", 1.0)])
+    shown = [[job.deadline_s for job in view.jobs] for view in watched.views]
+    assert shown[0] == [55.0, None]
+    assert shown[2] == [None, 30.0]
 
 
 def test_under_fair_shares_an_owner_with_two_tickets_gets_two_of_three_steps() -> None:

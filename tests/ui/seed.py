@@ -315,6 +315,8 @@ def _asked(row: CommandRow) -> tuple[object, ...]:
     match row.verb:
         case "priority" | "epochs":
             more: tuple[object, ...] = (given[row.verb],)
+        case "deadline":
+            more = (given["deadline_s"],)
         case "order":
             more = (given["names"],)
         case "policy":

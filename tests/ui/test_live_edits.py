@@ -34,7 +34,7 @@ def test_a_run_that_ends_or_has_ended_is_not_adjusted(state, open_page, service)
 
 def test_nothing_can_be_applied_before_something_was_changed(open_page):
     app = adjusting(open_page)
-    for label in ("Apply order", "Apply priorities", "Apply epochs", "Apply policy"):
+    for label in ("Apply order", "Apply priorities", "Apply deadlines", "Apply epochs", "Apply policy"):
         assert button(app, label).disabled
 
 
@@ -53,6 +53,14 @@ def test_epochs_are_applied_by_their_own_button(open_page, service):
     box(app, "Epochs of resnet").set_value(30).run()
     press(app, "Apply epochs")
     assert service.done == [("epochs", "r-live", "resnet", 30)]
+
+
+def test_deadlines_are_applied_by_their_own_button_and_an_empty_one_is_none(open_page, service):
+    app = adjusting(open_page)
+    box(app, "Deadline of resnet").set_value(900.0).run()
+    press(app, "Apply deadlines")
+    assert service.done == [("deadline", "r-live", "resnet", 900.0)]
+    assert "deadline 900 s for resnet: requested" in text_of(app)
 
 
 def test_the_order_moves_by_its_arrows_and_ended_ones_keep_their_place(open_page, service):

@@ -84,6 +84,7 @@ def _arm(name: str, repeats: int, device: torch.device, recorder_of: RecorderOf)
             _wait(device)
             step_s.append((perf_counter() - began_s) / count)
             cpu_s.append((process_time() - cpu_began_s) / count)
+        submodel.step()  # half a batch, which is never replayed
     sha256, peak = state_sha256(submodel.module.state_dict()), _peak_bytes(device)
     submodel.release(empty=True)
     del submodel
@@ -92,9 +93,9 @@ def _arm(name: str, repeats: int, device: torch.device, recorder_of: RecorderOf)
 
 
 def _submodel(name: str, network: Network, device: torch.device, steps: int) -> SubModel:
-    """One with an epoch of so many steps."""
+    """One with an epoch of so many steps, and half a batch."""
     batch, args = BATCHES[name], network.args("paper" if device.type == "cuda" else "cpu")
-    data = _data(network, args, samples=batch * steps)
+    data = _data(network, args, samples=batch * steps + batch // 2)
     hyper = {"epochs": 1, "batch_size": batch, "learning_rate": 0.001, "seed": _SEED}
     optimizer = {"optimizer": "adam"} if name == "xlm_roberta" else {}
     spec = SubModelSpec.model_validate(
@@ -171,4 +172,6 @@ if __name__ == "__main__":
     if not torch.cuda.is_available():
         sys.exit("torch sees no CUDA device here; steps are replayed on CUDA alone")
     cuda = torch.device("cuda", 0)
-    sys.stdout.write(json.dumps(described(measure(int(sys.argv[1]), cuda, lambda _: CudaRecorder(cuda)))) + "\n")
+    document = described(measure(int(sys.argv[1]), cuda, lambda _: CudaRecorder(cuda)))
+    document["notes"].append(f"Measured on {torch.cuda.get_device_name(cuda)} with torch {torch.__version__}.")
+    sys.stdout.write(json.dumps(document) + "\n")

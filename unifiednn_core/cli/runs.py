@@ -100,15 +100,21 @@ def edit(
     submodel: MaybeSubModel = None,
     priority: Annotated[int | None, typer.Option(help="Priority of the sub-model; lower goes first.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Total epochs of the sub-model.")] = None,
+    deadline_s: Annotated[
+        float | None, typer.Option(help="Seconds after the submission by which the sub-model should end; 0: none.")
+    ] = None,
     policy: Annotated[str | None, typer.Option(help="Policy of the run.")] = None,
     order: Annotated[str | None, typer.Option(help="Order of all sub-models of the run: a,b,c.")] = None,
 ) -> None:
     """Change a run or one sub-model while it trains."""
     with opened() as service:
-        if priority is None and epochs is None and policy is None and order is None:
-            raise bad_option("options", "No change was given.", "Give --priority, --epochs, --policy or --order.")
-        if (priority, epochs) != (None, None) and submodel is None:
-            raise bad_option("SUBMODEL", "Priority and epochs belong to a sub-model.", "Name it after the run's id.")
+        own = (priority, epochs, deadline_s) != (None, None, None)
+        if not own and policy is None and order is None:
+            remedy = "Give --priority, --epochs, --deadline-s, --policy or --order."
+            raise bad_option("options", "No change was given.", remedy)
+        if own and submodel is None:
+            remedy = "Name it after the run's id."
+            raise bad_option("SUBMODEL", "Priority, epochs and deadline belong to a sub-model.", remedy)
         if (policy, order) != (None, None) and submodel is not None:
             raise bad_option("SUBMODEL", "Policy and order belong to the run.", "Leave the sub-model out.")
         if policy is not None:
@@ -124,6 +130,9 @@ def edit(
         if priority is not None:
             service.runs.set_priority(run_id, submodel or "", priority)
             terminal.say(f"Requested: priority {priority}.")
+        if deadline_s is not None:
+            service.runs.set_deadline(run_id, submodel or "", deadline_s or None)
+            terminal.say(f"Requested: deadline {deadline_s:g} s." if deadline_s else "Requested: no deadline.")
         _warn_without_worker(service, run_id)
 
 

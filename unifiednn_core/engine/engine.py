@@ -33,7 +33,16 @@ from unifiednn_core.engine.events import (
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import Job, reasons
 from unifiednn_core.engine.meters import CheckpointTimer, StepTimer, TurnMeter, quantum_meter
-from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
+from unifiednn_core.engine.orders import (
+    AnyOrder,
+    Join,
+    Order,
+    Reorder,
+    SetDeadline,
+    SetEpochs,
+    SetPolicy,
+    SetPriority,
+)
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.resident_data import DataUsers, Lease
 from unifiednn_core.machine.breakdown import Footprint
@@ -450,7 +459,7 @@ class Engine:
             case Reorder(names=names):
                 self._reorder(names)
                 self._answer(order.id)
-            case SetPriority() | SetEpochs():
+            case SetPriority() | SetEpochs() | SetDeadline():
                 self._answer(order.id, declined=self._adjust(order))
 
     def _order_one(self, job: Job, event: Event, command_id: int | None, holder: Job | None) -> None:
@@ -477,13 +486,15 @@ class Engine:
         if job is not holder and job.state in (State.PAUSING, State.STOPPING):
             self._settle(job)
 
-    def _adjust(self, order: SetPriority | SetEpochs) -> str | None:
-        """Change priority or epochs of a sub-model; returns the reason if that is no longer possible."""
+    def _adjust(self, order: SetPriority | SetEpochs | SetDeadline) -> str | None:
+        """Change priority, epochs or deadline of a sub-model; returns the reason if that is no longer possible."""
         job = self._jobs.get(order.submodel)
         if job is None:
             return f"{order.submodel} has ended"
         if isinstance(order, SetPriority):
             job.priority = order.priority
+        elif isinstance(order, SetDeadline):
+            job.standing = replace(job.standing, deadline_s=order.deadline_s)
         elif order.epochs < job.submodel.epochs_begun:
             return f"{order.submodel} is in epoch {job.submodel.epochs_begun} already"
         else:

@@ -5,7 +5,7 @@ The loop emits them here:
     until every sub-model has ended:
         ask the policy .............................. Granted (or Refused)
         steps of one sub-model ...................... Stepped after each (and ProcessChanged, if it changed settings)
-            once it is known whether that pays ...... StepsRecorded (on CUDA alone)
+            once it is known whether that pays ...... StepsRecorded (on CUDA alone), Ganged
             at the end of each epoch, evaluate ...... EpochDone
             between two steps, carry out orders ..... Answered
             between two steps, now and then ......... Captured, for each sub-model that has changed
@@ -153,10 +153,24 @@ class StepsRecorded:
     refused: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Ganged:
+    """From now on a sub-model steps together with others; with a reason, it steps by itself."""
+
+    submodel: str
+    others: int
+    """Other members of the gang."""
+    gain: float | None = None
+    """How many times faster that makes a step of all."""
+    parted: str | None = None
+    """The reason, as a sentence."""
+
+
 Report = (
     Answered
     | Captured
     | DataChanged
+    | Ganged
     | Granted
     | ProcessChanged
     | Refused

@@ -8,6 +8,7 @@ A `fast` gang fuses its operators. Fused sums are rounded differently, so it is 
 gang has the steps of its members as branches of one CUDA graph, which give the bits of each member alone.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from unifiednn_core.base.errors import NoBatchedForm
 from unifiednn_core.engine import batched
 from unifiednn_core.engine.branches import Branches
 from unifiednn_core.engine.cuda_graphs import StepRecorder
+from unifiednn_core.engine.device import synchronize
 from unifiednn_core.engine.events import Stepped
 from unifiednn_core.engine.fused import Fused, FusedPass, State, double_error, fuse
 from unifiednn_core.engine.graphs import RecordedLearner
@@ -33,6 +35,10 @@ LARGEST_DOUBLE_ERROR = 1e-9
 """The same in double precision, which decides where single precision is not enough to tell."""
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
+LEAST_GAIN = 1.1
+"""Fused steps must be so many times as fast as those of the members one by one."""
+TRIAL_STEPS = 3
+"""Steps of either kind that are timed; the fastest counts."""
 Batches = Mapping[str, list[Tensor]]
 """Batches of the next step, by sub-model."""
 
@@ -43,17 +49,29 @@ class Gang:
     All calls are made inside the `world` of each member.
     """
 
-    def __init__(self, members: Sequence[SubModel], program: StepProgram | None):
+    def __init__(
+        self,
+        members: Sequence[SubModel],
+        program: StepProgram | None,
+        now_s: Callable[[], float] = time.perf_counter,
+    ):
         """Form a fast gang of members whose steps run `program`, or an exact one without; `Gang.of` does."""
         self._members, self._program = list(members), program
         self._states = {member.name: state_of(member.module, member.criterion) for member in members}
         self._accepted = False
+        self._now_s = now_s
+        self._trial_s: dict[bool, list[float]] = {False: [], True: []}
+        """Durations of steps one by one, and of fused ones."""
         self.dissolved: str | None = None
         """Why the members do not step together any more, as a sentence."""
+        self._whole = False
+        """Whether all members took part in the last step with a full batch."""
         self._recorded = self._recordable()
 
     @classmethod
-    def of(cls, submodels: Sequence[SubModel], *, fast: bool) -> "Gang | str":
+    def of(
+        cls, submodels: Sequence[SubModel], *, fast: bool, now_s: Callable[[], float] = time.perf_counter
+    ) -> "Gang | str":
         """Form a gang of sub-models; returns the reason, as a sentence, if they cannot be one."""
         if reason := _obstacle(submodels):
             return reason
@@ -70,7 +88,7 @@ class Gang:
                 return f"{submodel.name} cannot train fused: {refused}."
             if programs[-1] != programs[0]:
                 return f"{submodels[0].name} and {submodel.name} are not the same network."
-        return cls(submodels, programs[0] if fast else None)
+        return cls(submodels, programs[0] if fast else None, now_s)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,8 +97,11 @@ class Gang:
 
     @property
     def gain(self) -> float | None:
-        """How many times faster a step is than those of the members one by one; None if that was not measured."""
-        return self._recorded.gain
+        """How many times faster a step is than those of the members one by one; None if that is not known yet."""
+        if self._program is None:
+            return self._recorded.gain
+        alone, fused = self._trial_s[False], self._trial_s[True]
+        return min(alone) / max(min(fused), 1e-9) if len(fused) >= TRIAL_STEPS else None
 
     def drop(self, name: str) -> None:
         """Take a member out, between two steps; the others go on."""
@@ -102,13 +123,25 @@ class Gang:
 
         Members whose batch is smaller than the others' step by themselves.
         """
+        if self._program is None or not self._accepted or self.dissolved is not None or self.gain is not None:
+            return self._step(fuses=True)
+        fuses = len(self._trial_s[True]) < len(self._trial_s[False])
+        synchronize(self._members[0].device)
+        began_s = self._now_s()
+        done = self._step(fuses=fuses)
+        synchronize(self._members[0].device)
+        self._judge_gain(fuses, self._now_s() - began_s)
+        return done
+
+    def _step(self, *, fuses: bool) -> dict[str, Stepped | Exception]:
         batches = {member.name: member.next_batches() for member in self._members}
         full = [member for member in self._members if _is_full(member, batches[member.name])]
         learned: dict[str, Learned | Exception] = {}
         fused: Fused | None = None
-        if self.dissolved is None and len(full) == len(self._members):
+        self._whole = len(full) == len(self._members)
+        if fuses and self.dissolved is None and self._whole:
             learned |= self._replayed(batches)
-        if self.dissolved is None and self._program is not None and len(full) > 1 and not learned:
+        if fuses and self.dissolved is None and self._program is not None and len(full) > 1 and not learned:
             fused = self._fuse(full, batches)
             if fused is not None and self._accepted:
                 learned |= self._handed_out(fused, full)
@@ -127,7 +160,7 @@ class Gang:
 
     def may_record(self, recorder: StepRecorder) -> bool:
         """Whether `record_step` is due before the next step, which runs in the lane of this recorder."""
-        if self.dissolved is not None or (self._program is not None and not self._accepted):
+        if self.dissolved is not None or (self._program is not None and self.gain is None):
             return False
         return self._recorded.is_due(recorder)
 
@@ -218,6 +251,13 @@ class Gang:
         if self._program is None:
             raise TypeError("An exact gang has no program.")
         return self._program
+
+    def _judge_gain(self, fused: bool, seconds: float) -> None:
+        """Note how long a step took, and dissolve the gang once it is known not to pay."""
+        if self._whole:  # else some stepped by themselves
+            self._trial_s[fused].append(seconds)
+        if self.gain is not None and self.gain < LEAST_GAIN:
+            self.dissolve(f"Fused steps are only {self.gain:.2f} times as fast as those of each member alone.")
 
     def _states_of(self, members: Sequence[SubModel]) -> list[State]:
         return [self._states[member.name] for member in members]

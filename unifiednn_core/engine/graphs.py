@@ -21,6 +21,7 @@ from unifiednn_core.engine.randomness import Randomness
 EAGER_STEPS = 2  # before the first recording: libraries choose their kernels
 CHECKED_STEPS = 3
 LEAST_GAIN = 1.1
+LARGEST_SHARE = 0.1  # of the device's memory: steps that are not recorded need theirs beside that of a recording
 LONGEST_STEP_S = 1.0  # a check takes a dozen steps, and nobody else trains meanwhile
 MOST_RECORDINGS = 8  # of one sub-model, each because it came to another lane or was parked
 _PART = 2**18  # elements that are digested at once
@@ -114,10 +115,7 @@ class RecordedLearner:
         checks = self.gain is None
         bits, eager_s = list[list[int]](), 0.0
         with recorder.aside():
-            draws = list[bool]()
-            step_s = recorder.duration_s(lambda: draws.append(_draws_on_device(self._eager, given[0])))
-            if step_s > LONGEST_STEP_S:
-                raise Unfit(f"one takes {step_s:.1f} s, and launching it is a small part of that")
+            draws = self._probe(recorder, given[0])
             kept.restore()
             if checks:
                 bits = list(self._digests(self._eager, given))
@@ -125,7 +123,7 @@ class RecordedLearner:
                 eager_s = recorder.duration_s(lambda: _each(self._eager, given))
                 kept.restore()
             self._eager.drop_gradients()
-            self._step = step = _RecordedStep(recorder, self._eager, given[0], draws[0])
+            self._step = step = _RecordedStep(recorder, self._eager, given[0], draws)
         if not checks:
             return
         if list(self._digests(step, given)) != bits:
@@ -135,6 +133,20 @@ class RecordedLearner:
         if gain < LEAST_GAIN:
             raise Unfit(f"a replayed step is only {gain:.2f} times as fast")
         self.gain = gain
+
+    def _probe(self, recorder: StepRecorder, batches: list[Tensor]) -> bool:
+        """Take a step, and return whether it draws random numbers on the device. Raises `Unfit`."""
+        draws, took_s = list[bool](), list[float]()
+
+        def step() -> None:
+            took_s.append(recorder.duration_s(lambda: draws.append(_draws_on_device(self._eager, batches))))
+
+        share = recorder.memory_share(step)
+        if share > LARGEST_SHARE:
+            raise Unfit(f"one takes {share:.0%} of the device's memory for a while, which a recording would keep")
+        if took_s[0] > LONGEST_STEP_S:
+            raise Unfit(f"one takes {took_s[0]:.1f} s, and launching it is a small part of that")
+        return draws[0]
 
     def _digests(self, learner: Learner, given: list[list[Tensor]]) -> Iterator[list[int]]:
         """After each step the digest of everything that it leaves."""

@@ -17,7 +17,10 @@ class Standing:
 
     owner: str = ""
     tickets: float = 1.0
+    submitted_s: float = 0.0
+    """Below 0 if the run began later."""
     deadline_s: float | None = None
+    """After its submission."""
     joined_s: float = 0.0
 
 
@@ -77,7 +80,7 @@ class Job:
             owner=standing.owner,
             tickets=standing.tickets,
             owner_service_s=owner_service_s,
-            deadline_s=standing.deadline_s,
+            deadline_s=None if standing.deadline_s is None else standing.submitted_s + standing.deadline_s,
         )
 
     def _paused_until(self, now_s: float) -> float:

@@ -41,6 +41,15 @@ class SetEpochs:
 
 
 @dataclass(frozen=True, slots=True)
+class SetDeadline:
+    """Give a sub-model a deadline in seconds after its submission, or none."""
+
+    submodel: str
+    deadline_s: float | None
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reorder:
     """Change the order of arrival and of turns; sub-models not named go last."""
 
@@ -66,4 +75,4 @@ class Join:
     standing: Standing = field(default_factory=Standing)
 
 
-AnyOrder = Order | SetPriority | SetEpochs | Reorder | SetPolicy | Join
+AnyOrder = Order | SetPriority | SetEpochs | SetDeadline | Reorder | SetPolicy | Join

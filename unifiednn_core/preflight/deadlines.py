@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.scheduling.deadline import EarliestDeadlineFirst
@@ -32,15 +33,42 @@ def findings(
         return ()
     asked = [_asked(part, report, speeds[part.name]) for part in spec.submodels if part.name in speeds]
     ends_s = ends_of([*beside, *asked])
-    found = [_late(part, ends_s[part.name], asked) for part in due if ends_s.get(part.name, 0) > (part.deadline_s or 0)]
+    late = [job for job in asked if ends_s[job.name] > _due_s(job)]
+    found = [_late(job, needed_s(job, [*beside, *asked])) for job in late]
     found += [_unknown(part) for part in due if part.name not in speeds]
     before_s = ends_of(beside)
-    broken = [job for job in beside if before_s[job.name] <= (job.deadline_s or 0) < ends_s[job.name]]
-    if broken:
+    if any(before_s[job.name] <= _due_s(job) < ends_s[job.name] for job in beside):
         message = "Another sub-model of this run would miss its deadline."
         remedy = "Submit it as a run of its own, or with a later deadline or none."
         found.append(Finding(title=_TITLE, field=f"submodels.{spec.submodels[0].name}", message=message, remedy=remedy))
     return tuple(found)
+
+
+def require_change(run: Any, rows: Sequence[Any], name: str, deadline_s: float | None, now_s: float) -> None:
+    """Raise `BadInput` for a new deadline that cannot hold or that breaks another, as far as speeds are measured."""
+    before = jobs_of(run, rows, now_s)
+    submitted_s = next(submitted_at_s(run, row) for row in rows if row.name == name) - now_s
+    due_s = None if deadline_s is None else submitted_s + deadline_s
+    after = [replace(job, deadline_s=due_s) if job.name == name else job for job in before]
+    was_s, ends_s = ends_of(before), ends_of(after)
+    if due_s is not None and ends_s.get(name, 0.0) > due_s:
+        least_s = needed_s(next(job for job in after if job.name == name), after)
+        message = f"{name} would miss it: it needs about {duration_text(least_s)} from now."
+        remedy = f"Give it {math.ceil(least_s - submitted_s)} s or more after its submission."
+        raise BadInput.of(_TITLE, "deadline_s", message, remedy)
+    if any(was_s[job.name] <= _due_s(job) < ends_s[job.name] for job in before if job.name != name):
+        remedy = "Give it a later one."
+        raise BadInput.of(_TITLE, "deadline_s", "Another sub-model of this run would miss its deadline.", remedy)
+
+
+def needed_s(job: SimulatedJob, others: Iterable[SimulatedJob]) -> float:
+    """The earliest deadline from its own on, in seconds from now, that would hold beside these others."""
+    ahead = [other for other in others if other.name != job.name and _due_s(other) > 0]
+    due_s, found_s = -1.0, _due_s(job)
+    while found_s > due_s:
+        due_s = found_s
+        found_s = max(due_s, alone_left_s(job) + sum(alone_left_s(one) for one in ahead if _due_s(one) <= due_s))
+    return found_s
 
 
 def ends_of(jobs: Sequence[SimulatedJob]) -> dict[str, float]:
@@ -68,10 +96,19 @@ def jobs_of(run: Any, rows: Iterable[Any], now_s: float) -> list[SimulatedJob]:
     return [job for row in rows if (job := job_of(run, row, now_s)) is not None]
 
 
+def submitted_at_s(run: Any, row: Any) -> float:
+    """Moment (UTC) from which the deadline of a sub-model counts."""
+    at_s: float = run.created_at_s if row.joined_at_s is None else row.joined_at_s
+    return at_s
+
+
 def due_at_s(run: Any, row: Any) -> float:
     """Moment (UTC) at which a sub-model with a deadline should have ended."""
-    submitted_at_s: float = run.created_at_s if row.joined_at_s is None else row.joined_at_s
-    return submitted_at_s + float(row.deadline_s)
+    return submitted_at_s(run, row) + float(row.deadline_s)
+
+
+def _due_s(job: SimulatedJob) -> float:
+    return math.inf if job.deadline_s is None else job.deadline_s
 
 
 def alone_left_s(job: SimulatedJob) -> float:
@@ -89,16 +126,15 @@ def _asked(part: SubModelSpec, report: CheckReport, seconds_per_step: float) -> 
     )
 
 
-def _late(part: SubModelSpec, end_s: float, asked: Iterable[SimulatedJob]) -> Finding:
-    job = next(job for job in asked if job.name == part.name)
+def _late(job: SimulatedJob, least_s: float) -> Finding:
+    message = f"{job.name} needs about {duration_text(least_s)}, not {duration_text(job.deadline_s)}"
     alone_s = alone_left_s(job)
-    by_itself = f"Alone it takes {duration_text(alone_s)}."
-    message = (
-        f"{part.name} would end after about {duration_text(end_s)}, not {duration_text(part.deadline_s)}. {by_itself}"
+    held_up = least_s > alone_s
+    message += f", because others are due no later; alone it takes {duration_text(alone_s)}." if held_up else "."
+    remedy = (
+        f"Give it {math.ceil(least_s)} s or more, or fewer epochs{', or others later deadlines' if held_up else ''}."
     )
-    others = "" if alone_s > (part.deadline_s or 0) else ", or other sub-models later deadlines"
-    remedy = f"Give it {math.ceil(end_s)} s or more, or fewer epochs{others}."
-    return Finding(title=_TITLE, field=f"submodels.{part.name}.deadline_s", message=message, remedy=remedy)
+    return Finding(title=_TITLE, field=f"submodels.{job.name}.deadline_s", message=message, remedy=remedy)
 
 
 def _unknown(part: SubModelSpec) -> Finding:

@@ -148,10 +148,14 @@ def _at(stage: Stage, parts: Mapping[str, Part], key: str) -> int:
     data = {sha256: size for need in held for sha256, size in need.data.items()}
     weights_bytes = sum(need.weights_bytes for need in held)
     optimizer_bytes = sum(need.optimizer_bytes for need in started)
+    gradients_bytes = sum(
+        need.gradients_bytes for need in (started if on_gpu else [holder])
+    )  # a recorded step keeps them
     transient_bytes = _transient(parts[stage.holder], key)
     copies_bytes = 0 if on_gpu else sum(need.weights_bytes for need in started) + optimizer_bytes
     more_bytes = max(0, copies_bytes - (transient_bytes - holder.transient_bytes))
-    return weights_bytes + optimizer_bytes + holder.gradients_bytes + transient_bytes + more_bytes + sum(data.values())
+    kept_bytes = weights_bytes + optimizer_bytes + gradients_bytes
+    return kept_bytes + transient_bytes + more_bytes + sum(data.values())
 
 
 def _transient(part: Part, key: str) -> int:

@@ -23,6 +23,7 @@ from unifiednn_core.engine.events import (
     DataChanged,
     Ended,
     EpochDone,
+    Ganged,
     Granted,
     ProcessChanged,
     Released,
@@ -301,6 +302,8 @@ class Reporter:
                 self.note(name, Code.PROCESS_CHANGED, settings=list(settings))
             case StepsRecorded(submodel=name, gain=gain, refused=refused):
                 self.note(name, Code.RECORDED, gain=None if refused else gain, refused=refused)
+            case Ganged(submodel=name, others=others, gain=gain, parted=parted):
+                self.note(name, Code.GANGED, others=others, gain=gain, parted=parted)
             case Captured(checkpoint=checkpoint):
                 self._close_window(checkpoint.submodel)
                 self.note(checkpoint.submodel, Code.CHECKPOINT, step=checkpoint.step)

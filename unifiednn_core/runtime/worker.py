@@ -33,7 +33,16 @@ from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
 from unifiednn_core.engine.job import Job, Standing, reasons
 from unifiednn_core.engine.operator_trace import OperatorTrace
-from unifiednn_core.engine.orders import AnyOrder, Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
+from unifiednn_core.engine.orders import (
+    AnyOrder,
+    Join,
+    Order,
+    Reorder,
+    SetDeadline,
+    SetEpochs,
+    SetPolicy,
+    SetPriority,
+)
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.host import PROCESS_RSS
@@ -112,7 +121,7 @@ class Worker:
             device=bench.device,
             threads=threads,
             report=reads.reporter.report,
-            jobs=reads.jobs(run, rows, work_mark, last_turns),
+            jobs=reads.jobs(run, rows, work_mark, last_turns, elapsed_s),
             checkpoint=spec.checkpoint,
             first_period=first_period(run.deaths),
             mark=work_mark.set,
@@ -275,7 +284,7 @@ class Worker:
         if read is None:
             self._store.commands.decline(command.id, f"{command.verb}: {name} could not be read")
         else:
-            standing = self._reads.standing(run, row)
+            standing = self._reads.standing(run, row, self._reads.clock.utc_s() - self._engine.now_s())
             self._engine.post(Join(name, partial(self._bench.add, read), command.id, standing))
         return True
 
@@ -299,6 +308,8 @@ def order_of(command: CommandRow) -> AnyOrder:
     match command.verb:
         case Verb.PRIORITY:
             return SetPriority(name, arguments["priority"], command.id)
+        case Verb.DEADLINE:
+            return SetDeadline(name, arguments["deadline_s"], command.id)
         case Verb.EPOCHS:
             return SetEpochs(name, arguments["epochs"], command.id)
         case Verb.ORDER:
@@ -351,12 +362,14 @@ class _Reader:
     reporter: Reporter
     clock: Clock
 
-    def jobs(self, run: RunRow, rows: list[SubModelRow], mark: WorkMark, last_turns: dict[str, float]) -> list[Job]:
-        """Sub-models that are ready to train, in order of arrival."""
+    def jobs(
+        self, run: RunRow, rows: list[SubModelRow], mark: WorkMark, last_turns: dict[str, float], elapsed_s: float
+    ) -> list[Job]:
+        """Sub-models that are ready to train, in order of arrival, in a run that goes on after `elapsed_s`."""
         alive = [row for row in rows if State(row.state) not in ENDED]
         # The line is sorted by the end of the last turn; without one, or if it was cut short, a sub-model goes first.
         line = sorted((row.name for row in alive), key=lambda name: last_turns.get(name, -1.0))
-        jobs = []
+        jobs: dict[str, Job] = {}
         for row in alive:
             mark.set(row.name, "loading")
             read = self.read(run, row, peers=len(alive))
@@ -365,24 +378,28 @@ class _Reader:
             try:
                 with preserved(self.bench.device), ProcessState(self.bench.device):
                     submodel = self.bench.add(read)
-                jobs.append(Job(
+                jobs[row.name] = Job(
                     submodel, in_line_since=line.index(row.name), service_s=row.service_s, paused_s=row.paused_s,
                     state=State.PAUSED if row.state == State.PAUSED.value else State.QUEUED,
-                    captured_step=read.columns.get("checkpoint_step", 0), standing=self.standing(run, row),
-                ))  # fmt: skip
+                    captured_step=read.columns.get("checkpoint_step", 0),
+                )  # fmt: skip
             except Exception as error:
                 self._fail(row, error)
         mark.clear()
-        return jobs
+        began_at_s = self.clock.utc_s() - elapsed_s  # the engine's clock begins with this, right after the last reading
+        for row in alive:
+            if row.name in jobs:
+                jobs[row.name].standing = self.standing(run, row, began_at_s)
+        return list(jobs.values())
 
-    def standing(self, run: RunRow, row: SubModelRow) -> Standing:
-        """What a sub-model may count on."""
-        began_at_s = run.started_at_s or self.clock.utc_s()
+    def standing(self, run: RunRow, row: SubModelRow, began_at_s: float) -> Standing:
+        """What a sub-model may count on, in a run whose clock began at `began_at_s` (UTC)."""
         submitted_at_s = run.created_at_s if row.joined_at_s is None else row.joined_at_s
         return Standing(
             owner=row.owner,
             tickets=self.store.people.tickets_of(row.owner),
-            deadline_s=None if row.deadline_s is None else submitted_at_s + row.deadline_s - began_at_s,
+            submitted_s=submitted_at_s - began_at_s,
+            deadline_s=row.deadline_s,
             joined_s=max(0.0, submitted_at_s - began_at_s),
         )
 

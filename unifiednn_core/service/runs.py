@@ -8,7 +8,8 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.files import copy_into
 from unifiednn_core.base.paths import Home
-from unifiednn_core.preflight.deadlines import jobs_of
+from unifiednn_core.preflight.deadlines import POLICY as DEADLINES
+from unifiednn_core.preflight.deadlines import jobs_of, require_change
 from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
@@ -170,6 +171,19 @@ class RunService:
         parse_hyperparameters(hyperparameters.model_dump(mode="json") | {"epochs": epochs})
         self._require_possible_epochs(self._row(run_id, submodel), hyperparameters, epochs)
         return self._store.commands.issue(run_id, submodel, Verb.EPOCHS, {"epochs": epochs})
+
+    @permission(Role.SUBMITTER, Own.RUN, about="to {deadline_s}")
+    def set_deadline(self, run_id: str, submodel: str, deadline_s: float | None) -> State:
+        """Change or remove the deadline of a sub-model, in seconds after its submission.
+
+        Raises `BadInput`, under the policy `deadline` also for one that cannot hold or that breaks another.
+        """
+        part = self._spec_of(run_id, submodel).model_dump(mode="json", exclude_none=True)
+        parse_run({"submodels": [part | {"deadline_s": deadline_s}]})
+        run, rows = self._store.runs.get(run_id)
+        if run.spec.get("policy", {}).get("name") == DEADLINES.name:
+            require_change(run, rows, submodel, deadline_s, self._clock.utc_s())
+        return self._store.commands.issue(run_id, submodel, Verb.DEADLINE, {"deadline_s": deadline_s})
 
     @permission(Role.SUBMITTER, Own.RUN, about="{names}")
     def reorder(self, run_id: str, names: Sequence[str]) -> State:

@@ -31,12 +31,13 @@ class Verb(StrEnum):
     RETRY = "retry"
     PRIORITY = "priority"
     EPOCHS = "epochs"
+    DEADLINE = "deadline"
     ORDER = "order"
     POLICY = "policy"
     ADD = "add"
 
 
-EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.ORDER, Verb.POLICY, Verb.ADD})
+EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.DEADLINE, Verb.ORDER, Verb.POLICY, Verb.ADD})
 # Commands for a baseline, which is one uninterrupted measurement; a resume restarts it.
 OF_A_BASELINE = frozenset({Verb.STOP, Verb.DISCARD, Verb.RESUME})
 # Commands that need a worker, because they involve weights or checkpoints.
@@ -52,6 +53,8 @@ def brief_of(command: CommandRow) -> dict[str, Any]:
     match command.verb:
         case Verb.PRIORITY | Verb.EPOCHS:
             more = {"value": arguments[command.verb]}
+        case Verb.DEADLINE:
+            more = {"value": arguments["deadline_s"]}
         case Verb.ORDER:
             more = {"names": list(arguments["names"])}
         case Verb.POLICY:
@@ -254,6 +257,9 @@ def _apply(session: Session, runs: Runs, command: CommandRow) -> State | None:
         case "priority":
             submodel_of(session, run.id, command.submodel or "").priority = arguments["priority"]
             _edit(run, command.submodel, {}, priority=arguments["priority"])
+        case "deadline":
+            submodel_of(session, run.id, command.submodel or "").deadline_s = arguments["deadline_s"]
+            _edit(run, command.submodel, {}, deadline_s=arguments["deadline_s"])
         case "epochs":
             row = submodel_of(session, run.id, command.submodel or "")
             row.steps_total, row.epochs = row.steps_total // row.epochs * arguments["epochs"], arguments["epochs"]

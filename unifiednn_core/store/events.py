@@ -28,6 +28,7 @@ class Code(StrEnum):
     DATA_CHANGED = "data_changed"  # data: name of the data set, as the sub-model calls it
     PROCESS_CHANGED = "process_changed"  # settings of the process, which were put back
     RECORDED = "recorded"  # gain: how many times faster replayed steps are; or refused: why none are
+    GANGED = "ganged"  # others: how many, and gain of stepping together; or parted: why it steps by itself
     CHECKPOINT = "checkpoint"  # step
     SEPARATED = "separated"  # archive
 
@@ -42,6 +43,7 @@ KINDS: Final[dict[Code, str]] = {
     **dict.fromkeys((Code.FAILED, Code.DATA_CHANGED), "error"),
     **dict.fromkeys((Code.ILLEGAL_MOVE, Code.UNRECORDED), "defect"),
     Code.RECORDED: "graph",
+    Code.GANGED: "gang",
     Code.CHECKPOINT: "checkpoint",
     Code.SEPARATED: "separated",
 }

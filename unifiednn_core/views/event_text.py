@@ -49,6 +49,10 @@ def event_text(event: EventRow) -> str:
             return f"Steps of {name} run operator by operator: {fields['refused']}."
         case Code.RECORDED:
             return f"Steps of {name} are replayed from a CUDA graph, {fields['gain']:.1f} times as fast."
+        case Code.GANGED if "parted" in fields:
+            return f"{name} steps by itself. {fields['parted']}"
+        case Code.GANGED:
+            return f"{name} steps together with {fields['others']} others, {fields['gain']:.1f} times as fast."
         case Code.CHECKPOINT:
             return f"Checkpoint of {name} at step {fields['step']}."
         case Code.SEPARATED:
@@ -63,6 +67,8 @@ def command_text(submodel: str | None, brief: Mapping[str, Any]) -> str:
     match brief["verb"]:
         case Verb.PRIORITY | Verb.EPOCHS as verb:
             return f"{verb} {brief['value']}{whom}"
+        case Verb.DEADLINE:
+            return f"no deadline{whom}" if brief["value"] is None else f"deadline {brief['value']:g} s{whom}"
         case Verb.ORDER:
             return f"order {', '.join(brief['names'])}"
         case Verb.POLICY:

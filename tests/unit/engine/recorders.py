@@ -22,6 +22,8 @@ class FakeRecorder:
         """What happens to the gradients of each replay."""
         self.step_s: float | None = None
         """What a step that is not replayed takes, in place of `gain` times one that is."""
+        self.share = 0.01
+        """Share of the device's memory that a step takes."""
         self.stale = False
         """Whether replays read the weights of the recording."""
         self.replays = self.recorded = self.freed = 0
@@ -48,6 +50,10 @@ class FakeRecorder:
         replays = self.replays
         work()
         return 0.001 if self.replays > replays else self.step_s or self._gain * 0.001
+
+    def memory_share(self, work: Callable[[], object]) -> float:
+        work()
+        return self.share
 
 
 class FakeRecording:

@@ -48,8 +48,16 @@ def submodels(network: str = "cnn", asked: Any = None, data: Dataset | None = No
     ]
 
 
-def gang_of(members: Sequence[SubModel]) -> Gang:
-    gang = Gang.of(members, fast=True)
+def gang_of(members: Sequence[SubModel], fused_s: float = 1.0) -> Gang:
+    """A gang for which a fused step takes so many seconds, and two those of its members one by one."""
+    clock_s = [0.0]
+
+    def now_s() -> float:  # time passes between two readings: before and after a step
+        fuses = len(gang._trial_s[True]) < len(gang._trial_s[False])
+        clock_s.append(clock_s[-1] + (fused_s if fuses else 2.0))
+        return clock_s[-2]
+
+    gang = Gang.of(members, fast=True, now_s=now_s)
     assert isinstance(gang, Gang), gang
     return gang
 
@@ -191,6 +199,17 @@ def test_rounding_alone_does_not_dissolve_a_gang(monkeypatch: pytest.MonkeyPatch
         train(alone, 2)
     assert gang.dissolved is None
     assert_close(together, alone, 1e-5)
+
+
+@pytest.mark.parametrize("fused_s", [1.0, 1.9])
+def test_a_gang_that_does_not_pay_is_dissolved_within_a_few_steps(fused_s: float) -> None:
+    together = submodels(asked={"one": {"epochs": 9}, "other": {"epochs": 9}})
+    with worlds(together):
+        gang = gang_of(together, fused_s)
+        train(together, 10, gang)
+    assert gang.gain == pytest.approx(2.0 / fused_s)
+    told = "Fused steps are only 1.05 times as fast as those of each member alone."
+    assert gang.dissolved == (None if fused_s == 1.0 else told)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.integration import kit
 from tests.integration.kit import CPU
-from tests.integration.networks import ZOO
+from tests.integration.networks import ZOO, hyperparameters
 from tests.unit.engine.recorders import FakeRecorder
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import cuda_graphs, graphs
@@ -84,6 +86,13 @@ def test_replayed_steps_train_to_the_same_bits(network: str, hyper: dict[str, An
     assert recorder.freed == recorder.recorded == 1
 
 
+@settings(max_examples=12)
+@given(st.sampled_from(["mlp", "cnn", "resnet"]), hyperparameters(37))
+def test_any_training_with_replays_has_the_bits_of_one_without(network: str, hyper: dict[str, Any]) -> None:
+    [one] = submodels(network, **hyper)
+    assert train([one], recorder_of(one))[0] == train(submodels(network, **hyper), None)[0]
+
+
 def wrong(recorder: FakeRecorder) -> None:
     recorder.spoil = lambda gradients: gradients[0].view(-1)[0].mul_(1 + 1e-6)
 
@@ -132,12 +141,26 @@ def test_steps_that_are_hardly_faster_stay_eager() -> None:
     ]
 
 
-def test_long_steps_are_not_checked_at_all() -> None:
+def long(recorder: FakeRecorder) -> None:
+    recorder.step_s = 1.5
+
+
+def large(recorder: FakeRecorder) -> None:
+    recorder.share = 0.3
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (long, "one takes 1.5 s, and launching it is a small part of that"),
+        (large, "one takes 30% of the device's memory for a while, which a recording would keep"),
+    ],
+)
+def test_long_and_large_steps_are_not_even_checked(spoil: Any, reason: str) -> None:
     [one] = submodels("cnn")
     recorder = recorder_of(one)
-    recorder.step_s = 1.5
-    reports = told(train([one], recorder)[1])
-    assert [report.refused for report in reports] == ["one takes 1.5 s, and launching it is a small part of that"]
+    spoil(recorder)
+    assert [report.refused for report in told(train([one], recorder)[1])] == [reason]
     assert recorder.recorded == 0
 
 

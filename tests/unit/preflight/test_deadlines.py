@@ -1,9 +1,12 @@
 """Deadlines before a submission is queued, simulated with measured speeds."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.unit.preflight.test_forecast import report, spec
 from unifiednn_core.base.errors import Finding
@@ -31,14 +34,14 @@ def test_deadlines_that_hold_are_not_mentioned(due: dict[str, float]) -> None:
 def test_one_that_cannot_hold_even_alone_says_how_long_it_takes() -> None:
     [finding] = found({"large": 23.0})
     assert (finding.severity, finding.field) == ("error", "submodels.large.deadline_s")
-    assert finding.message == "large would end after about 24.0 s, not 23.0 s. Alone it takes 24.0 s."
+    assert finding.message == "large needs about 24.0 s, not 23.0 s."
     assert finding.remedy == "Give it 24 s or more, or fewer epochs."
 
 
 def test_one_that_others_hold_up_names_the_moment_that_would_hold() -> None:
     [finding] = found({"small": 35, "large": 24})
     assert finding.field == "submodels.small.deadline_s"
-    assert finding.remedy == "Give it 36 s or more, or fewer epochs, or other sub-models later deadlines."
+    assert finding.remedy == "Give it 36 s or more, or fewer epochs, or others later deadlines."
     promised = int(re.findall(r"(\d+) s or more", finding.remedy)[0])
     assert found({"small": promised, "large": 24}) == []
 
@@ -65,3 +68,33 @@ def test_another_policy_promises_nothing() -> None:
     [finding] = found({"small": 1}, policy="fcfs")
     assert (finding.severity, finding.field) == ("warning", "policy.name")
     assert found({}, policy="fcfs", beside=[SimulatedJob(name="theirs", deadline_s=1.0)]) == []
+
+
+JOBS = st.lists(
+    st.builds(
+        SimulatedJob,
+        name=st.sampled_from("abcdef"),
+        steps_per_epoch=st.integers(1, 20),
+        deadline_s=st.one_of(st.none(), st.integers(1, 60).map(float)),
+    ),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda job: job.name,
+)
+
+
+@settings(deadline=None)
+@given(JOBS, st.integers(1, 40).map(float))
+def test_the_deadline_that_a_remedy_names_holds_and_an_earlier_one_does_not(
+    jobs: list[SimulatedJob], asked_s: float
+) -> None:
+    *others, first = jobs[1:] + jobs[:1]
+    least_s = deadlines.needed_s(replace(first, deadline_s=asked_s), others)
+
+    def ends_s(deadline_s: float) -> dict[str, float]:
+        return deadlines.ends_of([*others, replace(first, deadline_s=deadline_s)])
+
+    assert ends_s(least_s)[first.name] <= least_s
+    earlier = ends_s(least_s - 1)
+    if least_s > asked_s and all(earlier[job.name] <= (job.deadline_s or 999) for job in others):
+        assert earlier[first.name] > least_s - 1

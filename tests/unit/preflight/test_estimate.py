@@ -41,11 +41,11 @@ def test_one_sub_model_on_a_gpu_is_the_sum_of_its_parts() -> None:
     assert not alone.measured
 
 
-def test_on_a_gpu_who_waits_holds_nothing_and_who_has_started_keeps_weights_and_optimizer() -> None:
+def test_on_a_gpu_who_waits_holds_nothing_and_who_has_started_keeps_all_but_temporary_memory() -> None:
     parts = [part("a"), part("b", weights=10, optimizer=20)]
     fcfs, turns = (predicted(parts).by_policy[name] for name in ("fcfs", "round_robin"))
     assert fcfs == CONTEXT + (10 + 10 + 20 + 2) * MIB + transient(32, 10, "cuda")
-    assert turns == fcfs + (4 + 8) * MIB
+    assert turns == fcfs + (4 + 4 + 8) * MIB
 
 
 def test_on_the_host_the_weights_of_all_are_there_from_the_beginning() -> None:

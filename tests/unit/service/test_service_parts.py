@@ -219,7 +219,7 @@ def test_a_deadline_that_cannot_hold_is_refused_before_it_is_queued(here: World,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(submission, "memory_key", lambda *asked: "key")
         before = len(here.service.runs.runs())
-        with pytest.raises(BadInput, match="alpha would end after about 20") as raised:
+        with pytest.raises(BadInput, match="alpha needs about 20") as raised:
             here.service.runs.submit(asked(19))
         assert [one.field for one in raised.value.findings] == [field]
         assert len(here.service.runs.runs()) == before
@@ -227,3 +227,31 @@ def test_a_deadline_that_cannot_hold_is_refused_before_it_is_queued(here: World,
         assert findings(here.service, asked(20)) == []
         assert findings(here.of(ALICE), asked(19)) == [("warning", field)]
         here.service.runs.submit(asked(20))
+
+
+def test_a_new_deadline_of_a_run_that_trains_has_to_hold_and_to_leave_others_theirs(here: World, intake: None) -> None:
+    document = SPEC.model_dump(mode="json", exclude_none=True)
+    [part] = document["submodels"]
+    parts = [part, part | {"name": "beta", "deadline_s": 200.0}]
+    run_id = here.service.runs.submit(parse_run({"policy": {"name": "deadline"}, "submodels": parts}))
+    trains = {"state": "running", "steps_done": 10, "service_s": 10.0, "steps_total": 100, "epochs": 1}
+    with here.store._database.write() as session:
+        session.execute(update(SubModelRow).where(SubModelRow.run_id == run_id).values(**trains))
+    runs = here.service.runs
+    for name, deadline_s, words in (
+        ("alpha", 50.0, "alpha would miss it: it needs about 1 min 30 s from now. Give it 90 s or more"),
+        ("beta", 10.0, "beta would miss it"),
+        ("alpha", -1.0, "deadline_s"),
+    ):
+        with pytest.raises(BadInput, match=words) as raised:
+            runs.set_deadline(run_id, name, deadline_s)
+        assert "deadline_s" in raised.value.findings[0].field
+    runs.set_deadline(run_id, "alpha", 95.0)
+    runs.set_deadline(run_id, "beta", None)
+    asked = [(command.submodel, command.arguments) for command in here.store.commands.open(run_id)]
+    assert asked == [("alpha", {"deadline_s": 95.0}), ("beta", {"deadline_s": None})]
+    with here.store._database.write() as session:
+        shorter = update(SubModelRow).where(SubModelRow.run_id == run_id, SubModelRow.name == "beta")
+        session.execute(shorter.values(deadline_s=100.0))
+    with pytest.raises(BadInput, match="Another sub-model of this run would miss its deadline"):
+        runs.set_deadline(run_id, "alpha", 95.0)

@@ -47,6 +47,7 @@ def test_a_command_takes_effect_once_however_often_it_is_carried_out(running: St
 
 def test_edits_change_rows_and_spec_alike(running: Store) -> None:
     running.commands.issue("r", "a", Verb.EPOCHS, {"epochs": 3})
+    running.commands.issue("r", "a", Verb.DEADLINE, {"deadline_s": 90.0})
     running.commands.issue("r", None, Verb.ORDER, {"names": ["b", "a"]})
     running.commands.issue("r", None, Verb.POLICY, {"policy": {"name": "sjf"}})
     for command in running.commands.open("r"):
@@ -56,6 +57,8 @@ def test_edits_change_rows_and_spec_alike(running: Store) -> None:
     assert (rows[1].epochs, rows[1].steps_total) == (3, 30)
     assert run.spec["submodels"][1]["hyperparameters"]["epochs"] == 3
     assert run.spec["policy"] == {"name": "sjf"}
+    assert rows[1].deadline_s == run.spec["submodels"][1]["deadline_s"] == 90
+    assert "Deadline 90 s for a." in applied(running)
 
 
 def test_a_pause_asked_of_a_worker_that_died_is_shown_again(running: Store) -> None:
