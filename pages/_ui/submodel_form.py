@@ -13,7 +13,7 @@ from unifiednn_core.views.runs import FileView
 
 SCALING_HELP = "Inputs become (inputs * scale - mean) / std. 8-bit images usually need the scale 1/255 = 0.003922."
 PRIORITY_HELP = "Lower goes first, under the policy Priority."
-DEADLINE_HELP = "Minutes from the submission to its end. Under the policy Deadline, what is due first goes first."
+DEADLINE_HELP = "Minutes from submission to end; 0 is none. Under the policy Deadline, what is due first goes first."
 START_KINDS = ("checkpoint", "weights")
 TAKE = {
     "everything": (
@@ -76,7 +76,7 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
         "Deadline (min)", 0.0, None, due_s and due_s / 60, 10.0, "%g", f"{key}-deadline", DEADLINE_HELP,
         placeholder="none",
     )  # fmt: skip
-    values["deadline_s"] = None if due_min is None else due_min * 60
+    values["deadline_s"] = due_min * 60 if due_min else None
     said("name", "priority", "deadline_s")
     if chosen is not None and chosen.kind == "weights":
         values["architecture"] = _architecture(submodel.get("architecture") or {}, chosen.filename, key)

@@ -187,6 +187,7 @@ def test_the_terminal_acts_as_the_person_of_its_token(
         refused = typed(*words, token=hers)
         assert refused.exit_code == 2 and "not found" in refused.output.lower(), words
     for words in (("audit",), ("token", "list"), ("people", "list"), ("people", "give", ALICE.id, "--role", "admin"),
+                  ("people", "give", ALICE.id, "--tickets", "9"),
                   ("people", "sharing", "everyone"),
                   ("pause", SHARED), ("edit", SHARED, "alpha", "--priority", "1")):  # fmt: skip
         refused = typed(*words, token=hers)
@@ -196,6 +197,9 @@ def test_the_terminal_acts_as_the_person_of_its_token(
     assert "not allowed" in typed("download", SHARED, "alpha", "--to", str(tmp_path), token=vera).output.lower()
     assert typed("people", "give", BOB.id, "--team", "Red").stdout == (
         f"{BOB.id}: as the identity provider says, team red\n"
+    )
+    assert typed("people", "give", BOB.id, "--tickets", "3").stdout == (
+        f"{BOB.id}: as the identity provider says, team red, 3 tickets\n"
     )
     assert typed("people", "give", BOB.id).exit_code == 2
     assert typed("people", "sharing", "own").stdout.startswith("own: ")

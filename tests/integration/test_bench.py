@@ -1,16 +1,32 @@
 """A whole bench through the service, as small as it can be."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
-from tests.tools.bench.kit import ASKED, SCENARIO, write_data
-from tools.bench import report, result, runner
+import pytest
+
+from tests.tools.bench.kit import ASKED, CASE, SCENARIO, write_data
+from tools.bench import launcher, mps, report, result, runner
+from tools.bench.scenarios import Hybrid
+from unifiednn_core.service import facade
 
 
-def test_a_workload_runs_through_the_service_and_has_equal_weights(tmp_path: Path) -> None:
+def test_a_workload_runs_through_the_service_and_has_equal_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[str] = []
+    template = SimpleNamespace(stop=lambda: stopped.append("stop"), start=lambda: None, ready=lambda: True)
+    monkeypatch.setattr(launcher, "LocalLauncher", facade.LocalLauncher)  # which forks workers of tests
+    monkeypatch.setattr(launcher, "template", template)
+    monkeypatch.setattr(mps, "is_installed", lambda: False)
+    ways = (*CASE.hybrids, Hybrid(policy={"name": "priority"}, start="warm"))
+    cases = (replace(CASE, hybrids=ways), replace(CASE, name="with MPS", mps=True))
+    scenario = replace(SCENARIO, cases=cases)
     on_progress: list[runner.BenchProgress] = []
     folder = write_data(tmp_path / "data")
-    (found,) = runner.measure(SCENARIO, folder, tmp_path / "work", repeats=1, on_progress=on_progress.append)
-    document = result.document(SCENARIO, found, ASKED, 1)
+    (found,) = runner.measure(scenario, folder, tmp_path / "work", repeats=1, on_progress=on_progress.append)
+    document = result.document(scenario, found, ASKED, 1)
     (case,) = document["cases"]
     hybrid, concurrent = case["hybrids"]["fcfs"], case["baselines"]["concurrent"]
     assert hybrid["problem"] is concurrent["problem"] is None
@@ -18,5 +34,10 @@ def test_a_workload_runs_through_the_service_and_has_equal_weights(tmp_path: Pat
         assert hybrid["submodels"][name]["state_sha256"] == concurrent["submodels"][name]["state_sha256"] != [None]
     assert case["verdicts"]["fcfs"]["concurrent"]["identical_weights"] is True
     assert document["complete"] is True
-    assert on_progress[-1].arms == 2
+    assert list(case["hybrids"]) == ["fcfs", "priority, warm"]
+    assert on_progress[-1].arms == 3
+    assert len(stopped) == 2, "no template beside the arms that do not count it"
+    assert any("MPS" in note for note in document["notes"])
+    for arm in (hybrid, concurrent):
+        assert 0 < arm["file_bytes"][0] < arm["anonymous_bytes"][0] < 2**30
     assert report.section("tiny-cpu.json", document, ()).startswith("### `tiny`")

@@ -1,13 +1,17 @@
 """In fresh interpreters, because what one has loaded cannot be taken back."""
 
 import json
+import shutil
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from tests.integration.product import Template
+from unifiednn_core.base.paths import Home
 from unifiednn_core.engine import late_dynamo
+from unifiednn_core.store import Store
 
 TRAIN = """
 import json, sys, warnings
@@ -107,3 +111,24 @@ def test_an_unknown_version_of_torch_keeps_its_own(monkeypatch: pytest.MonkeyPat
     finally:
         if before is not None:
             sys.modules["torch._dynamo"] = before
+
+
+TOLD = """
+import os, sys
+from unifiednn_core.runtime import worker
+
+def leave(code):
+    print(code, *(name for name in ("torch._dynamo.config", "sympy") if name in sys.modules), flush=True)
+    os._exit(code)
+
+worker._leave = leave
+worker.main()
+"""
+
+
+def test_a_whole_run_loads_neither_the_compiler_nor_the_algebra_behind_it(template: Template, home: Home) -> None:
+    shutil.copytree(template.home.root, home.root, dirs_exist_ok=True)
+    store = Store.open(home)
+    assert store.workers.claim_next(store.runs.get(template.run_id)[0].device) == template.run_id
+    store.close()
+    assert run(TOLD, str(home.root), template.run_id).split() == ["0"]

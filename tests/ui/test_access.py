@@ -118,6 +118,10 @@ def test_an_admin_decides_who_may_share_a_process_and_puts_people_into_teams(hom
     app.text_input(key="team-name").input("Red  Pandas")
     app.button(key="team-give").click().run()
     assert ALICE.id in said() and "red pandas" in said()
+    app.text_input(key="tickets-person").input("bob@example.org")
+    app.number_input(key="tickets-number").set_value(3)
+    app.button(key="tickets-give").click().run()
+    assert "bob@example.org" in said() and here.store.people.tickets_of("bob@example.org") == 3
     app.selectbox(key="sharing-of").select("own")
     app.button(key="sharing-save").click().run()
     assert "Who may share a process: own" in said() and f"by {ADMIN.id}" in said()

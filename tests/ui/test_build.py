@@ -109,6 +109,13 @@ def test_the_policy_and_its_parameters_are_kept(open_page, service, drafted):
     assert service.drafts[drafted]["policy"] == {"name": "sjf", "by": "epochs"}
 
 
+def test_seconds_are_labelled_as_such(open_page, service, drafted):
+    app = open_page("build", draft=drafted)
+    app.segmented_control(key="policy-name").set_value("fair").run()
+    next(box for box in app.text_input if box.label == "Turn (s)").set_value("0.5").run()
+    assert service.drafts[drafted]["policy"] == {"name": "fair", "turn_s": 0.5}
+
+
 def test_a_check_shows_facts_and_findings(open_page, service, drafted):
     service.findings = (
         Finding(severity="warning", title="No test", field="submodels.lenet.test_data", message="None.", remedy="Add."),
@@ -190,6 +197,19 @@ def test_wrong_json_is_told_with_its_place(open_page, drafted):
     app.text_area[0].set_value('{"epochs": }').run()
     button(app, "Apply JSON").click().run()
     assert "line 1, column 12" in text_of(app)
+
+
+def test_a_deadline_is_typed_in_minutes_and_0_is_none(open_page, service, drafted):
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    next(box for box in app.number_input if box.label == "Deadline (min)").set_value(1.5).run()
+    app.button(key="editor-save").click().run()
+    assert [part.get("deadline_s") for part in service.drafts[drafted]["submodels"]] == [90, None, None]
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    box = next(box for box in app.number_input if box.label == "Deadline (min)")
+    assert box.value == 1.5
+    box.set_value(0.0).run()
+    app.button(key="editor-save").click().run()
+    assert "deadline_s" not in service.drafts[drafted]["submodels"][0]
 
 
 def test_editing_and_saving_unchanged_changes_nothing(open_page, service, drafted):

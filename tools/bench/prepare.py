@@ -31,14 +31,16 @@ class Prepared:
 
     case: Case
     spec: RunSpec
-    """Under the first policy."""
+    """As the first hybrid."""
     base: Path
     notes: tuple[str, ...]
     """On the data."""
 
-    def under(self, policy: int) -> RunSpec:
-        """The spec under one of the case's policies."""
-        return self.spec.model_copy(update={"policy": PolicySpec.model_validate(dict(self.case.policies[policy]))})
+    def trained_as(self, place: int) -> RunSpec:
+        """The spec of one of the case's hybrids."""
+        hybrid = self.case.hybrids[place]
+        lanes = {"lanes": hybrid.lanes} if hybrid.lanes else {}
+        return self.spec.model_copy(update={"policy": PolicySpec.model_validate(dict(hybrid.policy)), **lanes})
 
     def shortened(self, factor: float) -> "Prepared":
         """The case with fewer epochs, at least one for each sub-model."""
@@ -63,7 +65,8 @@ def prepare(scenario: Scenario, case: Case, folder: Path, base: Path) -> Prepare
         name=f"{scenario.name}, {case.name}",
         device=scenario.device,
         threads=scenario.threads,
-        policy=PolicySpec.model_validate(dict(case.policies[0])),
+        profile=case.profile,
+        policy=PolicySpec.model_validate(dict(case.hybrids[0].policy)),
         submodels=tuple(parts),
     )
     (base / f"spec-{case.name}.json").write_text(spec.to_json() + "\n", encoding="utf-8")

@@ -56,11 +56,14 @@ def _spread(figures: Figures, form: str, unit: str) -> str:
 PAGE = "RESULTS.md"
 OLDER = " **Older result, not repeated since.**"
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+RATIOS_BEGIN, RATIOS_END = "<!-- bench:ratios:begin -->", "<!-- bench:ratios:end -->"
 Document = Mapping[str, Any]
 _ARM_HEADS = ("arm", "peak memory", "makespan", "mean turnaround", "CPU seconds", "GPU seconds", "repeats")
-_LOADER_HEADS = ("data loader", "data loader, CPU")
+_LOADER_HEADS, _PAGE_HEADS = ("data loader", "data loader, CPU"), ("anonymous pages", "pages of files")
 _VERDICT_HEADS = ("hybrid / baseline", "memory", "makespan", "mean turnaround", "CPU seconds", "same weights")
+_RATIO_HEADS = ("bench", "hybrid", "against", "memory", "makespan", "mean turnaround", "CPU seconds", "same weights")
 _PART_HEADS = ("arm, sub-model", "wait", "service", "turnaround", "peak memory", "accuracy on test data")
+_SAME = {True: "yes", False: "**no**", None: MISSING}
 _CODE = "../tools/bench/"
 _FIGURE_NAMES = {
     "memory": "memory",
@@ -78,13 +81,44 @@ def read_results(folder: Path) -> list[tuple[str, Document]]:
 
 def with_results(page: str, results: Sequence[tuple[str, Document]], figures: Sequence[paper.Figure]) -> str:
     """A page with its tables made anew; raises `ValueError` if it has no place for them."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"The page has no lines {BEGIN} and {END} to put the tables between.")
+    nothing = "Nothing has been measured yet."
     parts = [section(name, document, figures) for name, document in results]
-    body = "\n\n".join(parts) if parts else "Nothing has been measured yet."
-    return f"{before}{BEGIN}\n{body}\n{END}{after}"
+    page = _between(page, RATIOS_BEGIN, RATIOS_END, ratios(results) or nothing)
+    return _between(page, BEGIN, END, "\n\n".join(parts) or nothing)
+
+
+def _between(page: str, begin: str, end: str, body: str) -> str:
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"The page has no lines {begin} and {end} to put the tables between.")
+    return f"{before}{begin}\n{body}\n{end}{after}"
+
+
+def ratios(results: Sequence[tuple[str, Document]]) -> str:
+    """One table of all medians of hybrid / baseline; an older result has a star."""
+    rows = [
+        (
+            f"[{found['bench']}](results/{name}), {found['scale']}: {case['name']}{'*' if _is_older(found) else ''}",
+            way,
+            mode,
+            *(_middle(verdict[figure]) for figure in _FIGURE_NAMES),
+            _SAME[verdict["identical_weights"]],
+        )
+        for name, found in results
+        for case in found.get("cases", ())
+        for way, by_mode in case["verdicts"].items()
+        for mode, verdict in by_mode.items()
+    ]
+    return table(_RATIO_HEADS, rows) if rows else ""
+
+
+def _middle(figures: Figures) -> str:
+    return f"{median(figures):.2f}" if figures else MISSING
+
+
+def _is_older(found: Document) -> bool:
+    return str(found["command"]).startswith("unifiednn ")
 
 
 def render(folder: Path) -> bool:
@@ -118,7 +152,7 @@ def _origin(file: str, found: Document) -> str:
     machine = found["machine"]
     gpu = f", {machine['gpu']} (driver {machine.get('driver', 'unknown')})" if machine.get("gpu") else ""
     whole = "" if found["complete"] else f" Cut off: {_counted(found['repeats_asked'], 'repeat')} asked for."
-    older = OLDER if found["command"].startswith("unifiednn ") else ""
+    older = OLDER if _is_older(found) else ""
     return (
         f"`{found['command']}` of commit `{found['commit'] or 'unknown'}` on {found['date']}:"
         f" {_counted(found['repeats'], 'repeat')}, {_counted(found['threads'], 'thread')} per process, on"
@@ -173,26 +207,28 @@ def _submodel(part: Document) -> str:
 
 
 def _arm_table(arms: Mapping[str, Document]) -> str:
-    """One row for each arm; the loader only if it was measured, which older results lack."""
-    loaders = any(arm.get("loader_s") for arm in arms.values())
-    heads = (*_ARM_HEADS[:-1], *(_LOADER_HEADS if loaders else ()), _ARM_HEADS[-1])
-    return table(heads, [_arm(name, arm, loaders) for name, arm in arms.items()])
+    """One row for each arm; the kinds of pages and the loader only if they were measured, which older results lack."""
+    pages, loaders = (any(arm.get(figure) for arm in arms.values()) for figure in ("file_bytes", "loader_s"))
+    more = (*(_PAGE_HEADS if pages else ()), *(_LOADER_HEADS if loaders else ()))
+    heads = (*_ARM_HEADS[:-1], *more, _ARM_HEADS[-1])
+    return table(heads, [_arm(name, arm, pages=pages, loaders=loaders) for name, arm in arms.items()])
 
 
-def _arm(name: str, arm: Document, loaders: bool) -> Sequence[str]:
-    source = f" ({arm['memory_source']})" if arm["memory_source"] else ""
+def _arm(name: str, arm: Document, *, pages: bool, loaders: bool) -> Sequence[str]:
+    known = [text for text in (arm["memory_source"], arm.get("allocator")) if text]
+    source = f" ({', '.join(known)})" if known else ""
     return (
         name,
         memory(arm["memory_bytes"]) + source,
         *(seconds(arm[figure]) for figure in ("makespan_s", "mean_turnaround_s", "cpu_s", "gpu_s")),
+        *(memory(arm.get(figure)) for figure in ("anonymous_bytes", "file_bytes") if pages),
         *(_spread(arm.get(figure), "{:.2f}", " s") for figure in ("loader_s", "loader_cpu_s") if loaders),
         str(arm["repeats"]),
     )
 
 
 def _verdict(name: str, verdict: Document) -> Sequence[str]:
-    same = {True: "yes", False: "**no**", None: MISSING}[verdict["identical_weights"]]
-    return (name, *(ratio(verdict[figure]) for figure in _FIGURE_NAMES), same)
+    return (name, *(ratio(verdict[figure]) for figure in _FIGURE_NAMES), _SAME[verdict["identical_weights"]])
 
 
 def _part(name: str, part: Document) -> Sequence[str]:
@@ -201,6 +237,7 @@ def _part(name: str, part: Document) -> Sequence[str]:
 
 
 def _held(entry: Document) -> Sequence[str]:
-    what = f"{entry['case']}: {_FIGURE_NAMES.get(entry['figure'], entry['figure'])} against {entry['against']}"
+    way = f", {entry['hybrid']}" if "hybrid" in entry else ""  # older results name none
+    what = f"{entry['case']}{way}: {_FIGURE_NAMES.get(entry['figure'], entry['figure'])} against {entry['against']}"
     median = MISSING if entry["median"] is None else f"{entry['median']:.2f}"
     return (what, f"{entry['at_most']:.2f}", median, {True: "yes", False: "**no**", None: MISSING}[entry["holds"]])

@@ -11,7 +11,7 @@ import psutil
 from tools.bench.networks import NETWORKS
 from tools.bench.prepare import Prepared
 from tools.bench.runner import BenchRepeats
-from tools.bench.scenarios import Scenario, Threshold
+from tools.bench.scenarios import Case, Scenario, Threshold
 from tools.machine import commit
 from unifiednn_core.compare.fingerprint import machine
 from unifiednn_core.spec.run import Mode
@@ -55,7 +55,7 @@ def document(scenario: Scenario, measured: BenchRepeats, asked: Mapping[str, Any
     if asked["busy_before"] > BUSY:
         notes.append(f"The machine was busy before: {asked['busy_before']:.0%} of its cores.")
     thresholds = [
-        _held(prepared.case.name, threshold, found[0].verdicts[threshold.against])
+        _held(prepared.case, threshold, found[threshold.hybrid].verdicts[threshold.against])
         for prepared, found in measured.cases
         for threshold in prepared.case.thresholds
     ]
@@ -81,7 +81,7 @@ def _all_identical(cases: Sequence[Document]) -> bool:
 
 
 def _case(prepared: Prepared, found: Sequence[Comparison], measured: BenchRepeats) -> Document:
-    policies = [_policy_name(policy) for policy in prepared.case.policies]
+    ways = [hybrid.name for hybrid in prepared.case.hybrids]
     return {
         "name": prepared.case.name,
         "device": prepared.spec.device,
@@ -102,18 +102,13 @@ def _case(prepared: Prepared, found: Sequence[Comparison], measured: BenchRepeat
             }
             for part, task in zip(prepared.spec.submodels, prepared.case.tasks, strict=True)
         },
-        "hybrids": {policy: _arm(comparison.hybrid) for policy, comparison in zip(policies, found, strict=True)},
+        "hybrids": {way: _arm(comparison.hybrid) for way, comparison in zip(ways, found, strict=True)},
         "baselines": {mode: _arm(arm) for mode, arm in found[0].baselines.items()},
         "verdicts": {
-            policy: {mode: _verdict(comparison.verdicts[mode]) for mode in prepared.case.baselines}
-            for policy, comparison in zip(policies, found, strict=True)
+            way: {mode: _verdict(comparison.verdicts[mode]) for mode in prepared.case.baselines}
+            for way, comparison in zip(ways, found, strict=True)
         },
     }
-
-
-def _policy_name(policy: Mapping[str, Any]) -> str:
-    arguments = ", ".join(f"{name}={value}" for name, value in policy.items() if name != "name")
-    return f"{policy['name']} ({arguments})" if arguments else str(policy["name"])
 
 
 def _arm(arm: Arm) -> Document:
@@ -149,11 +144,12 @@ def _verdict(verdict: Verdict) -> Document:
     }
 
 
-def _held(case: str, threshold: Threshold, verdict: Verdict) -> Document:
+def _held(case: Case, threshold: Threshold, verdict: Verdict) -> Document:
     ratio: Spread | None = getattr(verdict, f"{threshold.figure}_ratio")
     against: Mode = threshold.against
     return {
-        "case": case,
+        "case": case.name,
+        "hybrid": case.hybrids[threshold.hybrid].name,
         "against": against,
         "figure": threshold.figure,
         "at_most": threshold.at_most,

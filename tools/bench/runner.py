@@ -2,18 +2,23 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.bench import mps
+from tools.bench.launcher import BenchLauncher
 from tools.bench.prepare import Prepared, prepare
 from tools.bench.scenarios import Scenario
 from tools.machine import ToolFailed
+from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.base.paths import Home
+from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run import Mode, RunSpec
+from unifiednn_core.store import Store
 from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.runs import RunView
 
@@ -22,14 +27,15 @@ STOPPING_S = 30.0
 # A baseline's step costs more than a hybrid's; this guess holds until it is measured.
 DEARER = 1.5
 PROBE_SEED = 10**6
+_NO_MPS = "No arm ran under NVIDIA's MPS: nvidia-cuda-mps-control was not found."
 
 
 @dataclass(frozen=True, slots=True)
 class BenchArm:
-    """One way to train a case: a baseline, or a hybrid under one of its policies."""
+    """One way to train a case: a baseline, or one of its hybrids."""
 
     mode: Mode
-    policy: int = 0
+    hybrid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class BenchRepeats:
     repeats: int
     planned: int
     cases: tuple[tuple[Prepared, tuple[Comparison, ...]], ...]
-    """Each with a comparison for each of its policies."""
+    """Each with a comparison for each of its hybrids."""
     parameters: Mapping[str, Mapping[str, int]]
     """Weights of each sub-model, by case."""
     notes: tuple[str, ...]
@@ -62,7 +68,7 @@ class BenchRepeats:
 
 def arms_of(prepared: Prepared) -> list[BenchArm]:
     """All arms of a case, the baselines first."""
-    hybrids = [BenchArm("hybrid", policy) for policy in range(len(prepared.case.policies))]
+    hybrids = [BenchArm("hybrid", place) for place in range(len(prepared.case.hybrids))]
     return [*(BenchArm(mode) for mode in prepared.case.baselines), *hybrids]
 
 
@@ -89,42 +95,35 @@ def measure(
     base = folder / "files"
     base.mkdir(parents=True, exist_ok=True)
     on_progress(BenchProgress("writing networks and data", 0, 1))
-    cases = [prepare(scenario, case, data, base) for case in scenario.cases]
-    service = Service.open(Home(folder / "home"))
-    notes: tuple[str, ...] = ()
-    try:
-        service.start_supervisor()
+    known = [case for case in scenario.cases if not case.mps or mps.is_installed()]
+    cases = [prepare(scenario, case, data, base) for case in known]
+    notes: tuple[str, ...] = () if len(known) == len(scenario.cases) else (_NO_MPS,)
+    with ExitStack() as stack:
+        places = {place: stack.enter_context(_workplace(Home(folder / place))) for place in {*map(_place, cases)}}
         if until_s is not None:
-            cases, repeats, notes = _fitted(service, cases, repeats, until_s, on_progress)
+            cases, repeats, cuts = _fitted(places, cases, repeats, until_s, on_progress)
+            notes += cuts
         count, done = sum(len(arms_of(prepared)) for prepared in cases) * repeats, 0
         hybrids: dict[tuple[str, int], str] = {}
         for repeat in range(repeats):
             for prepared in cases:
                 for arm in rotated(arms_of(prepared), repeat):
                     text = f"{prepared.case.name}, {_named(prepared, arm)}, repeat {repeat + 1} of {repeats}"
-                    spec = prepared.under(arm.policy)
                     shown = _step_progress(on_progress, text, done, count)
-                    run = _trained(service, spec, prepared.base, arm.mode, shown)
+                    run = _trained(places[_place(prepared)], prepared, arm, shown)
                     done += 1
                     if arm.mode == "hybrid":
-                        hybrids[prepared.case.name, arm.policy] = run.run_id
+                        hybrids[prepared.case.name, arm.hybrid] = run.run_id
             yield BenchRepeats(
                 repeats=repeat + 1,
                 planned=repeats,
-                cases=tuple(
-                    (
-                        prepared,
-                        tuple(
-                            service.comparisons.comparison(hybrids[prepared.case.name, policy]) for policy in policies
-                        ),
-                    )
-                    for prepared in cases
-                    for policies in (range(len(prepared.case.policies)),)
-                ),
+                cases=tuple((prepared, _comparisons(places, prepared, hybrids)) for prepared in cases),
                 parameters={
                     prepared.case.name: {
                         part.name: part.parameters
-                        for part in service.runs.observe(hybrids[prepared.case.name, 0]).submodels
+                        for part in places[_place(prepared)]
+                        .service.runs.observe(hybrids[prepared.case.name, 0])
+                        .submodels
                     }
                     for prepared in cases
                 },
@@ -132,22 +131,62 @@ def measure(
             )
             if until_s is not None and time.monotonic() > until_s:
                 return
+
+
+@dataclass(frozen=True, slots=True)
+class _Workplace:
+    """A service with its own home, and what starts its workers."""
+
+    service: Service
+    launcher: BenchLauncher
+
+
+def _place(prepared: Prepared) -> str:
+    """Baselines under MPS have a home of their own: they are other arms, with the same fingerprint."""
+    return "home-mps" if prepared.case.mps else "home"
+
+
+@contextmanager
+def _workplace(home: Home) -> Iterator[_Workplace]:
+    clock, launcher = RealClock(), BenchLauncher(home.create())
+    store = Store.open(home, clock)
+    service = Service(home, store, Supervisor(store, launcher, clock), clock)
+    try:
+        service.start_supervisor()
+        yield _Workplace(service, launcher)
     finally:
         service.close()
 
 
-def _trained(service: Service, spec: RunSpec, base: Path, mode: Mode, on_share: Callable[[float], object]) -> RunView:
-    """Train one arm to its end; an interruption stops it."""
-    run_id = service.comparisons.submit_arm(spec, base, mode)
-    try:
-        while (run := service.runs.observe(run_id)).state not in ENDED:
-            if not service.supervisor_alive:
-                raise ToolFailed("The supervisor thread ended. Read the log, then run the bench again.")
-            on_share(run.progress)
-            time.sleep(POLL_S)
-    except BaseException:
-        _stop(service, run_id)
-        raise
+def _comparisons(
+    places: Mapping[str, _Workplace], prepared: Prepared, hybrids: Mapping[tuple[str, int], str]
+) -> tuple[Comparison, ...]:
+    compare = places[_place(prepared)].service.comparisons.comparison
+    return tuple(compare(hybrids[prepared.case.name, place]) for place in range(len(prepared.case.hybrids)))
+
+
+def _trained(
+    place: _Workplace,
+    prepared: Prepared,
+    arm: BenchArm,
+    on_share: Callable[[float], object],
+    *,
+    spec: RunSpec | None = None,
+) -> RunView:
+    """Train one arm to its end, of another spec if one is given; an interruption stops it."""
+    service, shared = place.service, prepared.case.mps and arm.mode != "hybrid"
+    place.launcher.warm = prepared.case.hybrids[arm.hybrid].start == "warm"
+    with mps.running() if shared else nullcontext():
+        run_id = service.comparisons.submit_arm(spec or prepared.trained_as(arm.hybrid), prepared.base, arm.mode)
+        try:
+            while (run := service.runs.observe(run_id)).state not in ENDED:
+                if not service.supervisor_alive:
+                    raise ToolFailed("The supervisor thread ended. Read the log, then run the bench again.")
+                on_share(run.progress)
+                time.sleep(POLL_S)
+        except BaseException:
+            _stop(service, run_id)
+            raise
     return run
 
 
@@ -160,7 +199,7 @@ def _stop(service: Service, run_id: str) -> None:
 
 
 def _fitted(
-    service: Service,
+    places: Mapping[str, _Workplace],
     cases: list[Prepared],
     repeats: int,
     until_s: float,
@@ -170,10 +209,8 @@ def _fitted(
     fixed_s = training_s = 0.0
     for prepared in cases:
         begun_s = time.monotonic()
-        probe = _probe(prepared)
-        run = _trained(
-            service, probe, prepared.base, "hybrid", _step_progress(on_progress, f"{prepared.case.name}, probe", 0, 1)
-        )
+        shown = _step_progress(on_progress, f"{prepared.case.name}, probe", 0, 1)
+        run = _trained(places[_place(prepared)], prepared, BenchArm("hybrid"), shown, spec=_probe(prepared))
         service_s = {part.name: part.service_s for part in run.submodels}
         arms = arms_of(prepared)
         fixed_s += len(arms) * len(service_s) * max(0.0, time.monotonic() - begun_s - sum(service_s.values()))
@@ -203,8 +240,8 @@ def _probe(prepared: Prepared) -> RunSpec:
 
 
 def _named(prepared: Prepared, arm: BenchArm) -> str:
-    several = arm.mode == "hybrid" and len(prepared.case.policies) > 1
-    return f"hybrid under {prepared.case.policies[arm.policy]['name']}" if several else arm.mode
+    several = arm.mode == "hybrid" and len(prepared.case.hybrids) > 1
+    return f"hybrid, {prepared.case.hybrids[arm.hybrid].name}" if several else arm.mode
 
 
 def _step_progress(on_progress: OnProgress, text: str, done: int, arms: int) -> Callable[[float], object]:

@@ -33,8 +33,9 @@ def compare(
 ) -> Comparison:
     """Compare the hybrid `of` with all baselines among `runs`, which share its fingerprint, oldest first.
 
-    Its arm holds all hybrids with the same policy, checkpoints and priorities. `steered` says whether a person changed
-    a run while it trained. All arms with repeats keep the same number of them, the newest, so that ratios are of pairs.
+    Its arm holds all hybrids with the same policy, checkpoints, start, lanes and priorities. `steered` says whether a
+    person changed a run while it trained. All arms with repeats keep the same number of them, the newest, so that
+    ratios are of pairs.
     """
     peers = [run for run in runs if run.mode == HYBRID and _way(run) == _way(of)]
     by_mode = {HYBRID: _comparable(peers, steered)}
@@ -64,7 +65,8 @@ def _is_fast(run: RunView) -> bool:
 
 
 def _way(run: RunView) -> tuple[object, ...]:
-    return run.policy_text, run.checkpoint_text, tuple((part.name, part.priority) for part in run.submodels)
+    own = run.policy_text, run.checkpoint_text, run.start, run.spec.get("lanes")
+    return *own, tuple((part.name, part.priority, part.deadline_s) for part in run.submodels)
 
 
 def _comparable(runs: Sequence[RunView], steered: Callable[[RunView], bool]) -> list[RunView]:

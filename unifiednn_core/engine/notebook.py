@@ -38,8 +38,9 @@ def submodel(
 ) -> SubModel:
     """Make a sub-model of a network and its data: `inputs` and `targets`, both [samples, ...], and `test` likewise.
 
-    The module itself is trained, as in a plain loop, and holds the trained weights afterwards. Sub-models with equal
-    data share one copy on the device. Without a seed in `hyperparameters` the seed is 0. Raises `ValueError` for a name
+    The module itself is trained, as in a plain loop, and holds the trained weights afterwards. It is asked now whether
+    it draws random numbers, so hooks that do must be there already. Sub-models with equal data share one copy on the
+    device. Without a seed in `hyperparameters` the seed is 0. Raises `ValueError` for a name
     with other characters than letters, digits, - and _, and for data without samples or of different lengths.
     """
     wanted = hyperparameters or Hyperparameters()

@@ -130,7 +130,7 @@ def _late(job: SimulatedJob, least_s: float) -> Finding:
     message = f"{job.name} needs about {duration_text(least_s)}, not {duration_text(job.deadline_s)}"
     alone_s = alone_left_s(job)
     held_up = least_s > alone_s
-    message += f", because others are due before it; alone it takes {duration_text(alone_s)}." if held_up else "."
+    message += f", because others are due no later; alone it takes {duration_text(alone_s)}." if held_up else "."
     remedy = (
         f"Give it {math.ceil(least_s)} s or more, or fewer epochs{', or others later deadlines' if held_up else ''}."
     )

@@ -125,7 +125,7 @@ class Worker:
             threads=threads,
             lanes=lanes_of(spec.lanes, threads, bench.device.type),
             report=reads.reporter.report,
-            jobs=reads.jobs(run, rows, work_mark, last_turns),
+            jobs=reads.jobs(run, rows, work_mark, last_turns, elapsed_s),
             checkpoint=spec.checkpoint,
             first_period=first_period(run.deaths),
             mark=work_mark.set,
@@ -291,7 +291,7 @@ class Worker:
         if read is None:
             self._store.commands.decline(command.id, f"{command.verb}: {name} could not be read")
         else:
-            standing = self._reads.standing(run, row)
+            standing = self._reads.standing(run, row, self._reads.clock.utc_s() - self._engine.now_s())
             self._engine.post(Join(name, partial(self._bench.add, read), command.id, standing))
         return True
 
@@ -373,12 +373,14 @@ class _Reader:
     working_bytes: dict[str, int] = field(default_factory=dict)
     """Forecast of gradients and temporary memory, by sub-model."""
 
-    def jobs(self, run: RunRow, rows: list[SubModelRow], mark: WorkMark, last_turns: dict[str, float]) -> list[Job]:
-        """Sub-models that are ready to train, in order of arrival."""
+    def jobs(
+        self, run: RunRow, rows: list[SubModelRow], mark: WorkMark, last_turns: dict[str, float], elapsed_s: float
+    ) -> list[Job]:
+        """Sub-models that are ready to train, in order of arrival, in a run that goes on after `elapsed_s`."""
         alive = [row for row in rows if State(row.state) not in ENDED]
         # The line is sorted by the end of the last turn; without one, or if it was cut short, a sub-model goes first.
         line = sorted((row.name for row in alive), key=lambda name: last_turns.get(name, -1.0))
-        jobs = []
+        jobs: dict[str, Job] = {}
         for row in alive:
             mark.set(1, row.name, "loading")
             read = self.read(run, row, peers=len(alive))
@@ -387,19 +389,22 @@ class _Reader:
             try:
                 with preserved(self.bench.device), ProcessState(self.bench.device):
                     submodel = self.bench.add(read)
-                jobs.append(Job(
+                jobs[row.name] = Job(
                     submodel, in_line_since=line.index(row.name), service_s=row.service_s, paused_s=row.paused_s,
                     state=State.PAUSED if row.state == State.PAUSED.value else State.QUEUED,
-                    captured_step=read.columns.get("checkpoint_step", 0), standing=self.standing(run, row),
-                ))  # fmt: skip
+                    captured_step=read.columns.get("checkpoint_step", 0),
+                )  # fmt: skip
             except Exception as error:
                 self._fail(row, error)
         mark.clear()
-        return jobs
+        began_at_s = self.clock.utc_s() - elapsed_s  # the engine's clock begins with this, right after the last reading
+        for row in alive:
+            if row.name in jobs:
+                jobs[row.name].standing = self.standing(run, row, began_at_s)
+        return list(jobs.values())
 
-    def standing(self, run: RunRow, row: SubModelRow) -> Standing:
-        """What a sub-model may count on."""
-        began_at_s = run.started_at_s or self.clock.utc_s()
+    def standing(self, run: RunRow, row: SubModelRow, began_at_s: float) -> Standing:
+        """What a sub-model may count on, in a run whose clock began at `began_at_s` (UTC)."""
         submitted_at_s = run.created_at_s if row.joined_at_s is None else row.joined_at_s
         return Standing(
             owner=row.owner,

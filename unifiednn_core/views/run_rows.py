@@ -182,7 +182,11 @@ def _renewed(made_of: str, edits: str, device: str) -> dict[str, Any]:
 def _edits(spec: Mapping[str, Any]) -> str:
     """The settings that people can change and that memory depends on, as a key."""
     parts = {
-        part["name"]: {"priority": part.get("priority", 0), "epochs": part["hyperparameters"]["epochs"]}
+        part["name"]: {
+            "priority": part.get("priority", 0),
+            "epochs": part["hyperparameters"]["epochs"],
+            "deadline_s": part.get("deadline_s"),
+        }
         for part in spec["submodels"]
     }
     return json.dumps({"policy": spec.get("policy", {}), "parts": parts})

@@ -56,15 +56,20 @@ def test_a_section_names_its_file_command_commit_and_machine() -> None:
         "Cut off: 3 repeats",
     ):
         assert said in text
-    assert "| two: memory against concurrent | 0.90 | 0.50 | yes |" in text
+    assert "| two, fcfs: memory against concurrent | 0.90 | 0.50 | yes |" in text
 
 
 def test_tables_are_put_between_the_markers() -> None:
-    page = f"# Before\n{report.BEGIN}\nearlier\n{report.END}\nafter\n"
+    lead = f"# Before\n{report.RATIOS_BEGIN}\nearlier\n{report.RATIOS_END}\n"
+    page = f"{lead}{report.BEGIN}\nearlier\n{report.END}\nafter\n"
     made = report.with_results(page, [("tiny-cpu.json", FOUND)], ())
     assert made.startswith("# Before\n")
     assert made.endswith(f"\n{report.END}\nafter\n")
     assert "earlier" not in made
+    leading = made.partition(report.RATIOS_END)[0]
+    assert (
+        "| [tiny](results/tiny-cpu.json), cpu: two | fcfs | concurrent | 0.50 | 1.30 | 0.95 | 1.00 | yes |" in leading
+    )
     assert report.with_results(made, [("tiny-cpu.json", FOUND)], ()) == made
     with pytest.raises(ValueError, match="no lines"):
         report.with_results("# Another page", [], ())

@@ -75,7 +75,7 @@ def test_priorities_are_the_papers() -> None:
 
 def test_the_scheduler_study_has_all_four_policies() -> None:
     (case,) = scenarios.scenario("paper-schedulers", "paper").cases
-    assert [policy["name"] for policy in case.policies] == ["fcfs", "priority", "sjf", "round_robin"]
+    assert [hybrid.policy["name"] for hybrid in case.hybrids] == ["fcfs", "priority", "sjf", "round_robin"]
     assert [task.epochs for task in case.tasks] == [10, 25, 50]
 
 

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.integration import kit
 from tests.integration.kit import CPU
-from tests.integration.networks import ZOO
+from tests.integration.networks import ZOO, hyperparameters
 from tests.unit.engine.recorders import FakeRecorder
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import cuda_graphs, graphs
@@ -82,6 +84,13 @@ def test_replayed_steps_train_to_the_same_bits(network: str, hyper: dict[str, An
     checked = 2 * graphs.CHECKED_STEPS
     assert recorder.replays == full - graphs.EAGER_STEPS + checked
     assert recorder.freed == recorder.recorded == 1
+
+
+@settings(max_examples=12)
+@given(st.sampled_from(["mlp", "cnn", "resnet"]), hyperparameters(37))
+def test_any_training_with_replays_has_the_bits_of_one_without(network: str, hyper: dict[str, Any]) -> None:
+    [one] = submodels(network, **hyper)
+    assert train([one], recorder_of(one))[0] == train(submodels(network, **hyper), None)[0]
 
 
 def wrong(recorder: FakeRecorder) -> None:

@@ -135,9 +135,11 @@ def test_deadlines_and_joins_are_on_the_clock_of_the_run_and_tickets_are_the_own
     worker: Worker, store: Store
 ) -> None:
     store.people.give_tickets("ann", 3, "admin")
-    store.runs.update("r", created_at_s=100.0, started_at_s=130.0)
+    store.runs.update("r", created_at_s=100.0)
     run, [first, late] = store.runs.get("r")
     first.owner, first.deadline_s, late.joined_at_s, late.deadline_s = "ann", 60.0, 150.0, 5.0
     standing = worker._reads.standing
-    assert standing(run, first) == Standing(owner="ann", tickets=3, submitted_s=-30.0, deadline_s=60.0, joined_s=0.0)
-    assert standing(run, late) == Standing(owner="", tickets=1, submitted_s=20.0, deadline_s=5.0, joined_s=20.0)
+    assert standing(run, first, 130.0) == Standing(
+        owner="ann", tickets=3, submitted_s=-30.0, deadline_s=60.0, joined_s=0.0
+    )
+    assert standing(run, late, 130.0) == Standing(owner="", tickets=1, submitted_s=20.0, deadline_s=5.0, joined_s=20.0)

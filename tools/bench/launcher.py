@@ -1,0 +1,45 @@
+"""Starts the workers of a bench cold or warm, as asked, and nothing beside a template that does not count it."""
+
+import time
+
+from tools.machine import ToolFailed
+from unifiednn_core.base.paths import Home
+from unifiednn_core.preflight.client import template
+from unifiednn_core.runtime.launchers import LocalLauncher
+from unifiednn_core.store.schema import HYBRID
+
+_PATIENCE_S, _POLL_S = 120.0, 0.02
+
+
+class BenchLauncher:
+    """The product's launcher. Before each start, the template has loaded everything, or is gone."""
+
+    def __init__(self, home: Home):
+        self._inner = LocalLauncher(home)
+        self.warm = False
+        """Whether the next hybrid is forked from the template."""
+
+    def start(self, run_id: str, threads: int, mode: str) -> int:
+        """Start a worker; returns its process id. Raises `ToolFailed` if the template does not come up."""
+        if self.warm and mode == HYBRID:
+            template.start()
+            until_s = time.monotonic() + _PATIENCE_S
+            while not template.ready():
+                if time.monotonic() > until_s:
+                    raise ToolFailed(f"The template did not load within {_PATIENCE_S:g} s.")
+                time.sleep(_POLL_S)
+        else:
+            template.stop()
+        return self._inner.start(run_id, threads, mode)
+
+    def exit_code(self, run_id: str) -> int | None:
+        """As that of `LocalLauncher`."""
+        return self._inner.exit_code(run_id)
+
+    def last_mark(self, run_id: str) -> str | None:
+        """As that of `LocalLauncher`."""
+        return self._inner.last_mark(run_id)
+
+    def close(self) -> None:
+        """As that of `LocalLauncher`."""
+        self._inner.close()
