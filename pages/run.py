@@ -121,9 +121,9 @@ def _who(view: RunView) -> markup.Fact:
     if view.state in ENDED:
         sentence = markup.text(wording.STATES[view.state].sentence)
         return markup.Fact("Ended", frame.ago(view.ended_at_s), sentence, wide=True)
-    now = next((submodel for submodel in view.submodels if submodel.holds_device), None)
-    name = markup.faint("none") if now is None else markup.signed_name(now.number, now.name)
-    return markup.Fact("Trains now", name, markup.text(view.now_reason or "") if now else "", wide=True)
+    now = [markup.signed_name(part.number, part.name) for part in view.submodels if part.holds_device]
+    names = ", ".join(now) or markup.faint("none")
+    return markup.Fact("Trains now", names, markup.text(view.now_reason or "") if now else "", wide=True)
 
 
 def _peak_text(view: RunView) -> str:

@@ -66,7 +66,8 @@ def policy(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     values: dict[str, Any] = {"name": card.name}
     for column, parameter in zip(st.columns(max(2, len(card.parameters))), card.parameters, strict=False):
         value = seed.get(parameter.name, parameter.default) if card.name == seed.get("name") else parameter.default
-        field, label = f"{key}-{card.name}-{parameter.name}", parameter.name.replace("_", " ").capitalize()
+        field, plain = f"{key}-{card.name}-{parameter.name}", parameter.name.removesuffix("_s")
+        label = plain.replace("_", " ").capitalize() + (" (s)" if plain != parameter.name else "")
         if parameter.choices:
             options = list(parameter.choices)
             index = options.index(value) if value in options else 0

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
+from tests.integration import forking
 from unifiednn_core.base.paths import Home
 
 ROOT = Path(__file__).parents[2]
@@ -38,8 +39,8 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
     options: tuple[str, ...] = ()
     """Further ones of Streamlit's."""
-    zygote: Path | None = None
-    """Forks its workers."""
+    forked: bool = False
+    """Whether our template forks its workers and reads its files."""
 
     @property
     def url(self) -> str:
@@ -47,11 +48,14 @@ class Server:
 
     def start(self) -> None:
         environment = dict(os.environ, UNIFIEDNN_HOME=str(self.home.root))
-        forked = [] if self.zygote is None else ["tests.integration.forked_main", str(self.zygote)]
+        handles = (forking.handle(),) if self.forked else ()
+        forked = ["tests.integration.forked_main", *map(str, handles)] if self.forked else []
         streamlit = ["streamlit", "run", "app.py", "--server.port", str(self.port), *self.options]
         command = [sys.executable, "-m", *forked, *streamlit]
         with (self.home.root / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=log, stderr=log, pass_fds=handles
+            )
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -77,8 +81,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def server(home: Home, request: pytest.FixtureRequest) -> Iterator[Server]:
-    new_interpreters = request.node.get_closest_marker("new_interpreters") is not None
-    server = Server(home, free_port(), zygote=None if new_interpreters else request.getfixturevalue("zygote"))
+    server = Server(home, free_port(), forked=request.node.get_closest_marker("new_interpreters") is None)
     server.start()
     yield server
     server.kill()

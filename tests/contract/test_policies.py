@@ -24,7 +24,7 @@ PARAMETERS: list[tuple[str, dict[str, object]]] = [
     ("round_robin", {"unit": "steps", "amount": 2}),
     ("round_robin", {"unit": "seconds", "amount": 0.7}),
     ("srtf", {"hysteresis": 0}),
-    ("las", {"first_s": 1, "second_s": 5}),
+    ("las", {"first_queue_s": 1, "second_queue_s": 5}),
 ]
 
 

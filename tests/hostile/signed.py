@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from streamlit.proto.BackMsg_pb2 import BackMsg
@@ -98,9 +97,9 @@ class Visit:
 
 
 @contextmanager
-def signed_house(home: Home, roles: Mapping[str, str], zygote: Path | None = None) -> Iterator[SignedHouse]:
+def signed_house(home: Home, roles: Mapping[str, str], *, forked: bool = False) -> Iterator[SignedHouse]:
     """Serve a home with sign-in; `roles` are those of people."""
-    server = Server(home, free_port(), zygote=zygote)
+    server = Server(home, free_port(), forked=forked)
     secrets = home.root / "secrets.toml"
     server.options = ("--secrets.files", str(secrets))
     secrets.write_text(

@@ -67,14 +67,14 @@ def part(tenant: Tenant, name: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory, zygote: Any) -> Iterator[Both]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     home = Home(tmp_path_factory.mktemp("tenants") / "home").create()
     service = Service.open(home)
     operator = service.acting_as(Actor(id=OTTO, name="Otto", role=Role.OPERATOR))
     for person in (ALICE, MALLORY):
         service.people.give_role(person, "submitter")
         service.people.give_team(person, "lab")
-    with signed_house(home, {"learners": "submitter", "staff": "operator"}, zygote) as house:
+    with signed_house(home, {"learners": "submitter", "staff": "operator"}, forked=True) as house:
         alice, mallory = Tenant(house, ALICE), Tenant(house, MALLORY)
         for name in NETWORKS:
             owner = alice if name == "alpha" else mallory

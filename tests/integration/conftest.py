@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import sample_models.build
+from tests.integration.forking import ForkingLauncher
 from tests.integration.product import EPOCHS, EVERY_STEPS, Product, Template, timeless
 from tests.integration.vanilla import train_alone
-from tests.integration.zygote import ZygoteLauncher
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.base.paths import WARM_START_SETTING, Home
 from unifiednn_core.machine import forks
@@ -37,8 +37,8 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def short_demo(samples: Path, tmp_path: Path) -> Path:
-    """The demo cut down to a few epochs, as a spec file beside its samples."""
-    return write_spec(samples, tmp_path, epochs={"lenet": 3, "resnet": 2, "transformer": 2})
+    """The demo cut down to a few epochs, in one lane, so that one trains at a time; a spec file beside its samples."""
+    return write_spec(samples, tmp_path, epochs={"lenet": 3, "resnet": 2, "transformer": 2}, lanes=1)
 
 
 def write_spec(samples: Path, folder: Path, *, epochs: dict[str, int], **changes: Any) -> Path:
@@ -60,9 +60,7 @@ def _forked_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     """Services that a test opens have their workers and scripts forked, unless it is marked `new_interpreters`."""
     monkeypatch.setenv(WARM_START_SETTING, "off")
     if request.node.get_closest_marker("new_interpreters") is None:
-        monkeypatch.setattr(
-            facade, "LocalLauncher", lambda home: ZygoteLauncher(home, request.getfixturevalue("zygote"), {})
-        )
+        monkeypatch.setattr(facade, "LocalLauncher", ForkingLauncher)
 
 
 @pytest.fixture
@@ -80,7 +78,7 @@ def service(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="session")
-def template(samples: Path, zygote: Path, tmp_path_factory: pytest.TempPathFactory) -> Template:
+def template(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Template:
     """A home in which the short demo waits to be trained, with as many steps in batches of a quarter of the size."""
     folder = tmp_path_factory.mktemp("template")
     path = write_spec(samples, folder, epochs=EPOCHS, checkpoint={"every_s": 30, "every_steps": EVERY_STEPS})
@@ -93,7 +91,7 @@ def template(samples: Path, zygote: Path, tmp_path_factory: pytest.TempPathFacto
         part |= {f"{which}_data": str(folder / f"few_{which}.pt") for which in ("train", "test")}
         part["hyperparameters"]["batch_size"] //= 4
     path.write_text(json.dumps(document))
-    return Template.submit(path, folder, zygote)
+    return Template.submit(path, folder)
 
 
 @pytest.fixture

@@ -1,22 +1,21 @@
-"""Runs a module as `python -m MODULE ...` does, but its workers are forked.
+"""Runs a module as `python -m MODULE ...` does, but its workers and its readers of files are forked.
 
-Use: `python -m tests.integration.forked_main SOCKET MODULE ...`, with the socket of a zygote. The module `unifiednn`
+Use: `python -m tests.integration.forked_main HANDLE MODULE ...`, with the socket of a template. The module `unifiednn`
 is the command line.
 """
 
 import runpy
 import sys
-from pathlib import Path
 
-from tests.integration.zygote import ZygoteLauncher
+from tests.integration import forking
 from unifiednn_core.cli import main as cli
 from unifiednn_core.service import facade
 
 
 def main() -> None:
-    """Replace the launcher, then run the module."""
-    zygote = Path(sys.argv[1])
-    facade.LocalLauncher = lambda home: ZygoteLauncher(home, zygote, {})  # type: ignore[assignment, misc]
+    """Replace launcher and template, then run the module."""
+    forking.borrow(int(sys.argv[1]))
+    facade.LocalLauncher = forking.ForkingLauncher  # type: ignore[misc]
     del sys.argv[:2]
     if sys.argv[0] == "unifiednn":
         cli.main()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.integration import mishaps
-from tests.integration.zygote import ask, open_service
+from tests.integration.forking import fork, open_service
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.runtime import launchers
@@ -40,21 +40,20 @@ class Template:
     home: Home
     run_id: str
     spec_path: Path
-    zygote: Path
 
     @classmethod
-    def submit(cls, spec_path: Path, folder: Path, zygote: Path) -> "Template":
-        service = open_service(Home(folder / "home").create(), zygote, {})
+    def submit(cls, spec_path: Path, folder: Path) -> "Template":
+        service = open_service(Home(folder / "home").create(), {})
         run_id = service.runs.submit(load_run(spec_path))
         run, rows = service.store.runs.get(run_id)  # baselines of copies then find what torch says of the networks
         ask_torch(service.home, RunSpec.model_validate(run.spec), {row.name: row.model_format for row in rows})
         service.close()
-        return cls(service.home, run_id, spec_path, zygote)
+        return cls(service.home, run_id, spec_path)
 
     @contextmanager
     def copied(self, home: Home) -> Iterator["Product"]:
         shutil.copytree(self.home.root, home.root, dirs_exist_ok=True)
-        product = Product(home, self.run_id, self.zygote)
+        product = Product(home, self.run_id)
         try:
             yield product
         finally:
@@ -64,13 +63,13 @@ class Template:
 class Product:
     """A service over a home, and one run in it that most of this is about."""
 
-    def __init__(self, home: Home, run_id: str, zygote: Path):
-        self.home, self.run_id, self._zygote = home, run_id, zygote
+    def __init__(self, home: Home, run_id: str):
+        self.home, self.run_id = home, run_id
         self.environment: dict[str, str] = {}
         """Added to that of workers that are started from now on."""
         self._holds: list[tuple[str, int]] = []
         self._processes: list[WorkerIdentity] = []
-        self.service = open_service(home, zygote, self.environment)
+        self.service = open_service(home, self.environment)
         self._database = home.database
 
     # -- processes
@@ -82,12 +81,12 @@ class Product:
     def restart(self) -> None:
         """End this service as its death would, and open another one that supervises."""
         self.service.close()
-        self.service = open_service(self.home, self._zygote, self.environment)
+        self.service = open_service(self.home, self.environment)
         self.start()
 
     def start_server(self) -> int:
         """Let a process of its own supervise; returns its id."""
-        pid = ask(self._zygote, "server", self.home, self.run_id, self.environment)
+        pid = fork("server", self.home, self.run_id, self.environment)
         self._processes.append(launchers.identity_of(pid))
         return pid
 

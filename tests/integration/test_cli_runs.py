@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration import forking
 from tests.integration.cli_kit import COMMAND, unifiednn
 from tests.integration.conftest import ROOT
 from tests.integration.product import EPOCHS, STEPS_PER_EPOCH, Product, Template, timeless
@@ -30,14 +31,17 @@ TIMES = [pytest.param(place, marks=[] if place < 1 else pytest.mark.long) for pl
 
 
 @pytest.fixture
-def begin(zygote: Path) -> Begin:
+def begin() -> Begin:
     """`begin(home, ...)` starts a command in a process of its own, which has its workers forked."""
 
     def begin(home: Home, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.integration.forked_main", str(zygote), "unifiednn", *arguments]
+        handle = forking.handle()
+        command = [sys.executable, "-m", "tests.integration.forked_main", str(handle), "unifiednn", *arguments]
         everything = dict(os.environ, UNIFIEDNN_HOME=str(home.root), **environment)
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, cwd=ROOT, env=everything, stdout=pipe, stderr=pipe, text=True)
+        return subprocess.Popen(
+            command, cwd=ROOT, env=everything, stdout=pipe, stderr=pipe, text=True, pass_fds=(handle,)
+        )
 
     return begin
 
@@ -60,7 +64,6 @@ def said(home: Home, *arguments: str) -> str:
 def test_a_training_that_was_killed_at_any_moment_is_continued_in_the_foreground(
     home: Home,
     template: Template,
-    zygote: Path,
     uninterrupted: dict[str, Any],
     begin: Begin,
     whom: str,
@@ -71,7 +74,7 @@ def test_a_training_that_was_killed_at_any_moment_is_continued_in_the_foreground
     while not service.runs.runs():
         assert process.poll() is None
         time.sleep(0.05)
-    product = Product(home, service.runs.runs()[0].run_id, zygote)
+    product = Product(home, service.runs.runs()[0].run_id)
     time.sleep(random.Random(f"{whom} {place}").uniform(0, RUN_S))
     worker = product.worker()
     if "worker" in whom and worker is not None:

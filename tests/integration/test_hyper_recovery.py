@@ -31,7 +31,7 @@ COMBINED = {
 @pytest.mark.long
 @pytest.mark.parametrize("step", [9, 13])
 def test_a_killed_worker_changes_not_one_bit_of_groups_warm_up_and_patience(
-    step: int, samples: Path, zygote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: int, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "TICK_S", 0.1)
     path = write_spec(samples, tmp_path, epochs=EPOCHS, checkpoint={"every_s": 30, "every_steps": 4})
@@ -45,7 +45,7 @@ def test_a_killed_worker_changes_not_one_bit_of_groups_warm_up_and_patience(
     train, test = (torch.load(samples / f"digits_{which}.pt", weights_only=True) for which in ("train", "test"))
     pairs = [(data["inputs"].to(torch.float32) * lenet["scale"], data["targets"]) for data in (train, test)]
     plain = vanilla_loop.train(build.initial_module("lenet"), hyper, pairs[0], test=pairs[1])
-    with Template.submit(path, tmp_path, zygote).copied(Home(tmp_path / "killed")) as product:
+    with Template.submit(path, tmp_path).copied(Home(tmp_path / "killed")) as product:
         product.start_and_hold("lenet", step)
         product.signal_worker()
         product.go_on()

@@ -109,6 +109,13 @@ def test_the_policy_and_its_parameters_are_kept(open_page, service, drafted):
     assert service.drafts[drafted]["policy"] == {"name": "sjf", "by": "epochs"}
 
 
+def test_seconds_are_labelled_as_such(open_page, service, drafted):
+    app = open_page("build", draft=drafted)
+    app.segmented_control(key="policy-name").set_value("fair").run()
+    next(box for box in app.text_input if box.label == "Turn (s)").set_value("0.5").run()
+    assert service.drafts[drafted]["policy"] == {"name": "fair", "turn_s": 0.5}
+
+
 def test_a_check_shows_facts_and_findings(open_page, service, drafted):
     service.findings = (
         Finding(severity="warning", title="No test", field="submodels.lenet.test_data", message="None.", remedy="Add."),

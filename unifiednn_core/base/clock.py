@@ -15,6 +15,10 @@ class Clock(Protocol):
         """Seconds since an arbitrary moment; never decreases."""
         ...
 
+    def thread_s(self) -> float:
+        """CPU seconds of the calling thread."""
+        ...
+
 
 class RealClock:
     """The machine's clock."""
@@ -26,3 +30,7 @@ class RealClock:
     def monotonic_s(self) -> float:
         """Seconds since an arbitrary moment; never decreases."""
         return time.perf_counter()
+
+    def thread_s(self) -> float:
+        """CPU seconds of the calling thread."""
+        return time.thread_time()

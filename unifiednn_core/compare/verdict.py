@@ -66,7 +66,7 @@ def _is_fast(run: RunView) -> bool:
 
 def _way(run: RunView) -> tuple[object, ...]:
     own = run.policy_text, run.checkpoint_text, run.start, run.spec.get("lanes")
-    return *own, tuple((part.name, part.priority) for part in run.submodels)
+    return *own, tuple((part.name, part.priority, part.deadline_s) for part in run.submodels)
 
 
 def _comparable(runs: Sequence[RunView], steered: Callable[[RunView], bool]) -> list[RunView]:

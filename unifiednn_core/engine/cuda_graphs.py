@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -67,7 +68,6 @@ class CudaRecorder:
 
     def __init__(self, device: torch.device):
         self._device, self._index = device, device.index or 0
-        self._stream: Any = None
         self._pool: Any = None
         self._live = 0
         """Recordings that use the pool."""
@@ -81,13 +81,10 @@ class CudaRecorder:
     def aside(self) -> Iterator[None]:
         """Compute on the stream of recordings: the current one, if it is not the default one, which cannot record."""
         here = torch.cuda.current_stream(self._device)
-        if here != torch.cuda.default_stream(self._device):
-            self._stream = here
-        elif self._stream is None:
-            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        can_record = here != torch.cuda.default_stream(self._device)
         self._synchronize()
         try:
-            with torch.cuda.stream(self._stream):
+            with torch.cuda.stream(here if can_record else _side_stream(self._index)):
                 yield
         finally:
             self._synchronize()
@@ -146,6 +143,12 @@ class CudaRecorder:
         with suppress(RuntimeError):  # a broken device has nothing to wait for
             self._synchronize()
         self._live -= 1
+
+
+@cache
+def _side_stream(index: int) -> Any:
+    """One for the process: libraries keep a workspace for each stream that they have seen."""
+    return torch.cuda.Stream(index)  # type: ignore[no-untyped-call]
 
 
 class _CudaRecording:

@@ -69,6 +69,17 @@ def exact_profile(device: torch.device, threads: int) -> Iterator[None]:
             setting.write(value)
 
 
+@contextmanager
+def own_stream(device: torch.device) -> Iterator[None]:
+    """Let the calling thread compute beside other threads: on CUDA in a stream of its own."""
+    if device.type != "cuda":
+        yield
+        return
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(stream):
+        yield
+
+
 class Setting(NamedTuple):
     """How to read and write a setting of the process or of the calling thread."""
 

@@ -86,20 +86,12 @@ class Template:
             return self._loaded and current.environment == _environment()
 
     def connect(self, call: str, *arguments: object, handles: Sequence[int] = (), stays: bool = False) -> socket.socket:
-        """Have a process forked that calls `call(channel, handles, *arguments)`; returns the other end of the channel.
-
-        `call` is MODULE:FUNCTION and returns an exit code, which the template writes into the channel as its last line.
-        A fork that does not stay ends with the channel. Raises `OSError`.
-        """
-        ours, theirs = socket.socketpair()
-        kind = STAY if stays else JOB
-        with self._lock, theirs:
+        """Have a process forked, as `connect` of this module; raises `OSError`."""
+        with self._lock:
             try:
-                socket.send_fds(self._running().control, [kind], [theirs.fileno(), *handles])
+                return connect(self._running().control, call, *arguments, handles=handles, stays=stays)
             except OSError:  # it died a moment ago
-                socket.send_fds(self._start().control, [kind], [theirs.fileno(), *handles])
-        ours.sendall(json.dumps({"call": call, "arguments": arguments}).encode() + b"\n")
-        return ours
+                return connect(self._start().control, call, *arguments, handles=handles, stays=stays)
 
     def retire(self) -> None:
         """Let it end with its last job. Forks that stay go on."""
@@ -139,6 +131,25 @@ class Template:
             )
         self._current, self._loaded = _Running(process, control, os.getpid(), environment), False
         return self._current
+
+
+def connect(
+    control: socket.socket, call: str, *arguments: object, handles: Sequence[int] = (), stays: bool = False
+) -> socket.socket:
+    """Have a process forked that calls `call(channel, handles, *arguments)`; returns the other end of the channel.
+
+    `call` is MODULE:FUNCTION and returns an exit code, which the template writes into the channel as its last line.
+    A fork that does not stay ends with the channel. Raises `OSError`.
+    """
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            socket.send_fds(control, [STAY if stays else JOB], [theirs.fileno(), *handles])
+        ours.sendall(json.dumps({"call": call, "arguments": arguments}).encode() + b"\n")
+    except OSError:
+        ours.close()
+        raise
+    return ours
 
 
 def keeps_its_program() -> bool:

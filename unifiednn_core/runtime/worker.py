@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -45,9 +45,11 @@ from unifiednn_core.engine.orders import (
 )
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine import allocator
+from unifiednn_core.machine.cores import lanes_of
 from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.machine.template import is_forked
 from unifiednn_core.preflight.estimate import context_key
+from unifiednn_core.preflight.forecast import margin_bytes, working_bytes
 from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.assembly import Ingredients, Workbench
 from unifiednn_core.runtime.confinement import forgo_privileges
@@ -115,17 +117,22 @@ class Worker:
         last_turns, elapsed_s = store.telemetry.last_turns(run_id), 0.0
         if run.started_at_s is not None:  # never before the last turn, even if the clock was set back
             elapsed_s = max(clock.utc_s() - run.started_at_s, *last_turns.values(), 0.0)
+        suspects = Place.all_of(run.died_at)
         engine = Engine(
             bench.hybrid,
             policy_named(spec.policy.name, spec.policy.parameters),
             device=bench.device,
             threads=threads,
+            lanes=lanes_of(spec.lanes, threads, bench.device.type),
             report=reads.reporter.report,
             jobs=reads.jobs(run, rows, work_mark, last_turns, elapsed_s),
             checkpoint=spec.checkpoint,
             first_period=first_period(run.deaths),
             mark=work_mark.set,
-            trace=partial(_trace, Place.of(run.died_at), work_mark),
+            trace=partial(_trace, suspects, work_mark),
+            alone_until={place.submodel: place.step for place in suspects},
+            working_bytes=reads.working_bytes.get,
+            margin_bytes=margin_bytes(run.prediction),
             free_on_end=True,
             elapsed_s=elapsed_s,
         )
@@ -296,10 +303,12 @@ class Worker:
         _leave(STUCK)
 
 
-def _trace(died_at: Place | None, mark: WorkMark, name: str, step: int) -> AbstractContextManager[object]:
-    """Mark each operator of the step at which the last worker died, so that a second death there has its name."""
-    suspected = died_at is not None and (died_at.submodel, died_at.step) == (name, step)
-    return OperatorTrace(mark.operator) if suspected else nullcontext()
+def _trace(
+    suspects: tuple[Place, ...], mark: WorkMark, lane: int, name: str, step: int
+) -> AbstractContextManager[object]:
+    """Mark each operator of a step at which the last worker died, so that a second death there has its name."""
+    suspected = any((place.submodel, place.step) == (name, step) for place in suspects)
+    return OperatorTrace(partial(mark.operator, lane)) if suspected else nullcontext()
 
 
 def order_of(command: CommandRow) -> AnyOrder:
@@ -361,6 +370,8 @@ class _Reader:
     bench: Workbench
     reporter: Reporter
     clock: Clock
+    working_bytes: dict[str, int] = field(default_factory=dict)
+    """Forecast of gradients and temporary memory, by sub-model."""
 
     def jobs(
         self, run: RunRow, rows: list[SubModelRow], mark: WorkMark, last_turns: dict[str, float], elapsed_s: float
@@ -371,7 +382,7 @@ class _Reader:
         line = sorted((row.name for row in alive), key=lambda name: last_turns.get(name, -1.0))
         jobs: dict[str, Job] = {}
         for row in alive:
-            mark.set(row.name, "loading")
+            mark.set(1, row.name, "loading")
             read = self.read(run, row, peers=len(alive))
             if read is None:
                 continue
@@ -406,6 +417,7 @@ class _Reader:
     def read(self, run: RunRow, row: SubModelRow, *, peers: int) -> Ingredients | None:
         """Read one of `peers` sub-models and open its attempt; None if it could not be read, and has failed."""
         spec, files = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(row.name, {})
+        self.working_bytes.update(working_bytes(run.prediction))
         try:
             read = self.bench.read(spec, row.name, files, partial(self.store.runs.warn, run.id, row.name))
         except OperationalError:

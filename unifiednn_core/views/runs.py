@@ -35,6 +35,8 @@ class Slice(NamedTuple):
     end_s: float
     steps: int
     reason: str
+    lane: int = 1
+    """1 for the policy's choice, more for its company."""
     running: bool = False
     """Whether it still lasts; then it ends now."""
     turns: int = 1

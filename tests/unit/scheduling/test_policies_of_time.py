@@ -62,7 +62,12 @@ def test_known_times_give_the_best_mean_turnaround_of_all_orders(jobs: list[Simu
 @given(job_sets(later, measured=st.just(True), seconds_per_step=st.just(1.0)))
 def test_with_arrivals_no_policy_beats_it(jobs: list[SimulatedJob]) -> None:
     best_s = turnaround_s(jobs, ShortestRemainingTime(hysteresis=0))
-    for other in (FirstComeFirstServed(), FairShares(), FinishTime(), LeastAttainedService(first_s=2, second_s=9)):
+    for other in (
+        FirstComeFirstServed(),
+        FairShares(),
+        FinishTime(),
+        LeastAttainedService(first_queue_s=2, second_queue_s=9),
+    ):
         assert best_s <= turnaround_s(jobs, other)
 
 
@@ -265,7 +270,7 @@ def test_one_that_is_too_late_makes_way() -> None:
 @no_limit
 @given(job_sets(later, steps_per_epoch=st.integers(1, 40)))
 def test_a_lower_queue_is_never_kept_waiting(jobs: list[SimulatedJob]) -> None:
-    policy = LeastAttainedService(first_s=4, second_s=20)
+    policy = LeastAttainedService(first_queue_s=4, second_queue_s=20)
     for view, decision in watched(jobs, policy):
         chosen = next(job for job in view.jobs if job.name == decision.job)
         assert policy.queue(chosen) == min(map(policy.queue, view.jobs))
@@ -277,7 +282,7 @@ def test_a_lower_queue_is_never_kept_waiting(jobs: list[SimulatedJob]) -> None:
 @given(job_sets(together, steps_per_epoch=st.integers(1, 40), seconds_per_step=st.just(1.0)))
 def test_turns_end_where_queues_end(jobs: list[SimulatedJob]) -> None:
     had: Counter[str] = Counter()
-    turns = simulate(jobs, LeastAttainedService(first_s=4, second_s=20))
+    turns = simulate(jobs, LeastAttainedService(first_queue_s=4, second_queue_s=20))
     for turn in turns:
         had[turn.submodel] += turn.steps
         whole = next(length_s(job) for job in jobs if job.name == turn.submodel)

@@ -68,7 +68,7 @@ def test_an_unknown_policy_names_the_valid_ones_and_the_closest() -> None:
         ("srtf", {"hysteresis": 1}, "policy.hysteresis", "Give a share from 0 to below 1."),
         ("fair", {"turn_s": 0}, "policy.turn_s", "Give a number of seconds above 0."),
         ("finish_time", {"turn_s": "nan"}, "policy.turn_s", "Give a number of seconds above 0."),
-        ("las", {"first_s": 600}, "policy.second_s", "Give two numbers that rise from above 0."),
+        ("las", {"first_queue_s": 600}, "policy.second_queue_s", "Give two numbers that rise from above 0."),
     ],
 )
 def test_a_wrong_parameter_is_named_with_its_remedy(

@@ -1,0 +1,150 @@
+"""Company: which sub-models step beside the one that the policy has chosen, and whether that pays. Pure.
+
+The policy's choice always trains. Others join it in further lanes of the same process if nothing speaks against it
+(`obstacle`), and leave again if their common progress, as measured, does not pay (`Rates`).
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from unifiednn_core.base.units import memory_text
+
+LEAST_GAIN = 1.15
+"""Progress in company must be that of as many sub-models alone, one after another."""
+MOST_DELAY = 1.25
+"""A step in company with a lower priority may take this many times as long as alone."""
+TRIAL_STEPS, TRIAL_S = 20, 0.3
+"""Company is judged once each member has taken so many steps or seconds in it."""
+LEAST_STEPS = 3
+REST_S = 60.0
+"""Those that were parted are not tried again for so long."""
+MARGIN = 0.15
+"""Share of the largest working set that company may add to it, if no other margin is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """What company depends on, of one sub-model."""
+
+    name: str
+    priority: int
+    """Lower goes first."""
+    working_bytes: int | None
+    """Gradients and temporary memory of its steps; None if unknown."""
+    shares_randomness: bool
+    """Whether its steps draw from the default generators, of which there is one of each."""
+
+
+def working_limit(working_bytes: Iterable[int], margin_bytes: int | None) -> int:
+    """Bytes that working sets at work together may have: the largest single one, and a margin."""
+    largest = max(working_bytes, default=0)
+    return largest + (int(MARGIN * largest) if margin_bytes is None else margin_bytes)
+
+
+def obstacle(candidate: Member, at_work: Collection[Member], limit_bytes: int) -> str | None:
+    """Why a sub-model cannot join those at work, as a sentence; None if it can."""
+    if candidate.shares_randomness and (drawing := [other.name for other in at_work if other.shares_randomness]):
+        return f"{candidate.name} and {drawing[0]} draw from one random number generator."
+    together = [member.working_bytes for member in (candidate, *at_work)]
+    known = [size for size in together if size is not None]
+    if len(known) < len(together):
+        return f"The memory of the steps of {candidate.name} or its company is not known yet."
+    if sum(known) > limit_bytes:
+        return f"Their steps would need {memory_text(sum(known))} at once, more than {memory_text(limit_bytes)}."
+    return None
+
+
+@dataclass(slots=True)
+class _Sum:
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    steps: int = 0
+
+    def add(self, other: "_Sum") -> None:
+        self.seconds += other.seconds
+        self.cpu_s += other.cpu_s
+        self.steps += other.steps
+
+    @property
+    def tried(self) -> bool:
+        return self.steps >= LEAST_STEPS and (self.steps >= TRIAL_STEPS or self.seconds >= TRIAL_S)
+
+
+@dataclass(slots=True)
+class Rates:
+    """Durations of steps, alone and in company; says which company pays, and which rests.
+
+    A CPU time of the stepping thread stands in for the duration alone until that is measured: on a CPU, a step alone
+    takes as long as it computes. With `cpu_tells` = False (a GPU computes elsewhere) it does not.
+    """
+
+    cpu_tells: bool = True
+    _sums: dict[tuple[str, frozenset[str]], _Sum] = field(default_factory=dict)
+    """By sub-model and the group at work with it."""
+    _rests_until_s: dict[frozenset[str], float] = field(default_factory=dict)
+
+    def add(self, name: str, group: frozenset[str], *, seconds: float, cpu_s: float, steps: int) -> None:
+        """Add a stretch of steps of a sub-model while `group`, itself included, was at work."""
+        self._sums.setdefault((name, group), _Sum()).add(_Sum(seconds, cpu_s, steps))
+
+    def seconds_per_step(self, name: str) -> float | None:
+        """Mean duration of a step of a sub-model alone; None if unknown."""
+        alone = self._sums.get((name, frozenset({name})))
+        if alone is not None and alone.steps:
+            return alone.seconds / alone.steps
+        found = [total for (one, _), total in self._sums.items() if one == name]
+        steps = sum(total.steps for total in found)
+        return sum(total.cpu_s for total in found) / steps if steps and self.cpu_tells else None
+
+    def gain(self, group: frozenset[str]) -> float | None:
+        """Progress of a group at work, in sub-models alone: 2.0 if two are as fast as alone. None before the trial."""
+        shares = [self._speed(name, group) for name in group]
+        return None if None in shares else sum(share for share in shares if share is not None)
+
+    def objection(self, group: frozenset[str], first: Member, newest: Member) -> str | None:
+        """Why the newest member of a group has to leave, as a sentence; None if it pays or is not known yet."""
+        gain, before = self.gain(group), self.gain(group - {newest.name}) or 1.0
+        if gain is None:
+            return None
+        if gain < before * LEAST_GAIN:
+            return f"{_listed(group)} part: together they make only {gain:.2f} times the progress of one alone."
+        speed = self._speed(first.name, group)
+        if newest.priority > first.priority and speed is not None and speed * MOST_DELAY < 1.0:
+            return (
+                f"{_listed(group)} part: a step of {first.name}, which goes first, takes {1 / speed:.2f} times as long."
+            )
+        return None
+
+    def rest(self, group: frozenset[str], now_s: float) -> None:
+        """Part a group: forget what was measured, and do not try it again for a while."""
+        self._rests_until_s[group] = now_s + REST_S
+        for key in [key for key in self._sums if key[1] == group]:
+            del self._sums[key]
+
+    def rests(self, group: frozenset[str], now_s: float) -> bool:
+        """Whether a group, or a part of it, was parted a short while ago."""
+        return any(now_s < until_s and parted <= group for parted, until_s in self._rests_until_s.items())
+
+    @property
+    def any_rests(self) -> bool:
+        """Whether any group was parted so far."""
+        return bool(self._rests_until_s)
+
+    def forget(self, name: str) -> None:
+        """Forget a sub-model that has ended."""
+        self._sums = {key: total for key, total in self._sums.items() if name not in key[1]}
+        self._rests_until_s = {group: until_s for group, until_s in self._rests_until_s.items() if name not in group}
+
+    def _speed(self, name: str, group: frozenset[str]) -> float | None:
+        """Speed of a sub-model in a group, as a share of its speed alone; None before the trial."""
+        if len(group) == 1:
+            return 1.0
+        alone, company = self.seconds_per_step(name), self._sums.get((name, group))
+        if alone is None or company is None or not company.tried:
+            return None
+        return alone * company.steps / company.seconds if company.seconds > 0 else 1.0
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = sorted(names)
+    return f"{', '.join(most)} and {last}" if most else last
