@@ -35,7 +35,7 @@ def document(name: str, repeats: int, asked: Mapping[str, Any], time_s: float | 
     in_time = [] if time_s is None else [str(time_s)]
     command = [sys.executable, "-m", f"tools.bench.{_MODULES[name]}", str(repeats), *in_time]
     search_path = os.pathsep.join(filter(None, (str(_REPOSITORY), os.environ.get("PYTHONPATH"))))
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": search_path}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONPATH": search_path}
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S, env=environment)
         found: dict[str, Any] = json.loads(done.stdout)

@@ -27,12 +27,15 @@ from unifiednn_core.engine.events import (
     DataChanged,
     Ended,
     EpochDone,
+    Ganged,
     Granted,
     ProcessChanged,
     Refused,
     Released,
     Report,
 )
+from unifiednn_core.engine.gang import Gang
+from unifiednn_core.engine.gangs import Gangs
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import Job, Turn, reasons
 from unifiednn_core.engine.lanes import Lanes
@@ -72,6 +75,7 @@ class Engine:
         device: torch.device,
         threads: int = 1,
         lanes: int = 1,
+        fast: bool = False,
         report: Callable[[Report], object] = lambda report: None,
         clock: Clock | None = None,
         jobs: Iterable[Job] | None = None,
@@ -89,14 +93,14 @@ class Engine:
     ):
         """Prepare a run; nothing trains yet.
 
-        `threads` is for each of the at most `lanes` sub-models that step at once. `jobs` holds the state of each
-        sub-model, in order of arrival; without it all are new. `elapsed_s` is the time since the run began. Without
-        `checkpoint`, only orders capture checkpoints; the first is due after a share `first_period` of a period.
-        `mark(1, "name", "step 7")` runs in the first thread before a step, `mark(1, "name", "evaluation after step 7")`
-        before an evaluation, `mark(1, "name", "")` after a turn; `trace(1, "name", 7)` surrounds a step. Sub-models in
-        `alone_until` have no company up to that step. `working_bytes` forecasts gradients and temporary memory of a
-        sub-model; company may add `margin_bytes` to the largest. With `free_on_end` the memory of a sub-model is freed
-        when it ends, despite references to it.
+        `threads` is for each of the at most `lanes` sub-models that step at once; with `fast`, equal networks may
+        step fused. `jobs` holds the state of each sub-model, in order of arrival; without it all are new. `elapsed_s`
+        is the time since the run began. Without `checkpoint`, only orders capture checkpoints; the first is due after
+        a share `first_period` of a period. `mark(1, "name", "step 7")` runs in the first thread before a step,
+        `mark(1, "name", "evaluation after step 7")` before an evaluation, `mark(1, "name", "")` after a turn;
+        `trace(1, "name", 7)` surrounds a step. Sub-models in `alone_until` have no company up to that step.
+        `working_bytes` forecasts gradients and temporary memory of a sub-model; company may add `margin_bytes` to the
+        largest. With `free_on_end` the memory of a sub-model is freed when it ends, despite references to it.
         """
         self._hybrid = hybrid
         self._policy, self._shares = policy, Shares()
@@ -119,6 +123,9 @@ class Engine:
         self._group: frozenset[str] = frozenset()
         """Sub-models at work."""
         self._rates = Rates(cpu_tells=device.type == "cpu")
+        self._gangs = Gangs(device, fast=fast, now_s=self._clock.monotonic_s)
+        self._gang_steps = False
+        """Whether the sub-models at work step together, as one gang."""
         self._users = DataUsers()
         if jobs is None:
             jobs = [Job(submodel, in_line_since=place) for place, submodel in enumerate(hybrid.submodels)]
@@ -279,7 +286,7 @@ class Engine:
     def _company(self) -> Turn | None:
         """The turn of a sub-model that may train beside those at work; None if there is none."""
         first, waiting = self._first, self._waiting
-        if first is None or len(self._turns) >= self._lanes.count or not first.stays:
+        if first is None or len(self._turns) >= self._lanes.count or not first.stays or self._gang_steps:
             return None
         while waiting:
             decision = self._choose(waiting)
@@ -335,21 +342,37 @@ class Engine:
 
     def _take(self, turn: Turn) -> None:
         """Let a sub-model train in this lane until its quantum is used up, it is done, or something ends its turn."""
+        crew = [turn, *self._mates(turn)]
+        for one in crew:
+            self._enter(one)
+        self._lanes.open(len(self._runnable))
+        self._lanes.wake()
+        try:
+            if len(crew) == 1:
+                self._train(turn)
+            else:
+                self._train_together(crew)
+        except Exception as error:  # an error of one network ends that one alone
+            turn.fail(error)
+        for one in (*crew[1:], turn):  # the policy's choice goes to the end of the line
+            self._leave(one)
+        self._gang_steps = False
+        self._lanes.wake()
+
+    def _enter(self, turn: Turn) -> None:
+        """Begin a turn in this lane."""
         job = turn.job
         if first := self._first:
             self._meter.company_comes(first.job.submodel.footprint)
-        turn.probes = bool(self._turns) and self._is_unmeasured(job)
+        turn.probes = bool(self._turns) and self._is_unmeasured(job) and not self._gang_steps
         self._turns[job.name] = turn
         self._regroup()
         self._meter.begin(job.name, self.now_s(), alone=len(self._turns) == 1)
         self._begin(turn)
-        self._lanes.open(len(self._runnable))
-        self._lanes.wake()
-        try:
-            self._train(turn)
-        except Exception as error:  # an error of one network ends that one alone
-            traceback.print_exc()
-            turn.failure = reasons(error)
+
+    def _leave(self, turn: Turn) -> None:
+        """End a turn in this lane."""
+        job = turn.job
         self._restore_process(job, seldom=True)
         self._mark(self._own.number, job.name, "")
         self.at_work.pop(job.name, None)
@@ -360,7 +383,6 @@ class Engine:
         if not self._leaving and turn.stays:  # one that was sent away keeps its place in line
             job.in_line_since = self._next_tick()
         self._settle(job, turn.failure)
-        self._lanes.wake()
 
     def _begin(self, turn: Turn) -> None:
         """Report a turn, or the change of one from company to the policy's choice."""
@@ -379,7 +401,8 @@ class Engine:
         if turn.lane == 1:
             self.holder = None
         turn.end(end_s)
-        self._shares.charge(job.standing.owner, end_s - turn.start_s)
+        if turn.lane == 1 or not self._gang_steps:  # a gang takes as much of the device as its first member
+            self._shares.charge(job.standing.owner, end_s - turn.start_s)
         steps, reason = job.submodel.steps_done - turn.first_step, turn.decision.reason
         if turn.leaves:
             reason = f"{reason} {turn.leaves}"
@@ -413,6 +436,127 @@ class Engine:
         with self._lanes.computing():
             devices.synchronize(self._device)
         job.timer.stop()
+
+    # -- gangs
+
+    def _mates(self, turn: Turn) -> list[Turn]:
+        """Turns of those that step together with the policy's choice, while nobody else is at work."""
+        if turn.lane != 1 or self._turns or self._is_suspect(turn.job):
+            return []
+        waiting = [job for job in self._waiting if job is not turn.job and not self._is_suspect(job)]
+        mates = self._gangs.mates(turn.job, waiting, lambda job: self._member(job).working_bytes)
+        self._gang_steps = bool(mates)
+        reason = f"It steps together with {turn.job.name}."
+        return [
+            Turn(job, replace(turn.decision, job=job.name, reason=reason), lane=place)
+            for place, job in enumerate(mates, start=2)
+        ]
+
+    def _train_together(self, crew: list[Turn]) -> None:
+        """Take steps of a gang until the turn of the first one ends; any other that has to leave does so before."""
+        first, worlds = crew[0], {turn.job.name: contextlib.ExitStack() for turn in crew}
+        self._changed = False
+        self._heartbeat(first.job.name)
+        try:
+            gang = self._formed(crew, worlds)
+            while gang is not None:
+                self._record_gang(gang, first)
+                self._step_together(gang, crew)
+                for news in self._gangs.news(gang):
+                    self._report(news)
+                if first.job.submodel.finished or first.used_up():
+                    break
+                self._between_steps()
+                for turn in [turn for turn in crew[1:] if _drops_out(turn)]:
+                    crew.remove(turn)
+                    gang.drop(turn.job.name)
+                    worlds[turn.job.name].close()
+                    self._leave(turn)
+                if gang.dissolved is not None:
+                    _send_away(crew)
+                if not self._goes_on(first):
+                    break
+        finally:
+            self._heartbeat(first.job.name)  # the host waits here for all launched work
+            with self._lanes.computing():
+                devices.synchronize(self._device)
+            for turn in crew:
+                turn.job.timer.stop()
+                worlds[turn.job.name].close()
+
+    def _formed(self, crew: list[Turn], worlds: Mapping[str, contextlib.ExitStack]) -> Gang | None:
+        """Place all members and form their gang; None if that is not possible, which ends their turns."""
+        for turn in crew:
+            try:
+                worlds[turn.job.name].enter_context(turn.job.submodel.world())
+            except Exception as error:
+                turn.fail(error)
+        found: Gang | str | None = None
+        if all(turn.stays for turn in crew):
+            with self._lanes.computing():
+                found = self._gangs.of([turn.job.submodel for turn in crew])
+        if isinstance(found, Gang):
+            self._start_timers(crew)
+            return found
+        if found is not None:
+            for turn in crew:
+                self._report(Ganged(turn.job.name, len(crew) - 1, parted=found))
+        _send_away(crew)
+        return None
+
+    def _step_together(self, gang: Gang, crew: Sequence[Turn]) -> None:
+        """Take a step of each member, and evaluate those at the end of an epoch."""
+        first = crew[0].job
+        step = first.submodel.steps_done + 1
+        self._mark(self._own.number, first.name, f"step {step}")
+        self._heartbeat(first.name)
+        with self._lanes.computing():
+            try:
+                with self._trace(self._own.number, first.name, step):
+                    self._compute_together(gang, crew)
+            finally:
+                self._restore_process(first, seldom=False)
+                self.at_work.pop(first.name, None)
+        self._steps += len(crew)
+
+    def _compute_together(self, gang: Gang, crew: Sequence[Turn]) -> None:
+        done = gang.step()
+        for turn in crew:
+            result = done[turn.job.name]
+            if isinstance(result, Exception):
+                turn.fail(result)
+                continue
+            self._report(result)
+            turn.job.timer.count(frozenset({turn.job.name}))
+        ends = [turn for turn in crew if turn.failure is None and turn.job.submodel.at_epoch_end]
+        if not ends and all(turn.job.timer.warm for turn in crew):
+            return
+        devices.synchronize(self._device)
+        for turn in crew:
+            turn.job.timer.stop()
+            turn.job.timer.warm = True
+        for turn in ends:
+            submodel, name = turn.job.submodel, turn.job.name
+            self._mark(self._own.number, name, f"evaluation after step {submodel.steps_done}")
+            try:
+                self._report(EpochDone(name, submodel.end_epoch(lambda name=name: self._heartbeat(name))))  # type: ignore[misc]
+            except Exception as error:
+                turn.fail(error)
+            self.at_work.pop(name, None)
+        self._start_timers(crew)
+
+    def _record_gang(self, gang: Gang, first: Turn) -> None:
+        """Record a step of all members as a graph, if that is due. Nothing else computes meanwhile."""
+        recorder = self._own.recorder
+        if recorder is not None and gang.may_record(recorder):
+            with self._lanes.parked(), self._watched(first.job):
+                devices.synchronize(self._device)
+                gang.record_step(recorder)
+
+    def _start_timers(self, crew: Sequence[Turn]) -> None:
+        """Time the steps of a gang; each member counts its share of them, as if it was alone for so long."""
+        for turn in crew:
+            turn.job.timer.start(frozenset({turn.job.name}), 1 / len(crew))
 
     def _rest_while_another_probes(self, turn: Turn) -> None:
         if turn.probes:
@@ -531,6 +675,7 @@ class Engine:
         if not self._capture(job):
             return
         try:
+            self._gangs.forget(job.name)
             with self._watched(job):
                 job.submodel.park()
             self._memory_to_free = True
@@ -567,6 +712,7 @@ class Engine:
         del self._jobs[name]
         self._users.forget(last_used)
         self._rates.forget(name)
+        self._gangs.forget(name)
         self._hybrid.remove(name)
         self._report(Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
         submodel.release(empty=self._free_on_end)
@@ -743,3 +889,14 @@ class Engine:
     def _answer(self, command_id: int | None, declined: str | None = None) -> None:
         if command_id is not None:
             self._report(Answered(command_id, self._steps, declined))
+
+
+def _drops_out(turn: Turn) -> bool:
+    """Whether a member leaves its gang before the others."""
+    return not turn.stays or turn.job.submodel.finished or turn.job.state is not State.RUNNING
+
+
+def _send_away(crew: Iterable[Turn]) -> None:
+    """End turns at the next step boundary; their sub-models keep their places in line."""
+    for turn in crew:
+        turn.leaves = turn.leaves or ""

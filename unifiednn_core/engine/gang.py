@@ -274,14 +274,14 @@ def _obstacle(submodels: Sequence[SubModel]) -> str | None:
             return f"{name} cannot train in a gang: it draws random numbers."
         if asked.batch_split > 1 or asked.accumulation_steps > 1:
             return f"{name} cannot train in a gang: its steps have several passes."
-        if _alike(submodel) != _alike(first):
+        if common(submodel) != common(first):
             return f"{first.name} and {name} differ in batch size, criterion or training data."
         if asked.batch_size > submodel.leases[0].samples:
             return f"{name} cannot train in a gang: it has less than a batch of data."
     return None
 
 
-def _alike(submodel: SubModel) -> tuple[object, ...]:
+def common(submodel: SubModel) -> tuple[object, ...]:
     """What all members have in common."""
     asked = submodel.spec.hyperparameters
     return asked.batch_size, asked.criterion, asked.criterion_args, submodel.leases[0].sha256, submodel.device

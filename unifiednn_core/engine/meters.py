@@ -51,14 +51,14 @@ class StepTimer:
         self._began: tuple[float, float] | None = None
         self._last = self._before = (0.0, 0.0)
         self._group = frozenset({name})
-        self._steps = 0
+        self._steps, self._share = 0, 1.0
         self._news = False
         self.warm = False
         """Whether the first step is done."""
 
-    def start(self, group: frozenset[str]) -> None:
-        """Begin a stretch of steps while `group`, itself included, is at work."""
-        self._group, self._steps = group, 0
+    def start(self, group: frozenset[str], share: float = 1.0) -> None:
+        """Begin a stretch of steps while `group`, itself included, is at work; steps take this share of the time."""
+        self._group, self._steps, self._share = group, 0, share
         self._began = self._last = self._before = self._now()
 
     def count(self, group: frozenset[str]) -> None:
@@ -94,7 +94,7 @@ class StepTimer:
 
     def _add(self, until: tuple[float, float], steps: int) -> None:
         if self._began is not None and self.warm and steps:
-            seconds, cpu_s = (end - begin for begin, end in zip(self._began, until, strict=True))
+            seconds, cpu_s = (self._share * (end - begin) for begin, end in zip(self._began, until, strict=True))
             self._rates.add(self._name, self._group, seconds=seconds, cpu_s=cpu_s, steps=steps)
             self._news = True
 

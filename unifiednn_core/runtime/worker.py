@@ -124,6 +124,7 @@ class Worker:
             device=bench.device,
             threads=threads,
             lanes=lanes_of(spec.lanes, threads, bench.device.type),
+            fast=spec.profile == "fast",
             report=reads.reporter.report,
             jobs=reads.jobs(run, rows, work_mark, last_turns, elapsed_s),
             checkpoint=spec.checkpoint,
