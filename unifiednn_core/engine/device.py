@@ -5,7 +5,7 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -70,14 +70,19 @@ def exact_profile(device: torch.device, threads: int) -> Iterator[None]:
 
 
 @contextmanager
-def own_stream(device: torch.device) -> Iterator[None]:
-    """Let the calling thread compute beside other threads: on CUDA in a stream of its own."""
+def own_stream(device: torch.device, lane: int) -> Iterator[None]:
+    """Let the calling thread compute beside other threads: on CUDA in the stream of a lane."""
     if device.type != "cuda":
         yield
         return
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    with torch.cuda.stream(stream):
+    with torch.cuda.stream(_stream(device, lane)):
         yield
+
+
+@cache
+def _stream(device: torch.device, lane: int) -> torch.cuda.Stream:
+    """The same one for each run in this process: cuBLAS keeps a workspace for each stream that it has seen."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class Setting(NamedTuple):

@@ -198,7 +198,7 @@ class Engine:
     def _lane(self, number: int) -> Iterator[None]:
         """Set up the thread of a lane."""
         with (
-            devices.own_stream(self._device) if number > 1 else contextlib.nullcontext(),
+            devices.own_stream(self._device, number) if number > 1 else contextlib.nullcontext(),
             devices.exact_profile(self._device, self._threads),
             ProcessState(self._device) as self._own.process,
         ):
@@ -606,6 +606,7 @@ class Engine:
             devices.synchronize(self._device)
             job.timer.stop()
             report = job.submodel.record_step(recorder)
+            self._restore_process(job, seldom=False)
         job.timer.start(self._group)
         if report is not None:
             self._report(report)
