@@ -22,6 +22,10 @@ class SimulatedClock:
         """Simulated seconds for which the calling thread has advanced the clock."""
         return float(getattr(self._own, "advanced_s", 0.0))
 
+    def waited_s(self) -> float:
+        """No other program needs the cores."""
+        return 0.0
+
     def advance(self, seconds: float) -> None:
         """Move time forward."""
         if seconds < 0:

@@ -118,6 +118,7 @@ def _arm(arm: Arm) -> Document:
         "problem": arm.problem,
         "memory_source": arm.memory_source,
         "allocator": arm.allocator,
+        "lanes": arm.lanes,
         "threads": list(arm.threads),
         "starts": list(arm.starts),
         "start_s": _values(arm.start_s),

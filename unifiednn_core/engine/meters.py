@@ -17,7 +17,7 @@ from unifiednn_core.engine.events import Cost
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.scheduling.base import Quantum
-from unifiednn_core.scheduling.company import TRIAL_S, TRIAL_STEPS, Rates
+from unifiednn_core.scheduling.company import TRIAL_S, TRIAL_STEPS, Rates, Took
 from unifiednn_core.spec.run import CheckpointSpec
 
 _RESET_PEAK = b"5"  # proc_pid_clear_refs(5)
@@ -39,6 +39,10 @@ def quantum_meter(quantum: Quantum, submodel: SubModel, clock: Clock) -> Callabl
     return lambda: used() - before >= quantum.amount
 
 
+_Moment = tuple[float, float, float]
+"""Seconds of the clock, CPU seconds of the thread, and seconds for which it had no core."""
+
+
 class StepTimer:
     """Measures how long the steps of one sub-model take, by the group at work with it.
 
@@ -48,8 +52,8 @@ class StepTimer:
 
     def __init__(self, clock: Clock, name: str, rates: Rates):
         self._clock, self._name, self._rates = clock, name, rates
-        self._began: tuple[float, float] | None = None
-        self._last = self._before = (0.0, 0.0)
+        self._began: _Moment | None = None
+        self._last = self._before = (0.0, 0.0, 0.0)
         self._group = frozenset({name})
         self._steps, self._share = 0, 1.0
         self._news = False
@@ -89,13 +93,13 @@ class StepTimer:
         """Mean over all measured steps alone, or an estimate of it; None before the first of them."""
         return self._rates.seconds_per_step(self._name)
 
-    def _now(self) -> tuple[float, float]:
-        return self._clock.monotonic_s(), self._clock.thread_s()
+    def _now(self) -> "_Moment":
+        return self._clock.monotonic_s(), self._clock.thread_s(), self._clock.waited_s()
 
-    def _add(self, until: tuple[float, float], steps: int) -> None:
+    def _add(self, until: "_Moment", steps: int) -> None:
         if self._began is not None and self.warm and steps:
-            seconds, cpu_s = (self._share * (end - begin) for begin, end in zip(self._began, until, strict=True))
-            self._rates.add(self._name, self._group, seconds=seconds, cpu_s=cpu_s, steps=steps)
+            seconds, cpu_s, waited_s = (end - begin for begin, end in zip(self._began, until, strict=True))
+            self._rates.add(self._name, self._group, Took(seconds, cpu_s, waited_s, steps))
             self._news = True
 
 

@@ -78,14 +78,14 @@ class Worker:
 
     def __init__(
         self, reads: "_Reader", engine: Engine, gauge: WorkerGauge, work_mark: WorkMark, sigterm: SigtermListener,
-        *, threads: int, step_limit_s: float,
+        *, threads: int, step_limit_s: float, lanes: int = 1,
     ):  # fmt: skip
         self._reads, self._store, self._bench, self._reporter = reads, reads.store, reads.bench, reads.reporter
         self._run_id = reads.bench.run_id
         self._engine = engine
         self._gauge: WorkerGauge | None = gauge
         self._work_mark, self._sigterm = work_mark, sigterm
-        self._threads, self._step_limit_s = threads, step_limit_s
+        self._threads, self._step_limit_s, self._lanes = threads, step_limit_s, lanes
         self._trainer = MainThreadTrainer(engine.run)
         self._posted: set[int] = set()
         self._defects = 0
@@ -117,13 +117,13 @@ class Worker:
         last_turns, elapsed_s = store.telemetry.last_turns(run_id), 0.0
         if run.started_at_s is not None:  # never before the last turn, even if the clock was set back
             elapsed_s = max(clock.utc_s() - run.started_at_s, *last_turns.values(), 0.0)
-        suspects = Place.all_of(run.died_at)
+        suspects, lanes = Place.all_of(run.died_at), lanes_of(spec.lanes, threads, bench.device.type)
         engine = Engine(
             bench.hybrid,
             policy_named(spec.policy.name, spec.policy.parameters),
             device=bench.device,
             threads=threads,
-            lanes=lanes_of(spec.lanes, threads, bench.device.type),
+            lanes=lanes,
             fast=spec.profile == "fast",
             report=reads.reporter.report,
             jobs=reads.jobs(run, rows, work_mark, last_turns, elapsed_s),
@@ -138,11 +138,13 @@ class Worker:
             elapsed_s=elapsed_s,
         )
         reads.reporter.engine = engine
-        return cls(reads, engine, gauge, work_mark, sigterm, threads=threads, step_limit_s=spec.step_limit_s)
+        limit_s = spec.step_limit_s
+        return cls(reads, engine, gauge, work_mark, sigterm, threads=threads, lanes=lanes, step_limit_s=limit_s)
 
     def run(self) -> int:
         """Train to the end in the calling thread, which has to be the main one. Return the exit code."""
-        facts = environment(self._bench.device, self._threads) | {"allocator": allocator.of_this_process()}
+        facts = environment(self._bench.device, self._threads)
+        facts |= {"allocator": allocator.of_this_process(), "lanes": self._lanes}
         self._store.runs.record_environment(self._run_id, facts)
         self._store.runs.update(self._run_id, graph=graph_document(self._bench.hybrid))
         self._store.runs.transition(self._run_id, None, Event.BEGIN)

@@ -54,19 +54,29 @@ def obstacle(candidate: Member, at_work: Collection[Member], limit_bytes: int) -
     return None
 
 
-@dataclass(slots=True)
-class _Sum:
-    seconds: float = 0.0
-    cpu_s: float = 0.0
-    steps: int = 0
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What a stretch of steps took."""
 
-    def add(self, other: "_Sum") -> None:
-        self.seconds += other.seconds
-        self.cpu_s += other.cpu_s
-        self.steps += other.steps
+    seconds: float
+    cpu_s: float
+    """Of the thread that steps."""
+    waited_s: float
+    """For which it had no core, because other programs computed."""
+    steps: int
+
+    def __add__(self, other: "Took") -> "Took":
+        cpu_s, waited_s = self.cpu_s + other.cpu_s, self.waited_s + other.waited_s
+        return Took(self.seconds + other.seconds, cpu_s, waited_s, self.steps + other.steps)
+
+    @property
+    def own_s(self) -> float:
+        """Seconds per step on cores that nobody else wants."""
+        return max(self.cpu_s, self.seconds - self.waited_s) / self.steps
 
     @property
     def tried(self) -> bool:
+        """Whether it is long enough to judge by."""
         return self.steps >= LEAST_STEPS and (self.steps >= TRIAL_STEPS or self.seconds >= TRIAL_S)
 
 
@@ -74,27 +84,25 @@ class _Sum:
 class Rates:
     """Durations of steps, alone and in company; says which company pays, and which rests.
 
-    A CPU time of the stepping thread stands in for the duration alone until that is measured: on a CPU, a step alone
-    takes as long as it computes. With `cpu_tells` = False (a GPU computes elsewhere) it does not.
+    Time in which other programs had the cores does not count: it would be lost alone, too. The CPU time of the stepping
+    thread stands in for the duration alone until that is measured: on a CPU, a step alone takes as long as it computes.
+    With `cpu_tells` = False (a GPU computes elsewhere) it does not.
     """
 
     cpu_tells: bool = True
-    _sums: dict[tuple[str, frozenset[str]], _Sum] = field(default_factory=dict)
+    _took: dict[tuple[str, frozenset[str]], Took] = field(default_factory=dict)
     """By sub-model and the group at work with it."""
     _rests_until_s: dict[frozenset[str], float] = field(default_factory=dict)
 
-    def add(self, name: str, group: frozenset[str], *, seconds: float, cpu_s: float, steps: int) -> None:
+    def add(self, name: str, group: frozenset[str], took: Took) -> None:
         """Add a stretch of steps of a sub-model while `group`, itself included, was at work."""
-        self._sums.setdefault((name, group), _Sum()).add(_Sum(seconds, cpu_s, steps))
+        before = self._took.get((name, group))
+        self._took[name, group] = took if before is None else before + took
 
     def seconds_per_step(self, name: str) -> float | None:
         """Mean duration of a step of a sub-model alone; None if unknown."""
-        alone = self._sums.get((name, frozenset({name})))
-        if alone is not None and alone.steps:
-            return alone.seconds / alone.steps
-        found = [total for (one, _), total in self._sums.items() if one == name]
-        steps = sum(total.steps for total in found)
-        return sum(total.cpu_s for total in found) / steps if steps and self.cpu_tells else None
+        alone = self._took.get((name, frozenset({name})))
+        return self._computed_s(name) if alone is None else alone.seconds / alone.steps
 
     def gain(self, group: frozenset[str]) -> float | None:
         """Progress of a group at work, in sub-models alone: 2.0 if two are as fast as alone. None before the trial."""
@@ -118,8 +126,7 @@ class Rates:
     def rest(self, group: frozenset[str], now_s: float) -> None:
         """Part a group: forget what was measured, and do not try it again for a while."""
         self._rests_until_s[group] = now_s + REST_S
-        for key in [key for key in self._sums if key[1] == group]:
-            del self._sums[key]
+        self._took = {key: took for key, took in self._took.items() if key[1] != group}
 
     def rests(self, group: frozenset[str], now_s: float) -> bool:
         """Whether a group, or a part of it, was parted a short while ago."""
@@ -132,17 +139,24 @@ class Rates:
 
     def forget(self, name: str) -> None:
         """Forget a sub-model that has ended."""
-        self._sums = {key: total for key, total in self._sums.items() if name not in key[1]}
+        self._took = {key: took for key, took in self._took.items() if name not in key[1]}
         self._rests_until_s = {group: until_s for group, until_s in self._rests_until_s.items() if name not in group}
 
     def _speed(self, name: str, group: frozenset[str]) -> float | None:
         """Speed of a sub-model in a group, as a share of its speed alone; None before the trial."""
         if len(group) == 1:
             return 1.0
-        alone, company = self.seconds_per_step(name), self._sums.get((name, group))
-        if alone is None or company is None or not company.tried:
+        measured, company = self._took.get((name, frozenset({name}))), self._took.get((name, group))
+        alone_s = self._computed_s(name) if measured is None else measured.own_s
+        if alone_s is None or company is None or not company.tried:
             return None
-        return alone * company.steps / company.seconds if company.seconds > 0 else 1.0
+        return alone_s / company.own_s if company.own_s > 0 else 1.0
+
+    def _computed_s(self, name: str) -> float | None:
+        """CPU seconds per step of a sub-model in any company."""
+        found = [took for (one, _), took in self._took.items() if one == name]
+        steps = sum(took.steps for took in found)
+        return sum(took.cpu_s for took in found) / steps if steps and self.cpu_tells else None
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -72,6 +72,8 @@ class Arm:
     """Peak of its pages of files; less counts for it while others use the same."""
     allocator: str | None = None
     """Of a hybrid's worker."""
+    lanes: int = 1
+    """How many of its sub-models may step at once in one process."""
     makespan_s: Spread | None
     """Launch of the first process to the last model delivered."""
     mean_turnaround_s: Spread | None

@@ -80,6 +80,7 @@ def run_view(
         "oracle": {name: OracleReport(**answer) for name, answer in run.environment.get("oracle", {}).items()},
         "pages": run.environment.get("pages", {}),
         "allocator": run.environment.get("allocator"),
+        "lanes": run.environment.get("lanes"),
         "prediction": prediction_of(run.prediction, run.spec, run.device),
         "spec": run.spec,
     }
