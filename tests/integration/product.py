@@ -109,7 +109,11 @@ class Product:
         self.environment[mishaps.MISHAP] = f"{name}={action}@{step}"
 
     def start_and_hold(self, name: str, *steps: int) -> None:
-        """Begin to supervise, and have the worker wait before each of these steps of one sub-model."""
+        """Begin to supervise, and have the worker wait before each of these steps of one sub-model.
+
+        It trains in one lane, so that nobody else goes on meanwhile.
+        """
+        self.options(lanes=1)
         self.environment[mishaps.HOLD] = f"{name}@{','.join(str(step) for step in steps)}"
         self._holds = [(name, step) for step in steps]
         self.start()

@@ -18,8 +18,8 @@ EPOCHS = {"lenet": 1, "resnet": 1, "transformer": 1}
 
 @pytest.fixture
 def demo(samples: Path, tmp_path: Path) -> RunSpec:
-    """The demo for one epoch, in turns of one step, so that all three are in memory at once."""
-    path = write_spec(samples, tmp_path, epochs=EPOCHS, policy={"name": "round_robin", "unit": "steps"})
+    """The demo for one epoch, in turns of one step, so that all three are in memory at once; no company adds to it."""
+    path = write_spec(samples, tmp_path, epochs=EPOCHS, policy={"name": "round_robin", "unit": "steps"}, lanes=1)
     return load_run(path)
 
 
@@ -57,6 +57,14 @@ def test_a_limit_refuses_with_a_change_that_is_admitted_once_it_is_made(idle: Se
     assert prediction is not None
     assert prediction.peak_bytes == by_policy[other["name"]] <= peak_bytes - 1
     assert prediction.budget_bytes == peak_bytes - 1
+
+
+def test_a_run_shows_what_its_check_has_predicted(idle: Service, demo: RunSpec) -> None:
+    in_lanes = demo.model_copy(update={"lanes": 2})
+    prediction = idle.runs.check(in_lanes).prediction
+    assert prediction is not None
+    assert prediction.company_bytes > 0
+    assert idle.runs.observe(idle.runs.submit(in_lanes)).prediction == prediction
 
 
 def test_a_larger_split_is_asked_for_where_the_policy_cannot_help(idle: Service, demo: RunSpec) -> None:

@@ -55,7 +55,7 @@ def test_a_loss_that_is_no_number_is_cured_by_a_smaller_learning_rate(product: P
 
 
 def test_too_little_memory_is_cured_by_a_batch_split_while_the_others_train_on(product: Product, alone: Alone) -> None:
-    product.options(checkpoint={"every_s": 3600, "every_steps": 25})
+    product.options(lanes=1, checkpoint={"every_s": 3600, "every_steps": 25})
     product.mishap("resnet", "out_of_memory", 7)
     product.start_and_hold("transformer", 30)
     product.until(lambda: product.state("resnet") is State.FAILED, "the failure")
@@ -87,7 +87,7 @@ def test_a_retry_from_the_start_forgets_what_was_learnt(product: Product, alone:
 
 def test_a_retry_goes_on_from_the_last_checkpoint_with_the_same_bits(product: Product, alone: Alone) -> None:
     """Also where a new worker is needed for it, and where that one is killed at once."""
-    product.options(checkpoint={"every_s": 3600, "every_steps": 50})
+    product.options(lanes=1, checkpoint={"every_s": 3600, "every_steps": 50})
     product.mishap("resnet", "raise", 15)
     product.start()
     product.finish()
@@ -112,6 +112,7 @@ def test_an_endless_step_is_ended_with_its_worker(product: Product, alone: Alone
 
 def test_data_that_change_in_memory_are_told_to_all_that_used_them(product: Product) -> None:
     """Those that ended before keep their models, in doubt; who trains on them at the end fails."""
+    product.options(lanes=1)  # they end in one order
     product.mishap("transformer", "spoil", 40)
     product.start()
     view = product.finish()

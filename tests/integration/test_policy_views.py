@@ -76,8 +76,8 @@ def test_a_policy_sees_owners_service_deadlines_and_who_is_at_work() -> None:
     assert seen[:4] == [
         (0.0, (), [("net0", "ann", 2, 50.0, 0.0, 0.0, 0.0), ("net1", "bob", 1, None, 0.0, 0.0, 0.0)]),
         (2.0, (), [("net0", "ann", 2, 50.0, 2.0, 2.0, 0.0), ("net1", "bob", 1, None, 0.0, 0.0, 2.0)]),
-        # asked in the turn of net1, because another one joined: its turn counts once it has ended
-        (3.0, ("net1",), [("net0", "ann", 2, 50.0, 2.0, 2.0, 1.0), ("net1", "bob", 1, None, 0.0, 0.0, 3.0),
+        # asked in the turn of net1, because another one joined: it does not wait, its service counts at the end
+        (3.0, ("net1",), [("net0", "ann", 2, 50.0, 2.0, 2.0, 1.0), ("net1", "bob", 1, None, 0.0, 0.0, 2.0),
                           ("late", "bob", 1, None, 0.0, 0.0, 0.0)]),
         (4.0, (), [("net0", "ann", 2, 50.0, 2.0, 2.0, 2.0), ("net1", "bob", 1, None, 2.0, 2.0, 2.0),
                    ("late", "bob", 1, None, 0.0, 2.0, 1.0)]),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.machine import allocator
 from unifiednn_core.preflight import deadlines
 from unifiednn_core.preflight.estimate import Part, predict
 from unifiednn_core.preflight.prediction import Prediction
@@ -31,7 +32,6 @@ from unifiednn_core.views.people import view_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_MADE_OF = ("parts", "context_bytes")
 _SHOWN_HYPERPARAMETERS = ("learning_rate", "batch_size", "batch_split")
 _PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s", "train_loss", "train_accuracy", "test_loss",
                  "test_accuracy", "peak_memory_bytes")  # fmt: skip
@@ -162,7 +162,8 @@ def prediction_of(
     """
     try:
         if spec is not None and document.get("parts"):
-            document = {**document, **_renewed(json.dumps([document[key] for key in _MADE_OF]), _edits(spec), device)}
+            made_of = [document["parts"], document["context_bytes"], document.get("company_bytes", 0)]
+            document = {**document, **_renewed(json.dumps(made_of), _edits(spec), device)}
         return _PREDICTION.validate_python(document)
     except (KeyError, TypeError, ValueError, BadInput):
         return None
@@ -171,13 +172,16 @@ def prediction_of(
 @lru_cache(maxsize=64)
 def _renewed(made_of: str, edits: str, device: str) -> dict[str, Any]:
     """Fields of a prediction that change with the policy, the order, priorities and epochs of a run."""
-    parts, context_bytes = json.loads(made_of)
+    parts, context_bytes, company_bytes = json.loads(made_of)
     edited = json.loads(edits)
     policy = policy_named(edited["policy"].pop("name", "fcfs"), edited["policy"])
     known = {part["name"]: part for part in parts}
     asked = [Part.model_validate(known[name] | values) for name, values in edited["parts"].items() if name in known]
-    found = predict(asked, policy, device_type=device.partition(":")[0], context_bytes=context_bytes)
-    return {"peak_bytes": found.peak_bytes, "by_policy": found.by_policy}
+    used, kind = allocator.of_workers(), device.partition(":")[0]
+    found = predict(asked, policy, device_type=kind, context_bytes=context_bytes, allocator=used)
+    more_bytes = company_bytes if len(asked) > 1 else 0
+    by_policy = {name: size + more_bytes for name, size in found.by_policy.items()}
+    return {"peak_bytes": found.peak_bytes + more_bytes, "by_policy": by_policy}
 
 
 def _edits(spec: Mapping[str, Any]) -> str:
