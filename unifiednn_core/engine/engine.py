@@ -364,7 +364,7 @@ class Engine:
         job = turn.job
         if first := self._first:
             self._meter.company_comes(first.job.submodel.footprint)
-        turn.probes = bool(self._turns) and self._is_unmeasured(job) and not self._gang_steps
+        turn.probes = self._is_unmeasured(job) and not self._gang_steps
         self._turns[job.name] = turn
         self._regroup()
         self._meter.begin(job.name, self.now_s(), alone=len(self._turns) == 1)
@@ -563,7 +563,10 @@ class Engine:
             with self._lanes.parked():  # until the steps of the others are done
                 turn.probes = turn.job.timer.seconds_per_step is None
                 self._regroup()
+            if not turn.probes:
+                self._lanes.wake()
         while turn.job.name not in self._group:
+            self.at_work.pop(turn.job.name, None)
             self._lanes.begin()
             self._lanes.wait()
 
@@ -588,8 +591,8 @@ class Engine:
 
     def _judge_company(self, turn: Turn) -> None:
         """Part those at work if their company does not pay: the one that came last leaves."""
-        first = self._first
-        if len(self._turns) < 2 or first is None or not turn.job.timer.tell():
+        news, first = turn.job.timer.tell(), self._first
+        if len(self._group) < 2 or first is None or not news:
             return
         newest = max((turn for turn in self._turns.values() if turn is not first), key=lambda turn: turn.start_s)
         found = self._rates.objection(self._group, self._member(first.job), self._member(newest.job))
@@ -726,6 +729,7 @@ class Engine:
             with self._lanes.parked():
                 self.at_work.clear()
                 self._carry_out(self.orders.popleft())
+            self._lanes.open(len(self._runnable))
             self._lanes.wake()
         if self._checkpoint_timer.is_due(self._steps):
             with self._lanes.parked():
