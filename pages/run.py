@@ -12,6 +12,7 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.runs import RunView
+from unifiednn_core.views.sweeps import sweep_rows
 
 
 def main() -> None:
@@ -48,6 +49,7 @@ def draw(run_id: str, live: bool) -> None:
     charts.of_run(view, arms.with_curves(equal) if shown else ())
     _section(view)
     submodels.draw_table(view)
+    _sweeps(view)
     run_details.draw(view)
 
 
@@ -98,6 +100,15 @@ def _section(view: RunView) -> None:
             st.rerun()
 
 
+def _sweeps(view: RunView) -> None:
+    numbers = {part.name: part.number for part in view.submodels}
+    for sweep, rows in sweep_rows(view).items():
+        looks = {"Sub-model": lambda name: markup.signed_name(numbers[str(name)], str(name))}
+        count = wording.count_text(len(rows), "member")
+        st.html(markup.section(f"Sweep {sweep}", f"{count}, best first"))
+        st.html(markup.table(f"Sweep {sweep}", markup.frame(rows), looks))
+
+
 def _facts(view: RunView, comparison: Comparison | None) -> list[markup.Fact]:
     done, total = sum(s.steps_done for s in view.submodels), sum(s.steps_total for s in view.submodels)
     completed = sum(s.state is State.COMPLETED for s in view.submodels)
@@ -121,9 +132,9 @@ def _who(view: RunView) -> markup.Fact:
     if view.state in ENDED:
         sentence = markup.text(wording.STATES[view.state].sentence)
         return markup.Fact("Ended", frame.ago(view.ended_at_s), sentence, wide=True)
-    now = next((submodel for submodel in view.submodels if submodel.holds_device), None)
-    name = markup.faint("none") if now is None else markup.signed_name(now.number, now.name)
-    return markup.Fact("Trains now", name, markup.text(view.now_reason or "") if now else "", wide=True)
+    now = [markup.signed_name(part.number, part.name) for part in view.submodels if part.holds_device]
+    names = ", ".join(now) or markup.faint("none")
+    return markup.Fact("Trains now", names, markup.text(view.now_reason or "") if now else "", wide=True)
 
 
 def _peak_text(view: RunView) -> str:

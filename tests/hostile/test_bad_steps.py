@@ -193,7 +193,7 @@ def test_without_that_the_neighbour_would_suffer(
 def test_naming_every_operator_changes_no_bit() -> None:
     named: dict[str, set[str]] = {name: set() for name in NAMES}
     session = Session(THREE, RoundRobin())
-    session.engine._trace = lambda name, step: OperatorTrace(named[name].add)
+    session.engine._trace = lambda lane, name, step: OperatorTrace(named[name].add)
     assert session.run().hashes() == alone()
     for name in NAMES:
         assert {"aten._log_softmax.default", "aten.add_.Tensor"} < named[name], "also criterion and optimizer"

@@ -37,8 +37,8 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def short_demo(samples: Path, tmp_path: Path) -> Path:
-    """The demo cut down to a few epochs, as a spec file beside its samples."""
-    return write_spec(samples, tmp_path, epochs={"lenet": 3, "resnet": 2, "transformer": 2})
+    """The demo cut down to a few epochs, in one lane, so that one trains at a time; a spec file beside its samples."""
+    return write_spec(samples, tmp_path, epochs={"lenet": 3, "resnet": 2, "transformer": 2}, lanes=1)
 
 
 def write_spec(samples: Path, folder: Path, *, epochs: dict[str, int], **changes: Any) -> Path:

@@ -91,6 +91,8 @@ class Session:
         restored: Mapping[str, Checkpoint] | None = None,
         keeps: bool = True,
         clock: Clock | None = None,
+        lanes: int = 1,
+        **how: Any,
     ):
         """`restored` are checkpoints to go on from; with `keeps` every capture counts as kept at once."""
         self._keeps = keeps
@@ -100,7 +102,9 @@ class Session:
         self.hybrid = HybridModel(self._submodel(network, spec) for network, spec in networks)
         for name in (restored or {}).keys() & set(self.hybrid.names):
             self.hybrid.submodel(name).restore((restored or {})[name])
-        self.engine = Engine(self.hybrid, policy, device=CPU, report=self._take, checkpoint=checkpoint, clock=clock)
+        self.engine = Engine(
+            self.hybrid, policy, device=CPU, lanes=lanes, report=self._take, checkpoint=checkpoint, clock=clock, **how
+        )
 
     def run(self) -> "Session":
         self.engine.run()

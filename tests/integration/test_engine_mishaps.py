@@ -156,13 +156,12 @@ def test_under_a_policy_that_always_fails_all_make_progress(capfd: pytest.Captur
 
 def test_the_watchdog_sees_for_which_sub_model_the_host_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are asynchronous: an endless one is met where the host waits, not in the step that launched it."""
-    seen: list[tuple[str, str | None, str | None]] = []
+    seen: list[tuple[str, set[str | None], set[str | None]]] = []
 
     def watching(what: str, whole: Callable[..., object]) -> Callable[..., object]:
         def watched(*args: Any) -> object:
             holder = args[0].name if isinstance(args[0], SubModel) else session.engine.holder
-            at_work = session.engine.at_work
-            seen.append((what, holder, at_work and at_work[0]))
+            seen.append((what, {holder}, set(session.engine.at_work)))
             return whole(*args)
 
         return watched
@@ -183,7 +182,7 @@ def test_the_watchdog_sees_for_which_sub_model_the_host_waits(monkeypatch: pytes
     session.run()
     assert {what for what, *_ in seen} == {"synchronize", "capture", "park", "_move", "_evaluate"}
     assert [entry for entry in seen if entry[1] != entry[2]] == []
-    assert session.engine.at_work is None
+    assert session.engine.at_work == {}
     assert session.hashes() == alone()
 
 

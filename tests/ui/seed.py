@@ -334,7 +334,11 @@ def _spec(view: RunView) -> dict[str, Any]:
     """Spec of a view, with one entry for each of its sub-models."""
     demo = demo_spec().model_dump(mode="json", exclude_none=True)
     known = {part["name"]: part for part in demo["submodels"]}
-    parts = [{**known.get(part.name, demo["submodels"][0]), "name": part.name} for part in view.submodels]
+    own = {part["name"]: part for part in view.spec.get("submodels", ())}
+    parts = [
+        {**known.get(part.name, demo["submodels"][0]), **own.get(part.name, {}), "name": part.name}
+        for part in view.submodels
+    ]
     spec = {**view.spec, "submodels": parts, "recovery": view.recovery}
     seconds = view.checkpoint_text.removeprefix("every ").removesuffix(" s")
     return spec | ({"checkpoint": {"every_s": int(seconds)}} if seconds.isdigit() else {})
@@ -346,7 +350,6 @@ def _run_row(view: RunView) -> RunRow:
     launched_at_s = view.launched_at_s
     if launched_at_s is None and view.elapsed_s is not None:
         launched_at_s = (view.ended_at_s or now_s) - view.elapsed_s
-    holder = next((part.name for part in view.submodels if part.holds_device), None)
     same = ("name", "device", "mode", "attempt", "recoveries", "threads", "cause", "remedy", "created_at_s",
             "started_at_s", "ended_at_s", "cpu_s", "gpu_s", "energy_j", "waits_for", "now_reason", "memory_source",
             "peak_memory_bytes")  # fmt: skip
@@ -357,7 +360,6 @@ def _run_row(view: RunView) -> RunRow:
         fingerprint=view.fingerprint if asked is None else fingerprint(asked, view.device, view.threads or 1),
         spec=spec,
         launched_at_s=launched_at_s,
-        now_submodel=holder,
         prediction={} if view.prediction is None else asdict(view.prediction),
         memory_notes=list(view.memory_notes),
         heartbeat_at_s=None if view.heartbeat_age_s is None else now_s - view.heartbeat_age_s,
@@ -375,6 +377,7 @@ def _submodel_row(view: RunView, part: SubModelView) -> SubModelRow:
         **{name: getattr(part, name) for name in same},
         run_id=view.run_id,
         state=part.state.value,
+        lane=1 if part.holds_device else None,
         attempt=1 if part.steps_done else 0,
         ended_at_s=ended_at_s if State(part.state) in ENDED else None,
         checkpoint=None if part.checkpoint_step is None else f"step-{part.checkpoint_step}.safetensors",

@@ -78,9 +78,9 @@ def _measured(
     if name in scenarios.names():
         scenario, folder = scenarios.scenario(name, scale), data.folder_of(data_folder)
         return _workload(scenario, folder, to, command, repeats, time_s, quiet=quiet)
-    found = single.document(
-        name, repeats, result.environment(f"python -m tools.bench {name} --repeats {repeats}", "cpu")
-    )
+    slot = "cuda:0" if name in single.ON_GPU and Path("/dev/nvidiactl").exists() else "cpu"
+    asked = result.environment(f"python -m tools.bench {name} --repeats {repeats}{in_time}", slot)
+    found = single.document(name, repeats, asked, time_s)
     _keep(to, found)
     return found
 

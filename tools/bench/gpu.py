@@ -31,7 +31,8 @@ BENCHES: Mapping[str, float] = {
     "paper-schedulers": 0.6,
     "sweep-32": 1.0,
 }
-TESTS_SHARE, REPLAYS_SHARE = 0.25, 0.2
+BEFORE: Mapping[str, float] = {"gpu-probe": 0.15, "gpu-tests": 0.25, "replayed-steps": 0.2}
+"""The same of what comes before the workloads."""
 ENDING_S = 45.0
 """Extra seconds for a bench to end by itself."""
 LEAST_S = 15.0
@@ -50,18 +51,23 @@ class Step:
 
 
 def steps(out: Path, data: Path, *, dry_run: bool, repeats: int, only: Sequence[str]) -> list[Step]:
-    """All steps in their order; a dry run collects the tests and narrows the benches for a CPU."""
+    """All steps in their order: questions to the machine, tests, benches.
+
+    A dry run asks the CPU, collects the tests and narrows the benches.
+    """
     junit = out / "gpu-tests.xml"
     collect = ("--collect-only",) if dry_run else (f"--junitxml={junit}",)
     pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu", "tests/gpu", *collect)
-    found = [Step("gpu-tests", TESTS_SHARE, pytest, False)]
+    bench = (sys.executable, "-m", "tools.bench")
+    probe, replays = (*bench, "gpu-probe", "--repeats", "1"), (*bench, "replayed-steps", "--repeats", str(repeats))
+    before = {"gpu-probe": (*probe, "--out", str(out)), "gpu-tests": pytest}
     if not dry_run:
-        replays = ("replayed-steps", "--scale", "paper", "--repeats", str(repeats), "--out", str(out))
-        found.append(Step("replayed-steps", REPLAYS_SHARE, (sys.executable, "-m", "tools.bench", *replays), False))
+        before["replayed-steps"] = (*replays, "--scale", "paper", "--out", str(out))
+    found = [Step(name, BEFORE[name], command, name == "gpu-probe") for name, command in before.items()]
     scale = "cpu" if dry_run else "paper"
     for name, share in BENCHES.items():
         options = ("--scale", scale, "--repeats", str(repeats), "--data", str(data), "--out", str(out))
-        found.append(Step(name, share, (sys.executable, "-m", "tools.bench", name, *options), True))
+        found.append(Step(name, share, (*bench, name, *options), True))
     return [step for step in found if not only or step.name in only]
 
 
@@ -159,7 +165,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder with the data, instead of the bundle's")
     parser.add_argument("--repeats", type=int, default=3, help="of each bench, where they fit")
     parser.add_argument(
-        "--only", nargs="*", default=[], choices=["gpu-tests", "replayed-steps", *BENCHES], help="these steps alone"
+        "--only",
+        nargs="*",
+        default=[],
+        choices=[*BEFORE, *BENCHES],
+        help="these steps alone",
     )
     parser.add_argument("--dry-run", action="store_true", help="on a CPU: narrowed benches, tests only collected")
     asked = parser.parse_args(arguments)

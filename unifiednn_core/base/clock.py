@@ -1,7 +1,11 @@
 """The only place that reads the machine's clock, so that tests can substitute their own."""
 
+import os
+import threading
 import time
 from typing import Protocol
+
+_OWN = threading.local()
 
 
 class Clock(Protocol):
@@ -15,6 +19,14 @@ class Clock(Protocol):
         """Seconds since an arbitrary moment; never decreases."""
         ...
 
+    def thread_s(self) -> float:
+        """CPU seconds of the calling thread."""
+        ...
+
+    def waited_s(self) -> float:
+        """Seconds for which the calling thread could have computed, but other threads had all cores."""
+        ...
+
 
 class RealClock:
     """The machine's clock."""
@@ -26,3 +38,31 @@ class RealClock:
     def monotonic_s(self) -> float:
         """Seconds since an arbitrary moment; never decreases."""
         return time.perf_counter()
+
+    def thread_s(self) -> float:
+        """CPU seconds of the calling thread."""
+        return time.thread_time()
+
+    def waited_s(self) -> float:
+        """Seconds for which the calling thread had no core (Linux, 2 us); 0 where the system does not tell."""
+        held: _Schedstat | None = getattr(_OWN, "schedstat", None)
+        if held is None:
+            held = _OWN.schedstat = _Schedstat()
+        return held.waited_s()
+
+
+class _Schedstat:
+    """The kernel's account of the calling thread, open until the thread ends."""
+
+    def __init__(self) -> None:
+        try:
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._file = -1
+
+    def waited_s(self) -> float:
+        return 0.0 if self._file < 0 else int(os.pread(self._file, 64, 0).split()[1]) / 1e9
+
+    def __del__(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)

@@ -173,7 +173,8 @@ class Scripts:
         columns = self.writer.columns(track.name)
         columns |= {"steps_done": track.step, "service_s": end_s - track.start_s, "cpu_s": ended.cpu_s}
         columns |= {"ended_at_s": self._launched_at_s + end_s, "peak_memory_bytes": peak_bytes}
-        self.writer.batch.run |= {"cpu_s": self._cpu_s, "now_submodel": None, "now_reason": None, "now_since_s": None}
+        columns |= {"lane": None, "turn_since_s": None, "turn_reason": None}
+        self.writer.batch.run |= {"cpu_s": self._cpu_s, "now_reason": None}
         self._record_slice(track, track.reason, end_s)
         if weights is not None:
             path = str(self._files.weights(track.name))
@@ -229,8 +230,9 @@ class Scripts:
             self._fail(track, f"The process could not be started: {error.strerror or error}.", remedy)
             return
         if not self._together:
-            now = {"now_submodel": track.name, "now_reason": track.reason, "now_since_s": track.start_s}
-            self.writer.batch.run |= now
+            turn = {"lane": 1, "turn_since_s": track.start_s, "turn_reason": track.reason}
+            self.writer.columns(track.name).update(turn)
+            self.writer.batch.run |= {"now_reason": track.reason}
         self.writer.move(track.name, Event.BEGIN)
 
     def _reason(self, track: _Track) -> str:

@@ -65,7 +65,7 @@ def _is_fast(run: RunView) -> bool:
 
 
 def _way(run: RunView) -> tuple[object, ...]:
-    own = run.policy_text, run.checkpoint_text, run.start, run.spec.get("lanes")
+    own = run.policy_text, run.checkpoint_text, run.start, run.lanes
     return *own, tuple((part.name, part.priority, part.deadline_s) for part in run.submodels)
 
 
@@ -124,6 +124,7 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
         memory_source=sources.pop() if len(sources) == 1 else None,
         **{kind: _spread(run.pages.get(kind) for run in runs) for kind in ("anonymous_bytes", "file_bytes")},
         allocator=runs[-1].allocator,
+        lanes=runs[-1].lanes or 1,
         mean_turnaround_s=_spread(mean_turnaround_s(part.turnaround_s for part in run.submodels) for run in runs),
         queued_s=_spread(queued_s) if mode == HYBRID else None,
         starts=tuple(sorted({run.start for run in runs if run.start is not None})),
@@ -228,18 +229,19 @@ def _cautions(
             if spread is not None and spread.high - spread.low > WIDE * spread.median:
                 wide = (spread.high - spread.low) / spread.median
                 yield f"{name} of the {arm.mode} repeats differs by {100 * wide:.0f} % of its median"
-    if is_concurrent(baseline.mode):
-        yield from _unfair(hybrid, baseline, environment)
+    yield from _unfair(hybrid, baseline, environment)
 
 
 def _unfair(hybrid: Arm, baseline: Arm, environment: Mapping[str, object]) -> Iterable[str]:
-    """Name what favours one side although both had the same budget."""
+    """Name what favours one side although both had the same budget for a process."""
     cores = environment.get("cores")
-    used = min(len(baseline.threads), cores) if isinstance(cores, int) else 0
-    if baseline.threads and max(baseline.threads) == 1 and used > sum(hybrid.threads):
-        count = len(baseline.threads)
-        yield f"{count} processes of one thread used up to {used} cores, the hybrid {sum(hybrid.threads)}"
-    if hybrid.memory_source == "process RSS":
+    most = cores if isinstance(cores, int) else 0
+    used, ours = min(sum(baseline.threads), most), min(sum(hybrid.threads) * hybrid.lanes, most)
+    if used > ours and max(baseline.threads) == 1:
+        yield f"{len(baseline.threads)} processes of one thread used up to {used} cores, the hybrid {ours}"
+    elif used < ours and baseline.threads:
+        yield f"{hybrid.lanes} lanes of the hybrid used up to {ours} cores, the {baseline.mode} baseline {used}"
+    if hybrid.memory_source == "process RSS" and is_concurrent(baseline.mode):
         yield "memory is the resident size: libraries that processes share count once for each of them"
 
 

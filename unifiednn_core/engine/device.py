@@ -5,7 +5,7 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -67,6 +67,22 @@ def exact_profile(device: torch.device, threads: int) -> Iterator[None]:
     finally:
         for (setting, _), value in zip(wanted, before, strict=True):
             setting.write(value)
+
+
+@contextmanager
+def own_stream(device: torch.device, lane: int) -> Iterator[None]:
+    """Let the calling thread compute beside other threads: on CUDA in the stream of a lane."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.cuda.stream(_stream(device, lane)):
+        yield
+
+
+@cache
+def _stream(device: torch.device, lane: int) -> torch.cuda.Stream:
+    """The same one for each run in this process: cuBLAS keeps a workspace for each stream that it has seen."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class Setting(NamedTuple):

@@ -1,15 +1,17 @@
 """Algorithm 2 of the paper: the loop that trains the sub-models of a hybrid, one quantum at a time.
 
-The policy decides, the engine enacts. Between two steps it carries out orders and captures checkpoints. It never waits
-for a database, a disk, a log or a reader of its reports.
+The policy decides, the engine enacts. With several lanes others step beside the policy's choice, as long as that pays
+(`scheduling.company`). Between two steps the engine carries out orders and captures checkpoints, while all lanes rest.
+It never waits for a database, a disk, a log or a reader of its reports.
 """
 
 import contextlib
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -21,17 +23,22 @@ from unifiednn_core.engine.cuda_graphs import recorder_for
 from unifiednn_core.engine.events import (
     Answered,
     Captured,
+    Cost,
     DataChanged,
     Ended,
     EpochDone,
+    Ganged,
     Granted,
     ProcessChanged,
     Refused,
     Released,
     Report,
 )
+from unifiednn_core.engine.gang import Gang
+from unifiednn_core.engine.gangs import Gangs
 from unifiednn_core.engine.hybrid import HybridModel
-from unifiednn_core.engine.job import Job, reasons
+from unifiednn_core.engine.job import Job, Turn, reasons
+from unifiednn_core.engine.lanes import Lanes
 from unifiednn_core.engine.meters import CheckpointTimer, StepTimer, TurnMeter, quantum_meter
 from unifiednn_core.engine.orders import (
     AnyOrder,
@@ -47,16 +54,18 @@ from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.resident_data import DataUsers, Lease
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.scheduling.base import Decision, Policy, View, enactable
+from unifiednn_core.scheduling.company import Member, Rates, obstacle, working_limit
 from unifiednn_core.scheduling.shares import Shares
 from unifiednn_core.spec.lifecycle import Event, State, next_state
 from unifiednn_core.spec.run import CheckpointSpec
 
 _RUNNABLE = (State.QUEUED, State.RUNNING)
 _UNTRACED = contextlib.nullcontext()
+_LOOK_S = 5.0  # how often an idle lane looks whether those who were parted may try again
 
 
 class Engine:
-    """Trains a hybrid in the calling thread (`run`) or in its own thread (`start`)."""
+    """Trains a hybrid in the calling thread (`run`) or in its own thread (`start`), and in further lanes."""
 
     def __init__(
         self,
@@ -65,23 +74,33 @@ class Engine:
         *,
         device: torch.device,
         threads: int = 1,
+        lanes: int = 1,
+        fast: bool = False,
         report: Callable[[Report], object] = lambda report: None,
         clock: Clock | None = None,
         jobs: Iterable[Job] | None = None,
         checkpoint: CheckpointSpec | None = None,
         first_period: float = 1.0,
         elapsed_s: float = 0.0,
-        mark: Callable[[str, str], object] = lambda name, doing: None,
-        trace: Callable[[str, int], contextlib.AbstractContextManager[object]] = lambda name, step: _UNTRACED,
+        mark: Callable[[int, str, str], object] = lambda lane, name, doing: None,
+        trace: Callable[[int, str, int], contextlib.AbstractContextManager[object]] = lambda lane, name, step: (
+            _UNTRACED
+        ),
+        alone_until: Mapping[str, int] | None = None,
+        working_bytes: Callable[[str], int | None] = lambda name: None,
+        margin_bytes: int | None = None,
         free_on_end: bool = False,
     ):
         """Prepare a run; nothing trains yet.
 
-        `jobs` holds the state of each sub-model, in order of arrival; without it all are new. `elapsed_s` is the time
-        since the run began. Without `checkpoint`, only orders capture checkpoints; the first is due after a share
-        `first_period` of a period. `mark(name, "step 7")` runs before a step, `mark(name, "evaluation after step 7")`
-        before an evaluation; `trace(name, 7)` surrounds both. With `free_on_end` the memory of a sub-model is freed
-        when it ends, despite references to it.
+        `threads` is for each of the at most `lanes` sub-models that step at once; with `fast`, equal networks may
+        step fused. `jobs` holds the state of each sub-model, in order of arrival; without it all are new. `elapsed_s`
+        is the time since the run began. Without `checkpoint`, only orders capture checkpoints; the first is due after
+        a share `first_period` of a period. `mark(1, "name", "step 7")` runs in the first thread before a step,
+        `mark(1, "name", "evaluation after step 7")` before an evaluation, `mark(1, "name", "")` after a turn;
+        `trace(1, "name", 7)` surrounds a step. Sub-models in `alone_until` have no company up to that step.
+        `working_bytes` forecasts gradients and temporary memory of a sub-model; company may add `margin_bytes` to the
+        largest. With `free_on_end` the memory of a sub-model is freed when it ends, despite references to it.
         """
         self._hybrid = hybrid
         self._policy, self._shares = policy, Shares()
@@ -90,10 +109,23 @@ class Engine:
         self._report = report
         self._clock = clock or RealClock()
         self._mark, self._trace = mark, trace
+        self._alone_until, self._working_bytes, self._margin_bytes = alone_until or {}, working_bytes, margin_bytes
         self._free_on_end = free_on_end
         self._started_s = self._clock.monotonic_s() - elapsed_s
+        self._lanes = Lanes(lanes, self._turn, self._lane)
+        self._recorder_of_lane = partial(recorder_for, device)
+        self._own = threading.local()
+        """Of the calling lane: `number`, `recorder`, and `process`, the settings that no step may leave changed."""
         self._jobs: dict[str, Job] = {}
         """Jobs that have not ended, by name in order of arrival."""
+        self._turns: dict[str, Turn] = {}
+        """Turns at work, by sub-model."""
+        self._group: frozenset[str] = frozenset()
+        """Sub-models at work."""
+        self._rates = Rates(cpu_tells=device.type == "cpu")
+        self._gangs = Gangs(device, fast=fast, now_s=self._clock.monotonic_s)
+        self._gang_steps = False
+        """Whether the sub-models at work step together, as one gang."""
         self._users = DataUsers()
         if jobs is None:
             jobs = [Job(submodel, in_line_since=place) for place, submodel in enumerate(hybrid.submodels)]
@@ -103,7 +135,6 @@ class Engine:
         self._tick = max([len(self._jobs), *(job.in_line_since for job in self._jobs.values())])
         self.orders: deque[AnyOrder] = deque()
         """Orders that wait for the next step boundary."""
-        self._woken = threading.Event()
         self._leaving = False
         """Whether the loop ends with all sub-models as they are."""
         self._changed = False
@@ -111,14 +142,13 @@ class Engine:
         self._memory_to_free = False
         """Whether an ended or paused sub-model left memory in reserve."""
         self._meter = TurnMeter(device)
-        self._recorder = recorder_for(device)
         self._steps = 0
         self._checkpoint_timer = CheckpointTimer(checkpoint, self._clock, first_period)
         self._being_written: set[str] = set()
-        self.at_work: tuple[str, float] | None = None
-        """Sub-model that the device works for, and since when (monotonic clock); for any thread."""
+        self.at_work: dict[str, float] = {}
+        """Sub-models that the device works for, and since when (monotonic clock); for any thread."""
         self.holder: str | None = None
-        """Sub-model that holds the device; for any thread."""
+        """The policy's choice while it trains; for any thread."""
         self.device_lost: tuple[str, str, str] | None = None
         """Sub-model whose error made the device unusable for this process, with cause and remedy."""
 
@@ -135,20 +165,15 @@ class Engine:
         """
         self._leaving = False
         self._meter.discard_cpu_time()
-        with (
-            devices.exact_profile(self._device, self._threads),
-            devices.preserved(self._device),
-            ProcessState(self._device) as self._process,
-        ):
-            while self._turn():
-                pass
+        with devices.preserved(self._device):
+            self._lanes.run()
 
     # -- for any thread
 
     def post(self, order: AnyOrder) -> None:
         """Ask for something; the engine does it at the next step boundary."""
         self.orders.append(order)
-        self._woken.set()
+        self._lanes.wake()
 
     def checkpoint_written(self, submodel: str) -> None:
         """Confirm that the last capture of a sub-model is on disk; the next one may follow."""
@@ -162,33 +187,46 @@ class Engine:
         """Memory that each sub-model holds now."""
         return {job.name: job.submodel.footprint for job in list(self._jobs.values())}
 
-    def transient_bytes(self, submodel: str) -> int | None:
-        """Largest temporary memory of a sub-model in any of its turns; None if unknown."""
-        job = self._jobs.get(submodel)
-        return None if job is None else self._meter.transient_bytes(submodel, job.submodel.footprint)
+    def transients(self) -> dict[str, int | None]:
+        """Largest temporary memory of each sub-model at work, in any of its turns so far; None if unknown."""
+        jobs = [turn.job for turn in tuple(self._turns.values())]
+        return {job.name: self._meter.transient_bytes(job.name, job.submodel.footprint) for job in jobs}
 
-    # -- the loop
+    # -- the loop, once in each lane
+
+    @contextlib.contextmanager
+    def _lane(self, number: int) -> Iterator[None]:
+        """Set up the thread of a lane."""
+        with (
+            devices.own_stream(self._device, number) if number > 1 else contextlib.nullcontext(),
+            devices.exact_profile(self._device, self._threads),
+            ProcessState(self._device) as self._own.process,
+        ):
+            self._own.number, self._own.recorder = number, self._recorder_of_lane()
+            yield
 
     def _turn(self) -> bool:
-        """Carry out orders, ask the policy, train for one quantum; False once every sub-model has ended.
+        """Carry out orders, ask who is next, train it for one quantum; False once every sub-model has ended.
 
         No variable here outlives the turn of a sub-model, so that its memory is free once it has ended.
         """
-        self._woken.clear()  # before orders are read, so that none is missed
-        self._between_steps(None)
-        for job in self._runnable:
+        self._lanes.begin()  # before orders are read, so that none is missed
+        self._between_steps()
+        for job in self._waiting:
             if job.submodel.finished:  # resumed at its last step, or given fewer epochs
                 self._end(job, Event.COMPLETE)
         if self._memory_to_free:
             self._memory_to_free = False
             with contextlib.suppress(RuntimeError):  # a broken device has nothing to free
                 devices.free_cached(self._device)
-        if self._leaving or not self._jobs:
+        if self._leaving or not self._jobs or self._lanes.broken:
+            self._lanes.wake()
             return False
-        if self._runnable:
-            self._grant(*self._choose())
+        turn = self._next_turn()
+        if turn is not None:
+            self._take(turn)
         else:
-            self._woken.wait()
+            self._lanes.wait(_LOOK_S if self._rates.any_rests else None)
             self._meter.discard_cpu_time()
         return True
 
@@ -196,134 +234,438 @@ class Engine:
     def _runnable(self) -> list[Job]:
         return [job for job in self._jobs.values() if job.state in _RUNNABLE]
 
-    def _choose(self) -> tuple[Job, Decision]:
-        """Ask the policy to choose among the runnable jobs, at least one."""
-        now_s, jobs = self.now_s(), self._runnable
-        service_s = self._shares.of({job.standing.owner: job.standing.tickets for job in jobs})
+    @property
+    def _waiting(self) -> list[Job]:
+        return [job for job in self._runnable if job.name not in self._turns]
+
+    @property
+    def _first(self) -> Turn | None:
+        """The turn of the policy's choice."""
+        return None if self.holder is None else self._turns[self.holder]
+
+    def _choose(self, jobs: Sequence[Job]) -> Decision:
+        """Ask the policy to choose among runnable jobs, at least one."""
+        now_s = self.now_s()
+        service_s = self._shares.of({job.standing.owner: job.standing.tickets for job in self._runnable})
         views = [job.view(now_s, service_s.get(job.standing.owner, 0.0)) for job in jobs]
-        at_work = () if self.holder is None else (self.holder,)
-        decision, refused = enactable(self._policy, View(tuple(views), now_s, at_work))
+        decision, refused = enactable(self._policy, View(tuple(views), now_s, tuple(self._turns)))
         if refused:
             self._report(Refused(decision.job, decision.reason))
-        return self._jobs[decision.job], decision
+        return decision
 
-    def _grant(self, job: Job, decision: Decision) -> None:
-        """Let one sub-model hold the device until its quantum is used up, it is done, or an order ends its turn."""
-        submodel, start_s, first_step = job.submodel, self.now_s(), job.submodel.steps_done
+    def _next_turn(self) -> Turn | None:
+        """The turn that an idle lane takes now; None if no sub-model may train in it."""
+        if self.holder is None and self._runnable:
+            decision = self._choose(self._runnable)
+            job = self._jobs[decision.job]
+            if job.name in self._turns:
+                self._promote(self._turns[job.name], decision)
+            elif self._make_room(job):
+                return Turn(job, decision, lane=1)
+            else:
+                return None
+        return self._company()
+
+    def _promote(self, turn: Turn, decision: Decision) -> None:
+        """Let a sub-model that was company go on as the policy's choice."""
+        self._release(turn)
+        turn.lane, turn.decision, turn.leaves = 1, decision, None
+        self._begin(turn)
+
+    def _make_room(self, job: Job) -> bool:
+        """Send away company that cannot train beside the policy's choice; whether there is room for it already."""
+        room, beside = True, [self._member(job)]
+        for turn in sorted(self._turns.values(), key=lambda turn: turn.lane):
+            found = obstacle(self._member(turn.job), beside, self._working_limit)
+            if found is None and not self._is_suspect(job):
+                beside.append(self._member(turn.job))
+            else:
+                turn.leaves, room = found or f"{job.name} trains alone for now.", False
+        return room
+
+    def _company(self) -> Turn | None:
+        """The turn of a sub-model that may train beside those at work; None if there is none."""
+        first, waiting = self._first, self._waiting
+        if first is None or len(self._turns) >= self._lanes.count or not first.stays or self._gang_steps:
+            return None
+        while waiting:
+            decision = self._choose(waiting)
+            job = self._jobs[decision.job]
+            if self._may_join(job):
+                others = {turn.lane for turn in self._turns.values()}
+                lane = min(set(range(2, self._lanes.count + 1)) - others)
+                return Turn(job, replace(decision, reason=self._why_company(job)), lane=lane)
+            waiting.remove(job)
+        return None
+
+    def _may_join(self, job: Job) -> bool:
+        group = self._group | {job.name}
+        if any(self._is_suspect(self._jobs[name]) for name in group) or self._rates.rests(group, self.now_s()):
+            return False
+        if any(self._is_unmeasured(turn.job) for turn in self._turns.values()):
+            return False  # only its speed alone tells later whether company pays
+        at_work = [self._member(turn.job) for turn in self._turns.values()]
+        return obstacle(self._member(job), at_work, self._working_limit) is None
+
+    def _is_unmeasured(self, job: Job) -> bool:
+        """Whether the speed of a sub-model alone has to be measured; a CPU tells it in company, too."""
+        return not self._rates.cpu_tells and job.timer.seconds_per_step is None
+
+    def _is_suspect(self, job: Job) -> bool:
+        """Whether an earlier worker died near here, and nobody else should be suspected at a second death."""
+        return job.submodel.steps_done < self._alone_until.get(job.name, 0)
+
+    def _why_company(self, job: Job) -> str:
+        beside = " and ".join(sorted(self._group))
+        gain = self._rates.gain(self._group | {job.name})
+        told = "" if gain is None else f" Together they make {gain:.1f} times the progress of one alone."
+        return f"There is room for {job.name} beside {beside}.{told}"
+
+    def _member(self, job: Job) -> Member:
+        """A job as company sees it. What was measured replaces the forecast where it is more."""
+        footprint, forecast = job.submodel.footprint, self._working_bytes(job.name)
+        measured = self._meter.transient_bytes(job.name, footprint) if job.name not in self._turns else None
+        known = [size for size in (forecast, measured) if size is not None]
+        return Member(
+            name=job.name,
+            priority=job.priority,
+            working_bytes=max(known) if known else None,
+            shares_randomness=job.submodel.shares_randomness,
+        )
+
+    @property
+    def _working_limit(self) -> int:
+        forecasts = [self._working_bytes(name) for name in self._jobs]
+        return working_limit([size for size in forecasts if size is not None], self._margin_bytes)
+
+    # -- turns
+
+    def _take(self, turn: Turn) -> None:
+        """Let a sub-model train in this lane until its quantum is used up, it is done, or something ends its turn."""
+        crew = [turn, *self._mates(turn)]
+        for one in crew:
+            self._enter(one)
+        self._lanes.open(len(self._runnable))
+        self._lanes.wake()
+        try:
+            if len(crew) == 1:
+                self._train(turn)
+            else:
+                self._train_together(crew)
+        except Exception as error:  # an error of one network ends that one alone
+            turn.fail(error)
+        for one in (*crew[1:], turn):  # the policy's choice goes to the end of the line
+            self._leave(one)
+        self._gang_steps = False
+        self._lanes.wake()
+
+    def _enter(self, turn: Turn) -> None:
+        """Begin a turn in this lane."""
+        job = turn.job
+        if first := self._first:
+            self._meter.company_comes(first.job.submodel.footprint)
+        turn.probes = self._is_unmeasured(job) and not self._gang_steps
+        self._turns[job.name] = turn
+        self._regroup()
+        self._meter.begin(job.name, self.now_s(), alone=len(self._turns) == 1)
+        self._begin(turn)
+
+    def _leave(self, turn: Turn) -> None:
+        """End a turn in this lane."""
+        job = turn.job
+        self._restore_process(job, seldom=True)
+        self._mark(self._own.number, job.name, "")
+        self.at_work.pop(job.name, None)
+        cost = self._meter.end(job.name, job.submodel.footprint)
+        del self._turns[job.name]
+        self._regroup()
+        self._release(turn, cost)
+        if not self._leaving and turn.stays:  # one that was sent away keeps its place in line
+            job.in_line_since = self._next_tick()
+        self._settle(job, turn.failure)
+
+    def _begin(self, turn: Turn) -> None:
+        """Report a turn, or the change of one from company to the policy's choice."""
+        job = turn.job
         begins = job.state is State.QUEUED
         if begins:
             job.state = next_state(job.name, job.state, Event.BEGIN)
-        self._meter.begin(job.name, start_s)
-        self.holder = job.name
-        self._report(Granted(job.name, start_s, decision.reason, begins))
-        failure: tuple[str, str] | None = None
-        preempted = False
-        try:
-            preempted = self._hold_device(job, decision)
-        except Exception as error:  # an error of one network ends that one alone
-            traceback.print_exc()
-            failure = reasons(error)
-        self._restore_process(job, seldom=True)
-        self.at_work = self.holder = None
-        end_s = self.now_s()
-        job.service_s += end_s - start_s
-        self._shares.charge(job.standing.owner, end_s - start_s)
-        if not self._leaving and not preempted:  # a preempted one keeps its place in line
-            job.in_line_since = self._next_tick()
-        steps, cost = submodel.steps_done - first_step, self._meter.end(submodel.footprint)
-        self._report(Released(job.name, start_s, end_s, steps, decision.reason, cost))
-        self._settle(job, failure)
+        if turn.lane == 1:
+            self.holder = job.name
+        turn.begin(self.now_s(), quantum_meter(turn.decision.quantum, job.submodel, self._clock))
+        self._report(Granted(job.name, turn.start_s, turn.decision.reason, begins, turn.lane))
 
-    def _hold_device(self, job: Job, decision: Decision) -> bool:
-        """Train one sub-model in its turn; returns whether another one preempts it.
+    def _release(self, turn: Turn, cost: Cost | None = None) -> None:
+        """Report the end of a turn, or of the part of it in this role."""
+        job, end_s = turn.job, self.now_s()
+        if turn.lane == 1:
+            self.holder = None
+        turn.end(end_s)
+        if turn.lane == 1 or not self._gang_steps:  # a gang takes as much of the device as its first member
+            self._shares.charge(job.standing.owner, end_s - turn.start_s)
+        steps, reason = job.submodel.steps_done - turn.first_step, turn.decision.reason
+        if turn.leaves:
+            reason = f"{reason} {turn.leaves}"
+        self._report(Released(job.name, turn.start_s, end_s, steps, reason, cost or Cost(), turn.lane))
 
-        After an order that may change the policy's choice, the policy is asked again.
-        """
-        submodel, quantum, preempted = job.submodel, decision.quantum, False
-        self._changed = False
+    def _regroup(self) -> None:
+        """Note who is at work together; while one probes its speed alone, the others rest."""
+        probing = [name for name, turn in self._turns.items() if turn.probes]
+        self._group = frozenset(probing[:1] or self._turns)
+
+    def _train(self, turn: Turn) -> None:
+        """Take steps until the turn ends."""
+        job, submodel = turn.job, turn.job.submodel
+        if turn.lane == 1:
+            self._changed = False
         self._heartbeat(job.name)
         with submodel.world():
-            self._meter.record_baseline(submodel.footprint)
-            job.timer.start()
-            meter = quantum_meter(quantum, submodel, self._clock)
-            while not preempted:
+            self._meter.record_baseline(job.name, submodel.footprint)
+            job.timer.start(self._group)
+            while True:
+                self._rest_while_another_probes(turn)
                 self._record_step(job)
                 self._step(job)
-                if submodel.finished or meter():
+                if submodel.finished or turn.used_up():
                     break
-                self._between_steps(job)
-                if self._leaving or submodel.finished or job.state is not State.RUNNING:
+                self._between_steps()
+                self._judge_company(turn)
+                if not self._goes_on(turn):
                     break
-                if self._changed:
-                    chosen, again = self._choose()
-                    preempted, self._changed = chosen is not job, False
-                    if again.quantum != quantum:
-                        quantum, meter = again.quantum, quantum_meter(again.quantum, submodel, self._clock)
         self._heartbeat(job.name)  # the host waits here for all launched work
-        devices.synchronize(self._device)
+        with self._lanes.computing():
+            devices.synchronize(self._device)
         job.timer.stop()
-        return preempted
+
+    # -- gangs
+
+    def _mates(self, turn: Turn) -> list[Turn]:
+        """Turns of those that step together with the policy's choice, while nobody else is at work."""
+        if turn.lane != 1 or self._turns or self._is_suspect(turn.job):
+            return []
+        waiting = [job for job in self._waiting if job is not turn.job and not self._is_suspect(job)]
+        mates = self._gangs.mates(turn.job, waiting, lambda job: self._member(job).working_bytes)
+        self._gang_steps = bool(mates)
+        reason = f"It steps together with {turn.job.name}."
+        return [
+            Turn(job, replace(turn.decision, job=job.name, reason=reason), lane=place)
+            for place, job in enumerate(mates, start=2)
+        ]
+
+    def _train_together(self, crew: list[Turn]) -> None:
+        """Take steps of a gang until the turn of the first one ends; any other that has to leave does so before."""
+        first, worlds = crew[0], {turn.job.name: contextlib.ExitStack() for turn in crew}
+        self._changed = False
+        self._heartbeat(first.job.name)
+        try:
+            gang = self._formed(crew, worlds)
+            while gang is not None:
+                self._record_gang(gang, first)
+                self._step_together(gang, crew)
+                for news in self._gangs.news(gang):
+                    self._report(news)
+                if first.job.submodel.finished or first.used_up():
+                    break
+                self._between_steps()
+                for turn in [turn for turn in crew[1:] if _drops_out(turn)]:
+                    crew.remove(turn)
+                    gang.drop(turn.job.name)
+                    worlds[turn.job.name].close()
+                    self._leave(turn)
+                if gang.dissolved is not None:
+                    _send_away(crew)
+                if not self._goes_on(first):
+                    break
+        finally:
+            self._heartbeat(first.job.name)  # the host waits here for all launched work
+            with self._lanes.computing():
+                devices.synchronize(self._device)
+            for turn in crew:
+                turn.job.timer.stop()
+                worlds[turn.job.name].close()
+
+    def _formed(self, crew: list[Turn], worlds: Mapping[str, contextlib.ExitStack]) -> Gang | None:
+        """Place all members and form their gang; None if that is not possible, which ends their turns."""
+        for turn in crew:
+            try:
+                worlds[turn.job.name].enter_context(turn.job.submodel.world())
+            except Exception as error:
+                turn.fail(error)
+        found: Gang | str | None = None
+        if all(turn.stays for turn in crew):
+            with self._lanes.computing():
+                found = self._gangs.of([turn.job.submodel for turn in crew])
+        if isinstance(found, Gang):
+            self._start_timers(crew)
+            return found
+        if found is not None:
+            for turn in crew:
+                self._report(Ganged(turn.job.name, len(crew) - 1, parted=found))
+        _send_away(crew)
+        return None
+
+    def _step_together(self, gang: Gang, crew: Sequence[Turn]) -> None:
+        """Take a step of each member, and evaluate those at the end of an epoch."""
+        first = crew[0].job
+        step = first.submodel.steps_done + 1
+        self._mark(self._own.number, first.name, f"step {step}")
+        self._heartbeat(first.name)
+        with self._lanes.computing():
+            try:
+                with self._trace(self._own.number, first.name, step):
+                    self._compute_together(gang, crew)
+            finally:
+                self._restore_process(first, seldom=False)
+                self.at_work.pop(first.name, None)
+        self._steps += len(crew)
+
+    def _compute_together(self, gang: Gang, crew: Sequence[Turn]) -> None:
+        done = gang.step()
+        for turn in crew:
+            result = done[turn.job.name]
+            if isinstance(result, Exception):
+                turn.fail(result)
+                continue
+            self._report(result)
+            turn.job.timer.count(frozenset({turn.job.name}))
+        ends = [turn for turn in crew if turn.failure is None and turn.job.submodel.at_epoch_end]
+        if not ends and all(turn.job.timer.warm for turn in crew):
+            return
+        devices.synchronize(self._device)
+        for turn in crew:
+            turn.job.timer.stop()
+            turn.job.timer.warm = True
+        for turn in ends:
+            submodel, name = turn.job.submodel, turn.job.name
+            self._mark(self._own.number, name, f"evaluation after step {submodel.steps_done}")
+            try:
+                self._report(EpochDone(name, submodel.end_epoch(lambda name=name: self._heartbeat(name))))  # type: ignore[misc]
+            except Exception as error:
+                turn.fail(error)
+            self.at_work.pop(name, None)
+        self._start_timers(crew)
+
+    def _record_gang(self, gang: Gang, first: Turn) -> None:
+        """Record a step of all members as a graph, if that is due. Nothing else computes meanwhile."""
+        recorder = self._own.recorder
+        if recorder is not None and gang.may_record(recorder):
+            with self._lanes.parked(), self._watched(first.job):
+                devices.synchronize(self._device)
+                gang.record_step(recorder)
+
+    def _start_timers(self, crew: Sequence[Turn]) -> None:
+        """Time the steps of a gang; each member counts its share of them, as if it was alone for so long."""
+        for turn in crew:
+            turn.job.timer.start(frozenset({turn.job.name}), 1 / len(crew))
+
+    def _rest_while_another_probes(self, turn: Turn) -> None:
+        if turn.probes:
+            with self._lanes.parked():  # until the steps of the others are done
+                turn.probes = turn.job.timer.seconds_per_step is None
+                self._regroup()
+            if not turn.probes:
+                self._lanes.wake()
+        while turn.job.name not in self._group:
+            self.at_work.pop(turn.job.name, None)
+            self._lanes.begin()
+            self._lanes.wait()
+
+    def _goes_on(self, turn: Turn) -> bool:
+        """Whether a turn goes on. After an order that may change the policy's choice, the policy is asked again."""
+        job = turn.job
+        if self._leaving or job.submodel.finished or job.state is not State.RUNNING:
+            return False
+        if turn.stays and self._changed and turn.lane == 1:
+            self._ask_again(turn)
+        return turn.stays
+
+    def _ask_again(self, turn: Turn) -> None:
+        """Ask the policy whether its choice is still the same; another one takes over at once."""
+        self._changed = False
+        decision = self._choose(self._runnable)
+        if decision.job != turn.job.name:
+            turn.leaves = ""
+        elif decision.quantum != turn.decision.quantum:
+            turn.decision = replace(turn.decision, quantum=decision.quantum)
+            turn.used_up = quantum_meter(decision.quantum, turn.job.submodel, self._clock)
+
+    def _judge_company(self, turn: Turn) -> None:
+        """Part those at work if their company does not pay: the one that came last leaves."""
+        news, first = turn.job.timer.tell(), self._first
+        if len(self._group) < 2 or first is None or not news:
+            return
+        newest = max((turn for turn in self._turns.values() if turn is not first), key=lambda turn: turn.start_s)
+        found = self._rates.objection(self._group, self._member(first.job), self._member(newest.job))
+        if found is not None and newest.stays:
+            self._rates.rest(self._group, self.now_s())
+            newest.leaves = found
 
     def _record_step(self, job: Job) -> None:
         """Record a step of a sub-model as a graph, if that is due. Nothing else computes meanwhile."""
-        if self._recorder is None or not job.submodel.may_record(self._recorder):
+        recorder = self._own.recorder
+        if recorder is None or not job.submodel.may_record(recorder):
             return
-        with self._watched(job):
+        with self._lanes.parked(), self._watched(job):
             devices.synchronize(self._device)
             job.timer.stop()
-            report = job.submodel.record_step(self._recorder)
-        job.timer.start()
+            report = job.submodel.record_step(recorder)
+            self._restore_process(job, seldom=False)
+        job.timer.start(self._group)
         if report is not None:
             self._report(report)
 
     def _step(self, job: Job) -> None:
         """Take a step, evaluate after the last one of an epoch, and leave the process as it was."""
         step = job.submodel.steps_done + 1
-        self._mark(job.name, f"step {step}")
+        self._mark(self._own.number, job.name, f"step {step}")
         self._heartbeat(job.name)
-        try:
-            with self._trace(job.name, step):
-                self._train(job)
-        finally:
-            self._restore_process(job, seldom=False)
+        with self._lanes.computing():
+            try:
+                with self._trace(self._own.number, job.name, step):
+                    self._compute(job)
+            finally:
+                self._restore_process(job, seldom=False)
+                self.at_work.pop(job.name, None)  # from here on it may wait for other lanes
+        self._steps += 1
 
-    def _train(self, job: Job) -> None:
+    def _compute(self, job: Job) -> None:
+        """What a lane does without the lock: only what belongs to its sub-model."""
         submodel = job.submodel
         self._report(submodel.step())
-        self._steps += 1
-        job.timer.count()
+        job.timer.count(self._group)
         if not job.timer.warm:
             devices.synchronize(self._device)
             job.timer.warm = True
-            job.timer.start()
+            job.timer.start(self._group)
         if submodel.at_epoch_end:
             devices.synchronize(self._device)
             job.timer.stop()
-            self._mark(job.name, f"evaluation after step {submodel.steps_done}")
+            self._mark(self._own.number, job.name, f"evaluation after step {submodel.steps_done}")
             self._report(EpochDone(job.name, submodel.end_epoch(lambda: self._heartbeat(job.name))))
-            job.timer.start()
+            job.timer.start(self._group)
 
     def _restore_process(self, job: Job, *, seldom: bool) -> None:
         """Put back settings of the process that a sub-model has changed; each is reported once."""
-        if new := [name for name in self._process.restore(seldom=seldom) if name not in job.changed_settings]:
+        changed = self._own.process.restore(seldom=seldom)
+        if new := [name for name in changed if name not in job.changed_settings]:
             job.changed_settings.update(new)
             self._report(ProcessChanged(job.name, tuple(new)))
 
     def _heartbeat(self, name: str) -> None:
         """Tell the watchdog that the device works for a sub-model from now on."""
-        self.at_work = (name, self._clock.monotonic_s())
+        self.at_work[name] = self._clock.monotonic_s()
 
     # -- ends and pauses
 
     def _settle(self, job: Job, failure: tuple[str, str] | None = None) -> None:
-        """End or pause a sub-model that does not hold the device, if its state or a failure says so."""
+        """End or pause a sub-model that is not at work, if its state or a failure says so."""
         if failure is not None:
             with self._watched(job):
                 healthy = devices.is_healthy(self._device)
             if healthy:
                 self._end(job, Event.FAIL, *failure)
             else:
-                self.device_lost, self._leaving = (job.name, *failure), True
+                self.device_lost, self._leaving = self.device_lost or (job.name, *failure), True
         elif job.submodel.finished:
             self._end(job, Event.COMPLETE)
         elif job.state is State.STOPPING:
@@ -336,16 +678,24 @@ class Engine:
         if not self._capture(job):
             return
         try:
+            self._gangs.forget(job.name)
             with self._watched(job):
                 job.submodel.park()
             self._memory_to_free = True
         except Exception as error:
-            traceback.print_exc()
-            self._end(job, Event.FAIL, *reasons(error))
+            self._fail(job, error)
         else:
             job.state = next_state(job.name, job.state, Event.HOLD)
             job.paused_since_s = self.now_s()
             self._answer(job.pause_id)
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        """End a sub-model by an error of its own; one at work ends at its next step boundary, in its lane."""
+        if (turn := self._turns.get(job.name)) is not None:
+            turn.fail(error)
+        else:
+            traceback.print_exception(error)
+            self._end(job, Event.FAIL, *reasons(error))
 
     def _end(self, job: Job, event: Event, cause: str | None = None, remedy: str | None = None) -> None:
         """Take a sub-model out of the hybrid, and report a host copy of its state."""
@@ -355,7 +705,7 @@ class Engine:
         keeps = event is not Event.FAIL and not job.discarded
         try:
             with self._watched(job):
-                self._verify_data(last_used, job)
+                self._verify_data(last_used, ending=job)
                 checkpoint = submodel.capture() if keeps and submodel.steps_done else None
         except Exception as error:  # it fails alone; the others train on
             traceback.print_exc()
@@ -364,6 +714,8 @@ class Engine:
         job.state = next_state(name, job.state, event)
         del self._jobs[name]
         self._users.forget(last_used)
+        self._rates.forget(name)
+        self._gangs.forget(name)
         self._hybrid.remove(name)
         self._report(Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
         submodel.release(empty=self._free_on_end)
@@ -371,55 +723,62 @@ class Engine:
 
     # -- checkpoints
 
-    def _between_steps(self, holder: Job | None) -> None:
-        """Carry out orders and take due checkpoints; `holder` is in the middle of its turn."""
+    def _between_steps(self) -> None:
+        """Carry out orders and take due checkpoints, while every lane is between two steps."""
         while self.orders and not self._leaving:
-            self.at_work = None
-            self._carry_out(self.orders.popleft(), holder)
+            with self._lanes.parked():
+                self.at_work.clear()
+                self._carry_out(self.orders.popleft())
+            self._lanes.open(len(self._runnable))
+            self._lanes.wake()
         if self._checkpoint_timer.is_due(self._steps):
-            self._capture_all(holder, but=frozenset(self._being_written))
+            with self._lanes.parked():
+                self.at_work.clear()
+                self._capture_all(but=frozenset(self._being_written))
 
-    def _capture_all(self, holder: Job | None, but: frozenset[str] = frozenset()) -> None:
-        """Capture all sub-models, the holder of the device last: its error may end its turn."""
-        if holder is not None:  # else the first copy would wait for the holder's kernels under another name
-            with self._watched(holder):
-                devices.synchronize(self._device)
-        for job in sorted(self._jobs.values(), key=lambda job: job is holder):
+    def _capture_all(self, but: frozenset[str] = frozenset()) -> None:
+        """Capture all sub-models, those at work last: an error may end their turns."""
+        for turn in self._turns.values():  # else the first copy would wait for their kernels under another name
+            try:
+                with self._watched(turn.job):
+                    devices.synchronize(self._device)
+            except Exception as error:
+                turn.fail(error)
+        for job in sorted(self._jobs.values(), key=lambda job: job.name in self._turns):
             if job.name not in but:
-                self._capture(job, holder)
+                self._capture(job)
 
-    def _capture(self, job: Job, holder: Job | None = None) -> bool:
+    def _capture(self, job: Job) -> bool:
         """Report the state of a sub-model if it has changed; False if that fails, which ends the sub-model."""
         submodel = job.submodel
         if submodel.steps_done == job.captured_step:
             return True
         try:
             with self._watched(job):
+                if job.name in self._turns:  # its kernels may be in the stream of another lane
+                    devices.synchronize(self._device)
                 checkpoint = submodel.capture()
         except Exception as error:
-            if job is holder:  # this very error ends its turn
-                raise
-            traceback.print_exc()
-            self._end(job, Event.FAIL, *reasons(error))
+            self._fail(job, error)
             return False
         job.captured_step = submodel.steps_done
         self._being_written.add(job.name)
         self._report(Captured(checkpoint))
         return True
 
-    def _verify_data(self, leases: Iterable[Lease], holder: Job | None) -> None:
+    def _verify_data(self, leases: Iterable[Lease], ending: Job | None = None) -> None:
         """Report each data set that has changed for all that used it, and end those of them that still train.
 
-        Raises `DamagedData` if `holder` is one of them: it ends its turn.
+        Raises `DamagedData` if `ending`, which is about to end anyway, is one of them.
         """
         users = self._users.of_damaged(leases)
         for name, data in users.items():
             self._report(DataChanged(name, data))
         for name, data in users.items():
-            if name in self._jobs and self._jobs[name] is not holder:
-                self._end(self._jobs[name], Event.FAIL, *reasons(DamagedData(name, data)))
-        if holder is not None and holder.name in users:
-            raise DamagedData(holder.name, users[holder.name])
+            if name in self._jobs and self._jobs[name] is not ending:
+                self._fail(self._jobs[name], DamagedData(name, data))
+        if ending is not None and ending.name in users:
+            raise DamagedData(ending.name, users[ending.name])
 
     @contextlib.contextmanager
     def _watched(self, job: Job) -> Iterator[None]:
@@ -428,27 +787,25 @@ class Engine:
         try:
             yield
         finally:
-            self.at_work = None
+            self.at_work.pop(job.name, None)
 
     # -- orders
 
-    def _carry_out(self, order: AnyOrder, holder: Job | None) -> None:
+    def _carry_out(self, order: AnyOrder) -> None:
         """Carry an order out. The end of a sub-model answers a stop; a pause is answered once the state is captured."""
         self._changed = True
         match order:
             case Order(event=Event.STOP | Event.DISCARD as event, submodel=None):
                 for job in list(self._jobs.values()):
-                    self._order_one(job, event, None, holder)
+                    self._order_one(job, event, None)
             case Order(event=event, submodel=None):
-                try:
-                    self._capture_all(holder)
-                    self._verify_data((lease for job in self._jobs.values() for lease in job.submodel.leases), holder)
-                finally:  # an error of the holder ends its turn, but neither the pause nor the answer
-                    self._leaving = event is Event.PAUSE
-                    self._answer(order.id)
+                self._capture_all()
+                self._verify_data(lease for job in self._jobs.values() for lease in job.submodel.leases)
+                self._leaving = event is Event.PAUSE
+                self._answer(order.id)
             case Order(event=event, submodel=str(name)):
                 if name in self._jobs:  # else its end has answered
-                    self._order_one(self._jobs[name], event, order.id, holder)
+                    self._order_one(self._jobs[name], event, order.id)
             case Join():
                 self._join(order)
             case SetPolicy(policy=policy):
@@ -462,7 +819,7 @@ class Engine:
             case SetPriority() | SetEpochs() | SetDeadline():
                 self._answer(order.id, declined=self._adjust(order))
 
-    def _order_one(self, job: Job, event: Event, command_id: int | None, holder: Job | None) -> None:
+    def _order_one(self, job: Job, event: Event, command_id: int | None) -> None:
         match event:
             case Event.PAUSE if job.state in _RUNNABLE:
                 job.state, job.pause_id = next_state(job.name, job.state, Event.PAUSE), command_id
@@ -478,12 +835,10 @@ class Engine:
                     job.state = next_state(job.name, job.state, event)
                 job.discarded = job.discarded or event is Event.DISCARD
             case Event.SAVE:
-                try:
-                    if self._capture(job, holder):
-                        self._verify_data(job.submodel.leases, holder)
-                finally:
-                    self._answer(command_id)
-        if job is not holder and job.state in (State.PAUSING, State.STOPPING):
+                if self._capture(job):
+                    self._verify_data(job.submodel.leases)
+                self._answer(command_id)
+        if job.name not in self._turns and job.state in (State.PAUSING, State.STOPPING):
             self._settle(job)
 
     def _adjust(self, order: SetPriority | SetEpochs | SetDeadline) -> str | None:
@@ -527,7 +882,7 @@ class Engine:
 
     def _admit(self, job: Job) -> None:
         job.arrival = 1 + max((other.arrival for other in self._jobs.values()), default=-1)
-        job.timer = StepTimer(self._clock)
+        job.timer = StepTimer(self._clock, job.name, self._rates)
         self._jobs[job.name] = job
         self._users.add(job.name, job.submodel.leases)
 
@@ -538,3 +893,14 @@ class Engine:
     def _answer(self, command_id: int | None, declined: str | None = None) -> None:
         if command_id is not None:
             self._report(Answered(command_id, self._steps, declined))
+
+
+def _drops_out(turn: Turn) -> bool:
+    """Whether a member leaves its gang before the others."""
+    return not turn.stays or turn.job.submodel.finished or turn.job.state is not State.RUNNING
+
+
+def _send_away(crew: Iterable[Turn]) -> None:
+    """End turns at the next step boundary; their sub-models keep their places in line."""
+    for turn in crew:
+        turn.leaves = turn.leaves or ""

@@ -43,13 +43,15 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A sub-model takes the device at `start_s` after the start of the run."""
+    """A sub-model takes a lane of the device at `start_s` after the start of the run."""
 
     submodel: str
     start_s: float
     reason: str
     begins: bool = False
     """Whether it was queued until now."""
+    lane: int = 1
+    """1 for the policy's choice, more for its company."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +93,12 @@ class Cost:
     transient_bytes: int | None = None
     """Largest temporary memory, in addition to what stayed."""
     cpu_s: float = 0.0
-    """CPU seconds of the whole process, user and system."""
+    """CPU seconds of the process, user and system; its share of them in company."""
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """A sub-model gave the device back."""
+    """A sub-model gave its lane back, or goes on in the first one as the policy's choice."""
 
     submodel: str
     start_s: float
@@ -104,6 +106,7 @@ class Released:
     steps: int
     reason: str
     cost: Cost
+    lane: int = 1
 
 
 @dataclass(frozen=True, slots=True)

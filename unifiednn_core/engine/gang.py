@@ -10,6 +10,7 @@ gang has the steps of its members as branches of one CUDA graph, which give the 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -25,6 +26,7 @@ from unifiednn_core.engine.fused import Fused, FusedPass, State, double_error, f
 from unifiednn_core.engine.graphs import RecordedLearner
 from unifiednn_core.engine.learning import Learned
 from unifiednn_core.engine.randomness import Randomness
+from unifiednn_core.engine.stacked_update import StackedSgd
 from unifiednn_core.engine.step_program import StepProgram, record, state_of
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.spec.choices import CLASSIFICATION
@@ -67,6 +69,7 @@ class Gang:
         self._whole = False
         """Whether all members took part in the last step with a full batch."""
         self._recorded = self._recordable()
+        self._update = StackedSgd(members, exact=program is None)
 
     @classmethod
     def of(
@@ -112,6 +115,7 @@ class Gang:
             self.dissolve("Only one member is left.")
         else:
             self._recorded = self._recordable()
+            self._update = StackedSgd(self._members, exact=self._program is None)
 
     def dissolve(self, reason: str) -> None:
         """Let the members step one by one from now on."""
@@ -145,15 +149,18 @@ class Gang:
             fused = self._fuse(full, batches)
             if fused is not None and self._accepted:
                 learned |= self._handed_out(fused, full)
+        one_pass = len(learned) == len(self._members)
         for member in self._members:
             if member.name not in learned:
                 learned[member.name] = _attempt(member.learner, batches[member.name])
         if fused is not None and not self._accepted:
             self._judge(fused, full, batches, alone=[learned[member.name] for member in full])
+        together = self._whole and self.dissolved is None and one_pass
+        finish = partial(SubModel.finish, updated=together and self._update())
         done: dict[str, Stepped | Exception] = {}
         for member in self._members:
             result = learned[member.name]
-            done[member.name] = result if isinstance(result, Exception) else _attempt(member.finish, result)
+            done[member.name] = result if isinstance(result, Exception) else _attempt(partial(finish, member), result)
         return done
 
     # -- recorded steps
@@ -274,14 +281,14 @@ def _obstacle(submodels: Sequence[SubModel]) -> str | None:
             return f"{name} cannot train in a gang: it draws random numbers."
         if asked.batch_split > 1 or asked.accumulation_steps > 1:
             return f"{name} cannot train in a gang: its steps have several passes."
-        if _alike(submodel) != _alike(first):
+        if common(submodel) != common(first):
             return f"{first.name} and {name} differ in batch size, criterion or training data."
         if asked.batch_size > submodel.leases[0].samples:
             return f"{name} cannot train in a gang: it has less than a batch of data."
     return None
 
 
-def _alike(submodel: SubModel) -> tuple[object, ...]:
+def common(submodel: SubModel) -> tuple[object, ...]:
     """What all members have in common."""
     asked = submodel.spec.hyperparameters
     return asked.batch_size, asked.criterion, asked.criterion_args, submodel.leases[0].sha256, submodel.device

@@ -1,5 +1,7 @@
 """A sub-model in a run: its state, its place in line, and what the policy sees of it."""
 
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -7,7 +9,7 @@ import torch
 from unifiednn_core.base.errors import ContractBroken, DamagedData, Diverged
 from unifiednn_core.engine.meters import StepTimer
 from unifiednn_core.engine.submodel import SubModel
-from unifiednn_core.scheduling.base import JobView
+from unifiednn_core.scheduling.base import Decision, JobView
 from unifiednn_core.spec.lifecycle import State
 
 
@@ -45,6 +47,8 @@ class Job:
     """Command that asked for the pause."""
     discarded: bool = field(init=False, default=False)
     timer: StepTimer = field(init=False)
+    at_work_since_s: float | None = field(init=False, default=None)
+    """When its current turn began."""
     changed_settings: set[str] = field(init=False, default_factory=set)
     """Settings of the process that its steps have changed."""
 
@@ -75,7 +79,7 @@ class Job:
             steps_total=submodel.steps_per_epoch * submodel.epochs,
             steps_done=submodel.steps_done,
             seconds_per_step=self.timer.seconds_per_step,
-            waiting_s=max(0.0, now_s - standing.joined_s - self.service_s - self._paused_until(now_s)),
+            waiting_s=max(0.0, now_s - standing.joined_s - self.served_s(now_s) - self._paused_until(now_s)),
             service_s=self.service_s,
             owner=standing.owner,
             tickets=standing.tickets,
@@ -83,8 +87,51 @@ class Job:
             deadline_s=None if standing.deadline_s is None else standing.submitted_s + standing.deadline_s,
         )
 
+    def served_s(self, now_s: float) -> float:
+        """Seconds in lanes, with the current turn."""
+        return self.service_s + (0.0 if self.at_work_since_s is None else now_s - self.at_work_since_s)
+
     def _paused_until(self, now_s: float) -> float:
         return self.paused_s + (0.0 if self.paused_since_s is None else now_s - self.paused_since_s)
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A sub-model at work in a lane."""
+
+    job: Job
+    decision: Decision
+    lane: int
+    """1 for the policy's choice, more for its company."""
+    leaves: str | None = None
+    """Why it leaves before its quantum is used up, as a sentence or empty; None if it does not."""
+    failure: tuple[str, str] | None = None
+    """Cause and remedy of an error that ends the sub-model."""
+    probes: bool = False
+    """Whether it measures its speed alone, while the others rest."""
+    start_s: float = field(init=False, default=0.0)
+    first_step: int = field(init=False, default=0)
+    used_up: Callable[[], bool] = field(init=False)
+    """Whether the quantum is used up."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether it may use its quantum up."""
+        return self.leaves is None
+
+    def begin(self, now_s: float, used_up: Callable[[], bool]) -> None:
+        """Begin in the role that the lane says."""
+        self.start_s, self.first_step, self.used_up = now_s, self.job.submodel.steps_done, used_up
+        self.job.at_work_since_s = now_s
+
+    def end(self, now_s: float) -> None:
+        """End in this role."""
+        self.job.service_s, self.job.at_work_since_s = self.job.served_s(now_s), None
+
+    def fail(self, error: Exception) -> None:
+        """Let an error of the sub-model end its turn at the next step boundary."""
+        traceback.print_exception(error)
+        self.leaves, self.failure = "", reasons(error)
 
 
 def reasons(error: Exception) -> tuple[str, str]:

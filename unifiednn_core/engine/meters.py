@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from unifiednn_core.engine.events import Cost
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.scheduling.base import Quantum
+from unifiednn_core.scheduling.company import TRIAL_S, TRIAL_STEPS, Rates, Took
 from unifiednn_core.spec.run import CheckpointSpec
 
 _RESET_PEAK = b"5"  # proc_pid_clear_refs(5)
@@ -37,40 +39,68 @@ def quantum_meter(quantum: Quantum, submodel: SubModel, clock: Clock) -> Callabl
     return lambda: used() - before >= quantum.amount
 
 
+_Moment = tuple[float, float, float]
+"""Seconds of the clock, CPU seconds of the thread, and seconds for which it had no core."""
+
+
 class StepTimer:
-    """Mean duration of a sub-model's steps in this process.
+    """Measures how long the steps of one sub-model take, by the group at work with it.
 
     Leaves out what does not repeat from step to step: placement on the device, the first step (kernels are loaded and
-    libraries initialised) and evaluation. Call `start` and `stop` while the device is idle.
+    libraries initialised) and evaluation. Call `start` and `stop` in the lane that steps, while its work is done.
     """
 
-    def __init__(self, clock: Clock):
-        self._clock = clock
-        self._start_s: float | None = None
-        self._measured_s = 0.0
-        self._measured_steps = self._steps = 0
+    def __init__(self, clock: Clock, name: str, rates: Rates):
+        self._clock, self._name, self._rates = clock, name, rates
+        self._began: _Moment | None = None
+        self._last = self._before = (0.0, 0.0, 0.0)
+        self._group = frozenset({name})
+        self._steps, self._share = 0, 1.0
+        self._news = False
         self.warm = False
         """Whether the first step is done."""
 
-    def start(self) -> None:
-        """Begin a stretch of steps."""
-        self._start_s, self._steps = self._clock.monotonic_s(), 0
+    def start(self, group: frozenset[str], share: float = 1.0) -> None:
+        """Begin a stretch of steps while `group`, itself included, is at work; steps take this share of the time."""
+        self._group, self._steps, self._share = group, 0, share
+        self._began = self._last = self._before = self._now()
 
-    def count(self) -> None:
-        """Count one step of the stretch."""
+    def count(self, group: frozenset[str]) -> None:
+        """Count one step; if the group has changed meanwhile, the next stretch begins and this step counts nowhere."""
         self._steps += 1
+        self._before, self._last = self._last, self._now()
+        if group != self._group and self._began is not None:
+            self._add(self._before, self._steps - 1)
+            self.start(group)
 
     def stop(self) -> None:
         """End the stretch; does nothing without one."""
-        if self._start_s is not None and self.warm:
-            self._measured_s += self._clock.monotonic_s() - self._start_s
-            self._measured_steps += self._steps
-        self._start_s = None
+        self._add(self._now(), self._steps)
+        self._began = None
+
+    def tell(self) -> bool:
+        """Add the stretch so far if it is long enough to judge by; returns whether there is anything new since."""
+        if self._began is not None and (
+            self._steps >= TRIAL_STEPS or self._last[0] - self._began[0] >= TRIAL_S
+        ):  # an epoch may be shorter, and its end adds a stretch, too
+            self._add(self._last, self._steps)
+            self._steps, self._began = 0, self._last
+        news, self._news = self._news, False
+        return news
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Mean over all measured steps; None before the first of them."""
-        return self._measured_s / self._measured_steps if self._measured_steps else None
+        """Mean over all measured steps alone, or an estimate of it; None before the first of them."""
+        return self._rates.seconds_per_step(self._name)
+
+    def _now(self) -> "_Moment":
+        return self._clock.monotonic_s(), self._clock.thread_s(), self._clock.waited_s()
+
+    def _add(self, until: "_Moment", steps: int) -> None:
+        if self._began is not None and self.warm and steps:
+            seconds, cpu_s, waited_s = (end - begin for begin, end in zip(self._began, until, strict=True))
+            self._rates.add(self._name, self._group, Took(seconds, cpu_s, waited_s, steps))
+            self._news = True
 
 
 class CheckpointTimer:
@@ -93,6 +123,47 @@ class CheckpointTimer:
         return due
 
 
+class CpuShares:
+    """CPU seconds of the process, divided among the turns at work as the threads of their lanes used them.
+
+    The time between two turns belongs to the next. Threads that a lane starts (intra-op, CUDA) count with their share.
+    """
+
+    def __init__(self) -> None:
+        self._process_s = time.process_time()
+        self._clocks: dict[str, tuple[int, float]] = {}
+        """Clock of the thread of each turn, and its time when the shares were last settled."""
+        self._used_s: dict[str, float] = {}
+
+    def enter(self, name: str) -> None:
+        """Begin the turn of a sub-model in the calling thread."""
+        self._settle()
+        clock = time.pthread_getcpuclockid(threading.get_ident())
+        self._clocks[name], self._used_s[name] = (clock, time.clock_gettime(clock)), 0.0
+
+    def leave(self, name: str) -> float:
+        """End a turn; returns its CPU seconds."""
+        self._settle()
+        del self._clocks[name]
+        return self._used_s.pop(name)
+
+    def discard(self) -> None:
+        """Exclude the time since the last turn, if none is at work."""
+        if not self._clocks:
+            self._process_s = time.process_time()
+
+    def _settle(self) -> None:
+        if not self._clocks:
+            return
+        process_s = time.process_time()
+        read = {name: (clock, time.clock_gettime(clock)) for name, (clock, _) in self._clocks.items()}
+        spent = {name: now_s - self._clocks[name][1] for name, (_, now_s) in read.items()}
+        passed_s, in_lanes_s = process_s - self._process_s, sum(spent.values())
+        for name, own_s in spent.items():
+            self._used_s[name] += passed_s * (own_s / in_lanes_s if in_lanes_s else 1 / len(spent))
+        self._clocks, self._process_s = read, process_s
+
+
 @dataclass(frozen=True, slots=True)
 class _Usage:
     """Bytes in use now and at most; on the host also how many of them are pages of files."""
@@ -103,11 +174,11 @@ class _Usage:
 
 
 class TurnMeter:
-    """Memory since `begin`, and CPU time since the previous turn. The engine's thread measures, any thread may read.
+    """Memory of turns alone, and CPU time of all. The lanes measure, one at a time; any thread may read.
 
     On a GPU, memory is what torch has allocated. On the host it is the resident memory of the process, as the kernel
     counts it. A measurement adds 40 us to a turn (Linux 6.18), so at most four turns of a sub-model are measured per
-    second.
+    second. What is used in company belongs to nobody, so a measurement ends when company comes.
     """
 
     def __init__(self, device: torch.device):
@@ -117,15 +188,18 @@ class TurnMeter:
         self._measured_at_s: dict[str, float] = {}
         self._transient_bytes: dict[str, int] = {}
         self._submodel = ""
-        self._cpu_began_s = time.process_time()
+        self._cpu = CpuShares()
         self._files = _proc_files(os.getpid()) if device.type == "cpu" else None
 
-    def begin(self, submodel: str, now_s: float) -> None:
-        """Start measuring at `now_s` (engine's clock).
+    def begin(self, submodel: str, now_s: float, *, alone: bool = True) -> None:
+        """Start measuring at `now_s` (engine's clock), in the lane of the turn.
 
         Before the first turn of a sub-model, memory that others left in reserve goes back to the system. Otherwise its
         first steps would reuse that memory and seem to need none.
         """
+        self._cpu.enter(submodel)
+        if not alone:
+            return
         self._submodel = submodel
         last_s = self._measured_at_s.get(submodel)
         self._measures = last_s is None or now_s - last_s >= _REST_S
@@ -139,24 +213,24 @@ class TurnMeter:
                 devices.free_cached(self._device)
             os.pwrite(self._files[0], _RESET_PEAK, 0)
 
-    def record_baseline(self, footprint: Footprint) -> None:
+    def record_baseline(self, submodel: str, footprint: Footprint) -> None:
         """Record the baseline once weights, optimizer state and data are resident, before gradients exist."""
-        usage = self._usage()
+        usage = self._usage() if submodel == self._submodel else None
         self._base = None if usage is None else (usage, footprint)
 
-    def end(self, footprint: Footprint) -> Cost:
-        """End the turn."""
-        usage = self._usage()
-        transient_bytes = self._risen_bytes(usage, footprint)
-        if transient_bytes is not None:
-            self._transient_bytes[self._submodel] = max(transient_bytes, self._transient_bytes.get(self._submodel, 0))
-        self._base, self._measures = None, False
-        cpu_began_s, self._cpu_began_s = self._cpu_began_s, time.process_time()
-        return Cost(None if usage is None else usage.peak_bytes, transient_bytes, self._cpu_began_s - cpu_began_s)
+    def company_comes(self, footprint: Footprint) -> None:
+        """Stop to measure the memory of the turn that was alone; what it has used so far counts."""
+        self._remember(self._usage(), footprint)
+
+    def end(self, submodel: str, footprint: Footprint) -> Cost:
+        """End the turn, in its lane."""
+        usage = self._usage() if submodel == self._submodel else None
+        transient_bytes = self._remember(usage, footprint) if submodel == self._submodel else None
+        return Cost(None if usage is None else usage.peak_bytes, transient_bytes, self._cpu.leave(submodel))
 
     def discard_cpu_time(self) -> None:
         """Exclude the CPU time since the last turn."""
-        self._cpu_began_s = time.process_time()
+        self._cpu.discard()
 
     def transient_bytes(self, submodel: str, footprint: Footprint) -> int | None:
         """Largest temporary memory of a sub-model, in this turn or an earlier one; None if unknown."""
@@ -165,6 +239,14 @@ class TurnMeter:
         return max((size for size in (now_bytes, earlier_bytes) if size is not None), default=None)
 
     # -- inside
+
+    def _remember(self, usage: _Usage | None, footprint: Footprint) -> int | None:
+        """End the measurement; returns the temporary memory of the turn, if it was measured."""
+        transient_bytes = self._risen_bytes(usage, footprint)
+        if transient_bytes is not None:
+            self._transient_bytes[self._submodel] = max(transient_bytes, self._transient_bytes.get(self._submodel, 0))
+        self._base, self._measures = None, False
+        return transient_bytes
 
     def _usage(self) -> _Usage | None:
         if not self._measures:

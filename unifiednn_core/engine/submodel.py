@@ -157,8 +157,8 @@ class SubModel:
         """Begin a step: take its batches, each as indices of samples on the device, int64 [at most batch_size]."""
         return self._progress.next_batches(self._train.samples, self._hyperparameters, self.device)
 
-    def finish(self, learned: Learned) -> Stepped:
-        """End a step, once its gradients are in `.grad`: clip, update the weights, and count.
+    def finish(self, learned: Learned, *, updated: bool = False) -> Stepped:
+        """End a step, once its gradients are in `.grad`: clip, update the weights unless they are, and count.
 
         Raises `Diverged` for a NaN or infinite loss: at once on a CPU; on a GPU, to avoid a wait of the host, only at
         the end of the epoch or at the next checkpoint.
@@ -166,7 +166,8 @@ class SubModel:
         loss, correct = learned
         if self._on_host and not math.isfinite(value := loss.item()):
             raise Diverged(self.name, self.steps_done + 1, value)
-        steps.update(self.optimizer, self._trained, self._hyperparameters, self.steps_done + 1)
+        if not updated:
+            steps.update(self.optimizer, self._trained, self._hyperparameters, self.steps_done + 1)
         if not self._measured:  # the first step creates the optimizer's state
             self._measure()
             self._measured = True

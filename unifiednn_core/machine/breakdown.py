@@ -41,12 +41,13 @@ def on_gpu(
     allocated_bytes: int,
     data_bytes: int,
     footprints: Mapping[str, Footprint],
-    holder: str | None,
+    at_work: Mapping[str, int | None],
 ) -> tuple[int | None, Breakdown]:
     """Total and breakdown of a GPU: of all its processes, else of this process alone; total None without NVML.
 
     `before_bytes` were in use when this process came. Torch has `reserved_bytes` from the driver, `allocated_bytes` of
     them in tensors; what the driver counts beyond is the context. If it lists no processes, the growth counts as ours.
+    `at_work` has the peak of temporary memory of each sub-model in a step, by which they share what is there now.
     """
     placed = {name: footprint for name, footprint in footprints.items() if footprint.placed}
     ours, others, total = seen.process_bytes, seen.others_bytes, seen.device_bytes
@@ -57,9 +58,11 @@ def on_gpu(
         breakdown["context"] = max(0, ours - reserved_bytes)
     if others is not None and total is not None:  # else the total is that of this process alone
         breakdown["others"] = others
-    if holder is not None:
+    if at_work:
         known = data_bytes + sum(footprint.size_bytes for footprint in placed.values())
-        breakdown["transient"] = {holder: max(0, allocated_bytes - known)}
+        weights = {name: size or 1 for name, size in at_work.items()}
+        rest = max(0, allocated_bytes - known)
+        breakdown["transient"] = {name: rest * weight // sum(weights.values()) for name, weight in weights.items()}
     total = ours if total is None else total
     return total, breakdown if total is None else fitted(total, breakdown)
 
@@ -70,18 +73,17 @@ def on_host(
     context_bytes: int | None,
     data_bytes: int,
     footprints: Mapping[str, Footprint],
-    holder: str | None,
-    transient_bytes: int | None,
+    at_work: Mapping[str, int | None],
 ) -> Breakdown:
-    """Breakdown of this process's host memory; `transient_bytes` is the peak of the holder.
+    """Breakdown of this process's host memory.
 
     No part covers memory that the allocator keeps from earlier steps, and code that is loaded at its first call.
     """
     breakdown = _of_tensors(footprints, data_bytes)
     if context_bytes is not None:
         breakdown["context"] = context_bytes
-    if holder is not None and transient_bytes is not None:
-        breakdown["transient"] = {holder: transient_bytes}
+    if found := {name: size for name, size in at_work.items() if size is not None}:
+        breakdown["transient"] = found
     return fitted(total_bytes, breakdown)
 
 

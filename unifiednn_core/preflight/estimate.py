@@ -43,6 +43,10 @@ FIRST_STEP_BYTES = {"cpu": 8 * MIB, "cuda": 64 * MIB}
 SLACK_SHARE = {GLIBC: 1.0, TCMALLOC: 0.45, MIMALLOC: 0.6, "cuda": 0.2}
 
 
+# What sub-models that step at once may add to the peak of one at a time, as a share of it.
+COMPANY_SHARE = 0.1
+
+
 class Part(BaseModel, frozen=True, extra="forbid"):
     """What the memory of a run depends on, of one sub-model."""
 
@@ -89,21 +93,41 @@ def context_key(device_type: str, torch_version: str, allocator: str) -> str:
 
 
 def predict(
-    parts: Sequence[Part], policy: Policy, *, device_type: str, context_bytes: int, allocator: str = GLIBC
+    parts: Sequence[Part],
+    policy: Policy,
+    *,
+    device_type: str,
+    context_bytes: int,
+    allocator: str = GLIBC,
+    lanes: int = 1,
+    most_bytes: int | None = None,
 ) -> Prediction:
-    """Peak of a hybrid of `parts`, in order of arrival, under `policy` and under each other one with its defaults."""
+    """Peak of a hybrid of `parts`, in order of arrival, under `policy` and under each other one with its defaults.
+
+    With several lanes, company may add a share of the peak, but not beyond `most_bytes`.
+    """
     key = _key(device_type, allocator)
     policies = {**{other.name: other() for other in POLICIES}, policy.name: policy}
     peak = partial(hybrid_bytes, parts, device_type=device_type, context_bytes=context_bytes, allocator=allocator)
     by_policy = {name: peak(other) for name, other in policies.items()}
     submodels = tuple(_alone(part, context_bytes, key) for part in parts)
+    peak_bytes = by_policy[policy.name]
+    company_bytes = 0 if lanes < 2 else _of_company(submodels, peak_bytes, most_bytes)
     return Prediction(
-        peak_bytes=by_policy[policy.name],
+        peak_bytes=peak_bytes + company_bytes,
         context_bytes=context_bytes,
         paper_bytes=max(submodel.paper_bytes for submodel in submodels),
-        by_policy=by_policy,
+        by_policy={name: size + company_bytes for name, size in by_policy.items()},
         submodels=submodels,
+        company_bytes=company_bytes,
     )
+
+
+def _of_company(submodels: Sequence[SubModelPrediction], peak_bytes: int, most_bytes: int | None) -> int:
+    """Bytes that company may add: all working sets but the largest, up to a share of the peak and to what is left."""
+    working = sorted(submodel.gradients_bytes + submodel.transient_bytes for submodel in submodels)
+    left_bytes = peak_bytes if most_bytes is None else max(0, most_bytes - peak_bytes)
+    return min(sum(working[:-1]), int(COMPANY_SHARE * peak_bytes), left_bytes)
 
 
 def hybrid_bytes(

@@ -11,8 +11,16 @@ from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import Budget, budget_of, device_type, slot
+from unifiednn_core.machine.cores import default_threads, lanes_of
 from unifiednn_core.preflight.changes import smallest_change
-from unifiednn_core.preflight.estimate import Part, baseline_bytes, context_key, context_of, hybrid_bytes, predict
+from unifiednn_core.preflight.estimate import (
+    Part,
+    baseline_bytes,
+    context_key,
+    context_of,
+    hybrid_bytes,
+    predict,
+)
 from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.scheduling.base import Policy
@@ -42,6 +50,16 @@ class Forecast:
 def parts_of(document: Mapping[str, Any]) -> tuple[Part, ...]:
     """The parts of a stored prediction; empty if nothing was predicted."""
     return tuple(Part.model_validate(part) for part in document.get("parts", ()))
+
+
+def working_bytes(document: Mapping[str, Any]) -> dict[str, int]:
+    """Gradients and temporary memory of each sub-model of a stored prediction."""
+    return {part["name"]: part["gradients_bytes"] + part["transient_bytes"] for part in document.get("submodels", ())}
+
+
+def margin_bytes(document: Mapping[str, Any]) -> int | None:
+    """Bytes that company may add to the peak of a stored prediction; None if nothing was predicted."""
+    return int(document["company_bytes"]) if "company_bytes" in document else None
 
 
 def forecast(
@@ -79,7 +97,10 @@ def forecast(
     ]
     parts = (*others, *asked)
     most_bytes, most_text = _most(spec, device, budget_of(device))
-    predicted = predict(parts, policy, device_type=kind, context_bytes=context_bytes, allocator=used)
+    lanes = lanes_of(spec.lanes, spec.threads or default_threads(), kind)
+    predicted = predict(
+        parts, policy, device_type=kind, context_bytes=context_bytes, allocator=used, lanes=lanes, most_bytes=most_bytes
+    )
     prediction = replace(predicted, budget_bytes=most_bytes, budget_text=most_text)
 
     def peak(parts: Sequence[Part], policy: Policy) -> int:

@@ -75,13 +75,15 @@ class Prediction:
     """Memory that a run was predicted to need before its start."""
 
     peak_bytes: int
-    """Of the hybrid under its policy, with the context."""
+    """Of the hybrid under its policy, with the context and with company."""
     context_bytes: int
     paper_bytes: int
     """Equation 2 of the paper, the maximum of equation 1 over all sub-models: it forgets resident weights."""
     by_policy: dict[str, int]
     """Peak of the same hybrid under each policy."""
     submodels: tuple[SubModelPrediction, ...]
+    company_bytes: int = 0
+    """What sub-models that step at once may add to the peak of one at a time."""
     budget_bytes: int | None = None
     """Limit of the device or of the spec; None if it is unknown."""
     budget_text: str = ""

@@ -57,7 +57,9 @@ def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow]) -> int | None:
         policy = PolicySpec.model_validate(run.spec.get("policy", {}))
         chosen = policy_named(policy.name, policy.parameters)
         used = allocator.of_workers()
-        return hybrid_bytes(parts, chosen, device_type=kind, context_bytes=context_bytes, allocator=used)
+        company_bytes = int(run.prediction.get("company_bytes", 0)) if len(parts) > 1 else 0
+        peak_bytes = hybrid_bytes(parts, chosen, device_type=kind, context_bytes=context_bytes, allocator=used)
+        return peak_bytes + company_bytes
     except (BadInput, ValueError, KeyError, TypeError):  # another version wrote it; it must not keep a run waiting
         _log.exception("The prediction of run %s cannot be read; it starts without regard to memory.", run.id)
         return None

@@ -109,7 +109,7 @@ class WorkerGauge:
 
     def _on_host(self, at_s: float, engine: Engine, data_bytes: int) -> Reading:
         """Code loaded on first use counts as context, and so do pages that other processes stop sharing."""
-        sums, holder, context_bytes = rollup(self._pid), engine.holder, self.context_bytes
+        sums, context_bytes = rollup(self._pid), self.context_bytes
         if sums is None:
             host = self._host_memory()
         else:
@@ -122,8 +122,7 @@ class WorkerGauge:
             context_bytes=context_bytes,
             data_bytes=data_bytes,
             footprints=engine.footprints(),
-            holder=holder,
-            transient_bytes=None if holder is None else engine.transient_bytes(holder),
+            at_work=engine.transients(),
         )
         row = {"source": host.source, "total_bytes": host.size_bytes, "strata": found}
         shared_bytes = None if sums is None else max(0, sums.rss_bytes - sums.pss_bytes)
@@ -142,7 +141,7 @@ class WorkerGauge:
             allocated_bytes=allocated,
             data_bytes=data_bytes,
             footprints=engine.footprints(),
-            holder=engine.holder,
+            at_work=engine.transients(),
         )
         self.context_bytes, self.context_source = found.get("context", self.context_bytes), NVML_PROCESS
         found |= {name: value for name in ("utilisation", "power_w") if (value := getattr(seen, name)) is not None}

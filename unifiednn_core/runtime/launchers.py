@@ -16,6 +16,7 @@ from unifiednn_core.base.paths import Home, warm_start_is_on
 from unifiednn_core.machine import allocator, forks
 from unifiednn_core.preflight.client import template
 from unifiednn_core.runtime import confinement
+from unifiednn_core.spec.run import MOST_LANES
 from unifiednn_core.store.schema import HYBRID
 from unifiednn_core.store.workers import WorkerIdentity
 
@@ -218,42 +219,45 @@ def is_alive(worker: WorkerIdentity) -> bool:
 
 
 class WorkMark:
-    """Marks what a worker is doing, in a file that outlives it, to find a step that kills workers repeatedly.
+    """Marks what each lane of a worker is doing, in a file that outlives it, to find a step that kills workers.
 
     The file is mapped into memory: a mark before every step costs a microsecond and no disk access. On a full disk
     there is no mark.
     """
 
     def __init__(self, path: Path):
-        self._memory: mmap.mmap | bytearray = bytearray(MARK_BYTES)
-        self._line = ""
+        self._memory: mmap.mmap | bytearray = bytearray(MARK_BYTES * MOST_LANES)
+        self._lines = [""] * MOST_LANES
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("w+b") as file:
-                file.write(bytes(MARK_BYTES))  # writing to a mapped page without room on the disk kills the process
+                file.write(bytes(len(self._memory)))  # a mapped page without room on the disk kills the process
                 file.flush()
-                self._memory = mmap.mmap(file.fileno(), MARK_BYTES)
+                self._memory = mmap.mmap(file.fileno(), len(self._memory))
 
-    def set(self, submodel: str, doing: str) -> None:
-        """Mark what the worker does with a sub-model: "step 120"."""
-        self._line = f"{submodel}:{doing}"
-        self._write(self._line)
+    def set(self, lane: int, submodel: str, doing: str) -> None:
+        """Mark what a lane (from 1) does with a sub-model: "step 120"; an empty text if it is done."""
+        self._lines[lane - 1] = f"{submodel}:{doing}" if doing else ""
+        self._write(lane, self._lines[lane - 1])
 
-    def operator(self, name: str) -> None:
+    def operator(self, lane: int, name: str) -> None:
         """Add the operator of torch that runs next."""
-        self._write(f"{self._line} in {name}")
+        self._write(lane, f"{self._lines[lane - 1]} in {name}")
 
     def clear(self) -> None:
         """Mark that the worker is idle."""
-        self._memory[:] = bytes(MARK_BYTES)
+        self._memory[:] = bytes(len(self._memory))
 
-    def _write(self, line: str) -> None:
-        self._memory[:] = line.encode()[:MARK_BYTES].ljust(MARK_BYTES, b"\0")
+    def _write(self, lane: int, line: str) -> None:
+        end = lane * MARK_BYTES
+        self._memory[end - MARK_BYTES : end] = line.encode()[:MARK_BYTES].ljust(MARK_BYTES, b"\0")
 
 
 def last_mark(path: Path) -> str | None:
-    """Mark of the last worker, as text of `store.places`; None if it was idle or never got that far."""
+    """Marks of the last worker, as text of `store.places`; None if it was idle or never got that far."""
     try:
-        return path.read_bytes().rstrip(b"\0").decode("utf-8", errors="replace") or None
+        content = path.read_bytes()
     except OSError:
         return None
+    marks = [content[start : start + MARK_BYTES].rstrip(b"\0") for start in range(0, len(content), MARK_BYTES)]
+    return "\n".join(mark.decode("utf-8", errors="replace") for mark in marks if mark) or None

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
@@ -92,13 +92,11 @@ class Watchdog:
     step lasts, because an error (a locked store) may keep it from acting.
     """
 
-    def __init__(
-        self, at_work: Callable[[], tuple[str, float] | None], limit_s: float, on_stuck: Callable[[str], object]
-    ):
-        """`at_work` returns the sub-model in a step and when that began; it runs in the watchdog's thread."""
+    def __init__(self, at_work: Callable[[], Mapping[str, float]], limit_s: float, on_stuck: Callable[[str], object]):
+        """`at_work` returns the sub-models in a step and when that began; it runs in the watchdog's thread."""
         self._at_work, self._limit_s, self._on_stuck = at_work, limit_s, on_stuck
-        self._step: tuple[str, float] | None = None
-        self._elapsed_s = 0.0
+        self._elapsed_s: dict[tuple[str, float], float] = {}
+        """Seconds that each step has lasted, by sub-model and begin."""
 
     def start(self) -> None:
         """Watch in a background thread until the process ends."""
@@ -106,14 +104,15 @@ class Watchdog:
 
     def look(self, since_last_s: float) -> None:
         """Look once, `since_last_s` after the look before."""
-        step = self._at_work()
-        self._elapsed_s = 0.0 if step != self._step else self._elapsed_s + min(since_last_s, LONGEST_COUNTED_S)
-        self._step = step
-        if step is not None and self._elapsed_s > self._limit_s:
-            try:
-                self._on_stuck(step[0])
-            except Exception:  # a locked store must not end the watchdog; the next look tries again
-                traceback.print_exc()
+        passed_s, before = min(since_last_s, LONGEST_COUNTED_S), self._elapsed_s
+        steps = tuple(self._at_work().items())
+        self._elapsed_s = {step: before[step] + passed_s if step in before else 0.0 for step in steps}
+        for step, elapsed_s in self._elapsed_s.items():
+            if elapsed_s > self._limit_s:
+                try:
+                    self._on_stuck(step[0])
+                except Exception:  # a locked store must not end the watchdog; the next look tries again
+                    traceback.print_exc()
 
     def _watch(self) -> None:
         last_s = time.monotonic()

@@ -97,7 +97,7 @@ class Reporter:
         self._written_at_s = -HEARTBEAT_S
         self._now_s = 0.0
         self._tracks: dict[str, _Track] = {}
-        self._holding: Granted | None = None
+        self._at_work: dict[str, Granted] = {}
         self._samples: list[tuple[float, int]] = []
         """Moments and bytes of the last samples; a turn that ended before them may not be reported yet."""
         self._released_at_s = 0.0
@@ -285,8 +285,10 @@ class Reporter:
             case Granted(submodel=name, reason=reason, start_s=start_s):
                 if message.begins:
                     self._move(name, Event.BEGIN)
-                self._holding = message
-                self._batch.run |= {"now_submodel": name, "now_reason": reason, "now_since_s": start_s}
+                self._at_work[name] = message
+                self._columns(name).update(lane=message.lane, turn_since_s=start_s, turn_reason=reason)
+                if message.lane == 1:
+                    self._batch.run["now_reason"] = reason
             case Released():
                 self._end_turn(message)
             case events.Refused(submodel=name, message=text):
@@ -330,10 +332,12 @@ class Reporter:
         self._columns(name)["steps_done"] = track.written_step = last
 
     def _end_turn(self, report: Released) -> None:
-        self._holding = None
-        self._batch.run |= {"now_submodel": None, "now_reason": None, "now_since_s": None}
+        self._at_work.pop(report.submodel, None)
+        self._columns(report.submodel).update(lane=None, turn_since_s=None, turn_reason=None)
+        if report.lane == 1:
+            self._batch.run["now_reason"] = None
         track = self._tracks[report.submodel]
-        row = {name: getattr(report, name) for name in ("submodel", "start_s", "end_s", "steps", "reason")}
+        row = {name: getattr(report, name) for name in ("submodel", "start_s", "end_s", "steps", "reason", "lane")}
         self._batch.slices.append(row | {"attempt": track.attempt, "from_step": track.turn_from_step})
         track.turn_from_step += report.steps
         track.service_s += report.end_s - report.start_s
@@ -343,7 +347,8 @@ class Reporter:
         self._released_at_s = report.end_s
         self._columns(report.submodel).update(service_s=track.service_s, cpu_s=track.cpu_s)
         self._raise_peak(report.submodel, report.start_s, report.end_s, report.cost.peak_bytes)
-        self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > report.end_s]
+        oldest_s = min([report.end_s, *(turn.start_s for turn in self._at_work.values())])
+        self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > oldest_s]
 
     def _remember(self, ended: Ended) -> None:
         """Store the measured memory of a sub-model for predictions. A failed one may not have reached its peak."""
@@ -388,8 +393,7 @@ class Reporter:
         for name, track in self._tracks.items():
             if track.window:
                 self._columns(name)["steps_done"] = track.written_step = track.window[-1].step
-        if self._holding is not None:  # a turn may last for hours
-            name, start_s = self._holding.submodel, self._holding.start_s
+        for name, start_s in [(turn.submodel, turn.start_s) for turn in self._at_work.values()]:  # may last for hours
             self._columns(name)["service_s"] = self._tracks[name].service_s + max(0.0, self._now_s - start_s)
             self._raise_peak(name, start_s, self._now_s)
         self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > self._now_s - LATE_S]

@@ -5,7 +5,6 @@ a death records it.
 """
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
@@ -168,9 +167,3 @@ class _Death(NamedTuple):
 def _claim_of(run: RunRow) -> tuple[str, float | None]:
     """Key of one claim: until the worker registers, the heartbeat is the moment of the claim."""
     return run.id, run.heartbeat_at_s
-
-
-def default_threads() -> int:
-    """All cores but one, which the dashboard and the telemetry need."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores - 1)

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -45,9 +45,11 @@ from unifiednn_core.engine.orders import (
 )
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine import allocator
+from unifiednn_core.machine.cores import lanes_of
 from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.machine.template import is_forked
 from unifiednn_core.preflight.estimate import context_key
+from unifiednn_core.preflight.forecast import margin_bytes, working_bytes
 from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.assembly import Ingredients, Workbench
 from unifiednn_core.runtime.confinement import forgo_privileges
@@ -76,14 +78,14 @@ class Worker:
 
     def __init__(
         self, reads: "_Reader", engine: Engine, gauge: WorkerGauge, work_mark: WorkMark, sigterm: SigtermListener,
-        *, threads: int, step_limit_s: float,
+        *, threads: int, step_limit_s: float, lanes: int = 1,
     ):  # fmt: skip
         self._reads, self._store, self._bench, self._reporter = reads, reads.store, reads.bench, reads.reporter
         self._run_id = reads.bench.run_id
         self._engine = engine
         self._gauge: WorkerGauge | None = gauge
         self._work_mark, self._sigterm = work_mark, sigterm
-        self._threads, self._step_limit_s = threads, step_limit_s
+        self._threads, self._step_limit_s, self._lanes = threads, step_limit_s, lanes
         self._trainer = MainThreadTrainer(engine.run)
         self._posted: set[int] = set()
         self._defects = 0
@@ -115,26 +117,34 @@ class Worker:
         last_turns, elapsed_s = store.telemetry.last_turns(run_id), 0.0
         if run.started_at_s is not None:  # never before the last turn, even if the clock was set back
             elapsed_s = max(clock.utc_s() - run.started_at_s, *last_turns.values(), 0.0)
+        suspects, lanes = Place.all_of(run.died_at), lanes_of(spec.lanes, threads, bench.device.type)
         engine = Engine(
             bench.hybrid,
             policy_named(spec.policy.name, spec.policy.parameters),
             device=bench.device,
             threads=threads,
+            lanes=lanes,
+            fast=spec.profile == "fast",
             report=reads.reporter.report,
             jobs=reads.jobs(run, rows, work_mark, last_turns, elapsed_s),
             checkpoint=spec.checkpoint,
             first_period=first_period(run.deaths),
             mark=work_mark.set,
-            trace=partial(_trace, Place.of(run.died_at), work_mark),
+            trace=partial(_trace, suspects, work_mark),
+            alone_until={place.submodel: place.step for place in suspects},
+            working_bytes=reads.working_bytes.get,
+            margin_bytes=margin_bytes(run.prediction),
             free_on_end=True,
             elapsed_s=elapsed_s,
         )
         reads.reporter.engine = engine
-        return cls(reads, engine, gauge, work_mark, sigterm, threads=threads, step_limit_s=spec.step_limit_s)
+        limit_s = spec.step_limit_s
+        return cls(reads, engine, gauge, work_mark, sigterm, threads=threads, lanes=lanes, step_limit_s=limit_s)
 
     def run(self) -> int:
         """Train to the end in the calling thread, which has to be the main one. Return the exit code."""
-        facts = environment(self._bench.device, self._threads) | {"allocator": allocator.of_this_process()}
+        facts = environment(self._bench.device, self._threads)
+        facts |= {"allocator": allocator.of_this_process(), "lanes": self._lanes}
         self._store.runs.record_environment(self._run_id, facts)
         self._store.runs.update(self._run_id, graph=graph_document(self._bench.hybrid))
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
@@ -204,8 +214,10 @@ class Worker:
             return
         self._store.runs.update(self._run_id, **gauge.columns())
         self._store.runs.record_environment(self._run_id, {"pages": gauge.pages(self._reporter.host_peak_bytes())})
-        found = (gauge.context_bytes or 0, gauge.context_source)
-        self._store.measured.remember(key, *found if gauge.alone_bytes is None else (gauge.alone_bytes, PROCESS_RSS))
+        if gauge.alone_bytes is None:
+            self._store.measured.remember(key, gauge.context_bytes or 0, gauge.context_source)
+        elif not is_forked():  # a fork holds fewer pages than the next worker, which may start cold
+            self._store.measured.remember(key, gauge.alone_bytes, PROCESS_RSS)
 
     def _outcome(self, *, resting: bool, leaving: bool) -> int | None:
         """Exit code once nothing is left to do; `resting` says that the engine and all other threads are idle."""
@@ -296,10 +308,12 @@ class Worker:
         _leave(STUCK)
 
 
-def _trace(died_at: Place | None, mark: WorkMark, name: str, step: int) -> AbstractContextManager[object]:
-    """Mark each operator of the step at which the last worker died, so that a second death there has its name."""
-    suspected = died_at is not None and (died_at.submodel, died_at.step) == (name, step)
-    return OperatorTrace(mark.operator) if suspected else nullcontext()
+def _trace(
+    suspects: tuple[Place, ...], mark: WorkMark, lane: int, name: str, step: int
+) -> AbstractContextManager[object]:
+    """Mark each operator of a step at which the last worker died, so that a second death there has its name."""
+    suspected = any((place.submodel, place.step) == (name, step) for place in suspects)
+    return OperatorTrace(partial(mark.operator, lane)) if suspected else nullcontext()
 
 
 def order_of(command: CommandRow) -> AnyOrder:
@@ -361,6 +375,8 @@ class _Reader:
     bench: Workbench
     reporter: Reporter
     clock: Clock
+    working_bytes: dict[str, int] = field(default_factory=dict)
+    """Forecast of gradients and temporary memory, by sub-model."""
 
     def jobs(
         self, run: RunRow, rows: list[SubModelRow], mark: WorkMark, last_turns: dict[str, float], elapsed_s: float
@@ -371,7 +387,7 @@ class _Reader:
         line = sorted((row.name for row in alive), key=lambda name: last_turns.get(name, -1.0))
         jobs: dict[str, Job] = {}
         for row in alive:
-            mark.set(row.name, "loading")
+            mark.set(1, row.name, "loading")
             read = self.read(run, row, peers=len(alive))
             if read is None:
                 continue
@@ -406,6 +422,7 @@ class _Reader:
     def read(self, run: RunRow, row: SubModelRow, *, peers: int) -> Ingredients | None:
         """Read one of `peers` sub-models and open its attempt; None if it could not be read, and has failed."""
         spec, files = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(row.name, {})
+        self.working_bytes.update(working_bytes(run.prediction))
         try:
             read = self.bench.read(spec, row.name, files, partial(self.store.runs.warn, run.id, row.name))
         except OperationalError:

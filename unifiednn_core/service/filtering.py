@@ -32,7 +32,7 @@ _TOTALS: dict[str, Any] = {
     **dict.fromkeys(("memory_source", *_FIGURES)),
     **dict.fromkeys(("memory", "utilisation", "power_w"), Series()),
     **{"fingerprint": "", "memory_notes": (), "attempt": 0, "recoveries": 0, "processes": {}, "oracle": {}},
-    **{"pages": {}, "allocator": None, "start": None},
+    **{"pages": {}, "allocator": None, "lanes": None, "start": None},
     "actions": frozenset(),
 }
 

@@ -13,12 +13,12 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.compare.arms import as_baseline, is_whole
 from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint, machine
 from unifiednn_core.machine.budget import slot
+from unifiednn_core.machine.cores import default_threads
 from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.preflight import client, deadlines
 from unifiednn_core.preflight.estimate import Part
 from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile
-from unifiednn_core.runtime.supervisor import default_threads
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob
 from unifiednn_core.service.importing import FileImporter

@@ -19,6 +19,7 @@ from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSp
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 DEFAULT_CHECKPOINT_PERIOD_S = 30.0
+MOST_LANES = 8
 MAX_SPEC_BYTES = 4 * 1024**2
 
 Mode = Literal["hybrid", "concurrent", "sequential", "concurrent-resident", "sequential-resident"]
@@ -136,6 +137,8 @@ class RunSpec(_Part):
     """`exact` gives the bits of the plain loop. `fast` may also fuse equal networks, which rounds differently."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads per step; equal bits need equal threads. Default: all cores but one."""
+    lanes: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_LANES)] = "auto"
+    """Most sub-models that step at once; they do while memory and measured progress allow it. No bits depend on it."""
     policy: PolicySpec = PolicySpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     recovery: Literal["auto", "ask"] = "auto"

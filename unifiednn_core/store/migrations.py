@@ -39,6 +39,17 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "ALTER TABLE people ADD COLUMN tickets INTEGER",
         "ALTER TABLE submodels ADD COLUMN deadline_s FLOAT",
     ),
+    # Several sub-models can be at work: each row has its own turn.
+    7: (
+        "ALTER TABLE submodels ADD COLUMN lane INTEGER",
+        "ALTER TABLE submodels ADD COLUMN turn_since_s FLOAT",
+        "ALTER TABLE submodels ADD COLUMN turn_reason VARCHAR",
+        "ALTER TABLE slices ADD COLUMN lane INTEGER NOT NULL DEFAULT 1",
+        """UPDATE submodels SET lane = 1, turn_since_s = run.now_since_s, turn_reason = run.now_reason
+           FROM (SELECT * FROM runs) AS run WHERE run.id = submodels.run_id AND run.now_submodel = submodels.name""",
+        "ALTER TABLE runs DROP COLUMN now_submodel",
+        "ALTER TABLE runs DROP COLUMN now_since_s",
+    ),
 }  # fmt: skip
 """Statements that lead from each version to the next one."""
 

@@ -1,4 +1,4 @@
-"""What a worker is doing, as one line of text that outlives it: `lenet:step 120 in aten.div.Tensor_mode`."""
+"""What a worker is doing, as text that outlives it: a line `lenet:step 120 in aten.div.Tensor_mode` for each lane."""
 
 import re
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class Place:
     """Known only at a place where the worker before it died: see `engine.operator_trace`."""
 
     @classmethod
-    def of(cls, text: str | None) -> "Place | None":
-        """Read the text of a mark; None if it has none."""
-        found = _LINE.fullmatch(text or "")
-        return None if found is None else cls(**found.groupdict())
+    def all_of(cls, text: str | None) -> "tuple[Place, ...]":
+        """Read the text of a mark: the places of all lanes."""
+        found = [_LINE.fullmatch(line) for line in (text or "").splitlines()]
+        return tuple(cls(**match.groupdict()) for match in found if match is not None)
 
     @property
     def step(self) -> int:
@@ -28,6 +28,9 @@ class Place:
         last = self.doing.rpartition(" ")[2]
         return int(last) if last.isdecimal() else 0
 
-    def is_near(self, other: "Place | None") -> bool:
+    def is_near(self, other: "Place") -> bool:
         """Whether another place is the same but for the operator."""
-        return other is not None and (self.submodel, self.doing) == (other.submodel, other.doing)
+        return (self.submodel, self.doing) == (other.submodel, other.doing)
+
+    def __str__(self) -> str:
+        return f"{self.submodel}:{self.doing}" + (f" in {self.operator}" if self.operator else "")

@@ -322,8 +322,11 @@ def note_progress(run: RunRow, submodel: str, step: int | None) -> None:
 
     Where the last worker died is forgotten only once that sub-model is past it: others may progress between two deaths.
     """
-    run.deaths, run.resume_at_s, at = 0, None, Place.of(run.died_at)
-    if at is None or (at.submodel == submodel and (step is None or step >= at.step)):
+    run.deaths, run.resume_at_s, places = 0, None, Place.all_of(run.died_at)
+    left = [place for place in places if place.submodel != submodel or (step is not None and step < place.step)]
+    if left:
+        run.died_at = "\n".join(map(str, left))
+    else:
         forget_deaths(run)
 
 
@@ -335,5 +338,5 @@ def forget_deaths(run: RunRow) -> None:
 
 def release_worker(run: RunRow) -> None:
     """Record that the run has no worker and no device."""
-    run.now_submodel = run.now_reason = run.now_since_s = run.claimer = None
+    run.now_reason = run.claimer = None
     run.heartbeat_at_s = run.worker_pid = run.worker_started_at_s = run.worker_boot_id = None

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 HYBRID: Final = "hybrid"
 
 
@@ -74,9 +74,8 @@ class RunRow(Base):
     """Memory prediction from before the start."""
     memory_notes: Mapped[list[str]] = mapped_column(default=list)
     """Limits of this machine's memory figures, as shown text."""
-    now_submodel: Mapped[str | None]
     now_reason: Mapped[str | None]
-    now_since_s: Mapped[float | None]
+    """Why the policy's choice trains now, or what a baseline does."""
     """Start of the current turn, in seconds since the start of the run."""
     memory_source: Mapped[str | None]
     peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
@@ -118,6 +117,11 @@ class SubModelRow(Base):
     steps_total: Mapped[int]
     steps_done: Mapped[int] = mapped_column(default=0)
     service_s: Mapped[float] = mapped_column(default=0.0)
+    lane: Mapped[int | None]
+    """Lane in which it is at work, 1 for the policy's choice; None between its turns."""
+    turn_since_s: Mapped[float | None]
+    """Begin of its current turn, in seconds since the start of the run."""
+    turn_reason: Mapped[str | None]
     paused_s: Mapped[float] = mapped_column(default=0.0)
     paused_since_s: Mapped[float | None]
     """UTC time since which it or its run is paused."""
@@ -277,6 +281,8 @@ class SliceRow(Base):
     from_step: Mapped[int] = mapped_column(default=0)
     """Step count of the sub-model at the start of the turn."""
     reason: Mapped[str]
+    lane: Mapped[int] = mapped_column(default=1)
+    """1 for the policy's choice, more for its company."""
 
 
 RECORDED = (StepRow, EpochRow, SliceRow, MemoryRow, StrataRow, AttemptRow)

@@ -91,6 +91,7 @@ class SlicePoint(NamedTuple):
     steps: int
     from_step: int
     reason: str
+    lane: int
 
 
 @dataclass(frozen=True, slots=True)

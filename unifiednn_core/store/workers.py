@@ -30,9 +30,10 @@ _WAITING = (RunRow.heartbeat_at_s.is_(None), or_(RunRow.state == State.QUEUED.va
 
 # Columns that an attempt on a baseline fills, besides the rows of `RECORDED`.
 _OF_RUN = ("launched_at_s", "started_at_s", "cpu_s", "gpu_s", "energy_j", "memory_source", "peak_memory_bytes",
-           "now_submodel", "now_reason", "now_since_s")  # fmt: skip
+           "now_reason")  # fmt: skip
+_OF_TURN = ("lane", "turn_since_s", "turn_reason")
 _OF_SUBMODEL = ("ended_at_s", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "peak_memory_bytes",
-                "cpu_s", "cause", "remedy", "model_path", "state_sha256")  # fmt: skip
+                "cpu_s", "cause", "remedy", "model_path", "state_sha256", *_OF_TURN)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class Workers:
                     note_progress(run_of(session, run_id), name, columns["checkpoint_step"])
                 if row.attempt > 1:
                     self._runs.note(session, run_id, name, Code.CONTINUED, step=step, lost_steps=lost_steps)
-                row.assign(columns)
+                row.assign({**columns, **dict.fromkeys(_OF_TURN)})
                 attempts[name] = row.attempt
                 now_s = self._clock.utc_s()
                 session.add(AttemptRow(run_id=run_id, submodel=name, attempt=row.attempt, from_step=step, at_s=now_s))
@@ -204,16 +205,17 @@ class Workers:
                 return
             if seen is not None and _worker_of(run) != _worker_of(seen):
                 return
-            _close_turn(session, run)
+            for row in session.scalars(submodels_of(run_id)):
+                _close_turn(session, run, row)
             if counts:
-                before, now = Place.of(run.died_at), Place.of(died_at)
-                again = now is not None and now.is_near(before)
+                before, now = Place.all_of(run.died_at), Place.all_of(died_at)
+                again = [place for place in now if any(place.is_near(other) for other in before)]
                 run.deaths_there = run.deaths_there + 1 if again else 1
-                run.died_at = died_at
+                run.died_at = "\n".join(map(str, again or now)) or None
                 run.deaths += 1
-                exact = now is not None and now.operator is not None and before == now
-                if now is not None and run.deaths_there >= (limits.same_operator if exact else limits.same_step):
-                    self._blame(session, run, now, cause)
+                exact = [place for place in again if place.operator is not None and place in before]
+                if again and run.deaths_there >= (limits.same_operator if exact else limits.same_step):
+                    self._blame(session, run, again[0], cause)
             futile = run.deaths >= limits.futile
             if futile:
                 cause = f"{run.deaths} workers in a row died without a new checkpoint. Last: {cause}"
@@ -264,18 +266,18 @@ def _set_worker(run: RunRow, worker: WorkerIdentity) -> None:
     run.worker_pid, run.worker_started_at_s, run.worker_boot_id = worker.pid, worker.started_at_s, worker.boot_id
 
 
-def _close_turn(session: Session, run: RunRow) -> None:
-    """Record the reported part of the turn that a death cut short."""
-    if run.now_submodel is None or run.now_since_s is None or run.started_at_s is None:
+def _close_turn(session: Session, run: RunRow, row: SubModelRow) -> None:
+    """Record the reported part of a turn that a death cut short."""
+    lane, start_s, reason = row.lane, row.turn_since_s, row.turn_reason or ""
+    row.assign(dict.fromkeys(_OF_TURN))
+    if lane is None or start_s is None or run.started_at_s is None:
         return
-    row = submodel_of(session, run.id, run.now_submodel)
     of_attempt = (SliceRow.run_id == run.id) & (SliceRow.submodel == row.name) & (SliceRow.attempt == row.attempt)
     last = session.scalar(select(SliceRow).where(of_attempt).order_by(SliceRow.id.desc()).limit(1))
     attempt = session.get(AttemptRow, (run.id, row.name, row.attempt))
     begun_at = 0 if attempt is None else attempt.from_step
     from_step = begun_at if last is None else last.from_step + last.steps
-    steps, start_s, reason = row.steps_done - from_step, run.now_since_s, run.now_reason or ""
-    end_s = max(start_s, (run.heartbeat_at_s or 0.0) - run.started_at_s)
+    steps, end_s = row.steps_done - from_step, max(start_s, (run.heartbeat_at_s or 0.0) - run.started_at_s)
     if steps > 0:
         session.add(SliceRow(run_id=run.id, submodel=row.name, attempt=row.attempt, start_s=start_s, end_s=end_s,
-                             steps=steps, from_step=from_step, reason=reason))  # fmt: skip
+                             steps=steps, from_step=from_step, reason=reason, lane=lane))  # fmt: skip

@@ -131,7 +131,8 @@ def _layers(kind: Kind, known: Sequence[Mapping[str, Any] | None]) -> list[tuple
 
 def _of_turns(slices: Sequence[SlicePoint]) -> list[Mark]:
     """One sub-model takes over from another; none if that happens too often to explain anything."""
-    switches = [(last, turn) for last, turn in pairwise(slices) if last.submodel != turn.submodel]
+    chosen = [turn for turn in slices if turn.lane == 1]
+    switches = [(last, turn) for last, turn in pairwise(chosen) if last.submodel != turn.submodel]
     if len(switches) > _MOST_SWITCHES:
         return []
     return [

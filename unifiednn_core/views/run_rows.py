@@ -80,6 +80,7 @@ def run_view(
         "oracle": {name: OracleReport(**answer) for name, answer in run.environment.get("oracle", {}).items()},
         "pages": run.environment.get("pages", {}),
         "allocator": run.environment.get("allocator"),
+        "lanes": run.environment.get("lanes"),
         "prediction": prediction_of(run.prediction, run.spec, run.device),
         "spec": run.spec,
     }
@@ -307,7 +308,7 @@ def _part_view(run: Any, row: Any, now_s: float, cause: str | None, **curves: An
         **values,
         state=state,
         steps_total=row.steps_done if _early(row) else row.steps_total,
-        holds_device=run.now_submodel == row.name and state not in ENDED,
+        holds_device=row.lane is not None and run.heartbeat_at_s is not None and state not in ENDED,
         cause=cause,
         actions=submodel_actions(State(run.state), state) if run.mode == HYBRID else frozenset(),
     )
@@ -396,7 +397,7 @@ def _schedule(
     run: RunRow, submodels: Sequence[SubModelRow], slices: Sequence[SlicePoint], now_s: float
 ) -> tuple[runs.Slice, ...]:
     """Turns that ended, and those that still run."""
-    ended = [runs.Slice(s.submodel, s.start_s, s.end_s, s.steps, s.reason) for s in slices]
+    ended = [runs.Slice(s.submodel, s.start_s, s.end_s, s.steps, s.reason, s.lane) for s in slices]
     if run.started_at_s is None or run.heartbeat_at_s is None:
         return tuple(ended)
     reached = {s.submodel: s.from_step + s.steps for s in slices}
@@ -405,17 +406,16 @@ def _schedule(
         since_s = _since_s(run, row, slices)
         if since_s is not None:
             steps = max(0, row.steps_done - reached.get(row.name, 0))
-            ended.append(
-                runs.Slice(row.name, since_s, max(since_s, until_s), steps, run.now_reason or "", running=True)
-            )
+            turn = runs.Slice(row.name, since_s, max(since_s, until_s), steps, row.turn_reason or "", row.lane or 1)
+            ended.append(turn._replace(running=True))
     return tuple(ended)
 
 
 def _since_s(run: RunRow, row: SubModelRow, slices: Sequence[SlicePoint]) -> float | None:
     """Begin of the running turn of a sub-model, in seconds since the start of the run; None if none runs."""
     if run.mode == HYBRID:
-        return run.now_since_s if row.name == run.now_submodel else None
+        return None if row.lane is None else row.turn_since_s
     if State(row.state) is not State.RUNNING:
         return None
     last_s = [s.end_s for s in slices if s.submodel == row.name]  # of a process: its start
-    return max([run.now_since_s or 0.0, *last_s])
+    return max([row.turn_since_s or 0.0, *last_s])

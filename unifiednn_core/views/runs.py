@@ -35,6 +35,8 @@ class Slice(NamedTuple):
     end_s: float
     steps: int
     reason: str
+    lane: int = 1
+    """1 for the policy's choice, more for its company."""
     running: bool = False
     """Whether it still lasts; then it ends now."""
     turns: int = 1
@@ -207,6 +209,8 @@ class RunView:
     """Peaks on the host: `anonymous_bytes`, and `file_bytes`, which others may share; empty before its end."""
     allocator: str | None = None
     """Of the worker; None for a baseline."""
+    lanes: int | None = None
+    """How many sub-models of a hybrid may step at once, each with `threads`; None before its start."""
     schedule: tuple[Slice, ...] = ()
     events: tuple[EventView, ...] = ()
     spec: dict[str, object] = field(default_factory=dict)

@@ -18,16 +18,16 @@ def planned(tmp_path: Path, *, dry_run: bool) -> list[gpu.Step]:
 
 
 def test_the_path_is_the_tests_and_every_workload(tmp_path: Path) -> None:
-    assert planned(tmp_path, dry_run=False)[0].name == "gpu-tests"
+    assert [step.name for step in planned(tmp_path, dry_run=False)][:2] == ["gpu-probe", "gpu-tests"]
     names = {step.name for step in planned(tmp_path, dry_run=False)}
-    assert names == {"gpu-tests", "replayed-steps", *scenarios.names()}
+    assert names == {"gpu-probe", "gpu-tests", "replayed-steps", *scenarios.names()}
 
 
 def test_a_dry_run_needs_no_gpu(tmp_path: Path) -> None:
-    tests, *benches = planned(tmp_path, dry_run=True)
+    _, tests, *benches = planned(tmp_path, dry_run=True)
     assert "--collect-only" in tests.command
     assert all("cpu" in bench.command and "paper" not in bench.command for bench in benches)
-    tests, *benches = planned(tmp_path, dry_run=False)
+    _, tests, *benches = planned(tmp_path, dry_run=False)
     assert "--collect-only" not in tests.command
     assert all("paper" in bench.command for bench in benches)
 

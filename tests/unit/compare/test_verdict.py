@@ -258,6 +258,16 @@ def test_one_thread_a_process_is_the_least_and_the_extra_cores_are_noted() -> No
     assert comparison(HYBRID, baseline, cores=1).verdicts["concurrent"].notes == ()
 
 
+def test_lanes_of_the_hybrid_are_its_cores_and_noted_where_they_are_more() -> None:
+    two = replace(HYBRID, lanes=2)
+    assert comparison(two, with_processes(CONCURRENT, 1, 1), cores=4).verdicts["concurrent"].notes == ()
+    sequential = with_processes(run("s", "sequential", (16.0, 20.0)), 1, 1)
+    [note] = comparison(two, sequential, cores=4).verdicts["sequential"].notes
+    assert note == "2 lanes of the hybrid used up to 2 cores, the sequential baseline 1"
+    [repeat] = comparison(two, replace(HYBRID, run_id="h2"), cores=4).hybrid.run_ids
+    assert repeat == HYBRID.run_id, "other lanes are another way"
+
+
 def test_weights_are_not_compared_between_thread_counts_on_a_cpu() -> None:
     hybrid = replace(HYBRID, threads=4)
     other = with_part(with_processes(CONCURRENT, 2, 2, threads=4), state_sha256="rounded otherwise")

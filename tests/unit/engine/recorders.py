@@ -12,9 +12,9 @@ from unifiednn_core.engine.submodel import SubModel
 class FakeRecorder:
     """Counts what is recorded and replayed. A replayed step takes a third of the time of an eager one."""
 
-    def __init__(self, submodel: SubModel, gain: float = 3.0):
-        """`submodel` is the only one that is recorded."""
-        self._submodel, self._gain = submodel, gain
+    def __init__(self, submodel: SubModel | None, gain: float = 3.0):
+        """`submodel` is the one that is recorded next."""
+        self.submodel, self._gain = submodel, gain
         self.refuses: str | None = None
         self.error: Exception | None = None
         """What the next recording raises."""
@@ -39,12 +39,13 @@ class FakeRecorder:
 
     def record(self, work: Callable[[], object], *, draws: bool) -> "FakeRecording":
         assert self.is_aside
-        assert all(parameter.grad is None for parameter in self._submodel.module.parameters())
+        assert self.submodel is not None
+        assert all(parameter.grad is None for parameter in self.submodel.module.parameters())
         if self.error is not None:
             self.refuses = "an earlier recording failed"
             raise self.error
         self.recorded += 1
-        return FakeRecording(self, self._submodel, work)
+        return FakeRecording(self, self.submodel, work)
 
     def duration_s(self, work: Callable[[], object]) -> float:
         replays = self.replays

@@ -18,6 +18,7 @@ from unifiednn_core.engine.events import Stepped
 from unifiednn_core.engine.gang import Gang
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.stacked_update import StackedSgd
 from unifiednn_core.engine.step_program import state_of
 from unifiednn_core.engine.submodel import SubModel
 
@@ -303,3 +304,61 @@ def test_the_steps_of_a_fast_gang_are_recorded_once_it_is_accepted() -> None:
     assert recorder.recorded == 1 and recorder.replays > 4 and gang.dissolved is None
     assert_close(together, alone, 1e-4)
     assert {one.capture().recipe["profile"] for one in together} == {"fast"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+     {"momentum": 0.8, "dampening": 0.1}],
+    ids=str,
+)  # fmt: skip
+def test_the_updates_of_sgd_with_several_learning_rates_are_a_few_launches(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = {"name": "step", "args": {"step_size": 1, "gamma": 0.5}}
+    more = {"optimizer_args": asked, "warm_up": {"steps": 7}, "lr_scheduler": schedule, "epochs": 5}
+    names = {f"n{place}": {"learning_rate": 0.01 * (place + 1), "seed": place, **more} for place in range(3)}
+    together, alone = submodels("plain", names), submodels("plain", names)
+    launched, launch = [], StackedSgd._launch
+    monkeypatch.setattr(StackedSgd, "_launch", lambda self, *given: launched.append(1) or launch(self, *given))
+    with worlds(together), worlds(alone):
+        gang = gang_of(together)
+        train(together, 20, gang)
+        train(alone, 20)
+    assert len(launched) > 5 and gang.dissolved is None
+    assert_close(together, alone, 1e-5)
+    for one, other in zip(together, alone, strict=True):
+        mine, its = one.optimizer.state_dict()["state"], other.optimizer.state_dict()["state"]
+        assert (
+            mine.keys() == its.keys() and one.optimizer.param_groups[0]["lr"] == other.optimizer.param_groups[0]["lr"]
+        )
+
+
+@pytest.mark.parametrize("change", [{"optimizer": "adam"}, {"gradient_clipping": {"norm": 1}}, {"momentum": 0.5}])
+def test_members_whose_updates_differ_in_more_keep_their_own_optimizers(change: dict[str, Any]) -> None:
+    change = {"optimizer_args": change} if "momentum" in change else change
+    members = submodels("plain", {"one": {}, "other": change})
+    with worlds(members):
+        train(members, 1)
+        assert StackedSgd(members, exact=True)() is False
+
+
+def test_a_stacked_update_with_other_bits_is_not_used_where_bits_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    members, alone = submodels("plain", {"one": {}, "other": {}}), submodels("plain", {"one": {}, "other": {}})
+    launch = StackedSgd._launch
+
+    def off(self: Any, parameters: Any, *given: Any) -> None:
+        launch(self, parameters, *given)
+        parameters[0].add_(1e-7)
+
+    monkeypatch.setattr(StackedSgd, "_launch", off)
+    with worlds(members), worlds(alone):
+        update = StackedSgd(members, exact=True)
+        for one in members:
+            one.learner(one.next_batches())
+        assert update() is True, "their own optimizers have made it"
+        assert update() is False
+        for one in alone:
+            one.step()
+        for one, other in zip(members, alone, strict=True):
+            torch.testing.assert_close(one.module.state_dict(), other.module.state_dict(), rtol=0, atol=0)

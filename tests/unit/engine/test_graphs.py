@@ -40,7 +40,7 @@ def train(trained: list[SubModel], recorder: FakeRecorder | None) -> tuple[dict[
     reports: list[Report] = []
     policy = policy_named("round_robin", {"unit": "steps", "amount": 1})
     engine = Engine(HybridModel(trained), policy, device=CPU, report=reports.append)
-    engine._recorder = recorder
+    engine._recorder_of_lane = lambda: recorder  # type: ignore[assignment]
     engine.run()
     ended = [report for report in reports if isinstance(report, Ended)]
     return {end.submodel: state_sha256(end.state_dict or {}) for end in ended}, reports
@@ -221,6 +221,54 @@ def test_each_lane_has_its_own_recording() -> None:
     refusing.refuses = "eager"
     steps(other, refusing, 12)
     assert digest(one) == digest(other)
+
+
+def test_several_lanes_replay_and_record_while_the_others_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    networks = [
+        (network, kit.submodel_spec(name, epochs=3, seed=place))
+        for place, (name, network) in enumerate([("a", "cnn"), ("b", "mlp"), ("c", "resnet")])
+    ]
+    policy = policy_named("round_robin", {"unit": "steps", "amount": 3})
+    found = kit.Session(networks, policy, lanes=2, working_bytes=lambda name: 1, margin_bytes=100)
+    recorders: list[FakeRecorder] = []
+    record_step = SubModel.record_step
+
+    def recorder_of_lane() -> FakeRecorder:
+        recorders.append(FakeRecorder(None))
+        return recorders[-1]
+
+    def seen(self: SubModel, recorder: Any) -> StepsRecorded | None:
+        recorder.submodel = self
+        assert found.engine._lanes._computing == 0
+        return record_step(self, recorder)
+
+    monkeypatch.setattr(SubModel, "record_step", seen)
+    found.engine._recorder_of_lane = recorder_of_lane  # type: ignore[assignment]
+    found.run()
+    assert found.hashes() == kit.Session(networks, policy).run().hashes()
+    assert {report.submodel: report.refused for report in told(found.reports)} == dict.fromkeys("abc")
+    assert len(recorders) == 2
+    assert sum(one.freed for one in recorders) == sum(one.recorded for one in recorders) >= 3
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_what_a_check_changes_in_the_process_is_put_back_before_others_go_on(
+    restored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [one] = submodels("cnn")
+    one.module.register_forward_pre_hook(lambda *_: torch.set_float32_matmul_precision("medium"))
+    precisions: list[str] = []
+
+    def take(report: Report) -> None:
+        if isinstance(report, StepsRecorded):
+            precisions.append(torch.get_float32_matmul_precision())
+
+    engine = Engine(HybridModel([one]), policy_named("fcfs", {}), device=CPU, report=take)
+    engine._recorder_of_lane = lambda: recorder_of(one)  # type: ignore[assignment]
+    if not restored:  # the control
+        monkeypatch.setattr(engine, "_restore_process", lambda job, *, seldom: None)
+    engine.run()
+    assert precisions == ["highest" if restored else "medium"]
 
 
 def test_one_that_changes_lanes_all_the_time_stops_recording() -> None:

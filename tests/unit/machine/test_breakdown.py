@@ -9,6 +9,7 @@ from unifiednn_core.machine.gpu import GpuReading
 SIZES = st.integers(0, 2**40)
 NAMES = st.sampled_from(["lenet", "resnet", "transformer", "mlp"])
 FOOTPRINTS = st.dictionaries(NAMES, st.builds(Footprint, SIZES, SIZES, SIZES, st.booleans()))
+AT_WORK = st.dictionaries(NAMES, st.none() | SIZES)
 ANY_BREAKDOWN = st.fixed_dictionaries(
     {},
     optional=dict.fromkeys(SINGLE, SIZES)
@@ -49,23 +50,19 @@ def test_differences_of_readings_give_way_before_tensors_do() -> None:
     context=st.none() | SIZES,
     data=SIZES,
     footprints=FOOTPRINTS,
-    holder=st.none() | NAMES,
-    transient=st.none() | SIZES,
+    at_work=AT_WORK,
 )
 def test_the_host_is_shown_as_far_as_it_is_known(
     total: int,
     context: int | None,
     data: int,
     footprints: dict[str, Footprint],
-    holder: str | None,
-    transient: int | None,
+    at_work: dict[str, int | None],
 ) -> None:
-    found = on_host(
-        total, context_bytes=context, data_bytes=data, footprints=footprints, holder=holder, transient_bytes=transient
-    )
+    found = on_host(total, context_bytes=context, data_bytes=data, footprints=footprints, at_work=at_work)
     assert sum_of(found) <= total
     assert ("context" in found) == (context is not None)
-    assert ("transient" in found) == (holder is not None and transient is not None)
+    assert found.get("transient", {}).keys() == {name for name, size in at_work.items() if size is not None}
     assert "slack" not in found, "glibc does not tell"
 
 
@@ -81,12 +78,16 @@ def test_the_host_is_shown_as_far_as_it_is_known(
     ),
     data=SIZES,
     footprints=FOOTPRINTS,
-    holder=st.none() | NAMES,
+    at_work=AT_WORK,
 )
 def test_a_gpu_is_shown_as_far_as_it_is_known(
-    seen: GpuReading, by_torch: dict[str, Any], data: int, footprints: dict[str, Footprint], holder: str | None
+    seen: GpuReading,
+    by_torch: dict[str, Any],
+    data: int,
+    footprints: dict[str, Footprint],
+    at_work: dict[str, int | None],
 ) -> None:
-    total, found = on_gpu(seen, **by_torch, data_bytes=data, footprints=footprints, holder=holder)
+    total, found = on_gpu(seen, **by_torch, data_bytes=data, footprints=footprints, at_work=at_work)
     assert all(size >= 0 for size in parts(found))
     assert total is None or sum_of(found) <= total
     shown = set(found["weights"]) | set(found["gradients"]) | set(found["optimizer"])
@@ -97,7 +98,7 @@ def test_a_gpu_where_nvml_tells_everything_is_explained_to_the_byte() -> None:
     footprints = {"a": Footprint(100, 100, 200, placed=True), "b": Footprint(70, 0, 0, placed=False)}
     seen = GpuReading(process_bytes=2000, device_bytes=3010, others_bytes=1000)
     by_torch = {"before_bytes": 900, "reserved_bytes": 1500, "allocated_bytes": 1200}
-    assert on_gpu(seen, **by_torch, data_bytes=50, footprints=footprints, holder="a") == (
+    assert on_gpu(seen, **by_torch, data_bytes=50, footprints=footprints, at_work={"a": 7}) == (
         3010,
         {
             "context": 500,
@@ -114,13 +115,13 @@ def test_a_gpu_where_nvml_tells_everything_is_explained_to_the_byte() -> None:
 
 def test_where_no_process_is_told_apart_what_the_gpu_grew_by_is_ours() -> None:
     by_torch = {"before_bytes": 900, "reserved_bytes": 1500, "allocated_bytes": 1500}
-    total, found = on_gpu(GpuReading(device_bytes=3000), **by_torch, data_bytes=1500, footprints={}, holder=None)
+    total, found = on_gpu(GpuReading(device_bytes=3000), **by_torch, data_bytes=1500, footprints={}, at_work={})
     assert (total, found["context"], found["others"]) == (3000, 600, 900)
     assert sum_of(found) == total
 
 
 def test_a_gpu_of_which_nothing_is_known_has_no_total() -> None:
     by_torch = {"before_bytes": None, "reserved_bytes": 30, "allocated_bytes": 20}
-    total, found = on_gpu(GpuReading(), **by_torch, data_bytes=20, footprints={}, holder="a")
+    total, found = on_gpu(GpuReading(), **by_torch, data_bytes=20, footprints={}, at_work={"a": None})
     assert total is None
     assert found == {"data": 20, "slack": 10, "weights": {}, "gradients": {}, "optimizer": {}, "transient": {"a": 0}}

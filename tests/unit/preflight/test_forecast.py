@@ -35,7 +35,7 @@ def spec(**changes: Any) -> RunSpec:
         }
         for name in changes.pop("names", WEIGHTS)
     ]
-    return parse_run({"device": "cpu", "policy": {"name": "round_robin"}, "submodels": parts} | changes)
+    return parse_run({"device": "cpu", "lanes": 1, "policy": {"name": "round_robin"}, "submodels": parts} | changes)
 
 
 def report(asked: RunSpec, *, known: bool = True) -> CheckReport:
@@ -123,6 +123,15 @@ def applied(asked: RunSpec, finding: Finding) -> RunSpec:
         [part] = [part for part in document["submodels"] if part["name"] == name]
         part["hyperparameters"][entry] = int(value)
     return parse_run(document)
+
+
+def test_company_is_predicted_and_never_needs_more_than_the_limit(store: Store) -> None:
+    alone, together = found(store, spec()).prediction, found(store, spec(lanes=2)).prediction
+    assert 0 < together.company_bytes <= 0.1 * alone.peak_bytes
+    assert together.peak_bytes == alone.peak_bytes + together.company_bytes
+    tight = found(store, spec(lanes=2, memory_limit_bytes=alone.peak_bytes + MIB))
+    assert (tight.findings, tight.prediction.company_bytes) == ((), MIB)
+    assert found(store, spec(lanes=2, names=["large"])).prediction.company_bytes == 0
 
 
 def test_what_no_change_can_make_fit_says_so(store: Store) -> None:

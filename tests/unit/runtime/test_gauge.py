@@ -20,13 +20,11 @@ CPU = torch.device("cpu")
 class Training:
     """Somebody who trains one sub-model that takes 5 MiB for a while."""
 
-    holder: str | None = "a"
-
     def footprints(self) -> dict[str, Footprint]:
         return {"a": Footprint(3 * MIB, 3 * MIB, 6 * MIB, placed=True), "b": Footprint(2 * MIB)}
 
-    def transient_bytes(self, submodel: str) -> int | None:
-        return 5 * MIB if submodel == "a" else None
+    def transients(self) -> dict[str, int | None]:
+        return {"a": 5 * MIB}
 
 
 def read(gauge: WorkerGauge, at_s: float, data_bytes: int = MIB) -> Reading:

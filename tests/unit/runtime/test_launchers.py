@@ -21,7 +21,7 @@ def test_a_mark_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
         "from unifiednn_core.runtime.launchers import WorkMark\n"
         "at_work = WorkMark(Path(sys.argv[1]))\n"
         "for step in range(1, 8):\n"
-        "    at_work.set('lenet', f'step {step}')\n"
+        "    at_work.set(1, 'lenet', f'step {step}')\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     path = tmp_path / "runs" / "r" / "at_work"
@@ -35,13 +35,17 @@ def test_an_idle_worker_has_no_mark(tmp_path: Path) -> None:
     assert last_mark(path) is None
     at_work = WorkMark(path)
     assert last_mark(path) is None
-    at_work.set("a" * 500, "step 1")
+    at_work.set(1, "a" * 500, "step 1")
     assert last_mark(path) == "a" * 256
-    at_work.set("b", "loading")
+    at_work.set(1, "b", "loading")
     assert last_mark(path) == "b:loading"
     for operator in ("aten.convolution.default", "aten.div.Tensor"):
-        at_work.operator(operator)
+        at_work.operator(1, operator)
         assert last_mark(path) == f"b:loading in {operator}"
+    at_work.set(3, "c", "step 4")
+    assert last_mark(path) == "b:loading in aten.div.Tensor\nc:step 4"
+    at_work.set(1, "b", "")
+    assert last_mark(path) == "c:step 4"
     at_work.clear()
     assert last_mark(path) is None
 

@@ -296,7 +296,7 @@ def test_service_and_peaks_belong_to_who_held_the_device(store: Store, record: R
     assert (run.peak_memory_bytes, run.memory_source) == (70, "here")
     assert (a.peak_memory_bytes, b.peak_memory_bytes) == (70, 60)
     assert (a.service_s, b.service_s) == (1.0, 1.0)
-    assert (run.now_submodel, run.now_reason) == ("b", "It is next.")
+    assert (a.lane, b.lane, b.turn_reason, run.now_reason) == (None, 1, "It is next.", "It is next.")
     record.report(Released("b", 1.0, 2.5, 1, "It is next.", Cost(peak_bytes=999)))
     record.report(Released("a", 2.5, 3.0, 1, "Again.", Cost(cpu_s=0.5)))
     record.write(3.0)
@@ -305,7 +305,7 @@ def test_service_and_peaks_belong_to_who_held_the_device(store: Store, record: R
     run, (a, b) = store.runs.get("r")
     assert (a.service_s, b.service_s, b.peak_memory_bytes) == (1.5, 1.5, 999)
     assert (a.cpu_s, b.cpu_s) == (0.75, 0.0)
-    assert run.now_submodel is None
+    assert (b.lane, run.now_reason) == (None, None)
     assert (run.peak_memory_bytes, run.memory_source) == (30, "there"), "peaks of two sources are never mixed"
     assert len(store.telemetry.history("r", None, last_slices=2).slices) == 2
     assert [s.reason for s in store.telemetry.history("r", None, last_slices=1).slices] == ["Again."]

@@ -145,12 +145,13 @@ def test_a_turn_that_a_death_cut_short_is_told_and_its_lost_steps_count_nowhere(
     turn = {"submodel": "a", "attempt": 1, "start_s": 0.0, "end_s": 2.0, "steps": 4, "reason": "It is first."}
     store.telemetry.write("r", Batch(slices=[turn], submodels={"a": {"steps_done": 4}}))
     clock.advance(5)
-    at_work = {"now_submodel": "a", "now_reason": "Again.", "now_since_s": 3.0}
-    store.telemetry.write("r", Batch(run=at_work, submodels={"a": {"steps_done": 9}}))
+    at_work = {"lane": 2, "turn_reason": "Again.", "turn_since_s": 3.0}
+    store.telemetry.write("r", Batch(submodels={"a": {"steps_done": 9} | at_work}))
     store.workers.lose("r", "It died.", "Again.")
     store.workers.begin("r", {"a": {"steps_done": 6}})
     slices = store.telemetry.history("r", None).slices
-    assert [(s.start_s, s.end_s, s.steps) for s in slices] == [(0.0, 2.0, 4), (3.0, 5.0, 2)]
+    assert [(s.start_s, s.end_s, s.steps, s.lane) for s in slices] == [(0.0, 2.0, 4, 1), (3.0, 5.0, 2, 2)]
+    assert store.runs.get("r")[1][0].lane is None
 
 
 def test_the_history_is_told_whatever_a_run_is_called(store: Store) -> None:

@@ -178,8 +178,16 @@ def test_a_place_is_forgotten_once_its_sub_model_is_past_it(
     ],
 )
 def test_a_mark_is_read_as_it_was_written(text: str | None, mark: Place | None) -> None:
-    assert Place.of(text) == mark
-    assert mark is None or mark.step == (0 if mark.doing == "loading" else 7)
+    assert Place.all_of(text) == (() if mark is None else (mark,))
+    assert mark is None or (str(mark), mark.step) == (text, 0 if mark.doing == "loading" else 7)
+
+
+def test_of_two_that_stepped_at_once_the_one_that_is_there_again_is_blamed(store: Store, clock: SimulatedClock) -> None:
+    add_run(store, "r")
+    for others in range(RESTARTS.same_step):
+        assert states(store, "r") == ["queued"] * 3
+        die(store, clock, f"a:step {others + 3}\nb:step 7")
+    assert states(store, "r") == ["queued", "queued", "failed"]
 
 
 def test_a_sub_model_is_not_blamed_for_kills_at_different_steps(store: Store, clock: SimulatedClock) -> None:

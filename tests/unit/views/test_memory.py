@@ -18,7 +18,7 @@ def row(at_s: float, total: int, **strata: object) -> StrataRow:
 
 def turn(name: str, start_s: float) -> SlicePoint:
     return SlicePoint(
-        id=1, submodel=name, attempt=1, start_s=start_s, end_s=start_s + 1, steps=1, from_step=0, reason=""
+        id=1, submodel=name, attempt=1, start_s=start_s, end_s=start_s + 1, steps=1, from_step=0, reason="", lane=1
     )
 
 

@@ -22,7 +22,7 @@ def history(*slices: SlicePoint) -> History:
 
 
 def turn(number: int, name: str, start_s: float, end_s: float, steps: int, from_step: int = 0) -> SlicePoint:
-    return SlicePoint(number, name, 1, start_s, end_s, steps, from_step, "in turn")
+    return SlicePoint(number, name, 1, start_s, end_s, steps, from_step, "in turn", 1)
 
 
 def light(row: RunRow | SubModelRow, **added: Any) -> Any:
@@ -35,8 +35,8 @@ def live(mode: str = "hybrid", **columns: object) -> RunRow:
     return run_row(mode, state="running", ended_at_s=None, heartbeat_at_s=NOW_S, **columns)
 
 
-def training(name: str, steps_done: int) -> SubModelRow:
-    return part_row(name, state="running", ended_at_s=None, steps_done=steps_done, steps_total=100)
+def training(name: str, steps_done: int, **columns: object) -> SubModelRow:
+    return part_row(name, state="running", ended_at_s=None, steps_done=steps_done, steps_total=100, **columns)
 
 
 def running(run: RunRow, rows: list[SubModelRow], *slices: SlicePoint) -> list[Slice]:
@@ -46,9 +46,15 @@ def running(run: RunRow, rows: list[SubModelRow], *slices: SlicePoint) -> list[S
 
 
 def test_the_turn_that_goes_on_lasts_until_now_and_has_the_steps_since_the_last_one() -> None:
-    run = live(now_submodel="a", now_since_s=60.0, now_reason="a came first.")
-    [found] = running(run, [training("a", 25), training("b", 5)], turn(1, "a", 0, 30, 10), turn(2, "b", 30, 60, 5))
-    assert found == Slice("a", 60.0, 100.0, 15, "a came first.", running=True)
+    both = [
+        training("a", 25, lane=1, turn_since_s=60.0, turn_reason="a came first."),
+        training("b", 8, lane=2, turn_since_s=70.0, turn_reason="There is room for b beside a."),
+    ]
+    found = running(live(), both, turn(1, "a", 0, 30, 10), turn(2, "b", 30, 60, 5))
+    assert found == [
+        Slice("a", 60.0, 100.0, 15, "a came first.", 1, running=True),
+        Slice("b", 70.0, 100.0, 3, "There is room for b beside a.", 2, running=True),
+    ]
 
 
 def test_every_process_of_a_concurrent_baseline_is_drawn_from_its_first_step() -> None:

@@ -11,8 +11,8 @@ from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import SHOWN_TURNS, RunView, Slice, SubModelView
 
 MAX_BARS = 600
-PALE, FAINTEST = 0.3, 0.1
-"""Opacity of a process that starts, and of the smallest share of a bin."""
+PALE, FAINTEST, BESIDE = 0.3, 0.1, 0.6
+"""Opacity of a process that starts, of the smallest share of a bin, and of a turn beside the policy's choice."""
 MIN_LANES = 3
 LANE_PX, FRAME_PX, MIN_HEIGHT_PX = 22, 92, 182
 GAP_LANES = 0.7
@@ -87,7 +87,8 @@ def _joined(lane: Sequence[Slice]) -> list[Slice]:
     joined: list[Slice] = []
     for turn in lane:
         last = joined[-1] if joined else None
-        if last and turn.start_s - last.end_s <= _BACK_TO_BACK_S and bool(last.steps) is bool(turn.steps):
+        alike = last is not None and (bool(last.steps), last.lane) == (bool(turn.steps), turn.lane)
+        if last and alike and turn.start_s - last.end_s <= _BACK_TO_BACK_S:
             turn = turn._replace(start_s=last.start_s, steps=last.steps + turn.steps, turns=last.turns + turn.turns)
             joined.pop()
         joined.append(turn)
@@ -118,7 +119,9 @@ def _binned(lane: Sequence[Slice], edges_s: Floats) -> list[Slice]:
 
 
 def _subtitle(mode: str, turns: Sequence[Slice]) -> str:
-    return SUBTITLES[mode] + (", opacity is the share of time" if any(turn.share < 1 for turn in turns) else "")
+    if any(turn.share < 1 for turn in turns):
+        return f"{SUBTITLES[mode]}, opacity is the share of time"
+    return SUBTITLES[mode] + (", paler beside the policy's choice" if any(turn.lane > 1 for turn in turns) else "")
 
 
 def _arm_name(view: RunView, turns: Sequence[Slice], at: float) -> Trace:
@@ -129,7 +132,7 @@ def _arm_name(view: RunView, turns: Sequence[Slice], at: float) -> Trace:
 
 def _lane(submodel: SubModelView, turns: Sequence[Slice], lane: str | float, offset_s: float) -> Trace:
     own = [turn for turn in turns if turn.submodel == submodel.name]
-    opacity = [max(FAINTEST, turn.share) if turn.steps or turn.share < 1 else PALE for turn in own]
+    opacity = [_opacity(turn) for turn in own]
     return {
         "type": "bar", "orientation": "h", "name": as_label(submodel.name),
         "y": [lane] * len(own), "base": single([turn.start_s + offset_s for turn in own]),
@@ -137,6 +140,12 @@ def _lane(submodel: SubModelView, turns: Sequence[Slice], lane: str | float, off
         "marker": {"color": sign(submodel.number).colour, "line": {"width": 0}, "opacity": single(opacity)},
         "customdata": [_turn_text(turn, offset_s) for turn in own], "hovertemplate": "%{customdata}<extra></extra>",
     }  # fmt: skip
+
+
+def _opacity(turn: Slice) -> float:
+    if turn.steps == 0 and turn.share == 1:
+        return PALE
+    return max(FAINTEST, turn.share * (1.0 if turn.lane == 1 else BESIDE))
 
 
 def _turn_text(turn: Slice, offset_s: float) -> str:

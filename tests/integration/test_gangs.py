@@ -1,0 +1,195 @@
+"""Gangs in the engine: equal sub-models step together, and each one's life stays its own."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from tests.integration.kit import CPU, dataset, definition, submodel_spec
+from unifiednn_core.engine import gang as gangs
+from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import Captured, Ended, EpochDone, Ganged, Granted, Released, Report, Stepped
+from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.orders import AnyOrder, Order
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.spec.lifecycle import Event
+from unifiednn_core.spec.run import CheckpointSpec
+
+EPOCHS, STEPS = 4, 20  # 37 samples in batches of 8
+SWEEP: dict[str, dict[str, Any]] = {
+    "slow": {"learning_rate": 0.001, "seed": 1, "epochs": EPOCHS},
+    "adam": {"learning_rate": 0.003, "seed": 2, "epochs": EPOCHS, "optimizer": "adam"},
+    "fast": {"learning_rate": 0.05, "seed": 3, "epochs": EPOCHS, "optimizer_args": {"momentum": 0.9}},
+}
+Posted = Mapping[int, AnyOrder]
+"""Orders by the number of reported steps after which they are posted."""
+
+
+class Run:
+    """An engine over equal networks, with everything that it reported."""
+
+    def __init__(
+        self,
+        asked: Mapping[str, Mapping[str, Any]] = SWEEP,
+        *,
+        fast: bool = True,
+        network: str = "plain",
+        policy: tuple[str, dict[str, Any]] = ("fcfs", {}),
+        posted: Posted | None = None,
+        size_bytes: Callable[[str], int | None] = lambda name: 1000,
+        restored: Mapping[str, Checkpoint] | None = None,
+    ):
+        data, self.reports, self._posted = ResidentData(CPU), list[Report](), dict(posted or {})
+        self.submodels = [
+            SubModel(
+                submodel_spec(name, **hyperparameters), definition(network, seed=place), seed=place,
+                train=data.hold("train", dataset), test=data.hold("test", lambda: dataset(20, seed=1)), device=CPU,
+            )
+            for place, (name, hyperparameters) in enumerate(asked.items())
+        ]  # fmt: skip
+        for submodel in self.submodels if restored else ():
+            submodel.restore((restored or {})[submodel.name])
+        self.engine = Engine(
+            HybridModel(self.submodels), policy_named(*policy), device=CPU, fast=fast, report=self._take,
+            working_bytes=size_bytes, checkpoint=CheckpointSpec(every_steps=20),
+        )  # fmt: skip
+
+    def run(self) -> "Run":
+        self.engine.run()
+        return self
+
+    def _take(self, report: Report) -> None:
+        self.reports.append(report)
+        if isinstance(report, Captured):
+            self.engine.checkpoint_written(report.checkpoint.submodel)
+        if isinstance(report, Stepped) and (order := self._posted.pop(len(self.of(Stepped)), None)) is not None:
+            self.engine.post(order)
+
+    def of(self, kind: type) -> list[Any]:
+        return [report for report in self.reports if isinstance(report, kind)]
+
+    @property
+    def ended(self) -> dict[str, Ended]:
+        return {report.submodel: report for report in self.of(Ended)}
+
+    def weights(self) -> dict[str, Any]:
+        return {name: ended.state_dict for name, ended in self.ended.items()}
+
+    def order_of_steps(self) -> list[str]:
+        return [report.submodel for report in self.of(Stepped)]
+
+
+@pytest.fixture(autouse=True)
+def _gangs_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gangs, "LEAST_GAIN", 0.0)
+
+
+def assert_close(one: Mapping[str, Any], other: Mapping[str, Any], names: Any = SWEEP) -> None:
+    for name in names:
+        torch.testing.assert_close(one[name], other[name], rtol=1e-3, atol=1e-4)
+
+
+def test_equal_sub_models_step_together_and_end_as_they_would_alone() -> None:
+    together, alone = Run().run(), Run(fast=False).run()
+    assert_close(together.weights(), alone.weights())
+    assert together.order_of_steps() == [*SWEEP] * STEPS and alone.order_of_steps() != together.order_of_steps()
+    told = together.of(Ganged)
+    assert [(news.submodel, news.others, news.parted) for news in told] == [(name, 2, None) for name in SWEEP]
+    assert not alone.of(Ganged)
+    for run in (together, alone):
+        assert {name: end.event for name, end in run.ended.items()} == dict.fromkeys(SWEEP, Event.COMPLETE)
+        assert {name: len(end.figures) for name, end in run.ended.items()} == dict.fromkeys(SWEEP, EPOCHS)
+        granted, released = run.of(Granted), run.of(Released)
+        assert [turn.submodel for turn in granted if turn.begins] == [*SWEEP]
+        assert {name: sum(one.steps for one in released if one.submodel == name) for name in SWEEP} == dict.fromkeys(
+            SWEEP, STEPS
+        )
+        assert len(run.of(EpochDone)) == EPOCHS * len(SWEEP)
+    assert {name: end.checkpoint and end.checkpoint.recipe.get("profile") for name, end in together.ended.items()} == (
+        dict.fromkeys(SWEEP, "fast")
+    )
+    assert together.engine._gangs._gang is None, "nothing keeps the memory of those that have ended"
+    lanes = {turn.submodel: turn.lane for turn in together.of(Granted)}
+    assert lanes == {"slow": 1, "adam": 2, "fast": 3}
+    cpu_s = [turn.cost.cpu_s for turn in together.of(Released)]
+    assert min(cpu_s) > 0 and max(cpu_s) < 2 * min(cpu_s), "each member has its share of the time of the thread"
+
+
+@pytest.mark.parametrize("policy", [("round_robin", {"unit": "steps", "amount": 1}), ("round_robin", {}), ("sjf", {})])
+def test_a_quantum_is_granted_to_the_whole_gang(policy: tuple[str, dict[str, Any]]) -> None:
+    together, alone = Run(policy=policy).run(), Run(fast=False).run()
+    assert_close(together.weights(), alone.weights())
+    steps = together.order_of_steps()
+    assert all({*steps[place : place + 3]} == {*SWEEP} for place in range(0, len(steps), 3))
+    assert len(together.of(Ganged)) == len(SWEEP)
+
+
+def test_a_member_that_ends_earlier_drops_out_and_the_others_go_on() -> None:
+    asked = {name: {**one, "epochs": 2 if name == "adam" else EPOCHS} for name, one in SWEEP.items()}
+    together, alone = Run(asked).run(), Run(asked, fast=False).run()
+    assert_close(together.weights(), alone.weights())
+    assert next(end.submodel for end in together.of(Ended)) == "adam"
+    assert together.order_of_steps()[30:] == ["slow", "fast"] * 10
+
+
+@pytest.mark.parametrize("stopped", ["slow", "adam"])
+def test_a_member_that_is_stopped_takes_no_further_step(stopped: str) -> None:
+    run = Run(posted={15: Order(Event.STOP, stopped)}).run()
+    assert run.ended[stopped].event is Event.HALT
+    assert run.order_of_steps().count(stopped) == 5
+    others = [name for name in SWEEP if name != stopped]
+    assert all(run.ended[name].event is Event.COMPLETE for name in others)
+    assert_close(run.weights(), Run(fast=False).run().weights(), others)
+
+
+def test_a_member_that_is_paused_and_resumed_joins_again() -> None:
+    run = Run(posted={15: Order(Event.PAUSE, "adam"), 19: Order(Event.RESUME, "adam")}).run()
+    assert all(end.event is Event.COMPLETE for end in run.ended.values())
+    assert_close(run.weights(), Run(fast=False).run().weights())
+
+
+def test_a_member_that_diverges_ends_alone() -> None:
+    asked = {**SWEEP, "wild": {"learning_rate": 1e30, "seed": 4, "epochs": EPOCHS}}
+    run = Run(asked).run()
+    assert run.ended["wild"].event is Event.FAIL and "loss" in str(run.ended["wild"].cause)
+    assert_close(run.weights(), Run(fast=False).run().weights())
+
+
+def test_a_gang_that_does_not_pay_parts_and_is_not_formed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gangs, "LEAST_GAIN", 1e9)
+    run = Run().run()
+    told = run.of(Ganged)
+    assert {news.submodel for news in told} == {*SWEEP} and len(told) == len(SWEEP)
+    assert all(news.parted is not None and "times as fast" in news.parted for news in told)
+    assert run.order_of_steps()[-STEPS // 2 :] == ["fast"] * (STEPS // 2)
+    assert_close(run.weights(), Run(fast=False).run().weights())
+
+
+@pytest.mark.parametrize("network", ["lstm", "mlp"])
+def test_networks_without_a_batched_form_train_alone_with_the_same_bits(network: str) -> None:
+    run, alone = Run(network=network).run(), Run(network=network, fast=False).run()
+    for name in SWEEP:
+        assert all(torch.equal(run.weights()[name][key], alone.weights()[name][key]) for key in alone.weights()[name])
+
+
+@pytest.mark.parametrize(
+    ("change", "size_bytes"),
+    [({"batch_size": 9}, 1000), ({"criterion_args": {"label_smoothing": 0.1}}, 1000), ({}, 2**60), ({}, None)],
+)
+def test_sub_models_that_differ_or_need_too_much_memory_are_no_gang(change: Any, size_bytes: int | None) -> None:
+    asked = {"one": {"epochs": 1}, "other": {"epochs": 1, **change}}
+    run = Run(asked, size_bytes=lambda name: size_bytes).run()
+    assert not run.of(Ganged) and {turn.lane for turn in run.of(Granted)} == {1}
+
+
+def test_from_the_checkpoints_of_its_members_a_gang_goes_on() -> None:
+    first = Run().run()
+    captured = {report.checkpoint.submodel: report.checkpoint for report in first.of(Captured)[:3]}
+    assert {checkpoint.step for checkpoint in captured.values()} == {7} and captured.keys() == SWEEP.keys()
+    again = Run(restored=captured).run()
+    assert len(again.of(Stepped)) == 3 * (STEPS - 7) and again.of(Ganged)
+    assert_close(again.weights(), Run(fast=False).run().weights())

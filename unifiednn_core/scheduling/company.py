@@ -1,0 +1,164 @@
+"""Company: which sub-models step beside the one that the policy has chosen, and whether that pays. Pure.
+
+The policy's choice always trains. Others join it in further lanes of the same process if nothing speaks against it
+(`obstacle`), and leave again if their common progress, as measured, does not pay (`Rates`).
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from unifiednn_core.base.units import memory_text
+
+LEAST_GAIN = 1.15
+"""Progress in company must be that of as many sub-models alone, one after another."""
+MOST_DELAY = 1.25
+"""A step in company with a lower priority may take this many times as long as alone."""
+TRIAL_STEPS, TRIAL_S = 20, 0.3
+"""Company is judged once each member has taken so many steps or seconds in it."""
+LEAST_STEPS = 3
+REST_S = 60.0
+"""Those that were parted are not tried again for so long."""
+MARGIN = 0.15
+"""Share of the largest working set that company may add to it, if no other margin is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """What company depends on, of one sub-model."""
+
+    name: str
+    priority: int
+    """Lower goes first."""
+    working_bytes: int | None
+    """Gradients and temporary memory of its steps; None if unknown."""
+    shares_randomness: bool
+    """Whether its steps draw from the default generators, of which there is one of each."""
+
+
+def working_limit(working_bytes: Iterable[int], margin_bytes: int | None) -> int:
+    """Bytes that working sets at work together may have: the largest single one, and a margin."""
+    largest = max(working_bytes, default=0)
+    return largest + (int(MARGIN * largest) if margin_bytes is None else margin_bytes)
+
+
+def obstacle(candidate: Member, at_work: Collection[Member], limit_bytes: int) -> str | None:
+    """Why a sub-model cannot join those at work, as a sentence; None if it can."""
+    if candidate.shares_randomness and (drawing := [other.name for other in at_work if other.shares_randomness]):
+        return f"{candidate.name} and {drawing[0]} draw from one random number generator."
+    together = [member.working_bytes for member in (candidate, *at_work)]
+    known = [size for size in together if size is not None]
+    if len(known) < len(together):
+        return f"The memory of the steps of {candidate.name} or its company is not known yet."
+    if sum(known) > limit_bytes:
+        return f"Their steps would need {memory_text(sum(known))} at once, more than {memory_text(limit_bytes)}."
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What a stretch of steps took."""
+
+    seconds: float
+    cpu_s: float
+    """Of the thread that steps."""
+    waited_s: float
+    """For which it had no core, because other programs computed."""
+    steps: int
+
+    def __add__(self, other: "Took") -> "Took":
+        cpu_s, waited_s = self.cpu_s + other.cpu_s, self.waited_s + other.waited_s
+        return Took(self.seconds + other.seconds, cpu_s, waited_s, self.steps + other.steps)
+
+    @property
+    def own_s(self) -> float:
+        """Seconds per step on cores that nobody else wants."""
+        return max(self.cpu_s, self.seconds - self.waited_s) / self.steps
+
+    @property
+    def tried(self) -> bool:
+        """Whether it is long enough to judge by."""
+        return self.steps >= LEAST_STEPS and (self.steps >= TRIAL_STEPS or self.seconds >= TRIAL_S)
+
+
+@dataclass(slots=True)
+class Rates:
+    """Durations of steps, alone and in company; says which company pays, and which rests.
+
+    Time in which other programs had the cores does not count: it would be lost alone, too. The CPU time of the stepping
+    thread stands in for the duration alone until that is measured: on a CPU, a step alone takes as long as it computes.
+    With `cpu_tells` = False (a GPU computes elsewhere) it does not.
+    """
+
+    cpu_tells: bool = True
+    _took: dict[tuple[str, frozenset[str]], Took] = field(default_factory=dict)
+    """By sub-model and the group at work with it."""
+    _rests_until_s: dict[frozenset[str], float] = field(default_factory=dict)
+
+    def add(self, name: str, group: frozenset[str], took: Took) -> None:
+        """Add a stretch of steps of a sub-model while `group`, itself included, was at work."""
+        before = self._took.get((name, group))
+        self._took[name, group] = took if before is None else before + took
+
+    def seconds_per_step(self, name: str) -> float | None:
+        """Mean duration of a step of a sub-model alone; None if unknown."""
+        alone = self._took.get((name, frozenset({name})))
+        return self._computed_s(name) if alone is None else alone.seconds / alone.steps
+
+    def gain(self, group: frozenset[str]) -> float | None:
+        """Progress of a group at work, in sub-models alone: 2.0 if two are as fast as alone. None before the trial."""
+        shares = [self._speed(name, group) for name in group]
+        return None if None in shares else sum(share for share in shares if share is not None)
+
+    def objection(self, group: frozenset[str], first: Member, newest: Member) -> str | None:
+        """Why the newest member of a group has to leave, as a sentence; None if it pays or is not known yet."""
+        gain, before = self.gain(group), self.gain(group - {newest.name}) or 1.0
+        if gain is None:
+            return None
+        if gain < before * LEAST_GAIN:
+            return f"{_listed(group)} part: together they make only {gain:.2f} times the progress of one alone."
+        speed = self._speed(first.name, group)
+        if newest.priority > first.priority and speed is not None and speed * MOST_DELAY < 1.0:
+            return (
+                f"{_listed(group)} part: a step of {first.name}, which goes first, takes {1 / speed:.2f} times as long."
+            )
+        return None
+
+    def rest(self, group: frozenset[str], now_s: float) -> None:
+        """Part a group: forget what was measured, and do not try it again for a while."""
+        self._rests_until_s[group] = now_s + REST_S
+        self._took = {key: took for key, took in self._took.items() if key[1] != group}
+
+    def rests(self, group: frozenset[str], now_s: float) -> bool:
+        """Whether a group, or a part of it, was parted a short while ago."""
+        return any(now_s < until_s and parted <= group for parted, until_s in self._rests_until_s.items())
+
+    @property
+    def any_rests(self) -> bool:
+        """Whether any group was parted so far."""
+        return bool(self._rests_until_s)
+
+    def forget(self, name: str) -> None:
+        """Forget a sub-model that has ended."""
+        self._took = {key: took for key, took in self._took.items() if name not in key[1]}
+        self._rests_until_s = {group: until_s for group, until_s in self._rests_until_s.items() if name not in group}
+
+    def _speed(self, name: str, group: frozenset[str]) -> float | None:
+        """Speed of a sub-model in a group, as a share of its speed alone; None before the trial."""
+        if len(group) == 1:
+            return 1.0
+        measured, company = self._took.get((name, frozenset({name}))), self._took.get((name, group))
+        alone_s = self._computed_s(name) if measured is None else measured.own_s
+        if alone_s is None or company is None or not company.tried:
+            return None
+        return alone_s / company.own_s if company.own_s > 0 else 1.0
+
+    def _computed_s(self, name: str) -> float | None:
+        """CPU seconds per step of a sub-model in any company."""
+        found = [took for (one, _), took in self._took.items() if one == name]
+        steps = sum(took.steps for took in found)
+        return sum(took.cpu_s for took in found) / steps if steps and self.cpu_tells else None
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = sorted(names)
+    return f"{', '.join(most)} and {last}" if most else last
