@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.clock import SimulatedClock
-from tests.integration.kit import NETWORKS, Session, submodel_spec, vanilla
+from tests.integration.kit import NETWORKS, Networks, Session, submodel_spec, vanilla
 from tests.integration.three import POLICIES, THREE, alone, at_step
 from unifiednn_core.engine.events import Answered, Captured, Granted, Released, Report, Stepped
 from unifiednn_core.engine.orders import AnyOrder, Order, SetPolicy, SetPriority
@@ -28,6 +29,19 @@ ROOM: dict[str, Any] = {"working_bytes": lambda name: 1, "margin_bytes": 100}
 
 def session(policy: Policy, on_report: Callable[[Session, Report], None] | None = None, **how: Any) -> Session:
     return Session(THREE, policy, on_report, **{"lanes": 2, **ROOM} | how)
+
+
+LONG: Networks = [
+    ("lstm", submodel_spec("first", priority=2, epochs=20)),
+    ("mlp", submodel_spec("second", priority=1, epochs=20)),
+    ("cnn", submodel_spec("third", priority=1, epochs=30, batch_size=16)),
+]
+"""Trainings that outlast whatever a busy machine does to one of their lanes."""
+
+
+@cache
+def long_alone() -> dict[str, str]:
+    return {spec.name: vanilla(network, spec)[0] for network, spec in LONG}
 
 
 def turns(found: Session) -> list[Released]:
@@ -69,10 +83,11 @@ def test_any_policy_trains_three_in_lanes_to_the_same_bits(policy: Policy) -> No
 
 def test_the_policy_has_its_way_in_the_first_lane() -> None:
     """Whom it names goes on there at once, even if it was company until then."""
-    found = session(Priority(), at_step("second", 2, SetPriority("third", -1))).run()
+    promote = at_step("third", 2, SetPriority("third", -1))
+    found = Session(LONG, Priority(), promote, lanes=2, **ROOM).run()
     first = [report.submodel for report in found.reports if isinstance(report, Granted) and report.lane == 1]
     assert first[:2] == ["second", "third"]
-    assert found.hashes() == alone()
+    assert found.hashes() == long_alone()
 
 
 def test_those_who_would_need_too_much_memory_together_take_turns() -> None:
@@ -117,8 +132,8 @@ def test_orders_reach_every_lane(orders: tuple[AnyOrder, ...]) -> None:
             for name in ("first", "third"):
                 session.engine.post(Order(Event.RESUME, name))
 
-    found = session(RoundRobin(), on_report).run()
-    assert found.hashes() == alone()
+    found = Session(LONG, RoundRobin(), on_report, lanes=2, **ROOM).run()
+    assert found.hashes() == long_alone()
     assert sorted(r.id for r in found.reports if isinstance(r, Answered)) == [order.id for order in orders]
 
 
