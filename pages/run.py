@@ -12,6 +12,7 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.runs import RunView
+from unifiednn_core.views.sweeps import sweep_rows
 
 
 def main() -> None:
@@ -48,6 +49,7 @@ def draw(run_id: str, live: bool) -> None:
     charts.of_run(view, arms.with_curves(equal) if shown else ())
     _section(view)
     submodels.draw_table(view)
+    _sweeps(view)
     run_details.draw(view)
 
 
@@ -96,6 +98,15 @@ def _section(view: RunView) -> None:
         if dialogs.is_open(view) and st.button(label, key=key, icon=icon, type="tertiary", help=wording.ADD_HELP):
             actions.open_dialog("add", view.run_id)
             st.rerun()
+
+
+def _sweeps(view: RunView) -> None:
+    numbers = {part.name: part.number for part in view.submodels}
+    for sweep, rows in sweep_rows(view).items():
+        looks = {"Sub-model": lambda name: markup.signed_name(numbers[str(name)], str(name))}
+        count = wording.count_text(len(rows), "member")
+        st.html(markup.section(f"Sweep {sweep}", f"{count}, best first"))
+        st.html(markup.table(f"Sweep {sweep}", markup.frame(rows), looks))
 
 
 def _facts(view: RunView, comparison: Comparison | None) -> list[markup.Fact]:

@@ -8,14 +8,16 @@ import torch
 
 from tests.integration.kit import CPU, dataset, definition, submodel_spec
 from unifiednn_core.engine import gang as gangs
+from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.engine import Engine
-from unifiednn_core.engine.events import Ended, EpochDone, Ganged, Granted, Released, Report, Stepped
+from unifiednn_core.engine.events import Captured, Ended, EpochDone, Ganged, Granted, Released, Report, Stepped
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.orders import AnyOrder, Order
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import Event
+from unifiednn_core.spec.run import CheckpointSpec
 
 EPOCHS, STEPS = 4, 20  # 37 samples in batches of 8
 SWEEP: dict[str, dict[str, Any]] = {
@@ -39,6 +41,7 @@ class Run:
         policy: tuple[str, dict[str, Any]] = ("fcfs", {}),
         posted: Posted | None = None,
         size_bytes: Callable[[str], int | None] = lambda name: 1000,
+        restored: Mapping[str, Checkpoint] | None = None,
     ):
         data, self.reports, self._posted = ResidentData(CPU), list[Report](), dict(posted or {})
         self.submodels = [
@@ -48,9 +51,11 @@ class Run:
             )
             for place, (name, hyperparameters) in enumerate(asked.items())
         ]  # fmt: skip
+        for submodel in self.submodels if restored else ():
+            submodel.restore((restored or {})[submodel.name])
         self.engine = Engine(
             HybridModel(self.submodels), policy_named(*policy), device=CPU, fast=fast, report=self._take,
-            working_bytes=size_bytes,
+            working_bytes=size_bytes, checkpoint=CheckpointSpec(every_steps=20),
         )  # fmt: skip
 
     def run(self) -> "Run":
@@ -59,6 +64,8 @@ class Run:
 
     def _take(self, report: Report) -> None:
         self.reports.append(report)
+        if isinstance(report, Captured):
+            self.engine.checkpoint_written(report.checkpoint.submodel)
         if isinstance(report, Stepped) and (order := self._posted.pop(len(self.of(Stepped)), None)) is not None:
             self.engine.post(order)
 
@@ -177,3 +184,12 @@ def test_sub_models_that_differ_or_need_too_much_memory_are_no_gang(change: Any,
     asked = {"one": {"epochs": 1}, "other": {"epochs": 1, **change}}
     run = Run(asked, size_bytes=lambda name: size_bytes).run()
     assert not run.of(Ganged) and {turn.lane for turn in run.of(Granted)} == {1}
+
+
+def test_from_the_checkpoints_of_its_members_a_gang_goes_on() -> None:
+    first = Run().run()
+    captured = {report.checkpoint.submodel: report.checkpoint for report in first.of(Captured)[:3]}
+    assert {checkpoint.step for checkpoint in captured.values()} == {7} and captured.keys() == SWEEP.keys()
+    again = Run(restored=captured).run()
+    assert len(again.of(Stepped)) == 3 * (STEPS - 7) and again.of(Ganged)
+    assert_close(again.weights(), Run(fast=False).run().weights())

@@ -334,7 +334,11 @@ def _spec(view: RunView) -> dict[str, Any]:
     """Spec of a view, with one entry for each of its sub-models."""
     demo = demo_spec().model_dump(mode="json", exclude_none=True)
     known = {part["name"]: part for part in demo["submodels"]}
-    parts = [{**known.get(part.name, demo["submodels"][0]), "name": part.name} for part in view.submodels]
+    own = {part["name"]: part for part in view.spec.get("submodels", ())}
+    parts = [
+        {**known.get(part.name, demo["submodels"][0]), **own.get(part.name, {}), "name": part.name}
+        for part in view.submodels
+    ]
     spec = {**view.spec, "submodels": parts, "recovery": view.recovery}
     seconds = view.checkpoint_text.removeprefix("every ").removesuffix(" s")
     return spec | ({"checkpoint": {"every_s": int(seconds)}} if seconds.isdigit() else {})

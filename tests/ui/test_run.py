@@ -10,6 +10,7 @@ from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.views import wording
 from unifiednn_core.views.runs import EventView
+from unifiednn_core.views.sweeps import sweep_rows
 
 CHARTS = {"chart-loss", "chart-accuracy", "chart-schedule", "chart-memory"}
 
@@ -158,3 +159,24 @@ def test_how_a_deadline_stands_shows_on_run_and_now(deadline, due_in_s, text):
     view = replace(submodel(0, "lenet", 3, State.RUNNING), deadline=deadline, due_in_s=due_in_s)
     for markup in (submodels.row(view), submodels.mini(view)):
         assert text in markup if text else "due in" not in markup and "deadline" not in markup
+
+
+def test_the_members_of_a_sweep_are_listed_best_first_with_what_they_vary(open_page, service):
+    names = ("net-lr0_1", "net-lr0_01", "other")
+    parts = tuple(
+        replace(submodel(place, name, 2, State.COMPLETED), test_accuracy=share)
+        for place, (name, share) in enumerate(zip(names, (0.5, 0.9, 0.7), strict=True))
+    )
+    asked = [
+        {"name": name, "hyperparameters": {"learning_rate": rate, "optimizer_args": {"momentum": 0.9}}}
+        for name, rate in zip(names, (0.1, 0.01, 0.3), strict=True)
+    ]
+    spec = {"submodels": [one | {"sweep_of": "net"} for one in asked[:2]] + asked[2:]}
+    view = replace(run("r-sweep", State.COMPLETED, parts), spec=spec)
+    assert [list(row.items())[:2] for row in sweep_rows(view)["net"]] == [
+        [("Sub-model", "net-lr0_01"), ("learning rate", "0.01")],
+        [("Sub-model", "net-lr0_1"), ("learning rate", "0.1")],
+    ]  # fmt: skip
+    service.listed[:] = [view]
+    words = text_of(open_page("run", run="r-sweep"))
+    assert "Sweep net" in words and "2 members, best first" in words

@@ -15,22 +15,11 @@ from tools.bench.scenarios import Case, Scenario, Threshold
 from tools.machine import commit
 from unifiednn_core.compare.fingerprint import machine
 from unifiednn_core.spec.run import Mode
-from unifiednn_core.views.comparison import Arm, Comparison, Spread, Verdict
+from unifiednn_core.views.comparison import ARM_FIGURES, Arm, Comparison, Spread, Verdict
 
 COMMIT = "UNIFIEDNN_COMMIT"
 """Environment variable with the commit, for machines without git."""
 RATIOS = ("memory", "makespan", "mean_turnaround", "cpu_seconds", "gpu_seconds")
-_ARM_FIGURES = (
-    "memory_bytes",
-    "anonymous_bytes",
-    "file_bytes",
-    "makespan_s",
-    "mean_turnaround_s",
-    "cpu_s",
-    "gpu_s",
-    "loader_s",
-    "loader_cpu_s",
-)
 _PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
 BUSY = 0.15
 Document = dict[str, Any]
@@ -122,7 +111,7 @@ def _arm(arm: Arm) -> Document:
         "threads": list(arm.threads),
         "starts": list(arm.starts),
         "start_s": _values(arm.start_s),
-        **{name: _values(getattr(arm, name)) for name in _ARM_FIGURES},
+        **{name: _values(getattr(arm, name)) for name in ARM_FIGURES},
         "submodels": {
             part.name: {
                 **{name: _values(getattr(part, name)) for name in _PART_FIGURES},

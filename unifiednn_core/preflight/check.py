@@ -27,6 +27,7 @@ from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import CheckedSubModel, CheckReport, ResolvedFile, SubModelReport
 from unifiednn_core.preflight.trial import Trial, Tried, at_most_cpu
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
+from unifiednn_core.spec.sweep import told_once
 
 # Room for the weights in both formats, the zip of them, and one more copy while it is written.
 COPIES_ON_DISK = 4
@@ -50,7 +51,7 @@ def check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
     checked = [_checked(submodel, files, device_type(spec.device)) for submodel in spec.submodels]
     reports = {one.report.name: one.report for one in checked if one.report is not None}
     findings = [finding for one in checked for finding in one.findings] + _check_disk(home, reports)
-    return CheckReport(findings=tuple(findings), submodels=reports, files=files.resolved)
+    return CheckReport(findings=told_once(findings, spec.submodels), submodels=reports, files=files.resolved)
 
 
 def _checked(submodel: SubModelSpec, files: "_Files", device: str) -> CheckedSubModel:

@@ -66,6 +66,20 @@ def members_by_sweep(submodels: Iterable[Any]) -> dict[str, list[str]]:
     return found
 
 
+def told_once(findings: Iterable[Finding], submodels: Sequence[Any]) -> tuple[Finding, ...]:
+    """Merge findings that all members of a sweep share; `submodels` are those of a `RunSpec`."""
+    sweeps = members_by_sweep(submodels)
+    sweep_of = {name: sweep for sweep, names in sweeps.items() for name in names}
+    merged: dict[tuple[str | None, Finding], list[Finding]] = {}
+    for finding in findings:
+        top, *path = finding.field.split(".")
+        sweep = sweep_of.get(path[0]) if top == "submodels" and path else None
+        field = finding.field if sweep is None else ".".join((top, sweep, *path[1:]))
+        merged.setdefault((sweep, finding.model_copy(update={"field": field})), []).append(finding)
+    told = ([one] if sweep and len(each) == len(sweeps[sweep]) else each for (sweep, one), each in merged.items())
+    return tuple(one for some in told for one in some)
+
+
 def spaced(first: float, last: float, count: int, *, log: bool) -> list[float]:
     """Return `count` numbers from `first` to `last`, to four digits; with `log` each is the same multiple of the one
     before, and both ends have to be above 0.

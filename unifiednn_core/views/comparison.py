@@ -7,7 +7,8 @@ from statistics import median
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
 
-ARM_FIGURES = ("memory_bytes", "makespan_s", "mean_turnaround_s", "cpu_s", "gpu_s", "loader_s", "loader_cpu_s")
+ARM_FIGURES = ("memory_bytes", "anonymous_bytes", "file_bytes", "makespan_s", "mean_turnaround_s", "cpu_s", "gpu_s",
+               "loader_s", "loader_cpu_s")  # fmt: skip
 RATIOS = ("memory_ratio", "makespan_ratio", "mean_turnaround_ratio", "cpu_seconds_ratio", "gpu_seconds_ratio")
 
 

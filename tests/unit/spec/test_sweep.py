@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.compare.fingerprint import asked_sha256
 from unifiednn_core.spec.run import RunSpec, parse_run
-from unifiednn_core.spec.sweep import MOST_MEMBERS, members_by_sweep, spaced
+from unifiednn_core.spec.sweep import MOST_MEMBERS, members_by_sweep, spaced, told_once
 
 
 def swept(sweep: object, *others: dict[str, Any], name: str = "net", **entries: Any) -> dict[str, Any]:
@@ -109,3 +109,21 @@ def test_a_range_has_both_ends_and_equal_steps() -> None:
     assert spaced(0.001, 0.1, 3, log=True) == [0.001, 0.01, 0.1]
     assert spaced(1, 4, 4, log=False) == [1.0, 2.0, 3.0, 4.0]
     assert spaced(5, 9, 1, log=False) == [5.0]
+
+
+def test_what_is_found_in_all_members_is_told_once_and_everything_else_as_it_is() -> None:
+    other = {"name": "other", "model": "m", "train_data": "d"}
+    spec = parse_run(swept({"seed": [1, 2]}, other))
+
+    def finding(field: str, message: str = "-") -> Finding:
+        return Finding(title="-", field=field, message=message, remedy="-")
+
+    shared = [finding(f"submodels.net-seed{seed}.test_data") for seed in (1, 2)]
+    own = [
+        finding("submodels.net-seed1.model"),
+        finding("submodels.net-seed1.x", "1"),
+        finding("submodels.net-seed2.x"),
+    ]
+    rest = [finding("submodels.other.test_data"), finding("device"), finding("submodels")]
+    found = told_once([*shared, *own, *rest], spec.submodels)
+    assert found == (finding("submodels.net.test_data"), *own, *rest)
