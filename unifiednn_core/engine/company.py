@@ -60,8 +60,8 @@ class Company:
 
     def judge(self, turn: Turn, now_s: float) -> None:
         """Part those at work if their company does not pay: the one that came last leaves."""
-        roster, first = self._roster, self._roster.first
-        if len(roster.turns) < 2 or first is None or not turn.job.timer.tell():
+        roster, first, news = self._roster, self._roster.first, turn.job.timer.tell()
+        if len(roster.group) < 2 or first is None or not news:
             return
         newest = max((turn for turn in roster.turns.values() if turn is not first), key=lambda turn: turn.start_s)
         found = self._rates.objection(roster.group, self._member(first.job), self._member(newest.job))

@@ -281,7 +281,7 @@ class Engine:
         job = turn.job
         if first := self._roster.first:
             self._meter.company_comes(first.job.submodel.footprint)
-        turn.probes = bool(self._roster.turns) and self._company.is_unmeasured(job) and not self._gang_steps
+        turn.probes = self._company.is_unmeasured(job) and not self._gang_steps
         self._roster.enter(turn)
         self._meter.begin(job.name, self.now_s(), alone=len(self._roster.turns) == 1)
         self._begin(turn)
@@ -413,7 +413,10 @@ class Engine:
             with self._lanes.parked():  # until the steps of the others are done
                 turn.probes = turn.job.timer.seconds_per_step is None
                 self._roster.regroup()
+            if not turn.probes:
+                self._lanes.wake()
         while turn.job.name not in self._roster.group:
+            self.at_work.pop(turn.job.name, None)
             self._lanes.begin()
             self._lanes.wait()
 
@@ -510,6 +513,7 @@ class Engine:
             with self._lanes.parked():
                 self.at_work.clear()
                 self._carry_out(self.orders.popleft())
+            self._lanes.open(len(self._roster.runnable))
             self._lanes.wake_others()
         if self._checkpoint_timer.is_due(self._stepper.steps):
             with self._lanes.parked():
