@@ -217,7 +217,7 @@ def test_the_speed_alone_is_measured_while_the_others_rest(monkeypatch: pytest.M
 
     def on_report(session: Session, report: Report) -> None:
         if isinstance(report, Stepped):
-            job = session.engine._jobs["second"]
+            job = session.engine._roster.jobs["second"]
             steps.append((report.submodel, job.timer.seconds_per_step is not None))
             if report.submodel == "second" and not steps[-1][1] and job.timer.warm:
                 seen_at_work.update(session.engine.at_work)

@@ -95,7 +95,7 @@ class StepTimer:
         return self._rates.seconds_per_step(self._name)
 
     def _now(self, *, alone: bool = False) -> "_Moment":
-        """The moment; in a stretch alone, which seldom ends between two steps, as if the thread computed all the time."""
+        """The moment; in a stretch alone, whose steps are seldom looked at, as if the thread computed all the time."""
         now_s = self._clock.monotonic_s()
         if alone and self._began is not None:  # 4 us less
             began_s, cpu_s, waited_s = self._began
