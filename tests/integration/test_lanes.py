@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -10,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.clock import SimulatedClock
-from tests.integration.kit import NETWORKS, Session, submodel_spec, vanilla
+from tests.integration.kit import NETWORKS, Networks, Session, submodel_spec, vanilla
 from tests.integration.three import POLICIES, THREE, alone, at_step
+from unifiednn_core.engine import engine
 from unifiednn_core.engine.events import Answered, Captured, Granted, Released, Report, Stepped
 from unifiednn_core.engine.orders import AnyOrder, Order, SetPolicy, SetPriority
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.scheduling.company import Rates
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.priority import Priority
 from unifiednn_core.scheduling.registry import POLICIES as REGISTERED
@@ -28,6 +31,19 @@ ROOM: dict[str, Any] = {"working_bytes": lambda name: 1, "margin_bytes": 100}
 
 def session(policy: Policy, on_report: Callable[[Session, Report], None] | None = None, **how: Any) -> Session:
     return Session(THREE, policy, on_report, **{"lanes": 2, **ROOM} | how)
+
+
+LONG: Networks = [
+    ("lstm", submodel_spec("first", priority=2, epochs=20)),
+    ("mlp", submodel_spec("second", priority=1, epochs=20)),
+    ("cnn", submodel_spec("third", priority=1, epochs=30, batch_size=16)),
+]
+"""Trainings that outlast whatever a busy machine does to one of their lanes."""
+
+
+@cache
+def long_alone() -> dict[str, str]:
+    return {spec.name: vanilla(network, spec)[0] for network, spec in LONG}
 
 
 def turns(found: Session) -> list[Released]:
@@ -69,9 +85,24 @@ def test_any_policy_trains_three_in_lanes_to_the_same_bits(policy: Policy) -> No
 
 def test_the_policy_has_its_way_in_the_first_lane() -> None:
     """Whom it names goes on there at once, even if it was company until then."""
-    found = session(Priority(), at_step("second", 2, SetPriority("third", -1))).run()
-    first = [report.submodel for report in found.reports if isinstance(report, Granted) and report.lane == 1]
-    assert first[:2] == ["second", "third"]
+    in_company, on_top = threading.Event(), threading.Event()
+
+    def on_report(session: Session, report: Report) -> None:
+        match report:
+            case Stepped(submodel="second", step=1):
+                in_company.wait(10)
+            case Stepped(submodel="third", step=1):
+                session.engine.post(SetPriority("third", -1))  # carried out before its next step
+                in_company.set()
+            case Stepped(submodel="third", step=2):
+                on_top.wait(10)
+            case Granted(submodel="third", lane=1):
+                on_top.set()
+
+    found = session(Priority(), on_report).run()
+    granted = [(report.submodel, report.lane) for report in found.reports if isinstance(report, Granted)]
+    assert granted[:3] == [("second", 1), ("third", 2), ("third", 1)]
+    assert on_top.is_set()
     assert found.hashes() == alone()
 
 
@@ -117,8 +148,8 @@ def test_orders_reach_every_lane(orders: tuple[AnyOrder, ...]) -> None:
             for name in ("first", "third"):
                 session.engine.post(Order(Event.RESUME, name))
 
-    found = session(RoundRobin(), on_report).run()
-    assert found.hashes() == alone()
+    found = Session(LONG, RoundRobin(), on_report, lanes=2, **ROOM).run()
+    assert found.hashes() == long_alone()
     assert sorted(r.id for r in found.reports if isinstance(r, Answered)) == [order.id for order in orders]
 
 
@@ -176,6 +207,29 @@ def test_a_defect_of_the_engine_in_another_lane_is_raised(monkeypatch: pytest.Mo
     monkeypatch.setattr(found.engine, "_take", broken)
     with pytest.raises(AssertionError, match="a defect"):
         found.run()
+
+
+def test_the_speed_alone_is_measured_while_the_others_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where the CPU time of a step tells nothing. They go on as soon as the speed is known."""
+    monkeypatch.setattr(engine, "Rates", lambda cpu_tells: Rates(cpu_tells=False))
+    steps: list[tuple[str, bool]] = []
+    seen_at_work: set[str] = set()
+
+    def on_report(session: Session, report: Report) -> None:
+        if isinstance(report, Stepped):
+            job = session.engine._roster.jobs["second"]
+            steps.append((report.submodel, job.timer.seconds_per_step is not None))
+            if report.submodel == "second" and not steps[-1][1] and job.timer.warm:
+                seen_at_work.update(session.engine.at_work)
+
+    networks = [("mlp", submodel_spec(name, epochs=16)) for name in ("first", "second")]
+    found = Session(networks, FirstComeFirstServed(), on_report, clock=SimulatedClock(), lanes=2, **ROOM).run()
+    names = [name for name, _ in steps]
+    begin, end = names.index("second"), len(names) - names[::-1].index("second")
+    assert [name for name, known in steps[begin:end] if not known].count("first") <= 1, "its step was under way"
+    assert ("first", True) in steps[begin:end]
+    assert seen_at_work == {"second"}, "the watchdog waits for one that rests"
+    assert found.hashes() == {spec.name: vanilla(network, spec)[0] for network, spec in networks}
 
 
 @pytest.mark.parametrize("slower", [False, True])
