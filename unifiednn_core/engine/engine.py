@@ -106,7 +106,7 @@ class Engine:
         self._started_s = self._clock.monotonic_s() - elapsed_s
         self._rates = Rates(cpu_tells=device.type == "cpu")
         self._meter = TurnMeter(device)
-        self._lanes, self._roster = Lanes(lanes), Roster(self._clock, self._rates)
+        self._lanes, self._roster = Lanes(lanes), Roster(self._clock, self._rates, lanes=lanes)
         self._stepper = Stepper(
             self._roster, self._lanes,
             device=device, threads=threads, clock=self._clock, report=report, mark=mark, trace=trace,
@@ -223,8 +223,8 @@ class Engine:
 
     def _next_turn(self) -> Turn | None:
         """The turn that an idle lane takes now; None if no sub-model may train in it."""
-        if self._roster.holder is None and self._roster.runnable:
-            decision = self._choose(self._roster.runnable)
+        if self._roster.holder is None and (runnable := self._roster.runnable):
+            decision = self._choose(runnable)
             job = self._roster.jobs[decision.job]
             if job.name in self._roster.turns:
                 self._promote(self._roster.turns[job.name], decision)
@@ -262,8 +262,9 @@ class Engine:
         crew = [turn, *self._mates(turn)]
         for one in crew:
             self._enter(one)
-        self._lanes.open(len(self._roster.runnable))
-        self._lanes.wake_others()
+        if self._lanes.count > 1:
+            self._lanes.open(len(self._roster.runnable))
+            self._lanes.wake_others()
         try:
             if len(crew) == 1:
                 self._train(turn)

@@ -50,8 +50,9 @@ class StepTimer:
     libraries initialised) and evaluation. Call `start` and `stop` in the lane that steps, while its work is done.
     """
 
-    def __init__(self, clock: Clock, name: str, rates: Rates):
-        self._clock, self._name, self._rates = clock, name, rates
+    def __init__(self, clock: Clock, name: str, rates: Rates, *, judges: bool = True):
+        """Without `judges` nobody compares steps alone with those in company, and a moment costs 4 us less."""
+        self._clock, self._name, self._rates, self._judges = clock, name, rates, judges
         self._began: _Moment | None = None
         self._last = self._before = (0.0, 0.0, 0.0)
         self._group = frozenset({name})
@@ -97,7 +98,9 @@ class StepTimer:
     def _now(self, *, alone: bool = False) -> "_Moment":
         """The moment; in a stretch alone, whose steps are seldom looked at, as if the thread computed all the time."""
         now_s = self._clock.monotonic_s()
-        if alone and self._began is not None:  # 4 us less
+        if not self._judges:
+            return now_s, now_s, 0.0
+        if alone and self._began is not None:
             began_s, cpu_s, waited_s = self._began
             return now_s, cpu_s + now_s - began_s, waited_s
         return now_s, self._clock.thread_s(), self._clock.waited_s()

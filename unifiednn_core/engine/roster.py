@@ -15,8 +15,8 @@ RUNNABLE = (State.QUEUED, State.RUNNING)
 class Roster:
     """Jobs in order of arrival, the line, and the turns at work. Whoever holds the engine's lock may change it."""
 
-    def __init__(self, clock: Clock, rates: Rates):
-        self._clock, self._rates = clock, rates
+    def __init__(self, clock: Clock, rates: Rates, *, lanes: int):
+        self._clock, self._rates, self._lanes = clock, rates, lanes
         self.jobs: dict[str, Job] = {}
         """Jobs that have not ended, by name in order of arrival."""
         self.turns: dict[str, Turn] = {}
@@ -38,7 +38,7 @@ class Roster:
     def admit(self, job: Job) -> None:
         """Add a job as the last to arrive."""
         job.arrival = 1 + max((other.arrival for other in self.jobs.values()), default=-1)
-        job.timer = StepTimer(self._clock, job.name, self._rates)
+        job.timer = StepTimer(self._clock, job.name, self._rates, judges=self._lanes > 1)
         self.jobs[job.name] = job
         self.users.add(job.name, job.submodel.leases)
 

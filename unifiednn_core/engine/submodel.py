@@ -134,6 +134,8 @@ class SubModel:
             self._move(self.device)
             self._placed = True
             self._measure()
+        for lease in self.leases:  # here, where no other lane moves the same data
+            lease.use()
         self._randomness.begin()
         self._in_world, self.footprint = True, self._working
         try:
