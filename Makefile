@@ -52,7 +52,7 @@ bubblewrap:
 	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bubblewrap >/dev/null; } || true
 
-# Without it workers use the allocator of the C library and need about a sixth more memory.
+# Without it workers use the allocator of the C library and need about a quarter more memory.
 allocator:
 	@ls /usr/lib*/*/libtcmalloc_minimal.so.4 /usr/lib*/libtcmalloc_minimal.so.4 >/dev/null 2>&1 \
 	  || [ ! -x /usr/bin/apt-get ] || [ "$$(id -u)" != 0 ] \

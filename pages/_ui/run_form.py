@@ -1,4 +1,4 @@
-"""The settings of a draft: name, policy with its parameters, device, seed, threads, memory, baselines, recovery."""
+"""The settings of a draft: name, policy with its parameters, device, seed, threads, lanes, memory, recovery."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import streamlit as st
 
 from pages._ui import arms, drafts, frame
 from unifiednn_core.base.units import MIB
-from unifiednn_core.spec.run import BASELINES, CheckpointSpec, Mode, RunSpec
+from unifiednn_core.spec.run import BASELINES, MOST_LANES, CheckpointSpec, Mode, RunSpec
 from unifiednn_core.views import markup, wording
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -17,6 +17,7 @@ RECOVERY_DEFAULTS: drafts.Document = {
     **{name: RunSpec.model_fields[name].default for name in ("recovery", "step_limit_s")},
 }
 THREADS_HELP = "CPU threads of one step. Equal bits need equal threads."
+LANES_HELP = "Most sub-models that step at once, while memory allows it and it is faster. No bits depend on it."
 MEMORY_HELP = "Most memory that the run may use on its device. Empty means all of it."
 EVERY_HELP = "How often a checkpoint is written. A crash costs at most this much training, which is then repeated."
 STEPS_HELP = "Steps of the run, all sub-models together. With both periods, the first to pass counts."
@@ -29,7 +30,7 @@ def settings(draft: Mapping[str, Any]) -> drafts.Document:
     st.html(markup.section("Run"))
     name = st.text_input("Name of the run", draft.get("name", ""), max_chars=100, key="run-name")
     chosen = policy(draft.get("policy") or {}, key="policy")
-    one, two, three = st.columns(3)
+    one, two, three, four = st.columns(4)
     known = str(draft.get("device", "auto"))
     devices = list(dict.fromkeys((*DEVICES, known)))
     tip = "auto takes the GPU if there is one."
@@ -38,7 +39,11 @@ def settings(draft: Mapping[str, Any]) -> drafts.Document:
     threads = three.number_input(
         "Threads", 1, 1024, draft.get("threads"), key="run-threads", placeholder="auto", help=THREADS_HELP
     )
+    limits = ["auto", *range(1, MOST_LANES + 1)]
+    lanes = four.selectbox("Lanes", limits, limits.index(draft.get("lanes", "auto")), key="run-lanes", help=LANES_HELP)
     entries: dict[str, Any] = {"name": name, "policy": chosen, "device": device, "seed": seed}
+    if lanes != "auto" or "lanes" in draft:
+        entries["lanes"] = lanes
     if threads is not None or "threads" in draft:
         entries["threads"] = threads
     return entries | _memory_limit(draft) | _baselines(draft) | _recovery(draft)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from tests.integration import kit
 from tests.integration.kit import CPU, Session, submodel_spec
 from tests.integration.three import NAMES, THREE, alone
-from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import ProcessChanged
 from unifiednn_core.engine.operator_trace import OperatorTrace
 from unifiednn_core.engine.process_state import ProcessState
+from unifiednn_core.engine.stepping import Stepper
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec.lifecycle import Event
 
@@ -182,7 +182,7 @@ def test_without_that_the_neighbour_would_suffer(
     victim_alone: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Engine, "_restore_process", lambda engine, job, **_: None)
+    monkeypatch.setattr(Stepper, "restore_process", lambda engine, job, **_: None)
     monkeypatch.setattr(ProcessState, "__exit__", lambda *_: None)
     session = beside(setting(SETTINGS[what][0]), monkeypatch)
     if what in ("no grad", "rounding"):
@@ -193,7 +193,7 @@ def test_without_that_the_neighbour_would_suffer(
 def test_naming_every_operator_changes_no_bit() -> None:
     named: dict[str, set[str]] = {name: set() for name in NAMES}
     session = Session(THREE, RoundRobin())
-    session.engine._trace = lambda lane, name, step: OperatorTrace(named[name].add)
+    session.engine._stepper._trace = lambda lane, name, step: OperatorTrace(named[name].add)
     assert session.run().hashes() == alone()
     for name in NAMES:
         assert {"aten._log_softmax.default", "aten.add_.Tensor"} < named[name], "also criterion and optimizer"

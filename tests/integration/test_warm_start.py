@@ -118,6 +118,17 @@ def test_a_killed_forked_worker_is_seen_and_a_killed_template_leaves_it_alone(
     assert warm.pid not in (None, killed)
 
 
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("default")
+def test_a_forked_worker_trains_on_a_gpu_that_the_template_never_touched(product: Product, warm: Template) -> None:
+    run = product.row()
+    product.service.store.runs.update(run.id, device="cuda:0", spec={**run.spec, "device": "cuda:0"})
+    product.service.start_supervisor()
+    assert product.end() is State.COMPLETED
+    assert product.service.runs.document(product.run_id)["start"] == "warm"
+    assert not any("nvidia" in str(handle.readlink()) for handle in Path(f"/proc/{warm.pid}/fd").iterdir())
+
+
 def exit_code_of(launcher: LocalLauncher, run_id: str) -> int | None:
     wait_until(lambda: launcher.exit_code(run_id) is not None)
     return launcher.exit_code(run_id)
@@ -232,11 +243,11 @@ def test_a_retired_template_ends_with_its_last_job_and_the_next_use_starts_anoth
         assert channel.recv(10) == b"x"  # its job goes on
         channel.shutdown(socket.SHUT_WR)
         assert channel.recv(10) == b"\n0"
-        wait_until(lambda: retired is None or not psutil.pid_exists(retired) or not one.ready())
         staying.sendall(b"y")
         assert staying.recv(10) == b"y"
-    wait_until(one.ready)
+    assert one.ready()  # it waits
     assert one.pid not in (None, retired)
+    wait_until(lambda: psutil.Process(retired).status() == psutil.STATUS_ZOMBIE)  # its parent looks at the next start
     one.stop()
     assert one.pid is None
 

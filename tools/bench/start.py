@@ -56,9 +56,10 @@ def measure(repeats: int = 5) -> tuple[list[Start], int]:
             part = part.model_copy(update={"hyperparameters": hyperparameters})
             spec = demo.model_copy(update={"device": "cpu", "threads": 1, "submodels": (part,)})
             client.start()
+            _until(client.template.ready, "the template")
+            idle = rollup(client.template.pid or 0)
             service.start_supervisor()
             found = [_started(service, spec, way) for _ in range(repeats) for way in _WAYS]
-            idle = rollup(client.template.pid or 0)
         finally:
             service.close()
             client.stop()

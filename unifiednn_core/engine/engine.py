@@ -9,9 +9,8 @@ import contextlib
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -19,17 +18,15 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.engine import device as devices
-from unifiednn_core.engine.cuda_graphs import recorder_for
+from unifiednn_core.engine.company import Company
 from unifiednn_core.engine.events import (
     Answered,
     Captured,
     Cost,
     DataChanged,
     Ended,
-    EpochDone,
     Ganged,
     Granted,
-    ProcessChanged,
     Refused,
     Released,
     Report,
@@ -39,7 +36,7 @@ from unifiednn_core.engine.gangs import Gangs
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import Job, Turn, reasons
 from unifiednn_core.engine.lanes import Lanes
-from unifiednn_core.engine.meters import CheckpointTimer, StepTimer, TurnMeter, quantum_meter
+from unifiednn_core.engine.meters import CheckpointTimer, TurnMeter, quantum_meter
 from unifiednn_core.engine.orders import (
     AnyOrder,
     Join,
@@ -51,16 +48,16 @@ from unifiednn_core.engine.orders import (
     SetPriority,
 )
 from unifiednn_core.engine.process_state import ProcessState
-from unifiednn_core.engine.resident_data import DataUsers, Lease
+from unifiednn_core.engine.resident_data import Lease
+from unifiednn_core.engine.roster import RUNNABLE, Roster
+from unifiednn_core.engine.stepping import UNTRACED, Stepper, Trace, start_timers
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.scheduling.base import Decision, Policy, View, enactable
-from unifiednn_core.scheduling.company import Member, Rates, obstacle, working_limit
+from unifiednn_core.scheduling.company import Rates
 from unifiednn_core.scheduling.shares import Shares
 from unifiednn_core.spec.lifecycle import Event, State, next_state
 from unifiednn_core.spec.run import CheckpointSpec
 
-_RUNNABLE = (State.QUEUED, State.RUNNING)
-_UNTRACED = contextlib.nullcontext()
 _LOOK_S = 5.0  # how often an idle lane looks whether those who were parted may try again
 
 
@@ -83,9 +80,7 @@ class Engine:
         first_period: float = 1.0,
         elapsed_s: float = 0.0,
         mark: Callable[[int, str, str], object] = lambda lane, name, doing: None,
-        trace: Callable[[int, str, int], contextlib.AbstractContextManager[object]] = lambda lane, name, step: (
-            _UNTRACED
-        ),
+        trace: Trace = lambda lane, name, step: UNTRACED,
         alone_until: Mapping[str, int] | None = None,
         working_bytes: Callable[[str], int | None] = lambda name: None,
         margin_bytes: int | None = None,
@@ -105,34 +100,27 @@ class Engine:
         self._hybrid = hybrid
         self._policy, self._shares = policy, Shares()
         self._device = device
-        self._threads = threads
         self._report = report
         self._clock = clock or RealClock()
-        self._mark, self._trace = mark, trace
-        self._alone_until, self._working_bytes, self._margin_bytes = alone_until or {}, working_bytes, margin_bytes
         self._free_on_end = free_on_end
         self._started_s = self._clock.monotonic_s() - elapsed_s
-        self._lanes = Lanes(lanes, self._turn, self._lane)
-        self._recorder_of_lane = partial(recorder_for, device)
-        self._own = threading.local()
-        """Of the calling lane: `number`, `recorder`, and `process`, the settings that no step may leave changed."""
-        self._jobs: dict[str, Job] = {}
-        """Jobs that have not ended, by name in order of arrival."""
-        self._turns: dict[str, Turn] = {}
-        """Turns at work, by sub-model."""
-        self._group: frozenset[str] = frozenset()
-        """Sub-models at work."""
         self._rates = Rates(cpu_tells=device.type == "cpu")
+        self._meter = TurnMeter(device)
+        self._lanes, self._roster = Lanes(lanes), Roster(self._clock, self._rates, lanes=lanes)
+        self._stepper = Stepper(
+            self._roster, self._lanes,
+            device=device, threads=threads, clock=self._clock, report=report, mark=mark, trace=trace,
+        )  # fmt: skip
+        self._company = Company(
+            self._roster, self._rates, self._meter,
+            working_bytes=working_bytes, margin_bytes=margin_bytes, alone_until=alone_until or {},
+        )  # fmt: skip
         self._gangs = Gangs(device, fast=fast, now_s=self._clock.monotonic_s)
         self._gang_steps = False
         """Whether the sub-models at work step together, as one gang."""
-        self._users = DataUsers()
         if jobs is None:
             jobs = [Job(submodel, in_line_since=place) for place, submodel in enumerate(hybrid.submodels)]
-        for job in jobs:
-            self._admit(job)
-            job.paused_since_s = self.now_s() if job.state is State.PAUSED else None
-        self._tick = max([len(self._jobs), *(job.in_line_since for job in self._jobs.values())])
+        self._roster.admit_all(jobs, self.now_s())
         self.orders: deque[AnyOrder] = deque()
         """Orders that wait for the next step boundary."""
         self._leaving = False
@@ -141,14 +129,8 @@ class Engine:
         """Whether to ask the policy again although the quantum is not used up."""
         self._memory_to_free = False
         """Whether an ended or paused sub-model left memory in reserve."""
-        self._meter = TurnMeter(device)
-        self._steps = 0
         self._checkpoint_timer = CheckpointTimer(checkpoint, self._clock, first_period)
         self._being_written: set[str] = set()
-        self.at_work: dict[str, float] = {}
-        """Sub-models that the device works for, and since when (monotonic clock); for any thread."""
-        self.holder: str | None = None
-        """The policy's choice while it trains; for any thread."""
         self.device_lost: tuple[str, str, str] | None = None
         """Sub-model whose error made the device unusable for this process, with cause and remedy."""
 
@@ -166,9 +148,19 @@ class Engine:
         self._leaving = False
         self._meter.discard_cpu_time()
         with devices.preserved(self._device):
-            self._lanes.run()
+            self._lanes.run(self._turn, self._stepper.lane)
 
     # -- for any thread
+
+    @property
+    def at_work(self) -> dict[str, float]:
+        """Sub-models that the device works for, and since when (monotonic clock)."""
+        return self._stepper.at_work
+
+    @property
+    def holder(self) -> str | None:
+        """The policy's choice while it trains."""
+        return self._roster.holder
 
     def post(self, order: AnyOrder) -> None:
         """Ask for something; the engine does it at the next step boundary."""
@@ -185,25 +177,14 @@ class Engine:
 
     def footprints(self) -> dict[str, Footprint]:
         """Memory that each sub-model holds now."""
-        return {job.name: job.submodel.footprint for job in list(self._jobs.values())}
+        return {job.name: job.submodel.footprint for job in list(self._roster.jobs.values())}
 
     def transients(self) -> dict[str, int | None]:
         """Largest temporary memory of each sub-model at work, in any of its turns so far; None if unknown."""
-        jobs = [turn.job for turn in tuple(self._turns.values())]
+        jobs = [turn.job for turn in tuple(self._roster.turns.values())]
         return {job.name: self._meter.transient_bytes(job.name, job.submodel.footprint) for job in jobs}
 
     # -- the loop, once in each lane
-
-    @contextlib.contextmanager
-    def _lane(self, number: int) -> Iterator[None]:
-        """Set up the thread of a lane."""
-        with (
-            devices.own_stream(self._device, number) if number > 1 else contextlib.nullcontext(),
-            devices.exact_profile(self._device, self._threads),
-            ProcessState(self._device) as self._own.process,
-        ):
-            self._own.number, self._own.recorder = number, self._recorder_of_lane()
-            yield
 
     def _turn(self) -> bool:
         """Carry out orders, ask who is next, train it for one quantum; False once every sub-model has ended.
@@ -212,15 +193,15 @@ class Engine:
         """
         self._lanes.begin()  # before orders are read, so that none is missed
         self._between_steps()
-        for job in self._waiting:
+        for job in self._roster.waiting:
             if job.submodel.finished:  # resumed at its last step, or given fewer epochs
                 self._end(job, Event.COMPLETE)
         if self._memory_to_free:
             self._memory_to_free = False
             with contextlib.suppress(RuntimeError):  # a broken device has nothing to free
                 devices.free_cached(self._device)
-        if self._leaving or not self._jobs or self._lanes.broken:
-            self._lanes.wake()
+        if self._leaving or not self._roster.jobs or self._lanes.broken:
+            self._lanes.wake_others()
             return False
         turn = self._next_turn()
         if turn is not None:
@@ -230,41 +211,28 @@ class Engine:
             self._meter.discard_cpu_time()
         return True
 
-    @property
-    def _runnable(self) -> list[Job]:
-        return [job for job in self._jobs.values() if job.state in _RUNNABLE]
-
-    @property
-    def _waiting(self) -> list[Job]:
-        return [job for job in self._runnable if job.name not in self._turns]
-
-    @property
-    def _first(self) -> Turn | None:
-        """The turn of the policy's choice."""
-        return None if self.holder is None else self._turns[self.holder]
-
     def _choose(self, jobs: Sequence[Job]) -> Decision:
         """Ask the policy to choose among runnable jobs, at least one."""
         now_s = self.now_s()
-        service_s = self._shares.of({job.standing.owner: job.standing.tickets for job in self._runnable})
+        service_s = self._shares.of({job.standing.owner: job.standing.tickets for job in self._roster.runnable})
         views = [job.view(now_s, service_s.get(job.standing.owner, 0.0)) for job in jobs]
-        decision, refused = enactable(self._policy, View(tuple(views), now_s, tuple(self._turns)))
+        decision, refused = enactable(self._policy, View(tuple(views), now_s, tuple(self._roster.turns)))
         if refused:
             self._report(Refused(decision.job, decision.reason))
         return decision
 
     def _next_turn(self) -> Turn | None:
         """The turn that an idle lane takes now; None if no sub-model may train in it."""
-        if self.holder is None and self._runnable:
-            decision = self._choose(self._runnable)
-            job = self._jobs[decision.job]
-            if job.name in self._turns:
-                self._promote(self._turns[job.name], decision)
-            elif self._make_room(job):
+        if self._roster.holder is None and (runnable := self._roster.runnable):
+            decision = self._choose(runnable)
+            job = self._roster.jobs[decision.job]
+            if job.name in self._roster.turns:
+                self._promote(self._roster.turns[job.name], decision)
+            elif self._company.make_room(job):
                 return Turn(job, decision, lane=1)
             else:
                 return None
-        return self._company()
+        return self._beside()
 
     def _promote(self, turn: Turn, decision: Decision) -> None:
         """Let a sub-model that was company go on as the policy's choice."""
@@ -272,71 +240,20 @@ class Engine:
         turn.lane, turn.decision, turn.leaves = 1, decision, None
         self._begin(turn)
 
-    def _make_room(self, job: Job) -> bool:
-        """Send away company that cannot train beside the policy's choice; whether there is room for it already."""
-        room, beside = True, [self._member(job)]
-        for turn in sorted(self._turns.values(), key=lambda turn: turn.lane):
-            found = obstacle(self._member(turn.job), beside, self._working_limit)
-            if found is None and not self._is_suspect(job):
-                beside.append(self._member(turn.job))
-            else:
-                turn.leaves, room = found or f"{job.name} trains alone for now.", False
-        return room
-
-    def _company(self) -> Turn | None:
+    def _beside(self) -> Turn | None:
         """The turn of a sub-model that may train beside those at work; None if there is none."""
-        first, waiting = self._first, self._waiting
-        if first is None or len(self._turns) >= self._lanes.count or not first.stays or self._gang_steps:
+        first, waiting = self._roster.first, self._roster.waiting
+        if first is None or len(self._roster.turns) >= self._lanes.count or not first.stays or self._gang_steps:
             return None
         while waiting:
             decision = self._choose(waiting)
-            job = self._jobs[decision.job]
-            if self._may_join(job):
-                others = {turn.lane for turn in self._turns.values()}
+            job = self._roster.jobs[decision.job]
+            if self._company.may_join(job, self.now_s()):
+                others = {turn.lane for turn in self._roster.turns.values()}
                 lane = min(set(range(2, self._lanes.count + 1)) - others)
-                return Turn(job, replace(decision, reason=self._why_company(job)), lane=lane)
+                return Turn(job, replace(decision, reason=self._company.reason(job)), lane=lane)
             waiting.remove(job)
         return None
-
-    def _may_join(self, job: Job) -> bool:
-        group = self._group | {job.name}
-        if any(self._is_suspect(self._jobs[name]) for name in group) or self._rates.rests(group, self.now_s()):
-            return False
-        if any(self._is_unmeasured(turn.job) for turn in self._turns.values()):
-            return False  # only its speed alone tells later whether company pays
-        at_work = [self._member(turn.job) for turn in self._turns.values()]
-        return obstacle(self._member(job), at_work, self._working_limit) is None
-
-    def _is_unmeasured(self, job: Job) -> bool:
-        """Whether the speed of a sub-model alone has to be measured; a CPU tells it in company, too."""
-        return not self._rates.cpu_tells and job.timer.seconds_per_step is None
-
-    def _is_suspect(self, job: Job) -> bool:
-        """Whether an earlier worker died near here, and nobody else should be suspected at a second death."""
-        return job.submodel.steps_done < self._alone_until.get(job.name, 0)
-
-    def _why_company(self, job: Job) -> str:
-        beside = " and ".join(sorted(self._group))
-        gain = self._rates.gain(self._group | {job.name})
-        told = "" if gain is None else f" Together they make {gain:.1f} times the progress of one alone."
-        return f"There is room for {job.name} beside {beside}.{told}"
-
-    def _member(self, job: Job) -> Member:
-        """A job as company sees it. What was measured replaces the forecast where it is more."""
-        footprint, forecast = job.submodel.footprint, self._working_bytes(job.name)
-        measured = self._meter.transient_bytes(job.name, footprint) if job.name not in self._turns else None
-        known = [size for size in (forecast, measured) if size is not None]
-        return Member(
-            name=job.name,
-            priority=job.priority,
-            working_bytes=max(known) if known else None,
-            shares_randomness=job.submodel.shares_randomness,
-        )
-
-    @property
-    def _working_limit(self) -> int:
-        forecasts = [self._working_bytes(name) for name in self._jobs]
-        return working_limit([size for size in forecasts if size is not None], self._margin_bytes)
 
     # -- turns
 
@@ -345,8 +262,9 @@ class Engine:
         crew = [turn, *self._mates(turn)]
         for one in crew:
             self._enter(one)
-        self._lanes.open(len(self._runnable))
-        self._lanes.wake()
+        if self._lanes.count > 1:
+            self._lanes.open(len(self._roster.runnable))
+            self._lanes.wake_others()
         try:
             if len(crew) == 1:
                 self._train(turn)
@@ -357,31 +275,27 @@ class Engine:
         for one in (*crew[1:], turn):  # the policy's choice goes to the end of the line
             self._leave(one)
         self._gang_steps = False
-        self._lanes.wake()
+        self._lanes.wake_others()
 
     def _enter(self, turn: Turn) -> None:
         """Begin a turn in this lane."""
         job = turn.job
-        if first := self._first:
+        if first := self._roster.first:
             self._meter.company_comes(first.job.submodel.footprint)
-        turn.probes = self._is_unmeasured(job) and not self._gang_steps
-        self._turns[job.name] = turn
-        self._regroup()
-        self._meter.begin(job.name, self.now_s(), alone=len(self._turns) == 1)
+        turn.probes = self._company.is_unmeasured(job) and not self._gang_steps
+        self._roster.enter(turn)
+        self._meter.begin(job.name, self.now_s(), alone=len(self._roster.turns) == 1)
         self._begin(turn)
 
     def _leave(self, turn: Turn) -> None:
         """End a turn in this lane."""
         job = turn.job
-        self._restore_process(job, seldom=True)
-        self._mark(self._own.number, job.name, "")
-        self.at_work.pop(job.name, None)
+        self._stepper.rest(job)
         cost = self._meter.end(job.name, job.submodel.footprint)
-        del self._turns[job.name]
-        self._regroup()
+        self._roster.leave(turn)
         self._release(turn, cost)
         if not self._leaving and turn.stays:  # one that was sent away keeps its place in line
-            job.in_line_since = self._next_tick()
+            job.in_line_since = self._roster.next_tick()
         self._settle(job, turn.failure)
 
     def _begin(self, turn: Turn) -> None:
@@ -391,7 +305,7 @@ class Engine:
         if begins:
             job.state = next_state(job.name, job.state, Event.BEGIN)
         if turn.lane == 1:
-            self.holder = job.name
+            self._roster.holder = job.name
         turn.begin(self.now_s(), quantum_meter(turn.decision.quantum, job.submodel, self._clock))
         self._report(Granted(job.name, turn.start_s, turn.decision.reason, begins, turn.lane))
 
@@ -399,7 +313,7 @@ class Engine:
         """Report the end of a turn, or of the part of it in this role."""
         job, end_s = turn.job, self.now_s()
         if turn.lane == 1:
-            self.holder = None
+            self._roster.holder = None
         turn.end(end_s)
         if turn.lane == 1 or not self._gang_steps:  # a gang takes as much of the device as its first member
             self._shares.charge(job.standing.owner, end_s - turn.start_s)
@@ -408,43 +322,36 @@ class Engine:
             reason = f"{reason} {turn.leaves}"
         self._report(Released(job.name, turn.start_s, end_s, steps, reason, cost or Cost(), turn.lane))
 
-    def _regroup(self) -> None:
-        """Note who is at work together; while one probes its speed alone, the others rest."""
-        probing = [name for name, turn in self._turns.items() if turn.probes]
-        self._group = frozenset(probing[:1] or self._turns)
-
     def _train(self, turn: Turn) -> None:
         """Take steps until the turn ends."""
         job, submodel = turn.job, turn.job.submodel
         if turn.lane == 1:
             self._changed = False
-        self._heartbeat(job.name)
+        self._stepper.heartbeat(job.name)
         with submodel.world():
             self._meter.record_baseline(job.name, submodel.footprint)
-            job.timer.start(self._group)
+            job.timer.start(self._roster.group)
             while True:
                 self._rest_while_another_probes(turn)
-                self._record_step(job)
-                self._step(job)
+                self._stepper.record_step(job)
+                self._stepper.step(job)
                 if submodel.finished or turn.used_up():
                     break
                 self._between_steps()
-                self._judge_company(turn)
+                self._company.judge(turn, self.now_s())
                 if not self._goes_on(turn):
                     break
-        self._heartbeat(job.name)  # the host waits here for all launched work
-        with self._lanes.computing():
-            devices.synchronize(self._device)
+        self._stepper.finish(job)
         job.timer.stop()
 
     # -- gangs
 
     def _mates(self, turn: Turn) -> list[Turn]:
         """Turns of those that step together with the policy's choice, while nobody else is at work."""
-        if turn.lane != 1 or self._turns or self._is_suspect(turn.job):
+        if not self._gangs.possible or turn.lane != 1 or self._roster.turns or self._company.is_suspect(turn.job):
             return []
-        waiting = [job for job in self._waiting if job is not turn.job and not self._is_suspect(job)]
-        mates = self._gangs.mates(turn.job, waiting, lambda job: self._member(job).working_bytes)
+        waiting = [job for job in self._roster.waiting if job is not turn.job and not self._company.is_suspect(job)]
+        mates = self._gangs.mates(turn.job, waiting, self._company.working_bytes)
         self._gang_steps = bool(mates)
         reason = f"It steps together with {turn.job.name}."
         return [
@@ -456,12 +363,12 @@ class Engine:
         """Take steps of a gang until the turn of the first one ends; any other that has to leave does so before."""
         first, worlds = crew[0], {turn.job.name: contextlib.ExitStack() for turn in crew}
         self._changed = False
-        self._heartbeat(first.job.name)
+        self._stepper.heartbeat(first.job.name)
         try:
             gang = self._formed(crew, worlds)
             while gang is not None:
-                self._record_gang(gang, first)
-                self._step_together(gang, crew)
+                self._stepper.record_gang(gang, first.job)
+                self._stepper.step_gang(gang, crew)
                 for news in self._gangs.news(gang):
                     self._report(news)
                 if first.job.submodel.finished or first.used_up():
@@ -477,9 +384,7 @@ class Engine:
                 if not self._goes_on(first):
                     break
         finally:
-            self._heartbeat(first.job.name)  # the host waits here for all launched work
-            with self._lanes.computing():
-                devices.synchronize(self._device)
+            self._stepper.finish(first.job)
             for turn in crew:
                 turn.job.timer.stop()
                 worlds[turn.job.name].close()
@@ -493,10 +398,10 @@ class Engine:
                 turn.fail(error)
         found: Gang | str | None = None
         if all(turn.stays for turn in crew):
-            with self._lanes.computing():
+            with self._lanes.computing:
                 found = self._gangs.of([turn.job.submodel for turn in crew])
         if isinstance(found, Gang):
-            self._start_timers(crew)
+            start_timers(crew)
             return found
         if found is not None:
             for turn in crew:
@@ -504,68 +409,14 @@ class Engine:
         _send_away(crew)
         return None
 
-    def _step_together(self, gang: Gang, crew: Sequence[Turn]) -> None:
-        """Take a step of each member, and evaluate those at the end of an epoch."""
-        first = crew[0].job
-        step = first.submodel.steps_done + 1
-        self._mark(self._own.number, first.name, f"step {step}")
-        self._heartbeat(first.name)
-        with self._lanes.computing():
-            try:
-                with self._trace(self._own.number, first.name, step):
-                    self._compute_together(gang, crew)
-            finally:
-                self._restore_process(first, seldom=False)
-                self.at_work.pop(first.name, None)
-        self._steps += len(crew)
-
-    def _compute_together(self, gang: Gang, crew: Sequence[Turn]) -> None:
-        done = gang.step()
-        for turn in crew:
-            result = done[turn.job.name]
-            if isinstance(result, Exception):
-                turn.fail(result)
-                continue
-            self._report(result)
-            turn.job.timer.count(frozenset({turn.job.name}))
-        ends = [turn for turn in crew if turn.failure is None and turn.job.submodel.at_epoch_end]
-        if not ends and all(turn.job.timer.warm for turn in crew):
-            return
-        devices.synchronize(self._device)
-        for turn in crew:
-            turn.job.timer.stop()
-            turn.job.timer.warm = True
-        for turn in ends:
-            submodel, name = turn.job.submodel, turn.job.name
-            self._mark(self._own.number, name, f"evaluation after step {submodel.steps_done}")
-            try:
-                self._report(EpochDone(name, submodel.end_epoch(lambda name=name: self._heartbeat(name))))  # type: ignore[misc]
-            except Exception as error:
-                turn.fail(error)
-            self.at_work.pop(name, None)
-        self._start_timers(crew)
-
-    def _record_gang(self, gang: Gang, first: Turn) -> None:
-        """Record a step of all members as a graph, if that is due. Nothing else computes meanwhile."""
-        recorder = self._own.recorder
-        if recorder is not None and gang.may_record(recorder):
-            with self._lanes.parked(), self._watched(first.job):
-                devices.synchronize(self._device)
-                gang.record_step(recorder)
-
-    def _start_timers(self, crew: Sequence[Turn]) -> None:
-        """Time the steps of a gang; each member counts its share of them, as if it was alone for so long."""
-        for turn in crew:
-            turn.job.timer.start(frozenset({turn.job.name}), 1 / len(crew))
-
     def _rest_while_another_probes(self, turn: Turn) -> None:
         if turn.probes:
             with self._lanes.parked():  # until the steps of the others are done
                 turn.probes = turn.job.timer.seconds_per_step is None
-                self._regroup()
+                self._roster.regroup()
             if not turn.probes:
                 self._lanes.wake()
-        while turn.job.name not in self._group:
+        while turn.job.name not in self._roster.group:
             self.at_work.pop(turn.job.name, None)
             self._lanes.begin()
             self._lanes.wait()
@@ -582,85 +433,19 @@ class Engine:
     def _ask_again(self, turn: Turn) -> None:
         """Ask the policy whether its choice is still the same; another one takes over at once."""
         self._changed = False
-        decision = self._choose(self._runnable)
+        decision = self._choose(self._roster.runnable)
         if decision.job != turn.job.name:
             turn.leaves = ""
         elif decision.quantum != turn.decision.quantum:
             turn.decision = replace(turn.decision, quantum=decision.quantum)
             turn.used_up = quantum_meter(decision.quantum, turn.job.submodel, self._clock)
 
-    def _judge_company(self, turn: Turn) -> None:
-        """Part those at work if their company does not pay: the one that came last leaves."""
-        news, first = turn.job.timer.tell(), self._first
-        if len(self._group) < 2 or first is None or not news:
-            return
-        newest = max((turn for turn in self._turns.values() if turn is not first), key=lambda turn: turn.start_s)
-        found = self._rates.objection(self._group, self._member(first.job), self._member(newest.job))
-        if found is not None and newest.stays:
-            self._rates.rest(self._group, self.now_s())
-            newest.leaves = found
-
-    def _record_step(self, job: Job) -> None:
-        """Record a step of a sub-model as a graph, if that is due. Nothing else computes meanwhile."""
-        recorder = self._own.recorder
-        if recorder is None or not job.submodel.may_record(recorder):
-            return
-        with self._lanes.parked(), self._watched(job):
-            devices.synchronize(self._device)
-            job.timer.stop()
-            report = job.submodel.record_step(recorder)
-            self._restore_process(job, seldom=False)
-        job.timer.start(self._group)
-        if report is not None:
-            self._report(report)
-
-    def _step(self, job: Job) -> None:
-        """Take a step, evaluate after the last one of an epoch, and leave the process as it was."""
-        step = job.submodel.steps_done + 1
-        self._mark(self._own.number, job.name, f"step {step}")
-        self._heartbeat(job.name)
-        with self._lanes.computing():
-            try:
-                with self._trace(self._own.number, job.name, step):
-                    self._compute(job)
-            finally:
-                self._restore_process(job, seldom=False)
-                self.at_work.pop(job.name, None)  # from here on it may wait for other lanes
-        self._steps += 1
-
-    def _compute(self, job: Job) -> None:
-        """What a lane does without the lock: only what belongs to its sub-model."""
-        submodel = job.submodel
-        self._report(submodel.step())
-        job.timer.count(self._group)
-        if not job.timer.warm:
-            devices.synchronize(self._device)
-            job.timer.warm = True
-            job.timer.start(self._group)
-        if submodel.at_epoch_end:
-            devices.synchronize(self._device)
-            job.timer.stop()
-            self._mark(self._own.number, job.name, f"evaluation after step {submodel.steps_done}")
-            self._report(EpochDone(job.name, submodel.end_epoch(lambda: self._heartbeat(job.name))))
-            job.timer.start(self._group)
-
-    def _restore_process(self, job: Job, *, seldom: bool) -> None:
-        """Put back settings of the process that a sub-model has changed; each is reported once."""
-        changed = self._own.process.restore(seldom=seldom)
-        if new := [name for name in changed if name not in job.changed_settings]:
-            job.changed_settings.update(new)
-            self._report(ProcessChanged(job.name, tuple(new)))
-
-    def _heartbeat(self, name: str) -> None:
-        """Tell the watchdog that the device works for a sub-model from now on."""
-        self.at_work[name] = self._clock.monotonic_s()
-
     # -- ends and pauses
 
     def _settle(self, job: Job, failure: tuple[str, str] | None = None) -> None:
         """End or pause a sub-model that is not at work, if its state or a failure says so."""
         if failure is not None:
-            with self._watched(job):
+            with self._stepper.watched(job):
                 healthy = devices.is_healthy(self._device)
             if healthy:
                 self._end(job, Event.FAIL, *failure)
@@ -679,7 +464,7 @@ class Engine:
             return
         try:
             self._gangs.forget(job.name)
-            with self._watched(job):
+            with self._stepper.watched(job):
                 job.submodel.park()
             self._memory_to_free = True
         except Exception as error:
@@ -691,7 +476,7 @@ class Engine:
 
     def _fail(self, job: Job, error: Exception) -> None:
         """End a sub-model by an error of its own; one at work ends at its next step boundary, in its lane."""
-        if (turn := self._turns.get(job.name)) is not None:
+        if (turn := self._roster.turns.get(job.name)) is not None:
             turn.fail(error)
         else:
             traceback.print_exception(error)
@@ -700,11 +485,11 @@ class Engine:
     def _end(self, job: Job, event: Event, cause: str | None = None, remedy: str | None = None) -> None:
         """Take a sub-model out of the hybrid, and report a host copy of its state."""
         name, submodel, checkpoint = job.name, job.submodel, None
-        others = {lease.sha256 for one in self._jobs.values() if one is not job for lease in one.submodel.leases}
+        others = {lease.sha256 for one in self._roster.jobs.values() if one is not job for lease in one.submodel.leases}
         last_used = [lease for lease in submodel.leases if lease.sha256 not in others]
         keeps = event is not Event.FAIL and not job.discarded
         try:
-            with self._watched(job):
+            with self._stepper.watched(job):
                 self._verify_data(last_used, ending=job)
                 checkpoint = submodel.capture() if keeps and submodel.steps_done else None
         except Exception as error:  # it fails alone; the others train on
@@ -712,8 +497,8 @@ class Engine:
             if keeps:
                 event, (cause, remedy) = Event.FAIL, reasons(error)
         job.state = next_state(name, job.state, event)
-        del self._jobs[name]
-        self._users.forget(last_used)
+        del self._roster.jobs[name]
+        self._roster.users.forget(last_used)
         self._rates.forget(name)
         self._gangs.forget(name)
         self._hybrid.remove(name)
@@ -729,22 +514,22 @@ class Engine:
             with self._lanes.parked():
                 self.at_work.clear()
                 self._carry_out(self.orders.popleft())
-            self._lanes.open(len(self._runnable))
-            self._lanes.wake()
-        if self._checkpoint_timer.is_due(self._steps):
+            self._lanes.open(len(self._roster.runnable))
+            self._lanes.wake_others()
+        if self._checkpoint_timer.is_due(self._stepper.steps):
             with self._lanes.parked():
                 self.at_work.clear()
                 self._capture_all(but=frozenset(self._being_written))
 
     def _capture_all(self, but: frozenset[str] = frozenset()) -> None:
         """Capture all sub-models, those at work last: an error may end their turns."""
-        for turn in self._turns.values():  # else the first copy would wait for their kernels under another name
+        for turn in self._roster.turns.values():  # else the first copy would wait for their kernels under another name
             try:
-                with self._watched(turn.job):
+                with self._stepper.watched(turn.job):
                     devices.synchronize(self._device)
             except Exception as error:
                 turn.fail(error)
-        for job in sorted(self._jobs.values(), key=lambda job: job.name in self._turns):
+        for job in sorted(self._roster.jobs.values(), key=lambda job: job.name in self._roster.turns):
             if job.name not in but:
                 self._capture(job)
 
@@ -754,8 +539,8 @@ class Engine:
         if submodel.steps_done == job.captured_step:
             return True
         try:
-            with self._watched(job):
-                if job.name in self._turns:  # its kernels may be in the stream of another lane
+            with self._stepper.watched(job):
+                if job.name in self._roster.turns:  # its kernels may be in the stream of another lane
                     devices.synchronize(self._device)
                 checkpoint = submodel.capture()
         except Exception as error:
@@ -771,23 +556,14 @@ class Engine:
 
         Raises `DamagedData` if `ending`, which is about to end anyway, is one of them.
         """
-        users = self._users.of_damaged(leases)
+        users = self._roster.users.of_damaged(leases)
         for name, data in users.items():
             self._report(DataChanged(name, data))
         for name, data in users.items():
-            if name in self._jobs and self._jobs[name] is not ending:
-                self._fail(self._jobs[name], DamagedData(name, data))
+            if name in self._roster.jobs and self._roster.jobs[name] is not ending:
+                self._fail(self._roster.jobs[name], DamagedData(name, data))
         if ending is not None and ending.name in users:
             raise DamagedData(ending.name, users[ending.name])
-
-    @contextlib.contextmanager
-    def _watched(self, job: Job) -> Iterator[None]:
-        """Let the watchdog see for which sub-model the host waits for the device."""
-        self._heartbeat(job.name)
-        try:
-            yield
-        finally:
-            self.at_work.pop(job.name, None)
 
     # -- orders
 
@@ -796,16 +572,16 @@ class Engine:
         self._changed = True
         match order:
             case Order(event=Event.STOP | Event.DISCARD as event, submodel=None):
-                for job in list(self._jobs.values()):
+                for job in list(self._roster.jobs.values()):
                     self._order_one(job, event, None)
             case Order(event=event, submodel=None):
                 self._capture_all()
-                self._verify_data(lease for job in self._jobs.values() for lease in job.submodel.leases)
+                self._verify_data(lease for job in self._roster.jobs.values() for lease in job.submodel.leases)
                 self._leaving = event is Event.PAUSE
                 self._answer(order.id)
             case Order(event=event, submodel=str(name)):
-                if name in self._jobs:  # else its end has answered
-                    self._order_one(self._jobs[name], event, order.id)
+                if name in self._roster.jobs:  # else its end has answered
+                    self._order_one(self._roster.jobs[name], event, order.id)
             case Join():
                 self._join(order)
             case SetPolicy(policy=policy):
@@ -814,21 +590,21 @@ class Engine:
                 failpoints.passing("policy.after_switch")
                 self._answer(order.id)
             case Reorder(names=names):
-                self._reorder(names)
+                self._roster.reorder(names)
                 self._answer(order.id)
             case SetPriority() | SetEpochs() | SetDeadline():
                 self._answer(order.id, declined=self._adjust(order))
 
     def _order_one(self, job: Job, event: Event, command_id: int | None) -> None:
         match event:
-            case Event.PAUSE if job.state in _RUNNABLE:
+            case Event.PAUSE if job.state in RUNNABLE:
                 job.state, job.pause_id = next_state(job.name, job.state, Event.PAUSE), command_id
             case Event.PAUSE if job.state is State.PAUSED:  # asked before a crash, and restored as paused since
                 self._answer(command_id)
             case Event.RESUME:
                 if job.state is State.PAUSED:
                     job.state = next_state(job.name, job.state, Event.RESUME)
-                    job.resume(self.now_s(), self._next_tick())
+                    job.resume(self.now_s(), self._roster.next_tick())
                 self._answer(command_id)
             case Event.STOP | Event.DISCARD:
                 if job.state is not State.STOPPING:
@@ -838,12 +614,12 @@ class Engine:
                 if self._capture(job):
                     self._verify_data(job.submodel.leases)
                 self._answer(command_id)
-        if job.name not in self._turns and job.state in (State.PAUSING, State.STOPPING):
+        if job.name not in self._roster.turns and job.state in (State.PAUSING, State.STOPPING):
             self._settle(job)
 
     def _adjust(self, order: SetPriority | SetEpochs | SetDeadline) -> str | None:
         """Change priority, epochs or deadline of a sub-model; returns the reason if that is no longer possible."""
-        job = self._jobs.get(order.submodel)
+        job = self._roster.jobs.get(order.submodel)
         if job is None:
             return f"{order.submodel} has ended"
         if isinstance(order, SetPriority):
@@ -856,23 +632,16 @@ class Engine:
             job.submodel.epochs = order.epochs
         return None
 
-    def _reorder(self, names: Sequence[str]) -> None:
-        """Set the order of arrival and of the line; sub-models not named go last."""
-        ordered = dict.fromkeys([*(name for name in names if name in self._jobs), *self._jobs])
-        self._jobs = {name: self._jobs[name] for name in ordered}
-        for place, job in enumerate(self._jobs.values()):
-            job.arrival, job.in_line_since = place, self._next_tick()
-
     def _join(self, order: Join) -> None:
         """Merge one more network. It draws from no RNG of the others, and its failure ends it alone."""
         declined = None
-        if order.submodel not in self._jobs:  # else it was there when this worker began
+        if order.submodel not in self._roster.jobs:  # else it was there when this worker began
             try:
                 with devices.preserved(self._device), ProcessState(self._device):
                     submodel = order.prepare()
                 standing = replace(order.standing, joined_s=self.now_s())
-                tick, steps = self._next_tick(), submodel.steps_done
-                self._admit(Job(submodel, in_line_since=tick, captured_step=steps, standing=standing))
+                tick, steps = self._roster.next_tick(), submodel.steps_done
+                self._roster.admit(Job(submodel, in_line_since=tick, captured_step=steps, standing=standing))
             except Exception as error:
                 traceback.print_exc()
                 cause, remedy = reasons(error)
@@ -880,19 +649,9 @@ class Engine:
                 declined = f"{order.submodel} could not join: {cause}"
         self._answer(order.id, declined)
 
-    def _admit(self, job: Job) -> None:
-        job.arrival = 1 + max((other.arrival for other in self._jobs.values()), default=-1)
-        job.timer = StepTimer(self._clock, job.name, self._rates)
-        self._jobs[job.name] = job
-        self._users.add(job.name, job.submodel.leases)
-
-    def _next_tick(self) -> int:
-        self._tick += 1
-        return self._tick
-
     def _answer(self, command_id: int | None, declined: str | None = None) -> None:
         if command_id is not None:
-            self._report(Answered(command_id, self._steps, declined))
+            self._report(Answered(command_id, self._stepper.steps, declined))
 
 
 def _drops_out(turn: Turn) -> bool:

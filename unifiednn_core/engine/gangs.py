@@ -27,9 +27,14 @@ class Gangs:
         self._single: set[str] = set()
         """Sub-models that step by themselves for good."""
 
+    @property
+    def possible(self) -> bool:
+        """Whether there can be any."""
+        return self._fast or self._device.type == "cuda"
+
     def mates(self, first: Job, others: Iterable[Job], working_bytes: Callable[[Job], int | None]) -> list[Job]:
         """Those of `others` that may step together with the first one, as far as memory allows, in their order."""
-        if not (self._fast or self._device.type == "cuda") or first.name in self._single or first.submodel.draws:
+        if first.name in self._single or first.submodel.draws:
             return []  # of those that draw, no two may be inside their worlds at once
         alike = [job for job in others if job.name not in self._single and _kind(job) == _kind(first)]
         found: list[Job] = []

@@ -40,6 +40,7 @@ class Job:
     captured_step: int = 0
     """Step of its newest checkpoint."""
     standing: Standing = Standing()
+    name: str = field(init=False)
     arrival: int = field(init=False, default=0)
     priority: int = field(init=False)
     paused_since_s: float | None = field(init=False, default=None)
@@ -53,12 +54,7 @@ class Job:
     """Settings of the process that its steps have changed."""
 
     def __post_init__(self) -> None:
-        self.priority = self.submodel.spec.priority
-
-    @property
-    def name(self) -> str:
-        """Name of the sub-model."""
-        return self.submodel.name
+        self.name, self.priority = self.submodel.name, self.submodel.spec.priority
 
     def resume(self, now_s: float, in_line_since: int) -> None:
         """End a pause, at the end of the line."""

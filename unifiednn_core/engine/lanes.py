@@ -13,25 +13,27 @@ from contextlib import AbstractContextManager, contextmanager
 class Lanes:
     """The calling thread of `run`, and up to `count` - 1 more that start once there is work for them."""
 
-    def __init__(
-        self, count: int, work: Callable[[], bool], inside: Callable[[int], AbstractContextManager[object]]
-    ) -> None:
-        """Each lane calls `work` until it returns False, in the context `inside(number)`; the first has number 1."""
+    def __init__(self, count: int) -> None:
         self.count = count
-        self._work, self._inside = work, inside
         self._lock = threading.Lock()
         self._rest = threading.Condition(self._lock)
         """Notified whenever a lane comes to rest between two steps, or may go on."""
         self._woken: dict[int, threading.Event] = {}
         self._threads: list[threading.Thread] = []
-        self._computing = 0
+        self._busy = 0
+        """Lanes that compute."""
         self._parking = False
+        self.computing = _Computing(self)
+        """Context that gives the lock back for a step."""
         self.broken: BaseException | None = None
         """Error that ended a lane; the others have to end, too."""
 
-    def run(self) -> None:
-        """Work in this thread to the end, and wait for the others. Raises the first error of any lane's `work`."""
-        self.broken = None
+    def run(self, work: Callable[[], bool], inside: Callable[[int], AbstractContextManager[object]]) -> None:
+        """Call `work` in each lane until it returns False, in the context `inside(number)`; this thread has number 1.
+
+        Waits for all lanes. Raises the first error of any lane's `work`.
+        """
+        self.broken, self._work, self._inside = None, work, inside
         self._lane(1)
         for thread in self._threads:
             thread.join()
@@ -46,6 +48,11 @@ class Lanes:
             thread = threading.Thread(target=self._lane, args=(number,), name=f"lane {number}", daemon=True)
             self._threads.append(thread)
             thread.start()
+
+    def wake_others(self) -> None:
+        """Let every other lane that waits look for work."""
+        if self._threads:
+            self.wake()
 
     def wake(self) -> None:
         """Let every waiting lane look for work. Safe in any thread; takes no lock."""
@@ -66,20 +73,6 @@ class Lanes:
             self._stand_still()
 
     @contextmanager
-    def computing(self) -> Iterator[None]:
-        """Give the lock back for a step."""
-        self._computing += 1
-        self._lock.release()
-        try:
-            yield
-        finally:
-            self._lock.acquire()
-            self._computing -= 1
-            if self._parking:
-                self._rest.notify_all()
-            self._stand_still()
-
-    @contextmanager
     def parked(self) -> Iterator[None]:
         """Wait until no other lane computes, and let none begin; can be nested."""
         if self._parking:  # by this lane: any other one stands still
@@ -87,7 +80,7 @@ class Lanes:
             return
         self._parking = True
         try:
-            while self._computing:
+            while self._busy:
                 self._rest.wait()
             yield
         finally:
@@ -95,6 +88,17 @@ class Lanes:
             self._rest.notify_all()
 
     # -- inside
+
+    def _begin_step(self) -> None:
+        self._busy += 1
+        self._lock.release()
+
+    def _end_step(self) -> None:
+        self._lock.acquire()
+        self._busy -= 1
+        if self._parking:
+            self._rest.notify_all()
+            self._stand_still()
 
     def _stand_still(self) -> None:
         while self._parking:
@@ -113,3 +117,16 @@ class Lanes:
         finally:
             del self._woken[threading.get_ident()]
             self.wake()
+
+
+class _Computing:
+    """A context for all lanes; it has no state, and costs less than a generator."""
+
+    def __init__(self, lanes: Lanes):
+        self._begin, self._end = lanes._begin_step, lanes._end_step
+
+    def __enter__(self) -> None:
+        self._begin()
+
+    def __exit__(self, *error: object) -> None:
+        self._end()

@@ -57,7 +57,7 @@ class SubModel:
         device: torch.device,
     ):
         """Build the network and everything that trains it. May draw from the default generators."""
-        self.spec, self.parameters = spec, definition.parameters
+        self.spec, self.name, self.parameters = spec, spec.name, definition.parameters
         self.module = definition.build()
         self.optimizer = steps.build_optimizer(self.module.parameters(), spec.hyperparameters)
         self.criterion = steps.build_criterion(spec.hyperparameters)
@@ -81,11 +81,6 @@ class SubModel:
         self.footprint: Footprint
         """Memory that it holds now; a new value after each change, for any thread."""
         self._measure()
-
-    @property
-    def name(self) -> str:
-        """Name in the run."""
-        return self.spec.name
 
     @property
     def eager(self) -> EagerLearner:
@@ -139,6 +134,8 @@ class SubModel:
             self._move(self.device)
             self._placed = True
             self._measure()
+        for lease in self.leases:  # here, where no other lane moves the same data
+            lease.use()
         self._randomness.begin()
         self._in_world, self.footprint = True, self._working
         try:

@@ -1,6 +1,6 @@
 """The memory allocator of training workers: tcmalloc or mimalloc where the machine has one, else that of the C library.
 
-glibc keeps about a sixth of a worker's peak for later, in pieces of any size; these two keep less, and take no more
+glibc keeps about a fifth of a worker's peak for later, in pieces of any size; these two keep less, and take no more
 processor time. A worker gets it by LD_PRELOAD, which decides over all libraries of a process, torch's among them.
 """
 

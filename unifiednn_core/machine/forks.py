@@ -4,6 +4,7 @@ import fcntl
 import functools
 import json
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -27,7 +28,7 @@ _FIXED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THRE
     "CUDA_VISIBLE_DEVICES": "",
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # a question for GPUs must not start the driver
 }
-_TRIAL_S = 30.0
+_TRIAL_S, _LOADS_WITHIN_S = 30.0, 20.0
 
 
 class _Running(NamedTuple):
@@ -74,15 +75,17 @@ class Template:
     def ready(self) -> bool:
         """Whether it has loaded its modules, under the settings of now.
 
-        One that has died or was retired is started again, but none that nobody has used.
+        One that has died is started again, but none that nobody has used. One that was retired is waited for, too: a
+        worker that starts cold beside it would share pages with it that nobody counts.
         """
         with self._lock:
             if self._current is None and not self._retired:
                 return False
+            patience_s = _LOADS_WITHIN_S if self._current is None else 0.0
             current = self._running()
-            if not self._loaded:
+            if not self._loaded and select.select([current.control], [], [], patience_s)[0]:
                 with suppress(OSError):
-                    self._loaded = bool(current.control.recv(16, socket.MSG_DONTWAIT))
+                    self._loaded = bool(current.control.recv(16))
             return self._loaded and current.environment == _environment()
 
     def connect(self, call: str, *arguments: object, handles: Sequence[int] = (), stays: bool = False) -> socket.socket:

@@ -214,8 +214,10 @@ class Worker:
             return
         self._store.runs.update(self._run_id, **gauge.columns())
         self._store.runs.record_environment(self._run_id, {"pages": gauge.pages(self._reporter.host_peak_bytes())})
-        found = (gauge.context_bytes or 0, gauge.context_source)
-        self._store.measured.remember(key, *found if gauge.alone_bytes is None else (gauge.alone_bytes, PROCESS_RSS))
+        if gauge.alone_bytes is None:
+            self._store.measured.remember(key, gauge.context_bytes or 0, gauge.context_source)
+        elif not is_forked():  # a fork holds fewer pages than the next worker, which may start cold
+            self._store.measured.remember(key, gauge.alone_bytes, PROCESS_RSS)
 
     def _outcome(self, *, resting: bool, leaving: bool) -> int | None:
         """Exit code once nothing is left to do; `resting` says that the engine and all other threads are idle."""

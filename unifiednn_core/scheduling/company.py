@@ -54,20 +54,23 @@ def obstacle(candidate: Member, at_work: Collection[Member], limit_bytes: int) -
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Took:
-    """What a stretch of steps took."""
+    """What stretches of steps took together."""
 
-    seconds: float
-    cpu_s: float
+    seconds: float = 0.0
+    cpu_s: float = 0.0
     """Of the thread that steps."""
-    waited_s: float
+    waited_s: float = 0.0
     """For which it had no core, because other programs computed."""
-    steps: int
+    steps: int = 0
 
-    def __add__(self, other: "Took") -> "Took":
-        cpu_s, waited_s = self.cpu_s + other.cpu_s, self.waited_s + other.waited_s
-        return Took(self.seconds + other.seconds, cpu_s, waited_s, self.steps + other.steps)
+    def add(self, other: "Took") -> None:
+        """Add a stretch."""
+        self.seconds += other.seconds
+        self.cpu_s += other.cpu_s
+        self.waited_s += other.waited_s
+        self.steps += other.steps
 
     @property
     def own_s(self) -> float:
@@ -90,18 +93,21 @@ class Rates:
     """
 
     cpu_tells: bool = True
-    _took: dict[tuple[str, frozenset[str]], Took] = field(default_factory=dict)
-    """By sub-model and the group at work with it."""
+    _alone: dict[str, Took] = field(default_factory=dict)
+    _together: dict[tuple[str, frozenset[str]], Took] = field(default_factory=dict)
+    """By sub-model and the group at work, itself included."""
     _rests_until_s: dict[frozenset[str], float] = field(default_factory=dict)
 
     def add(self, name: str, group: frozenset[str], took: Took) -> None:
         """Add a stretch of steps of a sub-model while `group`, itself included, was at work."""
-        before = self._took.get((name, group))
-        self._took[name, group] = took if before is None else before + took
+        if len(group) == 1:
+            self._alone.setdefault(name, Took()).add(took)
+        else:
+            self._together.setdefault((name, group), Took()).add(took)
 
     def seconds_per_step(self, name: str) -> float | None:
         """Mean duration of a step of a sub-model alone; None if unknown."""
-        alone = self._took.get((name, frozenset({name})))
+        alone = self._alone.get(name)
         return self._computed_s(name) if alone is None else alone.seconds / alone.steps
 
     def gain(self, group: frozenset[str]) -> float | None:
@@ -126,7 +132,7 @@ class Rates:
     def rest(self, group: frozenset[str], now_s: float) -> None:
         """Part a group: forget what was measured, and do not try it again for a while."""
         self._rests_until_s[group] = now_s + REST_S
-        self._took = {key: took for key, took in self._took.items() if key[1] != group}
+        self._together = {key: took for key, took in self._together.items() if key[1] != group}
 
     def rests(self, group: frozenset[str], now_s: float) -> bool:
         """Whether a group, or a part of it, was parted a short while ago."""
@@ -139,14 +145,15 @@ class Rates:
 
     def forget(self, name: str) -> None:
         """Forget a sub-model that has ended."""
-        self._took = {key: took for key, took in self._took.items() if name not in key[1]}
+        self._alone.pop(name, None)
+        self._together = {key: took for key, took in self._together.items() if name not in key[1]}
         self._rests_until_s = {group: until_s for group, until_s in self._rests_until_s.items() if name not in group}
 
     def _speed(self, name: str, group: frozenset[str]) -> float | None:
         """Speed of a sub-model in a group, as a share of its speed alone; None before the trial."""
         if len(group) == 1:
             return 1.0
-        measured, company = self._took.get((name, frozenset({name}))), self._took.get((name, group))
+        measured, company = self._alone.get(name), self._together.get((name, group))
         alone_s = self._computed_s(name) if measured is None else measured.own_s
         if alone_s is None or company is None or not company.tried:
             return None
@@ -154,7 +161,8 @@ class Rates:
 
     def _computed_s(self, name: str) -> float | None:
         """CPU seconds per step of a sub-model in any company."""
-        found = [took for (one, _), took in self._took.items() if one == name]
+        found = [took for (one, _), took in self._together.items() if one == name]
+        found += [self._alone[name]] if name in self._alone else []
         steps = sum(took.steps for took in found)
         return sum(took.cpu_s for took in found) / steps if steps and self.cpu_tells else None
 

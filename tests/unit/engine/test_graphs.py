@@ -40,7 +40,7 @@ def train(trained: list[SubModel], recorder: FakeRecorder | None) -> tuple[dict[
     reports: list[Report] = []
     policy = policy_named("round_robin", {"unit": "steps", "amount": 1})
     engine = Engine(HybridModel(trained), policy, device=CPU, report=reports.append)
-    engine._recorder_of_lane = lambda: recorder  # type: ignore[assignment]
+    engine._stepper.recorder_of_lane = lambda: recorder  # type: ignore[assignment]
     engine.run()
     ended = [report for report in reports if isinstance(report, Ended)]
     return {end.submodel: state_sha256(end.state_dict or {}) for end in ended}, reports
@@ -239,11 +239,11 @@ def test_several_lanes_replay_and_record_while_the_others_rest(monkeypatch: pyte
 
     def seen(self: SubModel, recorder: Any) -> StepsRecorded | None:
         recorder.submodel = self
-        assert found.engine._lanes._computing == 0
+        assert found.engine._lanes._busy == 0
         return record_step(self, recorder)
 
     monkeypatch.setattr(SubModel, "record_step", seen)
-    found.engine._recorder_of_lane = recorder_of_lane  # type: ignore[assignment]
+    found.engine._stepper.recorder_of_lane = recorder_of_lane  # type: ignore[assignment]
     found.run()
     assert found.hashes() == kit.Session(networks, policy).run().hashes()
     assert {report.submodel: report.refused for report in told(found.reports)} == dict.fromkeys("abc")
@@ -264,9 +264,9 @@ def test_what_a_check_changes_in_the_process_is_put_back_before_others_go_on(
             precisions.append(torch.get_float32_matmul_precision())
 
     engine = Engine(HybridModel([one]), policy_named("fcfs", {}), device=CPU, report=take)
-    engine._recorder_of_lane = lambda: recorder_of(one)  # type: ignore[assignment]
+    engine._stepper.recorder_of_lane = lambda: recorder_of(one)  # type: ignore[assignment]
     if not restored:  # the control
-        monkeypatch.setattr(engine, "_restore_process", lambda job, *, seldom: None)
+        monkeypatch.setattr(engine._stepper, "restore_process", lambda job, *, seldom: None)
     engine.run()
     assert precisions == ["highest" if restored else "medium"]
 
