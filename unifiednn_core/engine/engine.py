@@ -226,8 +226,10 @@ class Engine:
         if self._roster.holder is None and (runnable := self._roster.runnable):
             decision = self._choose(runnable)
             job = self._roster.jobs[decision.job]
-            if job.name in self._roster.turns:
-                self._promote(self._roster.turns[job.name], decision)
+            if (turn := self._roster.turns.get(job.name)) is not None:
+                if turn.failure is not None:  # it ends at its next step boundary
+                    return None
+                self._promote(turn, decision)
             elif self._company.make_room(job):
                 return Turn(job, decision, lane=1)
             else:

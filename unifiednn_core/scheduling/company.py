@@ -118,11 +118,9 @@ class Rates:
     def objection(self, group: frozenset[str], first: Member, newest: Member) -> str | None:
         """Why the newest member of a group has to leave, as a sentence; None if it pays or is not known yet."""
         gain, before = self.gain(group), self.gain(group - {newest.name}) or 1.0
-        if gain is None:
-            return None
-        if gain < before * LEAST_GAIN:
+        if gain is not None and gain < before * LEAST_GAIN:
             return f"{_listed(group)} part: together they make only {gain:.2f} times the progress of one alone."
-        speed = self._speed(first.name, group)
+        speed = self._speed(first.name, group)  # known long before the gain if the newest takes long steps
         if newest.priority > first.priority and speed is not None and speed * MOST_DELAY < 1.0:
             return (
                 f"{_listed(group)} part: a step of {first.name}, which goes first, takes {1 / speed:.2f} times as long."
