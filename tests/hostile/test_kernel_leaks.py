@@ -93,7 +93,7 @@ class Pooled(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         best, places = nn.functional.max_pool2d(images * self.head.bias[0], 2, return_indices=True)
-        moved = places.view(-1, 9).add_(2**20)
+        moved = places.view(-1, 9).add_(2**30)  # beyond every heap
         scores: Tensor = self.head(best.flatten(1) + moved * 0.0)
         return scores
 

@@ -216,13 +216,14 @@ def test_the_speed_alone_is_measured_while_the_others_rest(monkeypatch: pytest.M
 
     def on_report(session: Session, report: Report) -> None:
         if isinstance(report, Stepped):
-            job = session.engine._roster.jobs["second"]
-            steps.append((report.submodel, job.timer.seconds_per_step is not None))
-            if report.submodel == "second" and not steps[-1][1] and job.timer.warm:
+            steps.append((report.submodel, timer.seconds_per_step is not None))
+            if report.submodel == "second" and not steps[-1][1] and timer.warm:
                 seen_at_work.update(session.engine.at_work)
 
     networks = [("mlp", submodel_spec(name, epochs=16)) for name in ("first", "second")]
-    found = Session(networks, FirstComeFirstServed(), on_report, clock=SimulatedClock(), lanes=2, **ROOM).run()
+    found = Session(networks, FirstComeFirstServed(), on_report, clock=SimulatedClock(), lanes=2, **ROOM)
+    timer = found.engine._roster.jobs["second"].timer
+    found.run()
     names = [name for name, _ in steps]
     begin, end = names.index("second"), len(names) - names[::-1].index("second")
     assert [name for name, known in steps[begin:end] if not known].count("first") <= 1, "its step was under way"
