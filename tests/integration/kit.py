@@ -83,7 +83,7 @@ class _Anybody(dict[str, int]):
         return 1
 
 
-ROOM: dict[str, Any] = {"memory": lambda: MemoryRoom(working_bytes=_Anybody(), company_bytes=100)}
+ROOM: dict[str, Any] = {"memory": lambda: MemoryRoom(working_bytes=_Anybody(), company_bytes=10**9)}
 """Memory enough for company of anybody."""
 
 Networks = Sequence[tuple[str, SubModelSpec]]
