@@ -106,8 +106,8 @@ class Rates:
 
     Time in which other programs had the cores does not count: it would be lost alone, too. The CPU time of the stepping
     thread stands in for the duration alone until that is measured: on a CPU, a step alone takes as long as it computes.
-    With `cpu_tells` = False (a GPU computes elsewhere) it does not. With `own_cores` = False lanes compete for cores with
-    each other, so a wait for one is no excuse.
+    With `cpu_tells` = False (a GPU computes elsewhere) it does not. With `own_cores` = False lanes compete for cores
+    with each other, so a wait for one is no excuse.
     """
 
     cpu_tells: bool = True
