@@ -19,6 +19,7 @@ from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition, count_parameters, size_bytes
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.spec.run import CheckpointSpec, SubModelSpec
 
 # Equal bits need equal threads, and the engine is given one.
@@ -74,6 +75,16 @@ def submodel(network: str, spec: SubModelSpec, data: ResidentData | None = None)
         device=CPU,
     )
 
+
+class _Anybody(dict[str, int]):
+    """One byte for anybody."""
+
+    def get(self, *_: Any) -> int:
+        return 1
+
+
+ROOM: dict[str, Any] = {"memory": lambda: MemoryRoom(working_bytes=_Anybody(), company_bytes=10**9)}
+"""Memory enough for company of anybody."""
 
 Networks = Sequence[tuple[str, SubModelSpec]]
 

@@ -74,7 +74,7 @@ def test_an_error_that_leaves_the_device_unusable_reaches_the_worker(
     session.hybrid.submodel("second").module.register_forward_pre_hook(lambda *_: 1 / 0)
     session.run()
     assert session.engine.device_lost is not None
-    assert session.engine.device_lost[:2] == ("second", "ZeroDivisionError: division by zero")
+    assert session.engine.device_lost[:2] == ({"second": 1}, "ZeroDivisionError: division by zero")
     assert session.ended == {}
     after = Session([THREE[0], THREE[2]], FirstComeFirstServed(), restored=session.checkpoints).run()
     assert after.hashes() == alone("first", "third")

@@ -15,6 +15,7 @@ from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.orders import AnyOrder, Order
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import CheckpointSpec
@@ -53,9 +54,10 @@ class Run:
         ]  # fmt: skip
         for submodel in self.submodels if restored else ():
             submodel.restore((restored or {})[submodel.name])
+        sizes = {name: size for name in asked if (size := size_bytes(name)) is not None}
         self.engine = Engine(
             HybridModel(self.submodels), policy_named(*policy), device=CPU, fast=fast, report=self._take,
-            working_bytes=size_bytes, checkpoint=CheckpointSpec(every_steps=20),
+            memory=lambda: MemoryRoom(working_bytes=sizes), checkpoint=CheckpointSpec(every_steps=20),
         )  # fmt: skip
 
     def run(self) -> "Run":

@@ -11,22 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.clock import SimulatedClock
-from tests.integration.kit import NETWORKS, Networks, Session, submodel_spec, vanilla
+from tests.integration.kit import NETWORKS, ROOM, Networks, Session, submodel_spec, vanilla
 from tests.integration.three import POLICIES, THREE, alone, at_step
 from unifiednn_core.engine import engine
 from unifiednn_core.engine.events import Answered, Captured, Granted, Released, Report, Stepped
 from unifiednn_core.engine.orders import AnyOrder, Order, SetPolicy, SetPriority
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import Policy
-from unifiednn_core.scheduling.company import Rates
+from unifiednn_core.scheduling.company import MemoryRoom, Rates
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.priority import Priority
 from unifiednn_core.scheduling.registry import POLICIES as REGISTERED
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import CheckpointSpec
-
-ROOM: dict[str, Any] = {"working_bytes": lambda name: 1, "margin_bytes": 100}
 
 
 def session(policy: Policy, on_report: Callable[[Session, Report], None] | None = None, **how: Any) -> Session:
@@ -107,7 +105,8 @@ def test_the_policy_has_its_way_in_the_first_lane() -> None:
 
 
 def test_those_who_would_need_too_much_memory_together_take_turns() -> None:
-    found = session(FirstComeFirstServed(), working_bytes={"first": 50, "second": 80, "third": 10}.get, margin_bytes=0)
+    room = MemoryRoom(working_bytes={"first": 50, "second": 80, "third": 10}, company_bytes=0)
+    found = session(FirstComeFirstServed(), memory=lambda: room)
     found.run()
     grouped = {frozenset({one.submodel, other.submodel}) for one, other in combinations(turns(found), 2)
                if overlaps(one, other)}  # fmt: skip
@@ -116,7 +115,7 @@ def test_those_who_would_need_too_much_memory_together_take_turns() -> None:
 
 
 def test_of_whom_the_memory_is_not_known_trains_alone() -> None:
-    found = session(FirstComeFirstServed(), working_bytes=lambda name: None).run()
+    found = session(FirstComeFirstServed(), memory=MemoryRoom).run()
     assert {turn.lane for turn in turns(found)} == {1}
 
 
@@ -211,7 +210,7 @@ def test_a_defect_of_the_engine_in_another_lane_is_raised(monkeypatch: pytest.Mo
 
 def test_the_speed_alone_is_measured_while_the_others_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where the CPU time of a step tells nothing. They go on as soon as the speed is known."""
-    monkeypatch.setattr(engine, "Rates", lambda cpu_tells: Rates(cpu_tells=False))
+    monkeypatch.setattr(engine, "Rates", lambda **_: Rates(cpu_tells=False))
     steps: list[tuple[str, bool]] = []
     seen_at_work: set[str] = set()
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -260,3 +261,21 @@ def test_the_template_in_memory_cannot_be_changed_by_a_fork(warm: Template) -> N
     with pytest.raises(PermissionError):
         os.pwrite(forks.sealed_interpreter() or -1, b"x", 0)
     assert Path("/proc/self/exe").samefile(Path(sys.executable).resolve())  # what a fork could reach otherwise
+
+
+def test_a_template_that_hangs_does_not_hold_up_its_caller() -> None:
+    template = Template(())
+    template.start()
+    wait_until(template.ready)
+    pid = template.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    stopping = threading.Thread(target=template.stop, daemon=True)
+    try:
+        stopping.start()
+        stopping.join(5)
+        assert not stopping.is_alive(), "a server could not end"
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        stopping.join(5)

@@ -1,11 +1,11 @@
 """Who may step beside the policy's choice in this engine, by the rules of `scheduling.company`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from unifiednn_core.engine.job import Job, Turn
 from unifiednn_core.engine.meters import TurnMeter
 from unifiednn_core.engine.roster import Roster
-from unifiednn_core.scheduling.company import Member, Rates, obstacle, working_limit
+from unifiednn_core.scheduling.company import Member, MemoryRoom, Rates, obstacle, working_limit
 
 
 class Company:
@@ -17,27 +17,26 @@ class Company:
         rates: Rates,
         meter: TurnMeter,
         *,
-        working_bytes: Callable[[str], int | None],
-        margin_bytes: int | None,
+        memory: Callable[[], MemoryRoom],
         alone_until: Mapping[str, int],
     ):
-        """`working_bytes` forecasts gradients and temporary memory of the steps of a sub-model.
-
-        Company may add `margin_bytes` to the largest. Sub-models in `alone_until` have no company up to that step.
-        """
+        """`memory` says what the prediction allows now. Sub-models in `alone_until` have no company up to that step."""
         self._roster, self._rates, self._meter = roster, rates, meter
-        self._forecast, self._margin_bytes, self._alone_until = working_bytes, margin_bytes, alone_until
+        self._memory, self._alone_until = memory, alone_until
+        self._on_host = rates.cpu_tells  # where all weights are in memory from the beginning
 
-    def may_join(self, job: Job, now_s: float) -> bool:
-        """Whether a sub-model may step beside those at work."""
-        roster = self._roster
-        group = roster.group | {job.name}
-        if any(self.is_suspect(roster.jobs[name]) for name in group) or self._rates.rests(group, now_s):
-            return False
-        if any(self.is_unmeasured(turn.job) for turn in roster.turns.values()):
-            return False  # only its speed alone tells later whether company pays
-        at_work = [self._member(turn.job) for turn in roster.turns.values()]
-        return obstacle(self._member(job), at_work, self._limit_bytes) is None
+    def admissible(self, jobs: Iterable[Job], now_s: float) -> list[Job]:
+        """Those who may step beside those at work."""
+        roster, turns = self._roster, list(self._roster.turns.values())
+        if any(self.is_suspect(turn.job) or self.is_unmeasured(turn.job) for turn in turns):
+            return []  # only its speed alone tells later whether company pays
+        at_work, limit_bytes = [self._member(turn.job) for turn in turns], self._limit_bytes
+        return [
+            job for job in jobs
+            if not self.is_suspect(job)
+            and not self._rates.rests(roster.group | {job.name}, now_s)
+            and obstacle(self._member(job), at_work, limit_bytes) is None
+        ]  # fmt: skip
 
     def reason(self, job: Job) -> str:
         """Why it may, as a sentence for the operator."""
@@ -64,10 +63,21 @@ class Company:
         if len(roster.group) < 2 or first is None or not news:
             return
         newest = max((turn for turn in roster.turns.values() if turn is not first), key=lambda turn: turn.start_s)
-        found = self._rates.objection(roster.group, self._member(first.job), self._member(newest.job))
-        if found is not None and newest.stays:
-            self._rates.rest(roster.group, now_s)
-            newest.leaves = found
+        members = self._member(first.job), self._member(newest.job)
+        found = self._rates.objection(roster.group, *members)
+        if found is None or not newest.stays:
+            return
+        newest.leaves = found
+        self._rates.rest(roster.group, now_s)
+        if found == self._rates.delay(roster.group, *members):  # the next one would delay it, too
+            for job in roster.jobs.values():
+                if job is not first.job and (job.priority > first.job.priority or members[0].hurries):
+                    self._rates.rest(frozenset({first.job.name, job.name}), now_s)
+
+    @property
+    def any_suspects(self) -> bool:
+        """Whether anybody is suspected of a crash."""
+        return any(map(self.is_suspect, self._roster.jobs.values())) if self._alone_until else False
 
     def is_unmeasured(self, job: Job) -> bool:
         """Whether the speed of a sub-model alone has to be measured; a CPU tells it in company, too."""
@@ -79,7 +89,7 @@ class Company:
 
     def working_bytes(self, job: Job) -> int | None:
         """Gradients and temporary memory of its steps. What was measured replaces the forecast where it is more."""
-        forecast = self._forecast(job.name)
+        forecast = self._memory().working_bytes.get(job.name)
         if job.name in self._roster.turns:  # its measurement may still go on
             return forecast
         measured = self._meter.transient_bytes(job.name, job.submodel.footprint)
@@ -87,13 +97,26 @@ class Company:
 
     @property
     def _limit_bytes(self) -> int:
-        forecasts = [self._forecast(name) for name in self._roster.jobs]
-        return working_limit([size for size in forecasts if size is not None], self._margin_bytes)
+        """What the working sets at work may need together: they may neither grow much nor exceed what was predicted."""
+        memory, jobs = self._memory(), self._roster.jobs.values()
+        forecasts = [memory.working_bytes[job.name] for job in jobs if job.name in memory.working_bytes]
+        limit_bytes = working_limit(forecasts, memory.company_bytes)
+        if memory.tensors_bytes is None:
+            return limit_bytes
+        footprints = [job.submodel.footprint for job in jobs]
+        held_bytes = sum(one.weights_bytes + one.optimizer_bytes for one in footprints if one.placed or self._on_host)
+        return min(limit_bytes, memory.tensors_bytes - held_bytes)
 
     def _member(self, job: Job) -> Member:
+        working_bytes, footprint = self.working_bytes(job), job.submodel.footprint
+        if working_bytes is not None and not footprint.optimizer_bytes:
+            working_bytes += self._memory().optimizer_bytes.get(job.name, 0)
+        if working_bytes is not None and not (footprint.placed or self._on_host):
+            working_bytes += footprint.weights_bytes
         return Member(
             name=job.name,
             priority=job.priority,
-            working_bytes=self.working_bytes(job),
+            working_bytes=working_bytes,
             shares_randomness=job.submodel.shares_randomness,
+            hurries=job.standing.deadline_s is not None,
         )

@@ -11,6 +11,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
@@ -52,13 +53,23 @@ from unifiednn_core.engine.resident_data import Lease
 from unifiednn_core.engine.roster import RUNNABLE, Roster
 from unifiednn_core.engine.stepping import UNTRACED, Stepper, Trace, start_timers
 from unifiednn_core.machine.breakdown import Footprint
+from unifiednn_core.machine.cores import cores
 from unifiednn_core.scheduling.base import Decision, Policy, View, enactable
-from unifiednn_core.scheduling.company import Rates
+from unifiednn_core.scheduling.company import MemoryRoom, Rates
 from unifiednn_core.scheduling.shares import Shares
 from unifiednn_core.spec.lifecycle import Event, State, next_state
 from unifiednn_core.spec.run import CheckpointSpec
 
 _LOOK_S = 5.0  # how often an idle lane looks whether those who were parted may try again
+
+
+class DeviceLost(NamedTuple):
+    """An error after which the device does not work for this process any more."""
+
+    steps: Mapping[str, int]
+    """The steps at work, by sub-model: with more than one, nobody knows whose error it was."""
+    cause: str
+    remedy: str
 
 
 class Engine:
@@ -82,8 +93,7 @@ class Engine:
         mark: Callable[[int, str, str], object] = lambda lane, name, doing: None,
         trace: Trace = lambda lane, name, step: UNTRACED,
         alone_until: Mapping[str, int] | None = None,
-        working_bytes: Callable[[str], int | None] = lambda name: None,
-        margin_bytes: int | None = None,
+        memory: Callable[[], MemoryRoom] = MemoryRoom,
         free_on_end: bool = False,
     ):
         """Prepare a run; nothing trains yet.
@@ -94,8 +104,8 @@ class Engine:
         a share `first_period` of a period. `mark(1, "name", "step 7")` runs in the first thread before a step,
         `mark(1, "name", "evaluation after step 7")` before an evaluation, `mark(1, "name", "")` after a turn;
         `trace(1, "name", 7)` surrounds a step. Sub-models in `alone_until` have no company up to that step.
-        `working_bytes` forecasts gradients and temporary memory of a sub-model; company may add `margin_bytes` to the
-        largest. With `free_on_end` the memory of a sub-model is freed when it ends, despite references to it.
+        `memory` says what the prediction of the run allows to company. With `free_on_end` the memory of a sub-model is
+        freed when it ends, despite references to it.
         """
         self._hybrid = hybrid
         self._policy, self._shares = policy, Shares()
@@ -104,7 +114,7 @@ class Engine:
         self._clock = clock or RealClock()
         self._free_on_end = free_on_end
         self._started_s = self._clock.monotonic_s() - elapsed_s
-        self._rates = Rates(cpu_tells=device.type == "cpu")
+        self._rates = Rates(cpu_tells=device.type == "cpu", own_cores=lanes * threads <= cores())
         self._meter = TurnMeter(device)
         self._lanes, self._roster = Lanes(lanes), Roster(self._clock, self._rates, lanes=lanes)
         self._stepper = Stepper(
@@ -113,9 +123,9 @@ class Engine:
         )  # fmt: skip
         self._company = Company(
             self._roster, self._rates, self._meter,
-            working_bytes=working_bytes, margin_bytes=margin_bytes, alone_until=alone_until or {},
+            memory=memory, alone_until=alone_until or {},
         )  # fmt: skip
-        self._gangs = Gangs(device, fast=fast, now_s=self._clock.monotonic_s)
+        self._gangs = Gangs(device, fast=fast, now_s=self._clock.monotonic_s, memory=memory)
         self._gang_steps = False
         """Whether the sub-models at work step together, as one gang."""
         if jobs is None:
@@ -125,14 +135,16 @@ class Engine:
         """Orders that wait for the next step boundary."""
         self._leaving = False
         """Whether the loop ends with all sub-models as they are."""
+        self._over = False
+        """Whether a lane has found nothing left to do, so that all of them end."""
         self._changed = False
         """Whether to ask the policy again although the quantum is not used up."""
         self._memory_to_free = False
         """Whether an ended or paused sub-model left memory in reserve."""
         self._checkpoint_timer = CheckpointTimer(checkpoint, self._clock, first_period)
         self._being_written: set[str] = set()
-        self.device_lost: tuple[str, str, str] | None = None
-        """Sub-model whose error made the device unusable for this process, with cause and remedy."""
+        self.device_lost: DeviceLost | None = None
+        """What made the device unusable for this process."""
 
     def start(self) -> threading.Thread:
         """Run in a background thread."""
@@ -145,7 +157,7 @@ class Engine:
 
         Restores torch's settings and RNGs.
         """
-        self._leaving = False
+        self._leaving = self._over = False
         self._meter.discard_cpu_time()
         with devices.preserved(self._device):
             self._lanes.run(self._turn, self._stepper.lane)
@@ -192,6 +204,8 @@ class Engine:
         No variable here outlives the turn of a sub-model, so that its memory is free once it has ended.
         """
         self._lanes.begin()  # before orders are read, so that none is missed
+        if self._over:  # all lanes end together: the first one sets the process up for all
+            return False
         self._between_steps()
         for job in self._roster.waiting:
             if job.submodel.finished:  # resumed at its last step, or given fewer epochs
@@ -201,13 +215,14 @@ class Engine:
             with contextlib.suppress(RuntimeError):  # a broken device has nothing to free
                 devices.free_cached(self._device)
         if self._leaving or not self._roster.jobs or self._lanes.broken:
+            self._over = True
             self._lanes.wake_others()
             return False
         turn = self._next_turn()
         if turn is not None:
             self._take(turn)
         else:
-            self._lanes.wait(_LOOK_S if self._rates.any_rests else None)
+            self._lanes.wait(_LOOK_S if self._rates.any_rests or self._company.any_suspects else None)
             self._meter.discard_cpu_time()
         return True
 
@@ -226,8 +241,10 @@ class Engine:
         if self._roster.holder is None and (runnable := self._roster.runnable):
             decision = self._choose(runnable)
             job = self._roster.jobs[decision.job]
-            if job.name in self._roster.turns:
-                self._promote(self._roster.turns[job.name], decision)
+            if (turn := self._roster.turns.get(job.name)) is not None:
+                if turn.failure is not None:  # it ends at its next step boundary
+                    return None
+                self._promote(turn, decision)
             elif self._company.make_room(job):
                 return Turn(job, decision, lane=1)
             else:
@@ -245,15 +262,13 @@ class Engine:
         first, waiting = self._roster.first, self._roster.waiting
         if first is None or len(self._roster.turns) >= self._lanes.count or not first.stays or self._gang_steps:
             return None
-        while waiting:
-            decision = self._choose(waiting)
-            job = self._roster.jobs[decision.job]
-            if self._company.may_join(job, self.now_s()):
-                others = {turn.lane for turn in self._roster.turns.values()}
-                lane = min(set(range(2, self._lanes.count + 1)) - others)
-                return Turn(job, replace(decision, reason=self._company.reason(job)), lane=lane)
-            waiting.remove(job)
-        return None
+        jobs = self._company.admissible(waiting, self.now_s())
+        if not jobs:
+            return None
+        decision = self._choose(jobs)
+        job = self._roster.jobs[decision.job]
+        lane = min(set(range(2, self._lanes.count + 1)) - {turn.lane for turn in self._roster.turns.values()})
+        return Turn(job, replace(decision, reason=self._company.reason(job)), lane=lane)
 
     # -- turns
 
@@ -368,7 +383,12 @@ class Engine:
             gang = self._formed(crew, worlds)
             while gang is not None:
                 self._stepper.record_gang(gang, first.job)
-                self._stepper.step_gang(gang, crew)
+                try:
+                    self._stepper.step_gang(gang, crew)
+                except Exception as error:  # all have taken their batches, and none has learnt from its own
+                    for turn in crew:
+                        turn.fail(error)
+                    break
                 for news in self._gangs.news(gang):
                     self._report(news)
                 if first.job.submodel.finished or first.used_up():
@@ -424,7 +444,7 @@ class Engine:
     def _goes_on(self, turn: Turn) -> bool:
         """Whether a turn goes on. After an order that may change the policy's choice, the policy is asked again."""
         job = turn.job
-        if self._leaving or job.submodel.finished or job.state is not State.RUNNING:
+        if self._leaving or self._lanes.broken or job.submodel.finished or job.state is not State.RUNNING:
             return False
         if turn.stays and self._changed and turn.lane == 1:
             self._ask_again(turn)
@@ -450,7 +470,9 @@ class Engine:
             if healthy:
                 self._end(job, Event.FAIL, *failure)
             else:
-                self.device_lost, self._leaving = self.device_lost or (job.name, *failure), True
+                at_work = (job, *(turn.job for turn in self._roster.turns.values()))
+                places = {one.name: one.submodel.steps_done + 1 for one in at_work}
+                self.device_lost, self._leaving = self.device_lost or DeviceLost(places, *failure), True
         elif job.submodel.finished:
             self._end(job, Event.COMPLETE)
         elif job.state is State.STOPPING:

@@ -9,6 +9,7 @@ from unifiednn_core.engine.gang import Gang, common
 from unifiednn_core.engine.job import Job
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.machine.budget import budget_of
+from unifiednn_core.scheduling.company import MemoryRoom
 
 MOST_MEMBERS = 64
 FREE_SHARE = 0.5
@@ -18,9 +19,11 @@ FREE_SHARE = 0.5
 class Gangs:
     """Finds equal sub-models of one owner and one priority, and keeps what is known about stepping together."""
 
-    def __init__(self, device: torch.device, *, fast: bool, now_s: Callable[[], float]):
-        """With `fast` operators are fused; without, there are gangs on CUDA only."""
-        self._device, self._fast, self._now_s = device, fast, now_s
+    def __init__(
+        self, device: torch.device, *, fast: bool, now_s: Callable[[], float], memory: Callable[[], MemoryRoom]
+    ):
+        """With `fast` operators are fused; without, there are gangs on CUDA only. `memory` is the room of the run."""
+        self._device, self._fast, self._now_s, self._memory = device, fast, now_s, memory
         self._gang: Gang | None = None
         """The gang that stepped last."""
         self._told = False
@@ -34,12 +37,14 @@ class Gangs:
 
     def mates(self, first: Job, others: Iterable[Job], working_bytes: Callable[[Job], int | None]) -> list[Job]:
         """Those of `others` that may step together with the first one, as far as memory allows, in their order."""
-        if first.name in self._single or first.submodel.draws:
+        if first.name in self._single or first.submodel.draws or first.standing.deadline_s is not None:
             return []  # of those that draw, no two may be inside their worlds at once
         alike = [job for job in others if job.name not in self._single and _kind(job) == _kind(first)]
         found: list[Job] = []
         free_bytes = budget_of(str(self._device)).free_bytes if alike else None
-        left_bytes = int(FREE_SHARE * (free_bytes or 0)) - (working_bytes(first) or 0)
+        left_bytes, spare_bytes = int(FREE_SHARE * (free_bytes or 0)), self._memory().spare_bytes
+        left_bytes = left_bytes if spare_bytes is None else min(left_bytes, spare_bytes)
+        left_bytes -= working_bytes(first) or 0
         for job in alike[: MOST_MEMBERS - 1]:
             size_bytes = working_bytes(job)
             if size_bytes is None or size_bytes > left_bytes:

@@ -43,7 +43,7 @@ class Lanes:
 
     def open(self, wanted: int) -> None:
         """Start more lanes, so that there are `wanted`, or as many as there may be."""
-        while len(self._threads) + 1 < min(wanted, self.count):
+        while len(self._threads) + 1 < min(wanted, self.count):  # they end all together
             number = len(self._threads) + 2
             thread = threading.Thread(target=self._lane, args=(number,), name=f"lane {number}", daemon=True)
             self._threads.append(thread)

@@ -33,7 +33,7 @@ def draws(network: nn.Module) -> bool:
     """Whether a call of this network may draw from the default generators, in training or in evaluation."""
     if is_of_file(network):
         return any(map(operator_draws, network.graph.nodes))
-    judge = _is_changed if _is_transformer_without_dropout(network) else layer_draws
+    judge = is_changed if _is_transformer_without_dropout(network) else layer_draws
     return any(map(judge, network.modules()))
 
 
@@ -57,7 +57,7 @@ def operator_draws(node: fx.Node) -> bool:
 def layer_draws(layer: nn.Module) -> bool:
     """Whether a layer itself, without the layers inside it, may draw."""
     kind = type(layer)
-    if _is_changed(layer):
+    if is_changed(layer):
         return True
     if isinstance(layer, _DROPOUTS) and kind in _DROPOUTS:
         return 0 < layer.p < 1
@@ -70,7 +70,8 @@ def layer_draws(layer: nn.Module) -> bool:
     return kind not in _QUIET and not kind.__module__.startswith(_ARCHITECTURES)
 
 
-def _is_changed(layer: nn.Module) -> bool:
+def is_changed(layer: nn.Module) -> bool:
+    """Whether a layer has hooks or a `forward` of its own."""
     return "forward" in layer.__dict__ or any(getattr(layer, hooks) for hooks in _HOOKS)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor, fx, nn
 
 from unifiednn_core.formats.architectures.transformer import SelfAttention
-from unifiednn_core.formats.draws import is_of_file, layer_draws, operator_draws
+from unifiednn_core.formats.draws import is_changed, is_of_file, layer_draws, operator_draws
 
 _Function = Callable[..., Any]
 
@@ -70,7 +70,7 @@ def own_draws(network: nn.Module) -> OwnDraws | None:
         network.recompile()
         return own
     drawing = [layer for layer in network.modules() if layer_draws(layer)]
-    if any(type(layer) not in _LAYERS for layer in drawing):
+    if any(type(layer) not in _LAYERS or is_changed(layer) for layer in drawing):
         return None
     for layer in drawing:
         _LAYERS[type(layer)](own, layer)

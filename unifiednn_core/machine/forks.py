@@ -29,6 +29,7 @@ _FIXED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THRE
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # a question for GPUs must not start the driver
 }
 _TRIAL_S, _LOADS_WITHIN_S = 30.0, 20.0
+_ENDS_WITHIN_S, _TAKES_WITHIN_S = 3.0, 10.0
 
 
 class _Running(NamedTuple):
@@ -47,7 +48,11 @@ class _Running(NamedTuple):
     def close(self) -> None:
         self.control.close()
         if self.owner == os.getpid():
-            self.process.wait()
+            try:
+                self.process.wait(_ENDS_WITHIN_S)
+            except subprocess.TimeoutExpired:  # it hangs
+                self.process.kill()
+                self.process.wait()
 
 
 class Template:
@@ -147,7 +152,9 @@ def connect(
     ours, theirs = socket.socketpair()
     try:
         with theirs:
+            control.settimeout(_TAKES_WITHIN_S)  # one that hangs takes no packets
             socket.send_fds(control, [STAY if stays else JOB], [theirs.fileno(), *handles])
+            control.settimeout(None)
         ours.sendall(json.dumps({"call": call, "arguments": arguments}).encode() + b"\n")
     except OSError:
         ours.close()

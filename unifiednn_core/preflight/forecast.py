@@ -24,6 +24,7 @@ from unifiednn_core.preflight.estimate import (
 from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec, is_concurrent
 from unifiednn_core.store.library import Measured
@@ -52,14 +53,20 @@ def parts_of(document: Mapping[str, Any]) -> tuple[Part, ...]:
     return tuple(Part.model_validate(part) for part in document.get("parts", ()))
 
 
-def working_bytes(document: Mapping[str, Any]) -> dict[str, int]:
-    """Gradients and temporary memory of each sub-model of a stored prediction."""
-    return {part["name"]: part["gradients_bytes"] + part["transient_bytes"] for part in document.get("submodels", ())}
-
-
-def margin_bytes(document: Mapping[str, Any]) -> int | None:
-    """Bytes that company may add to the peak of a stored prediction; None if nothing was predicted."""
-    return int(document["company_bytes"]) if "company_bytes" in document else None
+def memory_room(document: Mapping[str, Any]) -> MemoryRoom:
+    """What a stored prediction allows to sub-models that step at once."""
+    if "company_bytes" not in document:  # nothing was predicted
+        return MemoryRoom()
+    parts, peak_bytes = document["submodels"], document["peak_bytes"]
+    data = {sha256: size for part in parts_of(document) for sha256, size in part.need.data.items()}
+    budget_bytes = document["budget_bytes"]
+    return MemoryRoom(
+        working_bytes={part["name"]: part["gradients_bytes"] + part["transient_bytes"] for part in parts},
+        optimizer_bytes={part["name"]: part["optimizer_bytes"] for part in parts},
+        company_bytes=document["company_bytes"],
+        tensors_bytes=peak_bytes - document["context_bytes"] - sum(data.values()),
+        spare_bytes=None if budget_bytes is None else budget_bytes - peak_bytes,
+    )
 
 
 def forecast(

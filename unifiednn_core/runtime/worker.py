@@ -49,7 +49,7 @@ from unifiednn_core.machine.cores import lanes_of
 from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.machine.template import is_forked
 from unifiednn_core.preflight.estimate import context_key
-from unifiednn_core.preflight.forecast import margin_bytes, working_bytes
+from unifiednn_core.preflight.forecast import memory_room
 from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.assembly import Ingredients, Workbench
 from unifiednn_core.runtime.confinement import forgo_privileges
@@ -57,6 +57,7 @@ from unifiednn_core.runtime.gauge import WorkerGauge
 from unifiednn_core.runtime.launchers import WorkMark
 from unifiednn_core.runtime.main_thread import MainThreadTrainer, SigtermListener, Watchdog
 from unifiednn_core.runtime.reporter import Reporter
+from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import PolicySpec, RunSpec
@@ -70,7 +71,7 @@ TICK_S = 0.2
 FAREWELL_S = 20.0  # a machine that shuts down gives us at most this long to write the last checkpoints
 MOST_DEFECTS = 25  # ticks in a row that may fail before the run does; 5 s
 
-DONE, FAILED, STUCK, TERMINATED = 0, 1, 3, 128 + signal.SIGTERM
+DONE, FAILED, STUCK, LOST, TERMINATED = 0, 1, 3, 4, 128 + signal.SIGTERM
 
 
 class Worker:
@@ -132,8 +133,7 @@ class Worker:
             mark=work_mark.set,
             trace=partial(_trace, suspects, work_mark),
             alone_until={place.submodel: place.step for place in suspects},
-            working_bytes=reads.working_bytes.get,
-            margin_bytes=margin_bytes(run.prediction),
+            memory=reads.memory,
             free_on_end=True,
             elapsed_s=elapsed_s,
         )
@@ -162,7 +162,8 @@ class Worker:
             try:
                 code = self._tick()
                 if code is not None:
-                    self._work_mark.clear()
+                    if code != LOST:
+                        self._work_mark.clear()
                     return code
                 self._defects = 0
             except OperationalError:  # a full disk or a locked store: the next tick tries again, nothing is lost
@@ -226,7 +227,13 @@ class Worker:
         if not self._reporter.open and self._store.runs.conclude(self._run_id):
             return DONE
         if self._engine.device_lost is not None:
-            self._store.runs.fail_submodel(self._run_id, *self._engine.device_lost)
+            steps, cause, remedy = self._engine.device_lost
+            if len(steps) > 1:  # as after a crash, the next worker lets each of them train alone there
+                for lane, (name, step) in enumerate(steps.items(), start=1):
+                    self._work_mark.set(lane, name, f"step {step}")
+                return LOST
+            [name] = steps
+            self._store.runs.fail_submodel(self._run_id, name, cause, remedy)
             return STUCK  # the device works for a new process, which continues the others
         if self._reporter.pause is not None:
             return self._paused(self._reporter.pause)
@@ -375,8 +382,8 @@ class _Reader:
     bench: Workbench
     reporter: Reporter
     clock: Clock
-    working_bytes: dict[str, int] = field(default_factory=dict)
-    """Forecast of gradients and temporary memory, by sub-model."""
+    rooms: list[MemoryRoom] = field(default_factory=lambda: [MemoryRoom()])
+    """What the newest prediction of the run allows; its only entry."""
 
     def jobs(
         self, run: RunRow, rows: list[SubModelRow], mark: WorkMark, last_turns: dict[str, float], elapsed_s: float
@@ -408,6 +415,10 @@ class _Reader:
                 jobs[row.name].standing = self.standing(run, row, began_at_s)
         return list(jobs.values())
 
+    def memory(self) -> MemoryRoom:
+        """What the prediction of the run allows now. Safe in any thread."""
+        return self.rooms[0]
+
     def standing(self, run: RunRow, row: SubModelRow, began_at_s: float) -> Standing:
         """What a sub-model may count on, in a run whose clock began at `began_at_s` (UTC)."""
         submitted_at_s = run.created_at_s if row.joined_at_s is None else row.joined_at_s
@@ -422,7 +433,7 @@ class _Reader:
     def read(self, run: RunRow, row: SubModelRow, *, peers: int) -> Ingredients | None:
         """Read one of `peers` sub-models and open its attempt; None if it could not be read, and has failed."""
         spec, files = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(row.name, {})
-        self.working_bytes.update(working_bytes(run.prediction))
+        self.rooms[:] = [memory_room(run.prediction)]
         try:
             read = self.bench.read(spec, row.name, files, partial(self.store.runs.warn, run.id, row.name))
         except OperationalError:

@@ -4,7 +4,7 @@ The policy's choice always trains. Others join it in further lanes of the same p
 (`obstacle`), and leave again if their common progress, as measured, does not pay (`Rates`).
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from unifiednn_core.base.units import memory_text
@@ -23,6 +23,21 @@ MARGIN = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRoom:
+    """What the memory prediction of a run allows; empty without one."""
+
+    working_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Gradients and temporary memory of a step, by sub-model."""
+    optimizer_bytes: Mapping[str, int] = field(default_factory=dict)
+    company_bytes: int | None = None
+    """What company may add to the largest working set."""
+    tensors_bytes: int | None = None
+    """Predicted peak without the context and the data sets."""
+    spare_bytes: int | None = None
+    """What the device or the spec's limit has beyond the predicted peak."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """What company depends on, of one sub-model."""
 
@@ -30,9 +45,11 @@ class Member:
     priority: int
     """Lower goes first."""
     working_bytes: int | None
-    """Gradients and temporary memory of its steps; None if unknown."""
+    """Gradients and temporary memory of its steps, and what its first step brings for good; None if unknown."""
     shares_randomness: bool
     """Whether its steps draw from the default generators, of which there is one of each."""
+    hurries: bool = False
+    """Whether nobody may delay it, because it has a deadline."""
 
 
 def working_limit(working_bytes: Iterable[int], margin_bytes: int | None) -> int:
@@ -89,10 +106,12 @@ class Rates:
 
     Time in which other programs had the cores does not count: it would be lost alone, too. The CPU time of the stepping
     thread stands in for the duration alone until that is measured: on a CPU, a step alone takes as long as it computes.
-    With `cpu_tells` = False (a GPU computes elsewhere) it does not.
+    With `cpu_tells` = False (a GPU computes elsewhere) it does not. With `own_cores` = False lanes compete for cores
+    with each other, so a wait for one is no excuse.
     """
 
     cpu_tells: bool = True
+    own_cores: bool = True
     _alone: dict[str, Took] = field(default_factory=dict)
     _together: dict[tuple[str, frozenset[str]], Took] = field(default_factory=dict)
     """By sub-model and the group at work, itself included."""
@@ -100,6 +119,8 @@ class Rates:
 
     def add(self, name: str, group: frozenset[str], took: Took) -> None:
         """Add a stretch of steps of a sub-model while `group`, itself included, was at work."""
+        if not self.own_cores:
+            took.waited_s = 0.0
         if len(group) == 1:
             self._alone.setdefault(name, Took()).add(took)
         else:
@@ -117,17 +138,20 @@ class Rates:
 
     def objection(self, group: frozenset[str], first: Member, newest: Member) -> str | None:
         """Why the newest member of a group has to leave, as a sentence; None if it pays or is not known yet."""
+        return self._too_slow(group, newest) or self.delay(group, first, newest)
+
+    def _too_slow(self, group: frozenset[str], newest: Member) -> str | None:
         gain, before = self.gain(group), self.gain(group - {newest.name}) or 1.0
-        if gain is None:
-            return None
-        if gain < before * LEAST_GAIN:
+        if gain is not None and gain < before * LEAST_GAIN:
             return f"{_listed(group)} part: together they make only {gain:.2f} times the progress of one alone."
-        speed = self._speed(first.name, group)
-        if newest.priority > first.priority and speed is not None and speed * MOST_DELAY < 1.0:
-            return (
-                f"{_listed(group)} part: a step of {first.name}, which goes first, takes {1 / speed:.2f} times as long."
-            )
         return None
+
+    def delay(self, group: frozenset[str], first: Member, newest: Member) -> str | None:
+        """Why those who may not delay the first one have to leave, as a sentence; None if they do not delay it."""
+        speed = self._speed(first.name, group)  # known long before the gain if the newest takes long steps
+        if speed is None or speed * MOST_DELAY >= 1.0 or not (newest.priority > first.priority or first.hurries):
+            return None
+        return f"{_listed(group)} part: a step of {first.name}, which goes first, takes {1 / speed:.2f} times as long."
 
     def rest(self, group: frozenset[str], now_s: float) -> None:
         """Part a group: forget what was measured, and do not try it again for a while."""

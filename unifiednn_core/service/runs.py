@@ -103,10 +103,9 @@ class RunService:
         [part] = admitted.spec.submodels
         arguments = {"submodel": part.model_dump(mode="json", exclude_none=True), "files": admitted.filenames}
         row = submodel_row(run_id, 0, alone, admitted)
-        state = self._store.commands.issue(run_id, None, Verb.ADD, arguments, row=row)
-        if admitted.forecast is not None:
+        if admitted.forecast is not None:  # before the worker reads it with the newcomer
             self._store.runs.update(run_id, prediction=admitted.forecast.document)
-        return state
+        return self._store.commands.issue(run_id, None, Verb.ADD, arguments, row=row)
 
     # -- control
 

@@ -229,7 +229,7 @@ def test_several_lanes_replay_and_record_while_the_others_rest(monkeypatch: pyte
         for place, (name, network) in enumerate([("a", "cnn"), ("b", "mlp"), ("c", "resnet")])
     ]
     policy = policy_named("round_robin", {"unit": "steps", "amount": 3})
-    found = kit.Session(networks, policy, lanes=2, working_bytes=lambda name: 1, margin_bytes=100)
+    found = kit.Session(networks, policy, lanes=2, **kit.ROOM)
     recorders: list[FakeRecorder] = []
     record_step = SubModel.record_step
 

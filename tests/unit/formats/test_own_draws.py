@@ -208,3 +208,20 @@ def test_grouped_heads_stay_with_the_default_generator(tmp_path: Path) -> None:
 
     file = kit.export(tmp_path / "g.pt2", nn.Sequential(nn.Linear(4, 4), Grouped()), torch.ones(3, 2, 5, 4))
     assert own_draws.own_draws(ExportedFormat().read(file, None).build()) is None
+
+
+def test_a_dropout_with_a_hook_is_not_known_to_draw_from_its_own_generator_alone() -> None:
+    """The hook of a plug-in may draw from the default generator, of which a neighbour in another lane has the state."""
+    layer = nn.Dropout(0.5)
+    layer.register_forward_hook(lambda module, given, output: output + torch.rand(()))
+    assert own_draws.own_draws(nn.Sequential(nn.Linear(2, 2), layer)) is None
+
+
+def test_the_own_forward_of_a_layer_survives_a_turn() -> None:
+    layer = nn.Dropout(0.5)
+    layer.__dict__["forward"] = own = lambda inputs: inputs * 2
+    draws = own_draws.own_draws(nn.Sequential(layer))
+    if draws is not None:
+        draws.begin()
+        draws.end()
+    assert layer.__dict__.get("forward") is own

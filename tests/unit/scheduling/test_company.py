@@ -73,6 +73,15 @@ def test_time_that_other_programs_took_speaks_against_nobody(waited: float) -> N
     assert rates.gain(BOTH) == pytest.approx(2)
 
 
+def test_lanes_that_wait_for_each_other_make_no_progress() -> None:
+    """Two lanes on one core: each waits half of the time, and nobody else computes."""
+    rates = Rates(own_cores=False)
+    for name in "ab":
+        rates.add(name, BOTH, took(0.2, cpu_s=0.1, waited_s=0.1))
+    assert rates.gain(BOTH) == pytest.approx(1)
+    assert "part" in (rates.objection(BOTH, member("a"), member("b")) or "")
+
+
 @given(slower=st.floats(1.01, 1.7))
 def test_a_higher_priority_is_not_delayed_by_more_than_the_limit(slower: float) -> None:
     rates = Rates()
