@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from tests.integration import attempts
 from tests.integration.conftest import wait_until
@@ -27,8 +28,10 @@ from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.base.paths import DATABASE_SETTING, WORKER_SANDBOX_SETTING, Home
 from unifiednn_core.formats import registry as formats
 from unifiednn_core.machine import bubblewrap
+from unifiednn_core.machine.allocator import of_workers
 from unifiednn_core.machine.forks import Template
 from unifiednn_core.machine.host import rollup
+from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.runtime import confinement, supervisor
 from unifiednn_core.scheduling import registry as policies
 from unifiednn_core.service.facade import Service
@@ -238,6 +241,8 @@ def test_a_confined_worker_that_is_killed_goes_on_with_the_same_bits(demo: Confi
     assert demo.end() is State.COMPLETED
     assert demo.row().recoveries == 1
     assert {part.name: part.state_sha256 for part in demo.parts()} == {name: alone(name) for name in EPOCHS}
+    context = context_key("cpu", torch.__version__, of_workers())
+    assert demo.service.store.measured.recall([context]), "one that starts cold tells what its context needs"
 
 
 @pytest.mark.long

@@ -111,8 +111,7 @@ def test_a_run_says_what_its_memory_and_its_time_were_spent_on(product: Product)
     assert all(size > 0 for size in measured.values())
     used = of_this_process() or GLIBC  # that of a worker that was forked from here
     context = product.service.store.measured.recall([context_key("cpu", torch.__version__, used)])
-    assert all(size > 50 * MIB for size in context.values())
-    assert len(context) == 1
+    assert context == {}, "a fork holds fewer pages than a worker that starts cold"
 
 
 def test_while_a_process_stands_still_nothing_is_made_up(product: Product) -> None:
