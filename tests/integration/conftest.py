@@ -133,6 +133,10 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> forks.Template:
     """The template of this process, ready to fork workers."""
     monkeypatch.setenv(WARM_START_SETTING, "on")
     client.start()
+    current = client.template._current
+    if current is not None and current.environment != forks._environment():  # an earlier test has changed it
+        client.template.retire()
+        client.start()
     wait_until(client.template.ready)
     return client.template
 
