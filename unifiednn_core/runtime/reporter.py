@@ -100,6 +100,8 @@ class Reporter:
         self._at_work: dict[str, Granted] = {}
         self._samples: list[tuple[float, int]] = []
         """Moments and bytes of the last samples; a turn that ended before them may not be reported yet."""
+        self._last_bytes: list[int] = []
+        """The last of them; for a turn so short that none fell into it."""
         self._released_at_s = 0.0
         self._quiet_from_s = -1.0
         """Time after which no export adds to the memory of a turn."""
@@ -171,6 +173,7 @@ class Reporter:
             self._batch.memory.append({"at_s": at_s, "source": sample.source, "size_bytes": sample.size_bytes})
             if sample.source == source:
                 self._samples.append((at_s, sample.size_bytes))
+                self._last_bytes = [sample.size_bytes]
                 self._raise_run_peak(source, sample.size_bytes)
         if reading.breakdown is not None:
             self._batch.strata.append({"at_s": at_s, **reading.breakdown})
@@ -359,7 +362,8 @@ class Reporter:
     def _raise_peak(self, submodel: str, start_s: float, end_s: float, peak_bytes: int | None = None) -> None:
         """Update the peak of a stretch from the samples in it and from the turn's own meter."""
         on_gpu = self._source in (NVML_PROCESS, NVML_DEVICE)  # there samples cover all, the meter only this one
-        sampled = [] if on_gpu else [size for at_s, size in self._samples if start_s <= at_s <= end_s]
+        within = [size for at_s, size in self._samples if start_s <= at_s <= end_s]
+        sampled = [] if on_gpu else within or self._last_bytes
         metered = [] if peak_bytes is None else [peak_bytes - self._shared_bytes]
         track = self._tracks[submodel]
         peak = max((*sampled, *metered, track.peak_bytes))

@@ -334,6 +334,13 @@ def test_the_memory_of_a_failed_sub_model_is_not_remembered(store: Store, home: 
     assert store.measured.recall(["key of a"]) == {}
 
 
+def test_turns_shorter_than_the_pace_of_samples_have_a_peak(store: Store, record: Reporter) -> None:
+    record.memory(reading(0.5, here=700))
+    record.report(Released("a", 0.6, 0.7, 3, "", Cost()))
+    record.write(1.0)
+    assert store.runs.get("r")[1][0].peak_memory_bytes == 700
+
+
 def test_a_peak_between_two_samples_is_not_lost_and_shared_pages_do_not_count(store: Store, record: Reporter) -> None:
     record.memory(replace(reading(0.5, here=700), shared_bytes=100))
     record.report(Released("a", 0.0, 1.0, 3, "", Cost(peak_bytes=1000)))
