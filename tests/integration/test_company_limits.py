@@ -92,6 +92,22 @@ def test_a_lower_priority_leaves_as_soon_as_it_is_seen_to_delay_the_higher_one()
     assert rates.objection(group, member("high", 0), member("low", 1)) is not None
 
 
+def test_after_one_has_delayed_a_higher_priority_the_others_like_it_are_not_tried() -> None:
+    networks = [("plain", submodel_spec(name, priority=place)) for place, name in enumerate(("high", "low", "lower"))]
+    engine = Session(networks, FirstComeFirstServed(), lanes=2, **ROOM).engine
+    jobs, both = engine._roster.jobs, frozenset({"high", "low"})
+    turns = [Turn(jobs[name], Decision(name, TO_COMPLETION, ""), lane) for lane, name in enumerate(("high", "low"), 1)]
+    for turn in turns:
+        engine._roster.enter(turn)
+    engine._roster.holder = "high"
+    engine._rates.add("high", both, Took(20.0, 10.0, 0.0, 1000))
+    jobs["high"].timer._news = True
+    engine._company.judge(turns[0], 0.0)
+    assert "takes 2.00 times as long" in (turns[1].leaves or "")
+    assert engine._rates.rests(frozenset({"high", "lower"}), 1.0)
+    assert not engine._rates.rests(frozenset({"low", "lower"}), 1.0)
+
+
 def test_a_step_of_a_gang_counts_its_share_for_each_member() -> None:
     class Ticking(RealClock):
         now_s = 0.0

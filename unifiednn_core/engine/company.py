@@ -64,12 +64,12 @@ class Company:
             return
         newest = max((turn for turn in roster.turns.values() if turn is not first), key=lambda turn: turn.start_s)
         members = self._member(first.job), self._member(newest.job)
-        found = self._rates.objection(roster.group, *members)
+        found, delay = self._rates.objection(roster.group, *members), self._rates.delay(roster.group, *members)
         if found is None or not newest.stays:
             return
         newest.leaves = found
         self._rates.rest(roster.group, now_s)
-        if found == self._rates.delay(roster.group, *members):  # the next one would delay it, too
+        if delay is not None:  # the next one would delay it, too
             for job in roster.jobs.values():
                 if job is not first.job and (job.priority > first.job.priority or members[0].hurries):
                     self._rates.rest(frozenset({first.job.name, job.name}), now_s)
