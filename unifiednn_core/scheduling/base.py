@@ -4,9 +4,12 @@ The engine asks when a quantum ends and when the set of runnable sub-models chan
 stopped or edited), so a policy needs no event hooks.
 """
 
+import math
 import traceback
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, get_args
+
+from unifiednn_core.base.errors import BadInput
 
 QuantumKind = Literal["completion", "epochs", "steps", "seconds"]
 
@@ -113,6 +116,13 @@ def probe(view: View) -> Decision | None:
         return None
     name = min(unmeasured, key=lambda job: job.arrival).name
     return Decision(name, PROBE, f"{name} is not measured yet; {PROBE} show its speed.")
+
+
+def require_turn(turn_s: float) -> None:
+    """Raise `BadInput` for turns of a policy that are not above 0."""
+    if not 0 < turn_s < math.inf:
+        message = f"A turn cannot be {turn_s:g} s."
+        raise BadInput.of("Turn", "policy.turn_s", message, "Give a number of seconds above 0.")
 
 
 def enactable(policy: Policy, view: View) -> tuple[Decision, bool]:

@@ -1,12 +1,10 @@
 """Fair shares of owners, by stride scheduling (Waldspurger and Weihl, 1995), as in Gandiva_fair (EuroSys 2020)."""
 
-import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.units import duration_text
-from unifiednn_core.scheduling.base import Decision, JobView, Quantum, View
+from unifiednn_core.scheduling.base import Decision, JobView, Quantum, View, require_turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +23,7 @@ class FairShares:
     turn_s: float = field(default=1, metadata={"valid": "a number of seconds above 0"})
 
     def __post_init__(self) -> None:
-        if not 0 < self.turn_s < math.inf:
-            message = f"A turn cannot be {self.turn_s:g} s."
-            raise BadInput.of("Turn", "policy.turn_s", message, "Give a number of seconds above 0.")
+        require_turn(self.turn_s)
 
     def decide(self, view: View) -> Decision:
         """Choose the least served owner; ties go to the earlier arrival."""

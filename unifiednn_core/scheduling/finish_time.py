@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from unifiednn_core.base.errors import BadInput
-from unifiednn_core.scheduling.base import Decision, JobView, Quantum, View, probe
+from unifiednn_core.scheduling.base import Decision, JobView, Quantum, View, probe, require_turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +23,7 @@ class FinishTime:
     turn_s: float = field(default=1, metadata={"valid": "a number of seconds above 0"})
 
     def __post_init__(self) -> None:
-        if not 0 < self.turn_s < math.inf:
-            message = f"A turn cannot be {self.turn_s:g} s."
-            raise BadInput.of("Turn", "policy.turn_s", message, "Give a number of seconds above 0.")
+        require_turn(self.turn_s)
 
     def decide(self, view: View) -> Decision:
         """Choose the highest rho; ties go to the earlier arrival."""
