@@ -4,7 +4,7 @@ import threading
 
 
 class SimulatedClock:
-    """A clock that moves only when `advance` is called; whoever calls it has computed meanwhile."""
+    """A clock that moves only when `advance` is called; the calling thread counts as computing meanwhile."""
 
     def __init__(self, start_s: float = 0.0):
         self._now_s = start_s

@@ -33,7 +33,7 @@ def fill_memory(byte: int) -> None:
 
 
 def overrun(address: int) -> bool:
-    """Whether somebody wrote behind a block of `malloc`: the length of the next one, which stands there, is absurd.
+    """Whether a write past the end of a `malloc` block has overwritten the size field of the next block.
 
     `address` is a multiple of 64, as torch asks for. Lengths are multiples of 16; bit 0 says that the block before it
     is in use, bit 1 that the block stands alone.

@@ -1,4 +1,4 @@
-"""Whoever else trains in the process: a sub-model's state, figures, buffers and files are the same bits."""
+"""A sub-model's state, figures, buffers and files have the same bits, whatever else trains in the process."""
 
 import json
 import os

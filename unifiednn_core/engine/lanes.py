@@ -1,7 +1,7 @@
 """Lanes: threads of one engine in which several sub-models step at once.
 
-Whatever an engine knows belongs to whoever holds its one lock. A lane holds it all the time, except while it computes a
-step (`computing`) or has nothing to do (`wait`). So between two steps a lane may change anything that no other lane
+One lock protects the state of the engine. A lane holds it all the time, except while it computes a step (`computing`)
+or has nothing to do (`wait`). So between two steps a lane may change anything that no other lane
 computes with; for everything else it first lets the others come to rest between two steps (`parked`).
 """
 

@@ -13,7 +13,7 @@ RUNNABLE = (State.QUEUED, State.RUNNING)
 
 
 class Roster:
-    """Jobs in order of arrival, the line, and the turns at work. Whoever holds the engine's lock may change it."""
+    """Jobs in order of arrival, the line, and the turns at work. The engine's lock protects it."""
 
     def __init__(self, clock: Clock, rates: Rates, *, lanes: int):
         self._clock, self._rates, self._lanes = clock, rates, lanes

@@ -1,7 +1,6 @@
 """Measures the worker's process: its memory and what uses it, the GPU, CPU seconds. For one thread.
 
-Pages that a forked worker shares with its template count once, whoever of the two holds them, and so do those that the
-template alone holds.
+Pages that a forked worker shares with its template count once, and so do those that the template alone holds.
 """
 
 import os
