@@ -239,7 +239,10 @@ def own_findings(spec: RunSpec) -> tuple[Finding, ...]:
     except BadInput as error:
         findings += error.findings
     device, gpus = slot(spec.device), gpu_count()
-    if device.startswith("cuda:") and int(device.removeprefix("cuda:")) >= gpus:
+    if device.partition(":")[0] not in ("cpu", "cuda"):
+        message, remedy = f"This machine has no device '{device}'.", 'Choose "auto" or "cpu".'
+        findings.append(Finding(title="No such device", field="device", message=message, remedy=remedy))
+    elif device.startswith("cuda:") and int(device.removeprefix("cuda:")) >= gpus:
         message, remedy = f"This machine has {gpus} NVIDIA GPUs, so {device} does not exist.", 'Choose "auto" or "cpu".'
         findings.append(Finding(title="No such device", field="device", message=message, remedy=remedy))
     return tuple(findings)

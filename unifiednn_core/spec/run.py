@@ -132,7 +132,13 @@ class RunSpec(_Part):
 
     name: Annotated[str, Field(min_length=1, max_length=100)] = "run"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    device: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 :._()-]{0,63}$")] = "auto"
+    """`auto` (a GPU where there is one), `cpu`, `cuda`, one device such as `cuda:1`, or a kind such as `H200`."""
+    hybrid: Literal["private", "shared"] = "private"
+    """`private`: these sub-models alone, under this policy. `shared`: with those of others, in hybrids whose policy,
+    lanes and checkpoints the operator sets."""
+    moves: Literal["same", "any"] = "same"
+    """Devices on which it may go on after a move: those of the same kind, which gives the same bits, or any."""
     profile: Literal["exact", "fast"] = "exact"
     """`exact` gives the bits of the plain loop. `fast` may also fuse equal networks, which rounds differently."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None

@@ -96,7 +96,7 @@ def findings_of(document: object) -> list[Finding]:
             "submodels.../a.name",
             "is not a valid name",
         ),
-        ({**minimal(), "device": "tpu"}, "device", 'such as "cuda:0"'),
+        ({**minimal(), "device": "/dev/gpu"}, "device", 'such as "cuda:0"'),
         ({**minimal(), "profile": "faster"}, "profile", "exact"),
     ],
 )
