@@ -63,7 +63,7 @@ def submodel_spec(name: str, *, priority: int = 0, **hyperparameters: Any) -> Su
     return SubModelSpec.model_validate(document)
 
 
-def submodel(network: str, spec: SubModelSpec, data: ResidentData | None = None) -> SubModel:
+def submodel(network: str, spec: SubModelSpec, data: ResidentData | None = None, key: str | None = None) -> SubModel:
     """A sub-model over a network of this kit, with the data sets of this kit."""
     data = data or ResidentData(CPU)
     return SubModel(
@@ -73,6 +73,7 @@ def submodel(network: str, spec: SubModelSpec, data: ResidentData | None = None)
         train=data.hold("train", dataset),
         test=data.hold("test", lambda: dataset(20, seed=1)),
         device=CPU,
+        name=key,
     )
 
 
@@ -103,14 +104,21 @@ class Session:
         keeps: bool = True,
         clock: Clock | None = None,
         lanes: int = 1,
+        keys: Sequence[str] | None = None,
         **how: Any,
     ):
-        """`restored` are checkpoints to go on from; with `keeps` every capture counts as kept at once."""
+        """`restored` are checkpoints to go on from; with `keeps` every capture counts as kept at once.
+
+        `keys` are those of the networks in the hybrid, by default their names.
+        """
         self._keeps = keeps
         self.reports: list[Report] = []
         self.data = ResidentData(CPU)
         self._on_report = on_report
-        self.hybrid = HybridModel(self._submodel(network, spec) for network, spec in networks)
+        names = keys or [None] * len(networks)
+        self.hybrid = HybridModel(
+            submodel(network, spec, self.data, key) for (network, spec), key in zip(networks, names, strict=True)
+        )
         for name in (restored or {}).keys() & set(self.hybrid.names):
             self.hybrid.submodel(name).restore((restored or {})[name])
         self.engine = Engine(
@@ -121,14 +129,11 @@ class Session:
         self.engine.run()
         return self
 
-    def add(self, network: str, spec: SubModelSpec) -> SubModel:
+    def add(self, network: str, spec: SubModelSpec, key: str | None = None) -> SubModel:
         """Merge one more, as an order to join does."""
-        submodel = self._submodel(network, spec)
-        self.hybrid.add(submodel)
-        return submodel
-
-    def _submodel(self, network: str, spec: SubModelSpec) -> SubModel:
-        return submodel(network, spec, self.data)
+        added = submodel(network, spec, self.data, key)
+        self.hybrid.add(added)
+        return added
 
     def _take(self, report: Report) -> None:
         self.reports.append(report)

@@ -40,6 +40,7 @@ class Checkpoint:
     """
 
     submodel: str
+    """Key in the hybrid; in a file and from a file the plain name, so that no file tells where it trained."""
     step: int
     """Steps done since the start of the training."""
     epoch: int
@@ -50,6 +51,11 @@ class Checkpoint:
     recipe: Mapping[str, Any]
     """What the state belongs to, as plain values: names and arguments of optimizer, criterion and LR scheduler, batch
     size, seed, samples of the training set, device type, torch version."""
+
+
+def plain_name(key: str) -> str:
+    """Name of a sub-model in its spec, by its key in a hybrid: `RUN_ID/NAME` or just that name."""
+    return key.rpartition("/")[2]
 
 
 def transient_buffers(module: nn.Module) -> dict[str, Tensor]:

@@ -19,6 +19,7 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.engine import device as devices
+from unifiednn_core.engine.checkpoint import plain_name
 from unifiednn_core.engine.company import Company
 from unifiednn_core.engine.events import (
     Answered,
@@ -28,6 +29,7 @@ from unifiednn_core.engine.events import (
     Ended,
     Ganged,
     Granted,
+    Left,
     Refused,
     Released,
     Report,
@@ -35,7 +37,7 @@ from unifiednn_core.engine.events import (
 from unifiednn_core.engine.gang import Gang
 from unifiednn_core.engine.gangs import Gangs
 from unifiednn_core.engine.hybrid import HybridModel
-from unifiednn_core.engine.job import Job, Turn, reasons
+from unifiednn_core.engine.job import RUNNABLE, Job, Turn, reasons
 from unifiednn_core.engine.lanes import Lanes
 from unifiednn_core.engine.meters import CheckpointTimer, TurnMeter, quantum_meter
 from unifiednn_core.engine.orders import (
@@ -47,10 +49,11 @@ from unifiednn_core.engine.orders import (
     SetEpochs,
     SetPolicy,
     SetPriority,
+    adjust,
 )
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.resident_data import Lease
-from unifiednn_core.engine.roster import RUNNABLE, Roster
+from unifiednn_core.engine.roster import Roster
 from unifiednn_core.engine.stepping import UNTRACED, Stepper, Trace, start_timers
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.machine.cores import cores
@@ -394,7 +397,7 @@ class Engine:
                 if first.job.submodel.finished or first.used_up():
                     break
                 self._between_steps()
-                for turn in [turn for turn in crew[1:] if _drops_out(turn)]:
+                for turn in [turn for turn in crew[1:] if turn.ends]:
                     crew.remove(turn)
                     gang.drop(turn.job.name)
                     worlds[turn.job.name].close()
@@ -443,10 +446,9 @@ class Engine:
 
     def _goes_on(self, turn: Turn) -> bool:
         """Whether a turn goes on. After an order that may change the policy's choice, the policy is asked again."""
-        job = turn.job
-        if self._leaving or self._lanes.broken or job.submodel.finished or job.state is not State.RUNNING:
+        if self._leaving or self._lanes.broken or turn.ends:
             return False
-        if turn.stays and self._changed and turn.lane == 1:
+        if self._changed and turn.lane == 1:
             self._ask_again(turn)
         return turn.stays
 
@@ -460,10 +462,10 @@ class Engine:
             turn.decision = replace(turn.decision, quantum=decision.quantum)
             turn.used_up = quantum_meter(decision.quantum, turn.job.submodel, self._clock)
 
-    # -- ends and pauses
+    # -- ends, pauses and departures
 
     def _settle(self, job: Job, failure: tuple[str, str] | None = None) -> None:
-        """End or pause a sub-model that is not at work, if its state or a failure says so."""
+        """End, pause or let go a sub-model that is not at work, if its state, a failure or an order says so."""
         if failure is not None:
             with self._stepper.watched(job):
                 healthy = devices.is_healthy(self._device)
@@ -477,8 +479,11 @@ class Engine:
             self._end(job, Event.COMPLETE)
         elif job.state is State.STOPPING:
             self._end(job, Event.HALT)
-        elif job.state is State.PAUSING:
-            self._pause(job)
+        else:
+            if job.state is State.PAUSING:
+                self._pause(job)
+            if job.leaving and job.name in self._roster.jobs and self.device_lost is None:
+                self._depart(job)
 
     def _pause(self, job: Job) -> None:
         """Capture a sub-model and free the memory that it holds on the device."""
@@ -507,8 +512,7 @@ class Engine:
     def _end(self, job: Job, event: Event, cause: str | None = None, remedy: str | None = None) -> None:
         """Take a sub-model out of the hybrid, and report a host copy of its state."""
         name, submodel, checkpoint = job.name, job.submodel, None
-        others = {lease.sha256 for one in self._roster.jobs.values() if one is not job for lease in one.submodel.leases}
-        last_used = [lease for lease in submodel.leases if lease.sha256 not in others]
+        last_used = self._roster.used_alone(job)
         keeps = event is not Event.FAIL and not job.discarded
         try:
             with self._stepper.watched(job):
@@ -519,13 +523,27 @@ class Engine:
             if keeps:
                 event, (cause, remedy) = Event.FAIL, reasons(error)
         job.state = next_state(name, job.state, event)
-        del self._roster.jobs[name]
-        self._roster.users.forget(last_used)
-        self._rates.forget(name)
-        self._gangs.forget(name)
-        self._hybrid.remove(name)
-        self._report(Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
-        submodel.release(empty=self._free_on_end)
+        self._remove(job, last_used, Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
+
+    def _depart(self, job: Job) -> None:
+        """Take a sub-model out of the hybrid once its state is captured; nothing is reported of it after that."""
+        try:
+            with self._stepper.watched(job):
+                self._verify_data(job.submodel.leases, ending=job)
+        except Exception as error:
+            self._fail(job, error)
+            return
+        if self._capture(job):
+            self._roster.users.remove(job.name)
+            self._remove(job, self._roster.used_alone(job), Left(job.name))
+
+    def _remove(self, job: Job, unused: Sequence[Lease], last: Report) -> None:
+        """Take a sub-model out of the hybrid and free what it holds; `last` is its last report."""
+        self._roster.remove(job, unused)
+        self._gangs.forget(job.name)
+        self._hybrid.remove(job.name)
+        self._report(last)
+        job.submodel.release(empty=self._free_on_end)
         self._memory_to_free = True
 
     # -- checkpoints
@@ -583,9 +601,9 @@ class Engine:
             self._report(DataChanged(name, data))
         for name, data in users.items():
             if name in self._roster.jobs and self._roster.jobs[name] is not ending:
-                self._fail(self._roster.jobs[name], DamagedData(name, data))
+                self._fail(self._roster.jobs[name], DamagedData(plain_name(name), data))
         if ending is not None and ending.name in users:
-            raise DamagedData(ending.name, users[ending.name])
+            raise DamagedData(plain_name(ending.name), users[ending.name])
 
     # -- orders
 
@@ -593,9 +611,10 @@ class Engine:
         """Carry an order out. The end of a sub-model answers a stop; a pause is answered once the state is captured."""
         self._changed = True
         match order:
-            case Order(event=Event.STOP | Event.DISCARD as event, submodel=None):
+            case Order(event=Event.STOP | Event.DISCARD | Event.RELEASE as event, submodel=None):
                 for job in list(self._roster.jobs.values()):
-                    self._order_one(job, event, None)
+                    if job.name in self._roster.jobs:  # else data that it shares with one before have changed
+                        self._order_one(job, event, None)
             case Order(event=event, submodel=None):
                 self._capture_all()
                 self._verify_data(lease for job in self._roster.jobs.values() for lease in job.submodel.leases)
@@ -615,7 +634,7 @@ class Engine:
                 self._roster.reorder(names)
                 self._answer(order.id)
             case SetPriority() | SetEpochs() | SetDeadline():
-                self._answer(order.id, declined=self._adjust(order))
+                self._answer(order.id, declined=adjust(self._roster.jobs.get(order.submodel), order))
 
     def _order_one(self, job: Job, event: Event, command_id: int | None) -> None:
         match event:
@@ -632,27 +651,14 @@ class Engine:
                 if job.state is not State.STOPPING:
                     job.state = next_state(job.name, job.state, event)
                 job.discarded = job.discarded or event is Event.DISCARD
+            case Event.RELEASE:
+                job.leaving = True
             case Event.SAVE:
                 if self._capture(job):
                     self._verify_data(job.submodel.leases)
                 self._answer(command_id)
-        if job.name not in self._roster.turns and job.state in (State.PAUSING, State.STOPPING):
+        if job.name not in self._roster.turns and (job.leaving or job.state in (State.PAUSING, State.STOPPING)):
             self._settle(job)
-
-    def _adjust(self, order: SetPriority | SetEpochs | SetDeadline) -> str | None:
-        """Change priority, epochs or deadline of a sub-model; returns the reason if that is no longer possible."""
-        job = self._roster.jobs.get(order.submodel)
-        if job is None:
-            return f"{order.submodel} has ended"
-        if isinstance(order, SetPriority):
-            job.priority = order.priority
-        elif isinstance(order, SetDeadline):
-            job.standing = replace(job.standing, deadline_s=order.deadline_s)
-        elif order.epochs < job.submodel.epochs_begun:
-            return f"{order.submodel} is in epoch {job.submodel.epochs_begun} already"
-        else:
-            job.submodel.epochs = order.epochs
-        return None
 
     def _join(self, order: Join) -> None:
         """Merge one more network. It draws from no RNG of the others, and its failure ends it alone."""
@@ -668,17 +674,12 @@ class Engine:
                 traceback.print_exc()
                 cause, remedy = reasons(error)
                 self._report(Ended(order.submodel, Event.FAIL, None, (), cause, remedy))
-                declined = f"{order.submodel} could not join: {cause}"
+                declined = f"{plain_name(order.submodel)} could not join: {cause}"
         self._answer(order.id, declined)
 
     def _answer(self, command_id: int | None, declined: str | None = None) -> None:
         if command_id is not None:
             self._report(Answered(command_id, self._stepper.steps, declined))
-
-
-def _drops_out(turn: Turn) -> bool:
-    """Whether a member leaves its gang before the others."""
-    return not turn.stays or turn.job.submodel.finished or turn.job.state is not State.RUNNING
 
 
 def _send_away(crew: Iterable[Turn]) -> None:

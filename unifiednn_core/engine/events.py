@@ -11,6 +11,7 @@ The loop emits them here:
             between two steps, now and then ......... Captured, for each sub-model that has changed
         the quantum is used up ...................... Released
         after its last step ......................... Ended, with a host copy of its state
+            or when it was asked to leave ........... Left, after the Captured of its last state
             and before that, if its data changed .... DataChanged
 """
 
@@ -130,6 +131,16 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """A sub-model left the hybrid as it was asked to, and may go on in another; its last report until it joins again.
+
+    All its steps are in the last `Captured`; without any there is none.
+    """
+
+    submodel: str
+
+
+@dataclass(frozen=True, slots=True)
 class DataChanged:
     """A data set in memory is not what was read; reported for each sub-model that used it, also if that has ended."""
 
@@ -175,6 +186,7 @@ Report = (
     | DataChanged
     | Ganged
     | Granted
+    | Left
     | ProcessChanged
     | Refused
     | Stepped

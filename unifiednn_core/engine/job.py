@@ -12,6 +12,8 @@ from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import Decision, JobView
 from unifiednn_core.spec.lifecycle import State
 
+RUNNABLE = (State.QUEUED, State.RUNNING)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -47,6 +49,8 @@ class Job:
     pause_id: int | None = field(init=False, default=None)
     """Command that asked for the pause."""
     discarded: bool = field(init=False, default=False)
+    leaving: bool = field(init=False, default=False)
+    """Whether it leaves the hybrid at the next step boundary, for another one."""
     timer: StepTimer = field(init=False)
     at_work_since_s: float | None = field(init=False, default=None)
     """When its current turn began."""
@@ -55,6 +59,11 @@ class Job:
 
     def __post_init__(self) -> None:
         self.name, self.priority = self.submodel.name, self.submodel.spec.priority
+
+    @property
+    def runnable(self) -> bool:
+        """Whether it trains or waits for it."""
+        return self.state in RUNNABLE and not self.leaving
 
     def resume(self, now_s: float, in_line_since: int) -> None:
         """End a pause, at the end of the line."""
@@ -114,6 +123,12 @@ class Turn:
     def stays(self) -> bool:
         """Whether it may use its quantum up."""
         return self.leaves is None
+
+    @property
+    def ends(self) -> bool:
+        """Whether it ends at this step boundary, whatever others do."""
+        job = self.job
+        return not self.stays or job.submodel.finished or job.state is not State.RUNNING or job.leaving
 
     def begin(self, now_s: float, used_up: Callable[[], bool]) -> None:
         """Begin in the role that the lane says."""

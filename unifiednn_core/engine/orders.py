@@ -1,9 +1,10 @@
 """Orders for the engine. It carries them out between two steps and answers the command `id`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from unifiednn_core.engine.job import Standing
+from unifiednn_core.engine.checkpoint import plain_name
+from unifiednn_core.engine.job import Job, Standing
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.spec.lifecycle import Event
@@ -11,10 +12,11 @@ from unifiednn_core.spec.lifecycle import Event
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Pause, resume, stop, discard or save one sub-model, or the whole run if `submodel` is None.
+    """Pause, resume, stop, discard, save or release one sub-model, or the whole run if `submodel` is None.
 
     To pause the run, also because the process has to end, the engine captures everything and returns. A new engine
     resumes it. Whatever a save or this pause captures, the engine verifies the data sets that it was trained on.
+    A sub-model that is released leaves the hybrid for another one: the report `Left` answers, or its end.
     """
 
     event: Event
@@ -76,3 +78,19 @@ class Join:
 
 
 AnyOrder = Order | SetPriority | SetEpochs | SetDeadline | Reorder | SetPolicy | Join
+
+
+def adjust(job: Job | None, order: SetPriority | SetEpochs | SetDeadline) -> str | None:
+    """Change priority, epochs or deadline of a sub-model; returns the reason if that is no longer possible."""
+    name = plain_name(order.submodel)
+    if job is None:
+        return f"{name} has ended"
+    if isinstance(order, SetPriority):
+        job.priority = order.priority
+    elif isinstance(order, SetDeadline):
+        job.standing = replace(job.standing, deadline_s=order.deadline_s)
+    elif order.epochs < job.submodel.epochs_begun:
+        return f"{name} is in epoch {job.submodel.epochs_begun} already"
+    else:
+        job.submodel.epochs = order.epochs
+    return None

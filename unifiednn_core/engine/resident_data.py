@@ -88,6 +88,11 @@ class DataUsers:
         for lease in leases:
             self._users.setdefault(lease.sha256, {})[submodel] = lease.name
 
+    def remove(self, submodel: str) -> None:
+        """Forget a sub-model whose data sets were intact when it left."""
+        for users in self._users.values():
+            users.pop(submodel, None)
+
     def forget(self, leases: Iterable[Lease]) -> None:
         """Forget data sets that nobody uses any more."""
         for lease in leases:

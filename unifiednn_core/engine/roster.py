@@ -5,11 +5,9 @@ from collections.abc import Iterable, Sequence
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.engine.job import Job, Turn
 from unifiednn_core.engine.meters import StepTimer
-from unifiednn_core.engine.resident_data import DataUsers
+from unifiednn_core.engine.resident_data import DataUsers, Lease
 from unifiednn_core.scheduling.company import Rates
 from unifiednn_core.spec.lifecycle import State
-
-RUNNABLE = (State.QUEUED, State.RUNNING)
 
 
 class Roster:
@@ -42,15 +40,26 @@ class Roster:
         self.jobs[job.name] = job
         self.users.add(job.name, job.submodel.leases)
 
+    def used_alone(self, job: Job) -> list[Lease]:
+        """Leases of a job on data sets that no other one uses."""
+        others = {lease.sha256 for one in self.jobs.values() if one is not job for lease in one.submodel.leases}
+        return [lease for lease in job.submodel.leases if lease.sha256 not in others]
+
+    def remove(self, job: Job, unused: Iterable[Lease] = ()) -> None:
+        """Remove a job that is not at work; nobody else uses the data sets `unused`."""
+        del self.jobs[job.name]
+        self.users.forget(unused)
+        self._rates.forget(job.name)
+
     @property
     def runnable(self) -> list[Job]:
         """Jobs that train or wait for it."""
-        return [job for job in self.jobs.values() if job.state in RUNNABLE]
+        return [job for job in self.jobs.values() if job.runnable]
 
     @property
     def waiting(self) -> list[Job]:
         """Runnable jobs that are not at work."""
-        return [job for job in self.jobs.values() if job.state in RUNNABLE and job.name not in self.turns]
+        return [job for job in self.jobs.values() if job.runnable and job.name not in self.turns]
 
     @property
     def first(self) -> Turn | None:

@@ -46,7 +46,7 @@ def separate(
     figures: Sequence[EpochFigures],
     folder: Path,
 ) -> Separated:
-    """Write `folder/NAME.zip` and next to it the model file itself.
+    """Write `folder/NAME.zip` and next to it the model file itself; `name` is the plain one, of the spec.
 
     `state_dict` holds host copies under the submitted network's own keys. Raises `SeparationFailed` if the disk refuses
     the files now, and `SeparationCorrupt` if they read back differently; both leave no file behind.

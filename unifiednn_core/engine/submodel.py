@@ -55,9 +55,13 @@ class SubModel:
         train: Lease,
         test: Lease | None,
         device: torch.device,
+        name: str | None = None,
     ):
-        """Build the network and everything that trains it. May draw from the default generators."""
-        self.spec, self.name, self.parameters = spec, spec.name, definition.parameters
+        """Build the network and everything that trains it. May draw from the default generators.
+
+        `name` is its key in the hybrid, where that is not the name of the spec: `RUN_ID/NAME`.
+        """
+        self.spec, self.name, self.parameters = spec, spec.name if name is None else name, definition.parameters
         self.module = definition.build()
         self.optimizer = steps.build_optimizer(self.module.parameters(), spec.hyperparameters)
         self.criterion = steps.build_criterion(spec.hyperparameters)
@@ -162,7 +166,7 @@ class SubModel:
         """
         loss, correct = learned
         if self._on_host and not math.isfinite(value := loss.item()):
-            raise Diverged(self.name, self.steps_done + 1, value)
+            raise Diverged(self.spec.name, self.steps_done + 1, value)
         if not updated:
             steps.update(self.optimizer, self._trained, self._hyperparameters, self.steps_done + 1)
         if not self._measured:  # the first step creates the optimizer's state
@@ -361,7 +365,7 @@ class SubModel:
 
     def _require_finite(self) -> None:
         if not self._progress.tally.is_finite():
-            raise Diverged(self.name, self.steps_done, float("nan"))
+            raise Diverged(self.spec.name, self.steps_done, float("nan"))
 
 
 def stored_bytes(tensors: Iterable[Tensor]) -> int:

@@ -21,6 +21,7 @@ from unifiednn_core.base.units import MIB
 from unifiednn_core.machine.allocator import GLIBC, MIMALLOC, TCMALLOC
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction, SubModelPrediction
 from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.scheduling.line import COMPANY_SHARE, Need
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.simulator import SimulatedJob, Stage, stages
 from unifiednn_core.spec.run import is_concurrent
@@ -41,10 +42,6 @@ FIRST_STEP_BYTES = {"cpu": 8 * MIB, "cuda": 64 * MIB}
 # with a glibc that keeps nothing, so workspaces of operators are the small part. At batches of 1024, a ResNet and a
 # Transformer: glibc 1.3 and 0.5, tcmalloc 0.7 and 0.1, mimalloc 0.9 and 0.3. CUDA: not measured.
 SLACK_SHARE = {GLIBC: 1.0, TCMALLOC: 0.45, MIMALLOC: 0.6, "cuda": 0.2}
-
-
-# What sub-models that step at once may add to the peak of one at a time, as a share of it.
-COMPANY_SHARE = 0.1
 
 
 class Part(BaseModel, frozen=True, extra="forbid"):
@@ -138,6 +135,20 @@ def hybrid_bytes(
     by_name = {part.name: part for part in parts}
     found = stages([part.job for part in parts], policy)
     return context_bytes + max(_at(stage, by_name, key) for stage in found)
+
+
+def need_of(part: Part, device_type: str, allocator: str = GLIBC) -> Need:
+    """What placement knows of the memory of one sub-model (`scheduling.sites.hybrid_bytes`)."""
+    need, on_gpu, transient_bytes = part.need, device_type == "cuda", _transient(part, _key(device_type, allocator))
+    state_bytes = need.weights_bytes + need.optimizer_bytes
+    return Need(
+        kept_bytes=state_bytes + (need.gradients_bytes if on_gpu else 0),
+        working_bytes=transient_bytes + (0 if on_gpu else need.gradients_bytes),
+        copies_bytes=0 if on_gpu else state_bytes,
+        slack_bytes=transient_bytes - need.transient_bytes,
+        company_bytes=need.gradients_bytes + transient_bytes,
+        data=need.data,
+    )
 
 
 def baseline_bytes(parts: Sequence[Part], mode: str, *, device_type: str, context_bytes: int) -> int:

@@ -1,0 +1,369 @@
+"""Placement: which sub-model trains in which hybrid, on which device. `decide(view) -> Plan`, pure, without torch.
+
+There is one line for all devices: nothing is bound to a device before it can start there. The supervisor and the
+simulator of a fleet (`scheduling.fleet`) build the same frozen view and enact the same plan.
+
+Order: by submission, then by arrival. Who waits in line and is not placed claims the device on which it surely starts
+first, and nobody behind it is placed there, nor on any device where it might start before that. In detail: for each
+device that an entry can use there is an earliest and a latest start. It can join as soon as one of the members has
+ended, or when all have, so the earliest is the least or the whole of their seconds left; the latest is the whole,
+because a device with work does not rest; unknown seconds make the earliest 0 and the latest never. An entry claims the
+device with the least latest start among those that nobody before it keeps, and keeps, too, each device whose earliest
+start is less. So whoever overtakes the first in line does it where the first can never start, or not before it has
+started elsewhere. The property is tested by simulating what happens without those who overtake.
+
+Entries that no device helps keep nobody waiting: those whose own people may not share a process, those that need more
+than any device has, and those that gather.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from math import inf
+
+from unifiednn_core.base.units import duration_text, memory_text
+from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Move, Placed, Plan, Waiting, in_order
+from unifiednn_core.scheduling.sites import Site, Sums
+from unifiednn_core.spec.sharing import PERMISSION
+
+STAY_S = 600.0
+"""Nothing leaves a hybrid for a free device before it has been there for so long."""
+GAIN_BY_COST = 5.0
+"""A move to a free device must save so many times what it costs."""
+
+
+def decide(view: FleetView) -> Plan:
+    """Place what can start now, say what each other one waits for, and move what should train elsewhere."""
+    line = in_order(view.waiting)
+    fleet = _filled(view, line)
+    if view.mode == "pooled":
+        fleet = _longest_first(view, line, fleet) or fleet
+    return Plan(
+        placements=tuple(site.placement() for site in fleet.sites if site.entries),
+        moves=(*_drained(view), *_to_free_devices(fleet)),
+        waits={key: text for entry, text in fleet.left for key in entry.keys},
+    )
+
+
+class _Fleet:
+    """All devices while a plan is made."""
+
+    def __init__(self, view: FleetView):
+        self.view = view
+        self._circle_of: dict[str, tuple[str, ...]] = {}
+        by_device = {hybrid.device: hybrid for hybrid in view.hybrids}
+        self.sites = [self._site(at, device, by_device.get(device.name)) for at, device in enumerate(view.devices)]
+        self.by_name = {site.device.name: site for site in self.sites}
+        self._free_bytes: dict[str, float] = {}
+        for site in self.sites:
+            pool, free_bytes = self._pool(site), site.device.free_bytes
+            known = inf if free_bytes is None else free_bytes
+            self._free_bytes[pool] = min(self._free_bytes.get(pool, inf), known)
+        for site in self.sites:  # what is promised and not taken yet is not free
+            used_bytes = None if site.hybrid is None else site.hybrid.used_bytes
+            if used_bytes is not None and site.predicted_bytes is not None:
+                self._free_bytes[self._pool(site)] -= max(0, site.predicted_bytes - used_bytes)
+        lefts_s = [member.left_s for hybrid in view.hybrids for member in hybrid.members]
+        known_s = [left_s for left_s in (*lefts_s, *(entry.left_s for entry in view.waiting)) if left_s is not None]
+        self.usual_s = sum(known_s) / len(known_s) if known_s else 1.0
+        """What an unknown number of seconds counts as, where devices are compared."""
+        asked_by = Counter(entry.devices for entry in view.waiting)
+        self._wanted: Counter[str] = Counter()
+        for devices, count in asked_by.items():
+            self._wanted.update(dict.fromkeys(devices, count))
+        self.kept_for: dict[str, Waiting] = {}
+        """Devices that are kept for somebody in line."""
+        self.left: list[tuple[Waiting, str]] = []
+        """Who is not placed, and what each waits for."""
+        self.gathering = _gathering(view, self.circles)
+
+    def circles(self, people: Iterable[str]) -> frozenset[tuple[str, ...]]:
+        """Keys of the people with whom each of them may share a process: one, if they may share it themselves."""
+        known = self._circle_of
+        return frozenset(known.setdefault(one, self.view.rule.circle(one)) for one in people)
+
+    def usable(self, entry: Waiting) -> list[Site]:
+        """Devices on which it can train some day, as far as memory and states now say."""
+        sites = (self.by_name[name] for name in entry.devices if name in self.by_name)
+        return sorted((site for site in sites if site.usable and site.ever_holds(entry)), key=lambda site: site.index)
+
+    def place(self, entry: Waiting, sites: Sequence[Site]) -> Site | None:
+        """Place an entry on the best of these devices where it can start now; None if there is none."""
+        circles, pooled = self.circles(entry.people), self.view.mode == "pooled"
+        free = [site for site in sites if site.empty and not site.device.resting and self._starts(entry, site)]
+        if free:
+            best = min(free, key=lambda site: (self._wanted[site.device.name], site.most_bytes(alone=True), site.index))
+            self._take(best, entry, opens=pooled, reason=f"{best.device.name} was free.")
+            return best
+        joins = [site for site in sites if pooled and self._joins(entry, site, circles)]
+        if not joins:
+            return None
+        best = min(joins, key=lambda site: (self._cost_s(entry, site), site.work.count, site.index))
+        reason = f"{best.device.name} has room, and the least left to do of those that have."
+        self._take(best, entry, opens=True, reason=reason)
+        return best
+
+    def gather(self, first: Waiting, site: Site, others: Iterable[Waiting]) -> list[Waiting]:
+        """Place those that gathered with the first one into its new hybrid; returns who fits."""
+        site.open, placed = first.need is not None, []
+        site.sums = None if first.need is None else Sums().plus(first.need)
+        for entry in others:
+            if site.device.name in entry.devices and self._joins(entry, site, self.circles(entry.people)):
+                self._take(site, entry, opens=False, reason="")
+                placed.append(entry)
+        site.open = False
+        return placed
+
+    def _take(self, site: Site, entry: Waiting, *, opens: bool, reason: str) -> None:
+        grows_bytes = site.take(entry, self.circles(entry.people), opens=opens, reason=reason)
+        self._free_bytes[self._pool(site)] -= grows_bytes
+
+    def _starts(self, entry: Waiting, site: Site) -> bool:
+        """Whether a free device has the memory now."""
+        return (site.alone_bytes(entry) or 0) <= min(site.most_bytes(alone=True), self._free_bytes[self._pool(site)])
+
+    def _joins(self, entry: Waiting, site: Site, circles: frozenset[tuple[str, ...]]) -> bool:
+        if site.device.resting or not site.accepts(entry, circles):
+            return False
+        room = self.room(entry, site)
+        return room is not None and room[0] <= room[1]
+
+    def joinable(self, entry: Waiting, site: Site) -> bool:
+        """Whether only memory keeps an entry from a device."""
+        joins = self.view.mode == "pooled" and site.accepts(entry, self.circles(entry.people))
+        return not site.device.resting and (site.empty or joins)
+
+    def fits_free(self, site: Site, members: Sequence[Placed]) -> bool:
+        """Whether these fit on a free device."""
+        sums = Sums().plus(*(member.need for member in members if member.need is not None))
+        needed_bytes = site.with_context(sums, self.view.lanes)
+        return needed_bytes <= min(site.most_bytes(alone=len(members) == 1), self._free_bytes[self._pool(site)])
+
+    def room(self, entry: Waiting, site: Site) -> tuple[int, float] | None:
+        """Bytes that an entry would take more on a device, and bytes that it may take; None if unknown."""
+        free_bytes = self._free_bytes[self._pool(site)]
+        if site.empty:
+            alone_bytes = site.alone_bytes(entry)
+            return None if alone_bytes is None else (alone_bytes, min(site.most_bytes(alone=True), free_bytes))
+        joined_bytes = None if entry.need is None else site.joined_bytes(entry.need)
+        if joined_bytes is None or site.predicted_bytes is None:
+            return None
+        room_bytes = site.most_bytes(alone=False) - site.predicted_bytes
+        return joined_bytes - site.predicted_bytes, max(0, min(room_bytes, free_bytes))
+
+    def _cost_s(self, entry: Waiting, site: Site) -> float:
+        """Seconds left there, without those that resident data sets save."""
+        held = set() if site.sums is None or entry.need is None else site.sums.data.keys() & entry.need.data.keys()
+        saved_bytes = 0 if entry.need is None else sum(entry.need.data[sha256] for sha256 in held)
+        left_s = site.work.known_s + site.work.unknown * self.usual_s
+        return left_s - saved_bytes / self.view.read_bytes_per_s
+
+    def starts_within(self, entry: Waiting, site: Site) -> tuple[float, float]:
+        """Seconds until its earliest and its latest start on a device, if nobody else comes."""
+        work, alone_bytes = site.work, site.alone_bytes(entry) or 0
+        all_free_bytes = self._free_bytes[self._pool(site)] + (site.predicted_bytes or 0)
+        if site.empty or site.device.resting:  # it waits for memory of other programs, or for a moment
+            return 0.0, inf
+        latest_s = inf if work.unknown or alone_bytes > all_free_bytes else work.known_s
+        if self.view.mode == "pooled" and site.accepts(entry, self.circles(entry.people)):
+            return 0.0 if work.unknown else work.least_s, latest_s
+        return work.known_s if self.view.lanes == 1 else work.most_s, latest_s
+
+    def keep(self, entry: Waiting, sites: Sequence[Site]) -> None:
+        """Keep devices for an entry that cannot start now, so that nobody behind delays it; see the top of the file."""
+        starts = [(self.starts_within(entry, site), site) for site in sites]
+        (_, latest_s), claimed = min(starts, key=lambda start: (start[0][1], start[0][0], start[1].index))
+        for (earliest_s, _), site in starts:
+            if site is claimed or earliest_s < latest_s:
+                self.kept_for[site.device.name] = entry
+
+    def _pool(self, site: Site) -> str:
+        return site.device.pool or site.device.name
+
+    def _site(self, index: int, device: DeviceView, hybrid: HybridView | None) -> Site:
+        site = Site(device, index, hybrid, self.view.lanes, self.view.company_share)
+        if hybrid is None:
+            return site
+        needs = [member.need for member in hybrid.members]
+        known = [need for need in needs if need is not None]
+        site.sums = Sums().plus(*known) if len(known) == len(needs) and not hybrid.private else None
+        if hybrid.peak_bytes is not None or site.sums is None:
+            site.predicted_bytes = hybrid.peak_bytes
+        else:
+            lanes = self.view.lanes if len(known) > 1 else 1
+            site.predicted_bytes = site.with_context(site.sums, lanes)
+        for member in hybrid.members:
+            site.work.add(member.left_s)
+            site.circles |= self.circles(member.people)
+        site.threads, site.profile, site.private = hybrid.threads, hybrid.profile, hybrid.private
+        site.open = hybrid.accepts and not hybrid.private
+        return site
+
+
+def _filled(view: FleetView, line: Sequence[Waiting]) -> _Fleet:
+    """Place everyone who can start now, in this order."""
+    fleet, placed = _Fleet(view), set[int]()
+    for entry in line:
+        if id(entry) in placed:
+            continue
+        sites = fleet.usable(entry)
+        obstacle = _hopeless(fleet, entry, sites) or fleet.gathering.get(id(entry))
+        if obstacle is not None:
+            fleet.left.append((entry, obstacle))
+            continue
+        allowed = [site for site in sites if site.device.name not in fleet.kept_for]
+        if not allowed:
+            fleet.left.append((entry, f"its turn; {_before_it(len(fleet.left))}"))
+            continue
+        site = fleet.place(entry, allowed)
+        if site is None:
+            fleet.left.append((entry, _shortage(fleet, entry, allowed)))
+            fleet.keep(entry, allowed)
+        elif view.mode == "gathered" and not entry.private:
+            others = [other for other in line if other is not entry and _together(other, entry)]
+            ready = [other for other in others if id(other) not in fleet.gathering and id(other) not in placed]
+            placed.update(map(id, fleet.gather(entry, site, ready)))
+    return fleet
+
+
+def _longest_first(view: FleetView, line: Sequence[Waiting], filled: _Fleet) -> _Fleet | None:
+    """Spread those before the first who cannot start by their seconds left; None if not all of them fit then."""
+    left = {id(entry) for entry, _ in filled.left}
+    until = next((at for at, entry in enumerate(line) if id(entry) in left), len(line))
+    if until < 2:
+        return None
+    longest = sorted(line[:until], key=lambda entry: -(filled.usual_s if entry.left_s is None else entry.left_s))
+    fleet = _filled(view, [*longest, *line[until:]])
+    left = {id(entry) for entry, _ in fleet.left}
+    return None if any(id(entry) in left for entry in longest) else fleet
+
+
+def _together(one: Waiting, other: Waiting) -> bool:
+    """Whether two can start as one, memory and people apart."""
+    same = (one.devices, one.threads, one.profile) == (other.devices, other.threads, other.profile)
+    return same and not one.private and not other.private
+
+
+def _gathering(view: FleetView, circles: Callable[[Iterable[str]], frozenset[tuple[str, ...]]]) -> Mapping[int, str]:
+    """What those wait for that still gather, by identity of the entry."""
+    if view.mode != "gathered":
+        return {}
+    groups: dict[Hashable, list[Waiting]] = {}
+    for entry in view.waiting:
+        if not entry.private:
+            key = (circles(entry.people), entry.devices, entry.threads, entry.profile)
+            groups.setdefault(key, []).append(entry)
+    found = {}
+    for group in groups.values():
+        left_s = min(entry.submitted_at_s for entry in group) + view.gather_s - view.now_s
+        more = view.gather_n - len(group)
+        if left_s > 0 and more > 0:
+            text = f"{more} more submission{'s' if more > 1 else ''} or {duration_text(left_s)}"
+            found.update({id(entry): text for entry in group})
+    return found
+
+
+def _hopeless(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str | None:
+    """Why no device helps an entry, as text after "waits for"; None if one may."""
+    if len(fleet.circles(entry.people)) > 1:
+        return f"{PERMISSION}: an admin gives it on the page People or with 'unifiednn people'"
+    if sites:
+        return None
+    matching = [fleet.by_name[name] for name in sorted(entry.devices) if name in fleet.by_name]
+    asked, ready = _asked(entry), [site for site in matching if site.usable]
+    if not matching:
+        return f"{asked}, which this server does not have"
+    if not ready:
+        states = ", ".join(f"{site.device.name} is {_STATES[site.device.state]}" for site in matching[:3])
+        return f"{asked}; {states}"
+    best = max(ready, key=lambda site: (site.most_bytes(alone=True), -site.index))
+    needed, has = memory_text(best.alone_bytes(entry)), memory_text(best.device.total_bytes)
+    return f"{needed} on {asked}; {best.device.name} has {has} in all. Stop it, and submit it with smaller batches"
+
+
+def _shortage(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str:
+    """What an entry waits for that none of these devices can start now, as text after "waits for"."""
+    asked = _asked(entry)
+    lacking = [(site, room) for site in sites if fleet.joinable(entry, site) and (room := fleet.room(entry, site))]
+    if lacking:
+        site, (needed_bytes, room_bytes) = max(lacking, key=lambda found: found[1][1] - found[1][0])
+        if needed_bytes > room_bytes:
+            return f"{memory_text(needed_bytes)} on {asked}; {site.device.name} has {memory_text(int(room_bytes))} free"
+    soonest = min(sites, key=lambda site: (fleet.starts_within(entry, site)[1], site.index))
+    _, latest_s = fleet.starts_within(entry, soonest)
+    when = "" if latest_s == inf else f" in about {duration_text(latest_s)}"
+    if soonest.device.resting:
+        return f"{soonest.device.name}, which starts in a moment"
+    return f"{asked} to be free; {soonest.device.name} is the first{when}" if when else f"{asked} to be free"
+
+
+_STATES = {"draining": "drained", "away": "away"}
+
+
+def _asked(entry: Waiting) -> str:
+    """The device that an entry asks for, in words."""
+    if entry.asked in _WORDS and entry.kind:
+        return f"any {entry.kind}"
+    if entry.asked in _WORDS:
+        return _WORDS[entry.asked]
+    return entry.asked if ":" in entry.asked else f"any {entry.asked}"
+
+
+_WORDS = {"auto": "any device", "cuda": "any GPU", "cpu": "the CPU"}
+
+
+def _before_it(count: int) -> str:
+    return "1 is before it in line" if count == 1 else f"{count} are before it in line"
+
+
+def _drained(view: FleetView) -> Iterator[Move]:
+    """Everybody leaves a device that is drained."""
+    states = {device.name: device.state for device in view.devices}
+    for hybrid in view.hybrids:
+        if states.get(hybrid.device) == "draining":
+            reason = f"{hybrid.device} is drained."
+            yield from (Move(key=m.key, hybrid_id=hybrid.id, reason=reason) for m in hybrid.members if not m.leaving)
+
+
+def _to_free_devices(fleet: _Fleet) -> Iterator[Move]:
+    """Who leaves a hybrid of several for a device that nobody in line can use."""
+    if fleet.view.mode != "pooled":
+        return
+    free = [site for site in fleet.sites if site.empty and site.usable and not site.device.resting]
+    free = [site for site in free if site.device.name not in fleet.kept_for]
+    stay = {site.device.name for site in fleet.sites if site.usable}
+    rich = {
+        hybrid.id: list(hybrid.members) for hybrid in fleet.view.hybrids if hybrid.device in stay and not hybrid.private
+    }
+    for site in free:
+        goes: list[Placed] = []
+        while (found := _best_move(fleet, site, rich, goes)) is not None:
+            hybrid_id, member = found
+            rich[hybrid_id].remove(member)
+            goes.append(member)
+            yield Move(key=member.key, hybrid_id=hybrid_id, reason=f"{site.device.name} is free.")
+
+
+def _best_move(
+    fleet: _Fleet, site: Site, rich: Mapping[str, Sequence[Placed]], there: Sequence[Placed]
+) -> tuple[str, Placed] | None:
+    """The member whose end a move to a device brings forward most, with its hybrid; None if no move pays."""
+    now_s, cost_s = fleet.view.now_s, fleet.view.move_cost_s
+    best: tuple[float, str, Placed] | None = None
+    for hybrid_id, members in rich.items():
+        if len(members) < 2 or any(member.left_s is None or member.leaving for member in members):
+            continue
+        for member in members:
+            if site.device.name not in member.devices or now_s - member.placed_at_s < STAY_S or member.need is None:
+                continue
+            if not fleet.fits_free(site, [*there, member]):
+                continue
+            gain_s = _in_turns_s(member, members) - cost_s - _in_turns_s(member, [*there, member])
+            if gain_s > GAIN_BY_COST * cost_s and (best is None or gain_s > best[0]):
+                best = gain_s, hybrid_id, member
+    return None if best is None else best[1:]
+
+
+def _in_turns_s(member: Placed, members: Iterable[Placed]) -> float:
+    """Seconds until a member ends if all of these take turns."""
+    left_s = member.left_s or 0.0
+    return sum(min(left_s, other.left_s or 0.0) for other in members)

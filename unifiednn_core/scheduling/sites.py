@@ -1,0 +1,166 @@
+"""One device while a plan is made: its memory, its seconds left, and who may join its hybrid."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+from unifiednn_core.scheduling.line import COMPANY_SHARE, DeviceView, HybridView, Need, Placement, Waiting, in_order
+
+MEMORY_SHARE = 0.9
+"""Share of a device that the predicted peak of a hybrid may take if it has more than one submission."""
+
+
+def hybrid_bytes(
+    needs: Iterable[Need], context_bytes: int, *, lanes: int = 1, company_share: float = COMPANY_SHARE
+) -> int:
+    """Most memory that a hybrid can take under any policy: when all have started, and the worst of them steps."""
+    return context_bytes + Sums().plus(*needs).peak_bytes(context_bytes, lanes, company_share)
+
+
+@dataclass(slots=True)
+class Sums:
+    """What the memory of a hybrid follows from; the peak takes the same time however many members there are."""
+
+    kept_bytes: int = 0
+    copies_bytes: int = 0
+    working_bytes: int = 0
+    """The most of any."""
+    unslack_bytes: int = 0
+    """The most of any, without its slack: copies come on top."""
+    company_bytes: int = 0
+    most_company_bytes: int = 0
+    data: dict[str, int] = field(default_factory=dict)
+    data_bytes: int = 0
+
+    def plus(self, *needs: Need) -> "Sums":
+        """With more sub-models."""
+        data = dict(self.data)
+        for need in needs:
+            data.update(need.data)
+        return Sums(
+            kept_bytes=self.kept_bytes + sum(need.kept_bytes for need in needs),
+            copies_bytes=self.copies_bytes + sum(need.copies_bytes for need in needs),
+            working_bytes=max([self.working_bytes, *(need.working_bytes for need in needs)]),
+            unslack_bytes=max([self.unslack_bytes, *(need.working_bytes - need.slack_bytes for need in needs)]),
+            company_bytes=self.company_bytes + sum(need.company_bytes for need in needs),
+            most_company_bytes=max([self.most_company_bytes, *(need.company_bytes for need in needs)]),
+            data=data,
+            data_bytes=sum(data.values()),
+        )
+
+    def peak_bytes(self, context_bytes: int, lanes: int, company_share: float) -> int:
+        """Most memory without the context."""
+        steps_bytes = max(self.working_bytes, self.unslack_bytes + self.copies_bytes)
+        peak_bytes = self.kept_bytes + steps_bytes + self.data_bytes
+        if lanes < 2:
+            return peak_bytes
+        others_bytes = self.company_bytes - self.most_company_bytes
+        return peak_bytes + min(others_bytes, int(company_share * (context_bytes + peak_bytes)))
+
+
+@dataclass(slots=True)
+class Work:
+    """Seconds left on a device."""
+
+    known_s: float = 0.0
+    least_s: float = inf
+    most_s: float = 0.0
+    unknown: int = 0
+    count: int = 0
+
+    def add(self, left_s: float | None) -> None:
+        """Count one more sub-model."""
+        self.count += 1
+        if left_s is None:
+            self.unknown += 1
+            return
+        self.known_s += left_s
+        self.least_s, self.most_s = min(self.least_s, left_s), max(self.most_s, left_s)
+
+
+@dataclass(slots=True)
+class Site:
+    """A device while a plan is made: with its hybrid, and with what the plan adds."""
+
+    device: DeviceView
+    index: int
+    hybrid: HybridView | None
+    lanes: int
+    company_share: float
+    sums: Sums | None = None
+    """None: the memory of a member is unknown, so nobody joins."""
+    predicted_bytes: int | None = 0
+    work: Work = field(default_factory=Work)
+    circles: frozenset[tuple[str, ...]] = frozenset()
+    threads: int = 0
+    profile: str = ""
+    open: bool = False
+    """Whether others may join it."""
+    entries: list[Waiting] = field(default_factory=list)
+    private: bool = False
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no hybrid, and gets none so far."""
+        return self.hybrid is None and not self.entries
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything may be placed there."""
+        return self.device.state == "ready"
+
+    def alone_bytes(self, entry: Waiting) -> int | None:
+        """Predicted peak of a hybrid of this entry only; None if unknown."""
+        if entry.need is None or entry.private:
+            return entry.peak_bytes
+        return self.with_context(Sums().plus(entry.need), lanes=1)
+
+    def joined_bytes(self, need: Need) -> int | None:
+        """Predicted peak with one more; None if unknown."""
+        return None if self.sums is None else self.with_context(self.sums.plus(need), self.lanes)
+
+    def with_context(self, sums: Sums, lanes: int) -> int:
+        """Predicted peak of a hybrid of these on this device."""
+        context_bytes = self.device.context_bytes
+        return context_bytes + sums.peak_bytes(context_bytes, lanes, self.company_share)
+
+    def most_bytes(self, *, alone: bool) -> float:
+        """Memory that a hybrid may take. One submission alone may take it all, as its check has promised."""
+        total_bytes = self.device.total_bytes
+        return inf if total_bytes is None else total_bytes if alone else int(MEMORY_SHARE * total_bytes)
+
+    def ever_holds(self, entry: Waiting) -> bool:
+        """Whether the device, if it were free, could train it."""
+        return (self.alone_bytes(entry) or 0) <= self.most_bytes(alone=True)
+
+    def accepts(self, entry: Waiting, circles: frozenset[tuple[str, ...]]) -> bool:
+        """Whether an entry may join the hybrid, memory apart."""
+        threads = entry.threads or self.device.threads
+        same = (threads, entry.profile) == (self.threads, self.profile) and len(circles | self.circles) <= 1
+        return self.open and same and entry.need is not None and not entry.private
+
+    def take(self, entry: Waiting, circles: frozenset[tuple[str, ...]], *, opens: bool, reason: str) -> int:
+        """Place an entry; returns the bytes by which the prediction grows."""
+        before_bytes = self.predicted_bytes or 0
+        if self.empty:
+            self.threads, self.profile = entry.threads or self.device.threads, entry.profile
+            self.private, self.open = entry.private, opens and not entry.private and entry.need is not None
+            self.sums = Sums().plus(entry.need) if self.open and entry.need is not None else None
+            self.predicted_bytes = self.alone_bytes(entry)
+        elif entry.need is not None and self.sums is not None:
+            self.predicted_bytes, self.sums = self.joined_bytes(entry.need), self.sums.plus(entry.need)
+        self.circles |= circles
+        self.work.add(entry.left_s)
+        self.entries.append(entry)
+        self.reasons.append(reason)
+        return (self.predicted_bytes or 0) - before_bytes
+
+    def placement(self) -> Placement:
+        """What the plan adds here."""
+        keys = tuple(key for entry in in_order(self.entries) for key in entry.keys)
+        hybrid_id = None if self.hybrid is None else self.hybrid.id
+        return Placement(
+            keys=keys, device=self.device.name, hybrid_id=hybrid_id, private=self.private, threads=self.threads,
+            profile=self.profile, reason=self.reasons[0],
+        )  # fmt: skip
