@@ -243,7 +243,8 @@ class Reporter:
         if separated is not None:
             columns = {"artifact": separated.archive.name, "artifact_bytes": separated.size_bytes,
                        "model_path": str(separated.model_path), "state_sha256": separated.state_sha256}  # fmt: skip
-            self._store.runs.record_artifact(*self._address(name), **columns)
+            run_id, plain = self._address(name)
+            self._store.runs.record_artifact(run_id, plain, **columns)
             self.note(name, Code.SEPARATED, archive=separated.archive.name)
         if exported.discarded:
             cause = "A person discarded it; nothing of it was kept."
@@ -259,7 +260,8 @@ class Reporter:
 
     def _move(self, submodel: str, event: Event, **why: str | None) -> None:
         try:
-            self._store.runs.transition(*self._address(submodel), event, **why)
+            run_id, plain = self._address(submodel)
+            self._store.runs.transition(run_id, plain, event, **why)
         except IllegalTransition as error:  # a wrong state costs less than the training of all
             self.note(submodel, Code.ILLEGAL_MOVE, text=str(error))
 

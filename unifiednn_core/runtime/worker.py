@@ -45,6 +45,7 @@ from unifiednn_core.engine.orders import (
 )
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine import allocator
+from unifiednn_core.machine.budget import budget_of
 from unifiednn_core.machine.cores import lanes_of
 from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.machine.template import is_forked
@@ -518,7 +519,8 @@ class _Reader:
         if not self.shared:
             return memory_room(run.prediction)
         hybrid = self.store.hybrids.get(self.bench.hybrid_id)[0]
-        predicted = shared_prediction(hybrid, [one for one in members if State(one.row.state) not in ENDED])
+        still = [one for one in members if State(one.row.state) not in ENDED]
+        predicted = shared_prediction(hybrid, still, budget_of(hybrid.device or "cpu").total_bytes)
         self.store.hybrids.update(hybrid.id, prediction=predicted)
         return memory_room(predicted)
 

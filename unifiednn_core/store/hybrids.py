@@ -9,10 +9,13 @@ from sqlalchemy.orm import Session
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.spec.lifecycle import ENDED
+from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.store.database import Database
+from unifiednn_core.store.people import SettingRow
 from unifiednn_core.store.places import Place
 from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
 
+POOLING = "pooling"
 CLAIMED = HybridRow.heartbeat_at_s.is_not(None)
 """A claim sets the first heartbeat; until then no worker knows of a hybrid."""
 OPEN = SubModelRow.state.not_in([state.value for state in ENDED])
@@ -74,6 +77,18 @@ class Hybrids:
         """Whether a private hybrid is to free its device."""
         with self._database.read() as session:
             return session.scalar(select(HybridRow.leaving).where(HybridRow.id == hybrid_id)) is not None
+
+    def pooling(self) -> Pooling:
+        """How shared submissions become hybrids, as an operator set it."""
+        with self._database.read() as session:
+            row = session.get(SettingRow, POOLING)
+            return Pooling() if row is None else Pooling.model_validate_json(row.value)
+
+    def set_pooling(self, pooling: Pooling, by: str) -> None:
+        """Set how shared submissions become hybrids from now on; hybrids that train stay as they are."""
+        value, now_s = pooling.model_dump_json(exclude_none=True), self._clock.utc_s()
+        with self._database.write() as session:
+            session.merge(SettingRow(name=POOLING, value=value, changed_at_s=now_s, changed_by=by))
 
     def begin(self, hybrid_id: str) -> None:
         """Record that the worker trains: the zero of its clock."""

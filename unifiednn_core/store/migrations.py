@@ -74,6 +74,8 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         *(f"ALTER TABLE runs DROP COLUMN {name}" for name in _MOVED if name not in _KEPT),
         "ALTER TABLE runs ADD COLUMN shared BOOLEAN NOT NULL DEFAULT 0",
         "ALTER TABLE submodels ADD COLUMN hybrid_id VARCHAR",
+        "ALTER TABLE submodels ADD COLUMN device_kind VARCHAR NOT NULL DEFAULT ''",
+        "ALTER TABLE submodels ADD COLUMN placed_at_s FLOAT",
         "ALTER TABLE submodels ADD COLUMN leaving VARCHAR",
         "UPDATE submodels SET hybrid_id = run_id",
         "CREATE INDEX ix_submodels_hybrid_id ON submodels (hybrid_id)",

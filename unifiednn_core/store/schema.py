@@ -146,6 +146,9 @@ class SubModelRow(Base):
     """Other people whose files it uses; with the owner they decide who may share its process."""
     hybrid_id: Mapped[str | None] = mapped_column(index=True)
     """Hybrid in which it is placed, or was when it ended; None while it waits for a place."""
+    device_kind: Mapped[str] = mapped_column(default="")
+    """Kind of device of its last attempt; "" before the first."""
+    placed_at_s: Mapped[float | None]
     leaving: Mapped[str | None]
     """Why it is to leave its hybrid at the next step boundary, as shown text; None if it stays."""
     arrival: Mapped[int]

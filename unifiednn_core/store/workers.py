@@ -241,7 +241,7 @@ class Workers:
     def _place(self, session: Session, hybrid: HybridRow, rows: Sequence[SubModelRow]) -> None:
         for row in rows:
             run, now_s = run_of(session, row.run_id), self._clock.utc_s()
-            row.hybrid_id, row.leaving = hybrid.id, None
+            row.hybrid_id, row.placed_at_s, row.leaving = hybrid.id, now_s, None
             run.waits_for = None
             if run.launched_at_s is None and hybrid.attempt > 0:  # its process runs already
                 run.launched_at_s = now_s
@@ -311,7 +311,7 @@ class Workers:
                     note_progress(session, row, columns["checkpoint_step"])
                 if row.attempt > 1:
                     self._runs.note(session, run_id, name, Code.CONTINUED, step=step, lost_steps=lost_steps)
-                row.assign({**columns, **dict.fromkeys(_OF_TURN)})
+                row.assign({**columns, **dict.fromkeys(_OF_TURN), "device_kind": hybrid.device_kind})
                 attempts[key] = row.attempt
                 now_s = self._clock.utc_s()
                 session.add(AttemptRow(
