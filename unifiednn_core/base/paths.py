@@ -1,4 +1,4 @@
-"""Folders under `UNIFIEDNN_HOME` and of the application; the settings of the sandboxes."""
+"""Folders under `UNIFIEDNN_HOME` and of the application; settings from the environment."""
 
 import os
 import stat
@@ -6,12 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from unifiednn_core.base.errors import BadInput
+
 SANDBOX_SETTING = "UNIFIEDNN_SANDBOX"
 WORKER_SANDBOX_SETTING = "UNIFIEDNN_WORKER_SANDBOX"
 WARM_START_SETTING = "UNIFIEDNN_WARM_START"
 DATABASE_SETTING = "UNIFIEDNN_DATABASE_URL"
 SHARED_RUN, SHARED_HYBRID = "s", "h"
 """First letters of ids; those of private runs begin with a digit."""
+CPU_DEVICES_SETTING = "UNIFIEDNN_CPU_DEVICES"
+MOST_CPU_DEVICES = 64
 _DATABASE = "unifiednn.sqlite3"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -29,6 +33,15 @@ def worker_sandbox_is_on() -> bool:
 def warm_start_is_on() -> bool:
     """Whether workers are forked from a process that has loaded torch, where there is one; on by default."""
     return os.environ.get(WARM_START_SETTING, "").strip().lower() not in ("off", "0", "false", "no")
+
+
+def cpu_devices() -> int:
+    """Number of logical devices that share the CPU, 1 by default. Raises `BadInput`."""
+    text = os.environ.get(CPU_DEVICES_SETTING, "").strip() or "1"
+    if not (text.isdecimal() and 1 <= int(text) <= MOST_CPU_DEVICES):
+        message, remedy = f"'{text}' is no number of devices.", f"Give 1 to {MOST_CPU_DEVICES}, or unset it."
+        raise BadInput.of("CPU devices", CPU_DEVICES_SETTING, message, remedy)
+    return int(text)
 
 
 def application() -> Path:

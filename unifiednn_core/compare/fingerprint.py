@@ -4,13 +4,13 @@ import hashlib
 import json
 import os
 import platform
-from contextlib import suppress
 from importlib.metadata import version
-from pathlib import Path
 
 import psutil
 import pynvml
 
+from unifiednn_core.machine.devices import processor_name
+from unifiednn_core.machine.gpu import gpu_handle
 from unifiednn_core.spec.run import RunSpec
 
 # These entries change neither what is trained nor how fast a plain script would be.
@@ -41,7 +41,7 @@ def machine(slot: str) -> dict[str, object]:
     facts: dict[str, object] = {
         "host": platform.node(),
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu_name(),
+        "cpu": processor_name(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
         "python": platform.python_version(),
@@ -54,18 +54,10 @@ def _sha256(document: object) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def _cpu_name() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
-
-
 def _gpu(index: int) -> dict[str, object]:
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        handle = gpu_handle(index)
         return {
             "gpu": str(pynvml.nvmlDeviceGetName(handle)),
             "gpu_memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),

@@ -176,7 +176,12 @@ def _verdict(
     same = None if baseline is None else _identical(hybrid, baseline)
     if same is not None and _is_fast(of):
         same, notes = None, (*notes, _ROUNDED)
-    if same is False and of.device == "cpu" and baseline is not None and {*baseline.threads} != {*hybrid.threads}:
+    if (
+        same is False
+        and of.device.startswith("cpu")
+        and baseline is not None
+        and {*baseline.threads} != {*hybrid.threads}
+    ):
         same = None  # on a CPU the number of threads decides how sums are rounded
         ours, theirs = (", ".join(map(str, sorted({*arm.threads}, reverse=True))) for arm in (hybrid, baseline))
         counts = f"{ours} threads in the hybrid, {theirs} in the {mode} processes"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine import allocator
+from unifiednn_core.machine.devices import torch_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +119,10 @@ REPEATABLE_KERNELS: list[tuple[Setting, object]] = [
 
 
 def resolve(name: str) -> torch.device:
-    """Turn `auto`, `cpu`, `cuda` or `cuda:N` into a device; raises `BadInput` for a device that torch does not see."""
+    """The device `auto`, `cpu`, `cpu:N`, `cuda` or `cuda:N`; raises `BadInput` for one that torch does not see."""
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    device = torch.device(name)
+    device = torch.device(torch_name(name))
     if device.type != "cuda":
         return device
     index = device.index or 0

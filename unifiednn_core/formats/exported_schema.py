@@ -141,7 +141,7 @@ class SymBool(OneOf):
     as_bool: bool = False
 
 
-class Device(StrictModel):
+class TorchDevice(StrictModel):
     type: Literal["cpu", "cuda"]
     index: int | None = None
 
@@ -151,7 +151,7 @@ class TensorMeta(StrictModel):
     dtype: Literal[1, 2, 3, 4, 5, 6, 7, 8, 12, 13]
     sizes: Annotated[tuple[Size, ...], Field(max_length=64)]
     requires_grad: bool
-    device: Device
+    device: TorchDevice
     strides: Annotated[tuple[Size, ...], Field(max_length=64)]
     storage_offset: Size
     layout: Literal[7]  # strided
@@ -202,7 +202,7 @@ class NodeArgument(OneOf):
     as_scalar_type: Literal[1, 2, 3, 4, 5, 6, 7, 8, 12, 13] = 7
     as_memory_format: Literal[1, 2, 3, 4] = 1
     as_layout: Literal[7] = 7
-    as_device: Device | None = None
+    as_device: TorchDevice | None = None
     as_bool: bool = False
     as_bools: tuple[bool, ...] = ()
     as_optional_tensors: tuple[OptionalTensor, ...] = ()

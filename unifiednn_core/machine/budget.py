@@ -1,16 +1,14 @@
 """How much memory a device has and how much of it is free, without torch."""
 
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
 
-import psutil
 import pynvml
 
+from unifiednn_core.base.paths import cpu_devices
 from unifiednn_core.base.units import memory_text
-from unifiednn_core.machine.gpu import gpu_count
-
-_CGROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+from unifiednn_core.machine.devices import best_match
+from unifiednn_core.machine.gpu import gpu_handle
+from unifiednn_core.machine.host_memory import host_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +22,28 @@ class Budget:
 UNKNOWN = Budget(None, None)
 
 
-def slot(device: str) -> str:
-    """Device that a spec's `auto`, `cpu`, `cuda` or `cuda:N` means on this machine."""
-    if device == "auto":
-        return "cuda:0" if gpu_count() and not version("torch").endswith("+cpu") else "cpu"
-    return "cuda:0" if device == "cuda" else device
+def slot(asked: str) -> str:
+    """Name of the best device of this machine for what a spec asks; without one, what was asked."""
+    found = best_match(asked)
+    return asked if found is None else found.name
 
 
-def device_type(device: str) -> str:
+def device_type(asked: str) -> str:
     """`cpu` or `cuda`."""
-    return slot(device).partition(":")[0]
+    return "cuda" if slot(asked).lower().startswith("cuda") else "cpu"
 
 
 def budget_of(device: str) -> Budget:
-    """Memory of a device of this machine now; unknown for a GPU that NVML cannot read."""
-    name, _, index = slot(device).partition(":")
-    return _of_host() if name == "cpu" else _of_gpu(int(index))
+    """Memory of a device of this machine now, by its name; unknown for a GPU that NVML cannot read.
+
+    `cpu:N` has an equal share of the host's memory, and never more free than the host.
+    """
+    kind, _, index = device.partition(":")
+    if kind == "cuda":
+        return _of_gpu(int(index)) if index.isdecimal() else UNKNOWN
+    total_bytes, free_bytes = host_memory()
+    share_bytes = total_bytes // cpu_devices() if index else total_bytes
+    return Budget(share_bytes, min(free_bytes, share_bytes))
 
 
 def shortage(device: str, needed_bytes: int, budget: Budget) -> str | None:
@@ -58,49 +62,7 @@ def shortage(device: str, needed_bytes: int, budget: Budget) -> str | None:
 def _of_gpu(index: int) -> Budget:
     try:
         pynvml.nvmlInit()
-        memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(index))
+        memory = pynvml.nvmlDeviceGetMemoryInfo(gpu_handle(index))
     except pynvml.NVMLError:
         return UNKNOWN
     return Budget(int(memory.total), int(memory.free))
-
-
-def _of_host() -> Budget:
-    """Memory of the machine, or of the container if that has less."""
-    memory = psutil.virtual_memory()
-    total_bytes, free_bytes = int(memory.total), int(memory.available)
-    for folder, limit, used in _own_cgroups():
-        limit_bytes, used_bytes = _number(folder / limit), _number(folder / used)
-        if limit_bytes is not None and used_bytes is not None and limit_bytes < total_bytes:
-            total_bytes = limit_bytes
-            cached = [line.split()[1] for line in _lines(folder / "memory.stat") if line.startswith("inactive_file ")]
-            reclaimable_bytes = sum(map(int, cached))  # files that the kernel drops when memory runs short
-            free_bytes = min(free_bytes, max(0, limit_bytes - used_bytes + reclaimable_bytes))
-    return Budget(total_bytes, free_bytes)
-
-
-def _own_cgroups() -> list[tuple[Path, str, str]]:
-    """Control groups of this process up to the visible root, each with the names of its limit and usage files."""
-    found = []
-    for line in _lines(_OWN_GROUPS):
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":  # version 2
-            root, names = _CGROUPS, ("memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            root, names = _CGROUPS / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        else:
-            continue
-        own = root / path.strip("/")
-        found += [(folder, *names) for folder in (own, *own.parents) if folder.is_relative_to(root)]
-    return found
-
-
-def _number(path: Path) -> int | None:
-    text = "".join(_lines(path)).strip()
-    return int(text) if text.isdigit() else None  # "max" is no limit
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []

@@ -84,7 +84,7 @@ class GpuSampler:
         try:
             nvml.nvmlInit()
             problem = NO_CARD
-            self._handle = self._find(index)
+            self._handle = gpu_handle(index, nvml)
         except Exception as error:  # NVML fails in many ways
             self._fixed_notes = [problem.format(error=_text(error))]
         else:
@@ -132,13 +132,6 @@ class GpuSampler:
             energy_j=None if energy_mj is None else energy_mj * 1e-3,
         )
 
-    def _find(self, index: int) -> Any:
-        visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-        name = visible[index] if index < len(visible) else str(index)
-        if name.isdecimal():
-            return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
-        return self._nvml.nvmlDeviceGetHandleByUUID(name)
-
     def _is_partitioned(self) -> bool:
         try:
             return bool(
@@ -185,12 +178,25 @@ class GpuSampler:
 
 
 def gpu_count(nvml: Any = pynvml) -> int:
-    """Number of GPUs that NVML sees, without loading torch; 0 if there is no NVML."""
+    """Number of GPUs that NVML sees and CUDA_VISIBLE_DEVICES names, without loading torch; 0 if there is no NVML."""
     try:
         nvml.nvmlInit()
-        return int(nvml.nvmlDeviceGetCount())
+        count = int(nvml.nvmlDeviceGetCount())
     except Exception:  # no driver, no card or no permission: there is none for us
         return 0
+    return min(count, len(_visible()) or count)
+
+
+def gpu_handle(index: int, nvml: Any = pynvml) -> Any:
+    """NVML's handle of the GPU that CUDA calls `cuda:INDEX`. NVML must have been initialised; it raises `NVMLError`."""
+    visible = _visible()
+    name = visible[index] if index < len(visible) else str(index)
+    return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdecimal() else nvml.nvmlDeviceGetHandleByUUID(name)
+
+
+def _visible() -> list[str]:
+    """Entries of CUDA_VISIBLE_DEVICES. Empty is as unset: it keeps a process off the GPUs that it knows of."""
+    return [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
 
 
 def _text(error: Exception) -> str:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from unifiednn_core.base.errors import BadInput, IntakeFailed
 from unifiednn_core.base.paths import SANDBOX_SETTING, Home
 from unifiednn_core.data.values import SplitPlan
+from unifiednn_core.machine.budget import slot
 from unifiednn_core.machine.forks import Template
 from unifiednn_core.preflight.report import (
     CheckReport,
@@ -52,7 +53,8 @@ def split(path: Path, filename: str, plan: SplitPlan, home: Home) -> SplitReport
 
 def check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
     """Check a spec against its files, which stay where they are; raises `IntakeFailed`."""
-    job = SpecJob(spec=spec.to_json(), base=base.resolve(), home=home.root.resolve())
+    placed = spec.model_copy(update={"device": slot(spec.device)})  # the process that reads files asks for no devices
+    job = SpecJob(spec=placed.to_json(), base=base.resolve(), home=home.root.resolve())
     return _ask(CheckReport, job)
 
 

@@ -11,7 +11,8 @@ from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import Budget, budget_of, device_type, slot
-from unifiednn_core.machine.cores import default_threads, lanes_of
+from unifiednn_core.machine.cores import lanes_of
+from unifiednn_core.machine.devices import best_match, threads_of
 from unifiednn_core.preflight.changes import smallest_change
 from unifiednn_core.preflight.estimate import (
     Part,
@@ -104,7 +105,9 @@ def forecast(
     ]
     parts = (*others, *asked)
     most_bytes, most_text = _most(spec, device, budget_of(device))
-    lanes = lanes_of(spec.lanes, spec.threads or default_threads(), kind)
+    place = best_match(spec.device)
+    own_cores = 0 if place is None else len(place.cpus)
+    lanes = lanes_of(spec.lanes, spec.threads or threads_of(spec.device), kind, own_cores)
     predicted = predict(
         parts, policy, device_type=kind, context_bytes=context_bytes, allocator=used, lanes=lanes, most_bytes=most_bytes
     )

@@ -13,7 +13,7 @@ from unifiednn_core.base.paths import SHARED_RUN, Home
 from unifiednn_core.compare.arms import as_baseline, is_whole
 from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint, machine
 from unifiednn_core.machine.budget import slot
-from unifiednn_core.machine.cores import default_threads
+from unifiednn_core.machine.devices import devices_of_host, matches, threads_of
 from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.preflight import client, deadlines
 from unifiednn_core.preflight.estimate import Part
@@ -114,7 +114,7 @@ class Submissions:
         """Rows of a new run; raises `BadInput` with all findings."""
         admitted = self.admit(spec, base, mode, on_warnings)
         resolved, found = admitted.spec, admitted.forecast
-        threads, device = spec.threads or default_threads(), slot(spec.device)
+        threads, device = spec.threads or threads_of(spec.device), slot(spec.device)
         facts = {"files": admitted.filenames, "asked_sha256": asked_sha256(resolved), "measured_on": machine(device)}
         shared = spec.hybrid == "shared" and mode == HYBRID
         run = RunRow(
@@ -239,12 +239,12 @@ def own_findings(spec: RunSpec) -> tuple[Finding, ...]:
         policy_named(spec.policy.name, spec.policy.parameters)
     except BadInput as error:
         findings += error.findings
-    device, gpus = slot(spec.device), gpu_count()
-    if device.partition(":")[0] not in ("cpu", "cuda"):
-        message, remedy = f"This machine has no device '{device}'.", 'Choose "auto" or "cpu".'
-        findings.append(Finding(title="No such device", field="device", message=message, remedy=remedy))
-    elif device.startswith("cuda:") and int(device.removeprefix("cuda:")) >= gpus:
-        message, remedy = f"This machine has {gpus} NVIDIA GPUs, so {device} does not exist.", 'Choose "auto" or "cpu".'
+    devices = devices_of_host()
+    if not any(matches(spec.device, device, devices) for device in devices):
+        message = f"This machine has no device '{spec.device}'. It has {', '.join(one.text for one in devices)}."
+        remedy = 'Choose "auto", the name of one of them, or words of its model.'
+        if spec.device.lower().startswith("cuda") and gpu_count():
+            remedy += " GPUs need the CUDA build of torch."
         findings.append(Finding(title="No such device", field="device", message=message, remedy=remedy))
     return tuple(findings)
 

@@ -58,7 +58,7 @@ def finding_of(detail: ErrorDetails, data: object) -> Finding:
 
 def _remedy(detail: ErrorDetails) -> str:
     if detail["type"] == "string_pattern_mismatch" and detail["loc"][-1] == "device":
-        return 'Give "auto", "cpu", "cuda", or one GPU such as "cuda:0".'
+        return 'Give "auto", "cpu", "cuda", one device such as "cuda:0", or a model such as "H200".'
     bounds = {
         name: f"{value:g}" if isinstance(value, float) else value for name, value in detail.get("ctx", {}).items()
     }

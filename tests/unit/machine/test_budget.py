@@ -4,8 +4,11 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from unifiednn_core.machine import budget
+from tests.unit.machine.nvml import Nvml
+from unifiednn_core.base.paths import CPU_DEVICES_SETTING
+from unifiednn_core.machine import devices, host_memory
 from unifiednn_core.machine.budget import UNKNOWN, Budget, budget_of, device_type, shortage, slot
+from unifiednn_core.machine.gpu import gpu_count
 
 GIB = 1024**3
 
@@ -26,9 +29,9 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (own / "memory.stat").write_text(f"anon 17\ninactive_file {GIB // 2}\nactive_file 3\n")
     (own.parent / "memory.max").write_text("max\n")
     (own.parent / "memory.current").write_text(f"{9 * GIB}\n")
-    monkeypatch.setattr(budget, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(host_memory, "_CGROUPS", tmp_path)
     (tmp_path / "groups").write_text("3:cpu:/x\n0::/outer/own\n")
-    monkeypatch.setattr(budget, "_OWN_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(host_memory, "_OWN_GROUPS", tmp_path / "groups")
     machine = SimpleNamespace(total=64 * GIB, available=60 * GIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: machine)
     return own
@@ -46,19 +49,34 @@ def test_a_limit_above_the_machine_is_none(container: Path) -> None:
 
 
 def test_a_card_that_cannot_be_asked_is_unknown_and_nobody_waits_for_it() -> None:
-    if budget.gpu_count() == 0:
+    if gpu_count() == 0:
         assert budget_of("cuda:0") == UNKNOWN
     assert shortage("cuda:0", 2**60, UNKNOWN) is None
 
 
+def test_a_logical_device_has_its_share_and_never_more_than_is_free(
+    container: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CPU_DEVICES_SETTING, "2")
+    assert budget_of("cpu:1") == Budget(GIB, GIB)
+    (container / "memory.current").write_text(f"{2 * GIB}\n")
+    assert budget_of("cpu:0") == Budget(GIB, GIB // 2)
+    assert budget_of("cpu") == Budget(2 * GIB, GIB // 2), "the host itself"
+
+
 def test_devices_are_told_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "gpu_count", lambda: 2)
-    monkeypatch.setattr(budget, "version", lambda name: "2.13.0")
-    assert [slot(name) for name in ("auto", "cuda", "cuda:1", "cpu")] == ["cuda:0", "cuda:0", "cuda:1", "cpu"]
-    assert device_type("auto") == "cuda"
-    monkeypatch.setattr(budget, "version", lambda name: "2.13.0+cpu")  # which can use none of them
-    assert device_type("auto") == "cpu"
-    monkeypatch.setattr(budget, "gpu_count", lambda: 0)
+    nvml = Nvml()
+    monkeypatch.setattr(devices, "version", lambda name: "2.13.0")
+    monkeypatch.setattr(devices, "pynvml", nvml)
+    asked = ("auto", "cuda", "cuda:1", "cpu", "H200", "cpu:7", "TPU")
+    assert [slot(name) for name in asked] == ["cuda:0", "cuda:0", "cuda:1", "cpu", "cuda:0", "cpu:7", "TPU"]
+    assert [device_type(name) for name in asked] == ["cuda", "cuda", "cuda", "cpu", "cuda", "cpu", "cpu"]
+    nvml.sizes = {"card 1": 80 * GIB}
+    assert slot("auto") == "cuda:1", "the largest one"
+    monkeypatch.setattr(devices, "version", lambda name: "2.13.0+cpu")  # which can use none of them
+    assert (slot("auto"), slot("cuda:1"), device_type("cuda:1")) == ("cpu", "cuda:1", "cuda")
+    monkeypatch.setattr(devices, "version", lambda name: "2.13.0")
+    monkeypatch.setattr(devices, "gpu_count", lambda _: 0)
     assert device_type("auto") == "cpu"
 
 

@@ -11,10 +11,12 @@ from sqlalchemy.exc import IntegrityError
 
 from tests.unit.service.kit import ALICE, BOB, HERS, OPERATOR, World, add_run, sha
 from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.machine.devices import devices_of_host, processor_name
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import CheckReport, FileReport, ResolvedFile, SubModelReport
 from unifiednn_core.service import submission
 from unifiednn_core.service.facade import Service
+from unifiednn_core.service.submission import own_findings
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import RunSpec, parse_run
 from unifiednn_core.store.schema import SubModelRow
@@ -255,3 +257,14 @@ def test_a_new_deadline_of_a_run_that_trains_has_to_hold_and_to_leave_others_the
         session.execute(shorter.values(deadline_s=100.0))
     with pytest.raises(BadInput, match="Another sub-model of this run would miss its deadline"):
         runs.set_deadline(run_id, "alpha", 95.0)
+
+
+@pytest.mark.parametrize("asked", ["cuda:9", "cpu:9", "TPU"])
+def test_a_device_that_is_not_there_is_told_with_those_that_are(asked: str) -> None:
+    spec = parse_run({"device": asked, "submodels": [{"name": "a", "model": "a.pt2", "train_data": "a.npz"}]})
+    [finding] = own_findings(spec)
+    assert (finding.title, finding.field, finding.severity) == ("No such device", "device", "error")
+    for device in devices_of_host():
+        assert device.text in finding.message
+        assert own_findings(spec.model_copy(update={"device": device.name})) == ()
+    assert own_findings(spec.model_copy(update={"device": processor_name().split()[0]})) == ()

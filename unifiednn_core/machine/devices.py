@@ -1,0 +1,188 @@
+"""The devices of this machine, and what a spec may ask for, without torch.
+
+A device is a GPU or a logical CPU device: `cpu`, or `cpu:0`, `cpu:1` and so on where `UNIFIEDNN_CPU_DEVICES` says so.
+"""
+
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import pynvml
+
+from unifiednn_core.base.paths import cpu_devices
+from unifiednn_core.machine.cores import cores, default_threads, divided, own_cores
+from unifiednn_core.machine.gpu import gpu_count, gpu_handle
+from unifiednn_core.machine.host_memory import host_memory
+
+CPU: Literal["cpu"] = "cpu"
+CUDA: Literal["cuda"] = "cuda"
+AUTO = "auto"
+_PROCESSOR = Path("/proc/cpuinfo")
+_CAPABILITY = "ATEN_CPU_CAPABILITY"
+_LEVELS = {
+    "avx512": frozenset({"avx512f", "avx512vl", "avx512bw", "avx512dq", "fma"}),
+    "avx2": frozenset({"avx2", "fma"}),
+    "default": frozenset[str](),
+}
+"""Instruction sets for which torch has kernels, the best first, with the flags of the processor that they need."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device of a machine."""
+
+    name: str
+    """`cpu`, `cpu:1`, `cuda:0`."""
+    type: Literal["cpu", "cuda"]
+    host: str
+    index: int
+    kind: str
+    """What must be equal for a sub-model to go on with the same bits: processor, instruction set and threads, or GPU,
+    compute capability and driver."""
+    total_bytes: int | None
+    """Its memory, or its share of the host's; None if NVML does not tell."""
+    threads: int
+    """CPU threads of a step."""
+    uuid: str | None = None
+    cpus: tuple[int, ...] = ()
+    """Numbers of its cores; empty means all."""
+    driver: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Its name and model, as people read it."""
+        return f"{self.name} ({self.kind.partition(',')[0]})"
+
+
+def devices_of_host() -> tuple[Device, ...]:
+    """The devices of this machine now: GPUs that torch can use, then the CPU. Raises `BadInput` for a bad setting."""
+    return (*_gpus(), *_cpus(cpu_devices()))
+
+
+def matches(asked: str, device: Device, all_devices: Sequence[Device]) -> bool:
+    """Whether a device is what a spec asks for; case does not count.
+
+    `auto` is any GPU if there is one among all devices, else any CPU device; `cpu` and `cuda` are any of that type. A
+    name is that device alone. Other words must all be words of its kind: `H200`.
+    """
+    wanted = asked.lower()
+    if wanted == AUTO:
+        wanted = CUDA if any(one.type == CUDA for one in all_devices) else CPU
+    if wanted in (CPU, CUDA):
+        return device.type == wanted
+    if ":" in wanted:
+        return wanted == device.name
+    words = _words(wanted)
+    return bool(words) and words <= _words(device.kind)
+
+
+def best_match(asked: str) -> Device | None:
+    """The device of this machine with most memory that matches, the first of equal ones; None if none does."""
+    devices = devices_of_host()
+    return max((one for one in devices if matches(asked, one, devices)), key=_size, default=None)
+
+
+def threads_of(asked: str) -> int:
+    """CPU threads of a step on the device of this machine that a spec asks for."""
+    found = best_match(asked)
+    return default_threads() if found is None else found.threads
+
+
+def torch_name(name: str) -> str:
+    """What torch calls a device: all logical CPU devices are its `cpu`."""
+    return CPU if name.startswith(f"{CPU}:") else name
+
+
+@cache
+def processor_name() -> str:
+    """Model of the CPU."""
+    facts = _processor()
+    arm = " ".join(filter(None, (facts.get("CPU implementer"), facts.get("CPU part"))))
+    return facts.get("model name") or arm or platform.processor() or platform.machine() or "unknown"
+
+
+def _size(device: Device) -> int:
+    return device.total_bytes or 0
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[\w.-]+", text.lower()))
+
+
+def _cpus(count: int) -> list[Device]:
+    """Logical CPU devices with equal shares."""
+    facts = _processor()
+    threads = default_threads() if count == 1 else max(1, cores() // count)
+    model = f"model {facts['cpu family']}-{facts.get('model')}" if "cpu family" in facts else ""
+    written = f"{threads} thread{'s' * (threads > 1)}"
+    return [
+        Device(
+            name=CPU if count == 1 else f"{CPU}:{index}",
+            type=CPU,
+            host=platform.node(),
+            index=index,
+            kind=", ".join(filter(None, (processor_name(), model, _capability(facts), written))),
+            total_bytes=host_memory()[0] // count,
+            threads=threads,
+            cpus=cpus,
+        )
+        for index, cpus in enumerate(((),) if count == 1 else divided(own_cores(), count))
+    ]
+
+
+def _gpus() -> list[Device]:
+    """GPUs in CUDA's order; none if the installed torch can use none."""
+    count = 0 if version("torch").endswith("+cpu") else gpu_count(pynvml)
+    threads = default_threads() if count == 1 else max(1, cores() // max(1, count))
+    return [found for index in range(count) if (found := _gpu(index, threads)) is not None]
+
+
+def _gpu(index: int, threads: int) -> Device | None:
+    """A GPU; None if NVML cannot even name it."""
+    try:
+        handle = gpu_handle(index, pynvml)
+        name, driver = str(pynvml.nvmlDeviceGetName(handle)), str(pynvml.nvmlSystemGetDriverVersion())
+    except Exception:  # it fell off the bus
+        return None
+    capability = uuid = total_bytes = None
+    with suppress(Exception):
+        capability = ".".join(map(str, pynvml.nvmlDeviceGetCudaComputeCapability(handle)))
+    with suppress(Exception):
+        uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+    with suppress(Exception):  # of a partitioned GPU it may be secret
+        total_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    return Device(
+        name=f"{CUDA}:{index}",
+        type=CUDA,
+        host=platform.node(),
+        index=index,
+        kind=", ".join(filter(None, (name, capability and f"compute capability {capability}", f"driver {driver}"))),
+        total_bytes=total_bytes,
+        threads=threads,
+        uuid=uuid,
+        driver=driver,
+    )
+
+
+@cache
+def _processor() -> Mapping[str, str]:
+    """Facts of the first core; empty where the system does not tell. Reading them takes long with many cores."""
+    with suppress(OSError):
+        first = _PROCESSOR.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
+        pairs = (line.partition(":") for line in first.splitlines())
+        return {name.strip(): value.strip() for name, _, value in pairs}
+    return {}
+
+
+def _capability(facts: Mapping[str, str]) -> str:
+    """What `torch.backends.cpu.get_cpu_capability` says on x86; elsewhere it may say more than "DEFAULT"."""
+    forced, flags = os.environ.get(_CAPABILITY, ""), set(facts.get("flags", "").split())
+    best = next(level for level, needed in _LEVELS.items() if needed <= flags)
+    return (forced if forced in _LEVELS else best).upper()
