@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from unifiednn_core.scheduling.base import Decision, Quantum, View
 from unifiednn_core.scheduling.round_robin import RoundRobin
-from unifiednn_core.scheduling.simulator import SimulatedJob, SimulatedTurn, simulate
+from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob, SimulatedTurn, simulate
 from unifiednn_core.scheduling.sjf import ShortestJobFirst
 
 
@@ -68,15 +68,31 @@ def test_a_shorter_job_that_arrives_takes_over_at_the_next_step() -> None:
     assert grants(simulate([long, short], ShortestJobFirst())) == [("long", 2), ("short", 2), ("long", 8)]
 
 
-def test_a_turn_of_epochs_that_begins_inside_an_epoch_ends_at_the_next_epoch_end() -> None:
+def test_a_turn_of_epochs_goes_on_when_another_arrives() -> None:
     first = SimulatedJob(name="first", epochs=3, steps_per_epoch=4)
     late = SimulatedJob(name="late", epochs=1, steps_per_epoch=1, arrival_s=0.5)
-    assert grants(simulate([first, late], RoundRobin())) == [
-        ("first", 1),
-        ("late", 1),
-        ("first", 3),
-        *[("first", 4)] * 2,
-    ]
+    assert grants(simulate([first, late], RoundRobin())) == [("first", 4), ("late", 1), *[("first", 4)] * 2]
+
+
+def test_who_arrives_in_the_last_step_of_a_turn_stands_behind_the_one_whose_turn_ends() -> None:
+    first, second = (SimulatedJob(name=name, epochs=2, steps_per_epoch=2) for name in ("first", "second"))
+    late = replace(first, name="late", arrival_s=1.5)
+    order = [part.submodel for part in simulate([first, second, late], RoundRobin())]
+    assert order == ["first", "second", "first", "late", "second", "late"]
+
+
+def test_one_that_leaves_takes_its_progress_along() -> None:
+    hybrid = SimulatedHybrid(RoundRobin(unit="steps", amount=2))
+    for name in "ab":
+        hybrid.join(SimulatedJob(name=name, epochs=4), 0.0)
+    hybrid.advance()
+    hybrid.leave("a", 0.5)
+    assert hybrid.next_s == 1.0
+    ended, [left] = hybrid.advance()
+    assert (ended, left.name, left.steps_done, left.service_s) == ([], "a", 1, 1.0)
+    while hybrid.next_s < 100:
+        ended += hybrid.advance()[0]
+    assert (ended, hybrid.turns[-1].end_s) == (["b"], 5.0)
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def at_turn_end(policy: RoundRobin) -> Callable[[SimulatedJob, int, int], bool]:
 
 
 def in_turns_with_arrivals(jobs: Iterable[SimulatedJob], policy: RoundRobin) -> Iterator[tuple[str, int, float]]:
-    """Round robin where an arrival ends the running turn; yields the start as well."""
+    """Round robin that arrivals join at step boundaries, behind the one whose turn ends there; with starts."""
     coming = deque(sorted(jobs, key=lambda job: job.arrival_s))
     line: deque[tuple[SimulatedJob, int]] = deque()
     now_s = 0.0
@@ -120,9 +120,8 @@ def in_turns_with_arrivals(jobs: Iterable[SimulatedJob], policy: RoundRobin) -> 
             epoch_ends += done % job.steps_per_epoch == 0
             spent = {"epochs": epoch_ends, "steps": steps, "seconds": steps * job.seconds_per_step}
             ended = spent[policy.unit] >= policy.amount or done == all_steps(job)
-            while coming and coming[0].arrival_s <= now_s:
+            while not ended and coming and coming[0].arrival_s <= now_s:
                 line.append((coming.popleft(), 0))
-                ended = True
         yield job.name, steps, start_s
         if done < all_steps(job):
             line.append((job, done))
