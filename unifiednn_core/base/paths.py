@@ -103,7 +103,7 @@ class Home:
 
     @property
     def shared(self) -> Path:
-        """Folders of the runs in shared hybrids. Their workers, which are joined by others later, may write all of it."""
+        """Folders of the runs in shared hybrids, whose workers may write all of it: others join later."""
         return self.root / "shared"
 
     def run(self, run_id: str) -> Path:

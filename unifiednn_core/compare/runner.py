@@ -27,11 +27,11 @@ from unifiednn_core.compare.arms import BaselineFiles, job_of, share_threads
 from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.compare.processes import ScriptEnd
 from unifiednn_core.compare.scripts import Scripts
-from unifiednn_core.machine.devices import torch_name
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.runtime.confinement import forgo_privileges
 from unifiednn_core.runtime.launchers import own_identity
+from unifiednn_core.spec.devices import torch_name
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import RESIDENT_BASELINES, RunSpec
 from unifiednn_core.store import Store

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import Any
 
 from unifiednn_core.base.errors import BadInput
@@ -72,8 +71,7 @@ def shared_prediction(hybrid: HybridRow, members: Sequence[Member], most_bytes: 
         lanes=lanes_of(settings.lanes, hybrid.threads, kind),
         most_bytes=most_bytes,
     )
-    document = {**asdict(found), "budget_bytes": most_bytes, "parts": [part.model_dump(mode="json") for part in parts]}
-    return document
+    return {**asdict(found), "budget_bytes": most_bytes, "parts": [part.model_dump(mode="json") for part in parts]}
 
 
 def _open_parts(run: RunRow, rows: Sequence[SubModelRow]) -> list[Part]:

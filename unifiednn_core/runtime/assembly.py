@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -43,6 +43,8 @@ class Ingredients:
     """Weights that it starts from."""
     checkpoint: Path | None = None
     """Its own newest checkpoint."""
+    moves: Literal["same", "any"] = "any"
+    """Kinds of device on which it may go on from its own checkpoint."""
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -104,7 +106,7 @@ class Workbench:
             progress, weights = (begun, None) if isinstance(begun, Checkpoint) else (None, begun)
         newest = None if own is None else store.newest_path()
         seed = spec.seed_of(submodel)
-        return Ingredients(key, submodel, seed, definition, data, filenames, progress, weights, newest)
+        return Ingredients(key, submodel, seed, definition, data, filenames, progress, weights, newest, spec.moves)
 
     def _dataset(self, file: str) -> Dataset:
         """Read a data set with its checksum, here, where no training waits for it and no network has seen it."""
@@ -113,7 +115,8 @@ class Workbench:
     def add(self, read: Ingredients) -> SubModel:
         """Merge a sub-model into the hybrid and restore its progress; after an error nothing of it stays.
 
-        Draws from the default generators: call it inside `preserved`. Raises `BadCheckpoint`.
+        Draws from the default generators: call it inside `preserved`. Raises `BadCheckpoint`, and `OtherKind` where its
+        own checkpoint may not go on.
         """
         train, *test = [
             self.data.hold(sha256, partial(read.data.__getitem__, sha256), read.data_names.get(sha256))
@@ -128,7 +131,7 @@ class Workbench:
             if read.weights is not None:
                 load_weights(submodel.module, read.weights)
             if read.progress is not None:
-                submodel.restore(read.progress)
+                submodel.restore(read.progress, moves=read.moves if read.checkpoint is not None else "any")
             self.hybrid.add(submodel)
         except Exception:  # undo the merge, whatever went wrong
             submodel.release()

@@ -92,7 +92,7 @@ class Exporter:
                 try:
                     weights, spec = ended.state_dict or {}, self._spec_of(name)
                     definition, folder = self._definitions[name], self._folder_of(name)
-                    found = separate(name.rpartition("/")[2], definition, weights, spec=spec, figures=ended.figures, folder=folder)
+                    found = separate(name, definition, weights, spec=spec, figures=ended.figures, folder=folder)
                     self._report(Exported(name, ended.event, found))
                     return
                 except SeparationFailed as error:

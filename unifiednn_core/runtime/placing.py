@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
-
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.machine import allocator
@@ -19,9 +17,9 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.spec.run import is_concurrent
 from unifiednn_core.store import Store
+from unifiednn_core.store.devices import DeviceRow
 from unifiednn_core.store.hybrids import Member
 from unifiednn_core.store.people import parties_of
-from unifiednn_core.store.devices import DeviceRow
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
 
 BudgetOf = Callable[[str], Budget]
@@ -195,8 +193,8 @@ def _need(run: RunRow, row: SubModelRow, device_type: str) -> Need | None:
     parts = {part.name: part for part in parts_of(run.prediction)}
     if row.name not in parts:
         return None
-    hyper: dict[str, Any] = next((part["hyperparameters"] for part in run.spec["submodels"] if part["name"] == row.name), {})
-    part = parts[row.name].with_split(hyper.get("batch_split", 1))
+    splits = {part["name"]: part["hyperparameters"].get("batch_split", 1) for part in run.spec["submodels"]}
+    part = parts[row.name].with_split(splits[row.name])
     return need_of(part, device_type, allocator.of_workers())
 
 

@@ -181,7 +181,7 @@ class Supervisor:
         if hybrid.worker_pid is not None:
             worker = WorkerIdentity(hybrid.worker_pid, hybrid.worker_started_at_s or 0.0, hybrid.worker_boot_id or "")
             same_boot = worker.boot_id == boot_id()
-            return None if is_alive(worker) else _Death(f"The worker process {hybrid.worker_pid} died. {log}", same_boot)
+            return None if is_alive(worker) else _Death(f"The worker process {worker.pid} died. {log}", same_boot)
         claimer = None if hybrid.claimer is None else WorkerIdentity(**hybrid.claimer)
         code = self._launcher.exit_code(hybrid.id) if claimer in (None, own_identity()) else None
         if code is not None:  # of the worker that this very process has started

@@ -221,7 +221,8 @@ class Worker:
         if gauge is None:
             return
         self._store.hybrids.update(self._hybrid_id, **gauge.columns())
-        self._store.hybrids.record_environment(self._hybrid_id, {"pages": gauge.pages(self._reporter.host_peak_bytes())})
+        pages = gauge.pages(self._reporter.host_peak_bytes())
+        self._store.hybrids.record_environment(self._hybrid_id, {"pages": pages})
         if gauge.alone_bytes is None:
             self._store.measured.remember(key, gauge.context_bytes or 0, gauge.context_source)
         elif not is_forked():  # a fork holds fewer pages than the next worker, which may start cold

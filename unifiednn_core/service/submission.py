@@ -13,7 +13,7 @@ from unifiednn_core.base.paths import SHARED_RUN, Home
 from unifiednn_core.compare.arms import as_baseline, is_whole
 from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint, machine
 from unifiednn_core.machine.budget import slot
-from unifiednn_core.machine.devices import devices_of_host, matches, threads_of
+from unifiednn_core.machine.devices import devices_of_host, threads_of
 from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.preflight import client, deadlines
 from unifiednn_core.preflight.estimate import Part
@@ -25,6 +25,7 @@ from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.ownership import filename_for, lenders_in, owners_in, references, without_owners
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Actor
+from unifiednn_core.spec.devices import matches
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import ALL_BASELINES, Mode, RunSpec, SubModelSpec
 from unifiednn_core.spec.sharing import Party

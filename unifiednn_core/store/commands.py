@@ -15,8 +15,8 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel
 from unifiednn_core.spec.sharing import NOT_IN_ONE_PROCESS
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
-from unifiednn_core.store.people import parties_of, sharing_rule_in
 from unifiednn_core.store.hybrids import CLAIMED, forget_deaths
+from unifiednn_core.store.people import parties_of, sharing_rule_in
 from unifiednn_core.store.runs import Runs, row_of, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import HYBRID, CommandRow, HybridRow, RunRow, SubModelRow
 
@@ -184,7 +184,7 @@ class Commands:
         target = row_of(session, run.id, submodel)
         if run.shared and verb in OF_A_HYBRID:
             message = f"The {verb} belongs to the hybrids that this run shares with others."
-            raise BadInput.of("Shared hybrid", run.id, message, "Ask an operator, or submit it with a hybrid of its own.")
+            raise BadInput.of("Shared hybrid", run.id, message, "Ask an operator, or submit it as a private one.")
         if verb in EDITS:
             _require_open(run, verb)
             _require_open(target, verb)

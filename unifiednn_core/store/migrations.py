@@ -10,8 +10,8 @@ from unifiednn_core.spec.lifecycle import State
 _OF_A_WORKER = ("worker_pid", "worker_started_at_s", "worker_boot_id", "heartbeat_at_s", "claimer")
 _KEPT = ("mode", "environment", "prediction")
 _MOVED = (
-    *_KEPT, *_OF_A_WORKER, "attempt", "died_at", "recoveries", "deaths_there", "deaths", "resume_at_s", "cpu_s", "gpu_s",
-    "energy_j", "memory_source", "peak_memory_bytes", "memory_notes", "now_reason", "graph",
+    *_KEPT, *_OF_A_WORKER, "attempt", "died_at", "recoveries", "deaths_there", "deaths", "resume_at_s", "cpu_s",
+    "gpu_s", "energy_j", "memory_source", "peak_memory_bytes", "memory_notes", "now_reason", "graph",
 )  # fmt: skip
 STEPS: Final[Mapping[int, Sequence[str]]] = {
     # Events get a code, a state and fields; runs get a back-off; slices know the step at which they begin.
@@ -58,8 +58,8 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
     ),
     # Hybrids, which hold devices, are apart from runs, which belong to people.
     8: (
-        f"INSERT INTO hybrids (id, shared, open, device, device_kind, settings, threads, {', '.join(_MOVED)}) SELECT id, "
-        f"0, 0, device, '', '{{}}', coalesce(threads, 1), {', '.join(_MOVED)} FROM runs",
+        f"INSERT INTO hybrids (id, shared, open, device, device_kind, settings, threads, {', '.join(_MOVED)}) SELECT "
+        f"id, 0, 0, device, '', '{{}}', coalesce(threads, 1), {', '.join(_MOVED)} FROM runs",
         """UPDATE hybrids SET started_at_s = (SELECT started_at_s FROM runs AS r
            WHERE r.id = hybrids.id), launched_at_s = (SELECT launched_at_s FROM runs AS r WHERE r.id = hybrids.id),
            settings = (SELECT json_object('policy', json(coalesce(json_extract(spec, '$.policy'), '{}')),

@@ -1,6 +1,6 @@
 """Runs and sub-models, and their moves along the transition table."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Row, func, select, tuple_
