@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
+from unifiednn_core.engine.checkpoint import plain_name
 from unifiednn_core.engine.events import Ended
 from unifiednn_core.engine.separator import Separated, separate
 from unifiednn_core.formats.base import Definition
@@ -91,8 +92,8 @@ class Exporter:
             for left in reversed(range(TRIES)):
                 try:
                     weights, spec = ended.state_dict or {}, self._spec_of(name)
-                    definition, folder = self._definitions[name], self._folder_of(name)
-                    found = separate(name, definition, weights, spec=spec, figures=ended.figures, folder=folder)
+                    definition, folder, plain = self._definitions[name], self._folder_of(name), plain_name(name)
+                    found = separate(plain, definition, weights, spec=spec, figures=ended.figures, folder=folder)
                     self._report(Exported(name, ended.event, found))
                     return
                 except SeparationFailed as error:
