@@ -14,7 +14,7 @@ from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import HybridSettings, PolicySpec
 from unifiednn_core.spec.sharing import SharingRule
-from unifiednn_core.store.hybrids import Member
+from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
 
@@ -52,7 +52,7 @@ def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow], device_type: str)
         return None
 
 
-def shared_prediction(hybrid: HybridRow, members: Sequence[Member], most_bytes: int | None) -> dict[str, Any]:
+def shared_prediction(hybrid: HybridRow, members: Sequence[Resident], most_bytes: int | None) -> dict[str, Any]:
     """Memory prediction of a shared hybrid, made of those of its members; empty if one of them has none."""
     parts = [
         part.model_copy(update={"name": member.key})

@@ -18,7 +18,7 @@ from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.spec.run import is_concurrent
 from unifiednn_core.store import Store
 from unifiednn_core.store.devices import DeviceRow
-from unifiednn_core.store.hybrids import Member
+from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
 
@@ -129,9 +129,7 @@ def _entries(
     )]  # fmt: skip
 
 
-def _shared(
-    run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Seconds, *, private: bool
-) -> Waiting:
+def _shared(run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Seconds, *, private: bool) -> Waiting:
     kind = row.device_kind if row.checkpoint_step and row.device_kind else None
     usable = _devices_for(run, kind, devices)
     kinds = {device.type for device in devices if device.name in usable}
@@ -152,9 +150,7 @@ def _shared(
     )
 
 
-def _hybrid(
-    hybrid: HybridRow, members: Sequence[Member], devices: Sequence[Device], speeds: Seconds
-) -> HybridView:
+def _hybrid(hybrid: HybridRow, members: Sequence[Resident], devices: Sequence[Device], speeds: Seconds) -> HybridView:
     kind = (hybrid.device or "cpu").partition(":")[0]
     own = next(iter(members), None)
     peak_bytes = None if hybrid.shared or own is None else _peak_bytes(own.run, [one.row for one in members], devices)

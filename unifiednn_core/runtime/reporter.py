@@ -251,7 +251,6 @@ class Reporter:
         self._move(name, exported.event, cause=cause, remedy=exported.remedy)
         self._bench.definitions.pop(name, None)
 
-
     def _address(self, key: str) -> tuple[str, str]:
         return address(self._hybrid_id, key)
 

@@ -23,7 +23,7 @@ from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.store import Store
 from unifiednn_core.store.hybrids import address
 from unifiednn_core.store.schema import HYBRID, HybridRow
-from unifiednn_core.store.workers import RESTARTS, Placed, RestartLimits, WorkerIdentity
+from unifiednn_core.store.workers import RESTARTS, Berth, RestartLimits, WorkerIdentity
 
 TICK_S = 0.5
 REGISTRATION_PATIENCE_S = 120.0  # loading torch from a cold disk takes tens of seconds
@@ -126,7 +126,7 @@ class Supervisor:
 
     def _start(self, fleet: Fleet, placement: Placement) -> None:
         members, device = [address("", key) for key in placement.keys], fleet.devices[placement.device]
-        at = Placed(device=device.name, kind=device.kind, threads=placement.threads)
+        at = Berth(device=device.name, kind=device.kind, threads=placement.threads)
         workers = self._store.workers
         if placement.hybrid_id is not None:
             workers.join(placement.hybrid_id, members)

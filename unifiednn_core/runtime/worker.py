@@ -65,7 +65,7 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import HybridSettings, PolicySpec, RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.hybrids import Member, address, key_of
+from unifiednn_core.store.hybrids import Resident, address, key_of
 from unifiednn_core.store.places import Place
 from unifiednn_core.store.schema import CommandRow, RunRow
 from unifiednn_core.store.workers import first_period
@@ -452,7 +452,7 @@ class _Reader:
     """What the newest prediction of the hybrid allows; its only entry."""
 
     def jobs(
-        self, members: Sequence[Member], mark: WorkMark, last_turns: Mapping[str, float], elapsed_s: float
+        self, members: Sequence[Resident], mark: WorkMark, last_turns: Mapping[str, float], elapsed_s: float
     ) -> list[Job]:
         """Sub-models that are ready to train, in order of arrival, in a hybrid that goes on after `elapsed_s`."""
         alive = [member for member in members if State(member.row.state) not in ENDED and member.row.leaving is None]
@@ -486,7 +486,7 @@ class _Reader:
         """What the prediction of the hybrid allows now. Safe in any thread."""
         return self.rooms[0]
 
-    def standing(self, member: Member, began_at_s: float) -> Standing:
+    def standing(self, member: Resident, began_at_s: float) -> Standing:
         """What a sub-model may count on, in a hybrid whose clock began at `began_at_s` (UTC)."""
         run, row = member
         submitted_at_s = run.created_at_s if row.joined_at_s is None else row.joined_at_s
@@ -498,7 +498,7 @@ class _Reader:
             joined_s=max(0.0, submitted_at_s - began_at_s),
         )
 
-    def read(self, member: Member, members: Sequence[Member]) -> Ingredients | None:
+    def read(self, member: Resident, members: Sequence[Resident]) -> Ingredients | None:
         """Read one of the members and open its attempt; None if it could not be read, and has failed."""
         run, row = member
         spec, files = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(row.name, {})
@@ -515,7 +515,7 @@ class _Reader:
         self.reporter.admit(member.key, row, attempt, from_step=columns["steps_done"], peers=peers)
         return read
 
-    def _room(self, run: RunRow, members: Sequence[Member]) -> MemoryRoom:
+    def _room(self, run: RunRow, members: Sequence[Resident]) -> MemoryRoom:
         """What the prediction allows; that of a shared hybrid is made of those of its members."""
         if not self.shared:
             return memory_room(run.prediction)
@@ -525,7 +525,7 @@ class _Reader:
         self.store.hybrids.update(hybrid.id, prediction=predicted)
         return memory_room(predicted)
 
-    def _fail(self, member: Member, error: Exception) -> None:
+    def _fail(self, member: Resident, error: Exception) -> None:
         traceback.print_exception(error)
         self.reporter.open.discard(member.key)
         self.store.runs.fail_submodel(member.row.run_id, member.row.name, *reasons(error))

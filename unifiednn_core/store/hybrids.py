@@ -21,7 +21,7 @@ CLAIMED = HybridRow.heartbeat_at_s.is_not(None)
 OPEN = SubModelRow.state.not_in([state.value for state in ENDED])
 
 
-class Member(NamedTuple):
+class Resident(NamedTuple):
     """A sub-model placed in a hybrid, with its run."""
 
     run: RunRow
@@ -50,18 +50,18 @@ class Hybrids:
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
 
-    def get(self, hybrid_id: str) -> tuple[HybridRow, list[Member]]:
+    def get(self, hybrid_id: str) -> tuple[HybridRow, list[Resident]]:
         """A hybrid and all that is placed in it, in order of submission and arrival; ended sub-models, too."""
         with self._database.read() as session:
             return hybrid_of(session, hybrid_id), members_of(session, hybrid_id)
 
-    def listed(self) -> list[tuple[HybridRow, list[Member]]]:
+    def listed(self) -> list[tuple[HybridRow, list[Resident]]]:
         """Hybrids that have not ended, with their members that have not, in order of their ids."""
         with self._database.read() as session:
-            members: dict[str, list[Member]] = {}
+            members: dict[str, list[Resident]] = {}
             of_open = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id).where(OPEN)
             for run, row in session.execute(of_open.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)):
-                members.setdefault(row.hybrid_id or "", []).append(Member(run, row))
+                members.setdefault(row.hybrid_id or "", []).append(Resident(run, row))
             going = CLAIMED | (HybridRow.shared & HybridRow.ended_at_s.is_(None))
             hybrids = select(HybridRow).where(going).order_by(HybridRow.id)
             return [(hybrid, members.get(hybrid.id, [])) for hybrid in session.scalars(hybrids)]
@@ -117,12 +117,12 @@ def hybrid_of(session: Session, hybrid_id: str) -> HybridRow:
     return hybrid
 
 
-def members_of(session: Session, hybrid_id: str) -> list[Member]:
+def members_of(session: Session, hybrid_id: str) -> list[Resident]:
     """Everything placed in a hybrid, in order of submission and arrival."""
     placed = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
     placed = placed.where(SubModelRow.hybrid_id == hybrid_id)
     rows = session.execute(placed.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival))
-    return [Member(run, row) for run, row in rows]
+    return [Resident(run, row) for run, row in rows]
 
 
 def is_live(session: Session, row: SubModelRow) -> bool:

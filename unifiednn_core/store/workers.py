@@ -15,7 +15,7 @@ from unifiednn_core.store.events import Code
 from unifiednn_core.store.hybrids import (
     CLAIMED,
     OPEN,
-    Member,
+    Resident,
     address,
     forget_deaths,
     hybrid_of,
@@ -85,7 +85,7 @@ class WorkerIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Berth:
     """The device that placement chose, and how the worker there trains."""
 
     device: str
@@ -125,7 +125,7 @@ class Workers:
             if run is not None and State(run.state) not in ENDED:
                 run.waits_for = waits_for
 
-    def claim(self, run_id: str, at: Placed, claimer: WorkerIdentity | None = None) -> bool:
+    def claim(self, run_id: str, at: Berth, claimer: WorkerIdentity | None = None) -> bool:
         """Give a device to the private hybrid of a waiting run; atomic between all supervisors.
 
         `claimer` is the process that will start its worker; if it dies first, the run is queued again. False if the run
@@ -142,7 +142,7 @@ class Workers:
             return True
 
     def open_shared(
-        self, hybrid_id: str, members: Sequence[tuple[str, str]], at: Placed, settings: HybridSettings,
+        self, hybrid_id: str, members: Sequence[tuple[str, str]], at: Berth, settings: HybridSettings,
         claimer: WorkerIdentity | None = None, *, stays_open: bool = True,
     ) -> bool:  # fmt: skip
         """Make a shared hybrid on a device and place sub-models in it, given as run and name; False as for `claim`.
@@ -179,7 +179,7 @@ class Workers:
             device = hybrid.device or ""
             if backs_off or hybrid.ended_at_s is not None or hybrid.heartbeat_at_s or _is_held(session, device):
                 return False
-            self._take(hybrid, Placed(device=device, kind=hybrid.device_kind, threads=hybrid.threads), claimer)
+            self._take(hybrid, Berth(device=device, kind=hybrid.device_kind, threads=hybrid.threads), claimer)
             self._follow(session, members_of(session, hybrid_id))
             return True
 
@@ -200,7 +200,7 @@ class Workers:
             run_id, name = address(hybrid_id, key)
             row = submodel_of(session, run_id, name)
             if row.hybrid_id == hybrid_id and State(row.state) not in ENDED:
-                self._release(session, Member(run_of(session, run_id), row), row.leaving or "")
+                self._release(session, Resident(run_of(session, run_id), row), row.leaving or "")
 
     def give_back(self, hybrid_id: str) -> None:
         """Record that a worker has ended in order because its device is needed: what it trained waits again."""
@@ -214,7 +214,7 @@ class Workers:
                         self._runs.transition_in(session, run.id, row.name, Event.RELEASE)
                     row.assign(dict.fromkeys(_OF_TURN))
                 elif State(row.state) not in ENDED:
-                    self._release(session, Member(run, row), reason)
+                    self._release(session, Resident(run, row), reason)
             release_worker(hybrid)
             if hybrid.shared:
                 hybrid.ended_at_s = self._clock.utc_s()
@@ -232,7 +232,7 @@ class Workers:
             hybrid.ended_at_s = self._clock.utc_s()
             return True
 
-    def _take(self, hybrid: HybridRow, at: Placed, claimer: WorkerIdentity | None) -> None:
+    def _take(self, hybrid: HybridRow, at: Berth, claimer: WorkerIdentity | None) -> None:
         hybrid.device, hybrid.device_kind, hybrid.threads = at.device, at.kind, at.threads
         hybrid.heartbeat_at_s = self._clock.utc_s()
         hybrid.claimer = None if claimer is None else asdict(claimer)
@@ -248,7 +248,7 @@ class Workers:
             self._runs.note(session, run.id, row.name, Code.PLACED, device=hybrid.device)
             self._runs.follow_in(session, run)
 
-    def _release(self, session: Session, member: Member, reason: str) -> None:
+    def _release(self, session: Session, member: Resident, reason: str) -> None:
         """Take a sub-model out of its hybrid; it waits for a place again, or is paused."""
         run, row = member
         hybrid = hybrid_of(session, row.hybrid_id or "")
@@ -262,7 +262,7 @@ class Workers:
             self._runs.note(session, run.id, row.name, Code.LEFT, device=hybrid.device, reason=reason)
         self._runs.follow_in(session, run)
 
-    def _follow(self, session: Session, members: Sequence[Member]) -> None:
+    def _follow(self, session: Session, members: Sequence[Resident]) -> None:
         for run in {member.run.id: member.run for member in members}.values():
             self._runs.follow_in(session, run)
 

@@ -262,17 +262,21 @@ def _run_values(
     name, text = _policy_texts(json.dumps(policy, sort_keys=True))
     able = actions(State(run.state)) - {Event.RETRY}  # only of the sub-model that failed
     beat_s = hybrid.heartbeat_at_s
-    return _columns(run, _RUN) | _columns(hybrid, _HYBRID) | {
-        "run_id": run.id,
-        "state": State(run.state),
-        "policy": name,
-        "policy_text": text,
-        "actions": able if run.mode == HYBRID else able & _OF_A_BASELINE,
-        "attempt": max((part.attempt for part in submodels), default=0) if run.shared else hybrid.attempt,
-        "heartbeat_age_s": None if beat_s is None else max(0.0, now_s - beat_s),
-        "elapsed_s": times.elapsed_s(run, submodels, now_s),
-        "makespan_s": times.makespan_s(run, submodels),
-    }
+    return (
+        _columns(run, _RUN)
+        | _columns(hybrid, _HYBRID)
+        | {
+            "run_id": run.id,
+            "state": State(run.state),
+            "policy": name,
+            "policy_text": text,
+            "actions": able if run.mode == HYBRID else able & _OF_A_BASELINE,
+            "attempt": max((part.attempt for part in submodels), default=0) if run.shared else hybrid.attempt,
+            "heartbeat_age_s": None if beat_s is None else max(0.0, now_s - beat_s),
+            "elapsed_s": times.elapsed_s(run, submodels, now_s),
+            "makespan_s": times.makespan_s(run, submodels),
+        }
+    )
 
 
 @lru_cache(maxsize=256)
