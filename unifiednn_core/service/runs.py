@@ -216,7 +216,8 @@ class RunService:
         """The hybrid graph as DOT text; empty until the worker has merged the networks."""
         run, parts = self._store.runs.get(run_id)
         actor = self.guard.actor
-        return graph_dot(run.graph, owners_of(run, parts).names_of(actor.id) if actor.sees_only_own else None)
+        graph = "" if run.hybrid is None else run.hybrid.graph
+        return graph_dot(graph, owners_of(run, parts).names_of(actor.id) if actor.sees_only_own else None)
 
     @permission(Role.SUBMITTER, Own.SHARE)
     def document(self, run_id: str) -> dict[str, object]:
