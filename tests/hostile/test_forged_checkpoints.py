@@ -187,7 +187,7 @@ def outcome(base: str, forgery: Forgery, path: Path) -> str:
     spec = SubModelSpec(name="x", model="m", train_data="d", hyperparameters=hyper, start_from=start)
     build = partial(kit.network, BASES[base][0], 5)
     try:
-        _, definition = check_start(spec, definition_of(build), SAMPLES, path)
+        _, definition = check_start(spec, definition_of(build), SAMPLES, path, "cpu")
         definition.build()
         passed = True
     except BadInput as refused:

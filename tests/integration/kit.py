@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.integration.networks import CLASSES, ZOO, mlp
+from tests.integration.networks import CLASSES, ZOO, cnn, mlp
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.checkpoint import Checkpoint
@@ -26,7 +26,10 @@ from unifiednn_core.spec.run import CheckpointSpec, SubModelSpec
 torch.set_num_threads(1)
 
 CPU = torch.device("cpu")
-NETWORKS: dict[str, Callable[[], nn.Module]] = ZOO | {"plain": lambda: mlp(dropout=0.0)}
+NETWORKS: dict[str, Callable[[], nn.Module]] = ZOO | {
+    "plain": lambda: mlp(dropout=0.0),
+    "noisy": lambda: nn.Sequential(cnn(), nn.Dropout(0.3), nn.Linear(CLASSES, CLASSES)),
+}
 
 
 def dataset(samples: int = 37, seed: int = 0) -> Dataset:

@@ -1,6 +1,7 @@
 """Gangs in the engine: equal sub-models step together, and each one's life stays its own."""
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.integration.kit import CPU, dataset, definition, submodel_spec
 from unifiednn_core.engine import gang as gangs
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.engine import Engine
-from unifiednn_core.engine.events import Captured, Ended, EpochDone, Ganged, Granted, Released, Report, Stepped
+from unifiednn_core.engine.events import Captured, Ended, EpochDone, Ganged, Granted, Left, Released, Report, Stepped
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.orders import AnyOrder, Order
 from unifiednn_core.engine.resident_data import ResidentData
@@ -195,3 +196,16 @@ def test_from_the_checkpoints_of_its_members_a_gang_goes_on() -> None:
     again = Run(restored=captured).run()
     assert len(again.of(Stepped)) == 3 * (STEPS - 7) and again.of(Ganged)
     assert_close(again.weights(), Run(fast=False).run().weights())
+
+
+@pytest.mark.parametrize("leaver", ["slow", "adam"])
+def test_a_member_that_leaves_takes_no_further_step_and_goes_on_elsewhere(leaver: str) -> None:
+    run, alone = Run(posted={15: Order(Event.RELEASE, leaver)}).run(), Run(fast=False).run().weights()
+    captured, _ = next(pair for pair in pairwise(run.reports) if pair[1] == Left(leaver))
+    assert (captured.checkpoint.submodel, captured.checkpoint.step) == (leaver, 5)
+    assert run.order_of_steps().count(leaver) == 5 and {*run.ended} == {*SWEEP} - {leaver}
+    assert_close(run.weights(), alone, run.ended)
+    ends = {name: ended.checkpoint for name, ended in run.ended.items()}
+    elsewhere = Run(restored={**ends, leaver: captured.checkpoint}).run()
+    assert elsewhere.order_of_steps() == [leaver] * (STEPS - 5)
+    assert_close(elsewhere.weights(), alone)

@@ -100,7 +100,7 @@ def _trained(service: Service, network: str, batch_size: int, remembered: bool) 
         if not service.supervisor_alive or time.monotonic() > until_s:
             service.runs.discard(run_id)
             raise ToolFailed(f"{network} with batches of {batch_size} did not end within {PATIENCE_S:g} s.")
-        resident_bytes = max(resident_bytes, _peak_resident_bytes(service.store.runs.get(run_id)[0].worker_pid))
+        resident_bytes = max(resident_bytes, _peak_resident_bytes(service.store.hybrids.get(run_id)[0].worker_pid))
         time.sleep(POLL_S)
     if run.state is not State.COMPLETED or run.peak_memory_bytes is None or run.prediction is None:
         raise ToolFailed(f"{network} with batches of {batch_size} is {run.state}, or has no figures: {run.cause}")

@@ -75,17 +75,18 @@ def _started(service: Service, spec: RunSpec, way: str) -> Start:
     run_id, runs = service.runs.submit(spec), service.store.runs
     _until(lambda: runs.get(run_id)[0].started_at_s is not None, "the first step")
     run, _ = runs.get(run_id)
-    times = psutil.Process(run.worker_pid).cpu_times()
+    times = psutil.Process(service.store.hybrids.get(run_id)[0].worker_pid).cpu_times()
     _until(lambda: runs.get(run_id)[0].state in ENDED, "the end of the run")
     run, [part] = runs.get(run_id)
+    hybrid, _ = service.store.hybrids.get(run_id)
     if part.state_sha256 is None or run.started_at_s is None or run.launched_at_s is None:
         raise ToolFailed(f"The run ended {run.state}: {run.cause or part.cause}.")
     return Start(
-        start=str(run.environment["start"]),
+        start=str(hybrid.environment["start"]),
         submit_to_step_s=run.started_at_s - run.created_at_s,
         launch_to_step_s=run.started_at_s - run.launched_at_s,
         cpu_s=times.user + times.system,
-        peak_memory_bytes=run.peak_memory_bytes or 0,
+        peak_memory_bytes=hybrid.peak_memory_bytes or 0,
         state_sha256=part.state_sha256,
     )
 

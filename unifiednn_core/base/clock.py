@@ -66,3 +66,8 @@ class _Schedstat:
     def __del__(self) -> None:
         if self._file >= 0:
             os.close(self._file)
+
+
+def stamp(utc_s: float) -> str:
+    """UTC time as `20261121-143207`."""
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(utc_s))

@@ -53,6 +53,22 @@ class BadCheckpoint(UnifiedNNError, ValueError):
     """A checkpoint cannot be used. The message says what is wrong and what is still possible."""
 
 
+class OtherKind(BadCheckpoint):
+    """A sub-model may not go on here, because its bits would be others than on the kind of device it was trained on."""
+
+    remedy = (
+        'Resume it where such a device is. Or submit it anew with "moves": "any" and start it from its checkpoint: '
+        "it then goes on anywhere, and its result says so."
+    )
+
+    def __init__(self, differences: Sequence[str]):
+        self.differences = tuple(differences)
+        super().__init__(f"The checkpoint is of another kind of device. {' '.join(self.differences)}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.differences,)
+
+
 class ContractBroken(UnifiedNNError, RuntimeError):
     """A network calls an operator in a way that its contract does not allow; the operator did not run."""
 

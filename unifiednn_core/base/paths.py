@@ -12,6 +12,8 @@ SANDBOX_SETTING = "UNIFIEDNN_SANDBOX"
 WORKER_SANDBOX_SETTING = "UNIFIEDNN_WORKER_SANDBOX"
 WARM_START_SETTING = "UNIFIEDNN_WARM_START"
 DATABASE_SETTING = "UNIFIEDNN_DATABASE_URL"
+SHARED_RUN, SHARED_HYBRID = "s", "h"
+"""First letters of ids; those of private runs begin with a digit."""
 CPU_DEVICES_SETTING = "UNIFIEDNN_CPU_DEVICES"
 MOST_CPU_DEVICES = 64
 _DATABASE = "unifiednn.sqlite3"
@@ -99,17 +101,27 @@ class Home:
         """Sample models and their data, if the application's own folder has none."""
         return self.root / "samples"
 
+    @property
+    def shared(self) -> Path:
+        """Folders of the runs in shared hybrids, whose workers may write all of it: others join later."""
+        return self.root / "shared"
+
     def run(self, run_id: str) -> Path:
-        """Folder of one run: its log and its separated models."""
-        return self.root / "runs" / run_id
+        """Folder of a run: its separated models and checkpoints; or of a hybrid: its log. A private one has both."""
+        folders = {SHARED_RUN: self.shared, SHARED_HYBRID: self.root / "hybrids"}
+        return folders.get(run_id[:1], self.root / "runs") / run_id
 
     def checkpoints(self, run_id: str, submodel: str) -> Path:
         """Folder of the checkpoints of one sub-model."""
         return self.run(run_id) / "checkpoints" / submodel
 
-    def at_work(self, run_id: str) -> Path:
+    def at_work(self, hybrid_id: str) -> Path:
         """File in which a worker marks its current step."""
-        return self.run(run_id) / "at_work"
+        return self.run(hybrid_id) / "at_work"
+
+    def log(self, hybrid_id: str) -> Path:
+        """Log of the workers of a hybrid."""
+        return self.run(hybrid_id) / "worker.log"
 
     def create(self) -> "Home":
         """Make the folders and close them to other users; idempotent."""
@@ -133,5 +145,5 @@ class Home:
 
     @property
     def _folders(self) -> tuple[Path, ...]:
-        inside = (self.quarantine, self.files, self.root / "runs", self.database.parent, self.checks, self.answers)
-        return self.root, *inside
+        runs = (self.root / "runs", self.shared, self.root / "hybrids")
+        return self.root, self.quarantine, self.files, *runs, self.database.parent, self.checks, self.answers

@@ -1,7 +1,11 @@
 """Quantities as text: MiB and GiB, durations, percentages."""
 
+import re
+
 MIB = 1024**2
 GIB = 1024**3
+_UNITS = {"": 1, "kib": 1024, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]ib|)", re.ASCII | re.IGNORECASE)
 
 NOT_AVAILABLE = "not available"
 
@@ -17,6 +21,12 @@ def memory_text(size_bytes: int | None) -> str:
     if size_bytes >= 0.1 * MIB:
         return f"{size_bytes / MIB:,.1f} MiB"
     return f"{size_bytes / 1024:,.1f} KiB"
+
+
+def memory_bytes(text: str) -> int | None:
+    """Bytes of a size such as `4GiB`, `1.5 MiB` or `4096`; None if it is none."""
+    found = _SIZE.fullmatch(text.strip())
+    return None if found is None else int(float(found[1]) * _UNITS[found[2].lower()])
 
 
 def duration_text(seconds: float | None) -> str:

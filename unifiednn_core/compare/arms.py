@@ -14,7 +14,7 @@ from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec, is_concurrent
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.store.telemetry import curve_stride
 
-_SAME_TRAINING = ("name", "device", "fingerprint", "spec", "threads", "prediction")
+_SAME_TRAINING = ("name", "fingerprint", "spec", "threads", "prediction")
 _SAME_FACTS = ("files", "asked_sha256", "measured_on")
 _SAME_SUBMODEL = ("name", "arrival", "priority", "model_format", "parameters", "epochs", "steps_total", "memory_key")
 _SAME_HYPERPARAMETERS = (
@@ -29,7 +29,7 @@ def is_whole(run: RunRow, rows: Sequence[SubModelRow]) -> bool:
     states = {State(run.state), *(State(row.state) for row in rows)}
     complete = states == {State.COMPLETED} or not states & _SPOILED
     # Older versions gave each concurrent process the threads of the whole arm, and did not ask torch for the networks.
-    older = run.launched_at_s is not None and "oracle" not in run.environment
+    older = run.launched_at_s is not None and run.hybrid is not None and "oracle" not in run.hybrid.environment
     return complete and not older
 
 
@@ -46,6 +46,7 @@ def as_baseline(
 ) -> tuple[RunRow, list[SubModelRow]]:
     """Make the rows of the baseline of a run, queued at `now_s`."""
     same = {column: getattr(run, column) for column in _SAME_TRAINING}
+    same["device"] = run.device if run.hybrid is None else run.hybrid.device or run.device
     facts = {key: run.environment[key] for key in _SAME_FACTS}
     baseline = RunRow(**same, id=run_id, state=State.QUEUED.value, mode=mode, created_at_s=now_s, environment=facts)
     copies = ({column: getattr(row, column) for column in _SAME_SUBMODEL} for row in rows)

@@ -59,10 +59,10 @@ class ScriptGauge:
             if reading.process_bytes is not None:
                 totals[NVML_PROCESS] = reading.process_bytes
             self._use.add(at_s, reading)
-            batch.run |= self._use.columns()
+            batch.hybrid |= self._use.columns()
             if not self._notes.keys() >= set(reading.notes):
                 self._notes |= dict.fromkeys(reading.notes)
-                batch.run["memory_notes"] = list(self._notes)
+                batch.hybrid["memory_notes"] = list(self._notes)
         for name, total_bytes in totals.items():
             self._peaks[name] = max(total_bytes, self._peaks.get(name, 0))
         if not self._thinning.keeps(totals.get(self._record_peak(batch), 0)):
@@ -85,7 +85,7 @@ class ScriptGauge:
     def _record_peak(self, batch: Batch) -> str:
         """Record the peak from the best source, and return that source."""
         source = next(name for name in (NVML_PROCESS, NVML_DEVICE, self._source) if name in self._peaks)
-        batch.run |= {"memory_source": source, "peak_memory_bytes": self._peaks[source]}
+        batch.hybrid |= {"memory_source": source, "peak_memory_bytes": self._peaks[source]}
         return source
 
     def _of_card(self, reading: GpuReading, device_bytes: int) -> dict[str, Any]:

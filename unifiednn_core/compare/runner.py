@@ -27,11 +27,11 @@ from unifiednn_core.compare.arms import BaselineFiles, job_of, share_threads
 from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.compare.processes import ScriptEnd
 from unifiednn_core.compare.scripts import Scripts
-from unifiednn_core.machine.devices import torch_name
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.runtime.confinement import forgo_privileges
 from unifiednn_core.runtime.launchers import own_identity
+from unifiednn_core.spec.devices import torch_name
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import RESIDENT_BASELINES, RunSpec
 from unifiednn_core.store import Store
@@ -55,7 +55,8 @@ class BaselineRunner:
         if attempt > 1 and not stopping:
             store.workers.begin_anew(run_id)
         run, rows = store.runs.get(run_id)
-        spec = RunSpec.model_validate({**run.spec, "device": torch_name(run.device)})
+        device = store.hybrids.get(run_id)[0].device or "cpu"
+        spec = RunSpec.model_validate({**run.spec, "device": torch_name(device)})
         alive = [row for row in rows if State(row.state) not in ENDED]
         names = [row.name for row in alive]
         threads = share_threads(run.mode, run.threads or 1, names)
@@ -69,7 +70,7 @@ class BaselineRunner:
         formats = {row.name: row.model_format for row in alive}
         asking = ThreadPoolExecutor(1).submit(ask_torch, home, spec, formats)
         self._answers: Future[dict[str, OracleReport]] | None = asking
-        self._scripts = Scripts(files, store, run, attempts, threads, clock or RealClock())
+        self._scripts = Scripts(files, store, run, device, attempts, threads, clock or RealClock())
         for command in store.commands.open(run_id):
             if command.verb == Verb.RESUME:  # this process is the resumed run
                 store.commands.carry_out(command.id)
@@ -77,7 +78,7 @@ class BaselineRunner:
     def run(self) -> int:
         """Train to the end and record it; returns the exit code."""
         scripts = self._scripts
-        scripts.writer.batch.run |= {"now_reason": READING}
+        scripts.writer.batch.hybrid |= {"now_reason": READING}
         self._store.runs.transition(self._run_id, None, Event.BEGIN)
         self._obey()  # orders given before the start apply before the first script
         next_write_s = 0.0
@@ -107,7 +108,7 @@ class BaselineRunner:
         """Whether torch has read the networks; its answers are recorded, and the process that read is ended."""
         if self._answers is not None and self._answers.done():
             answers = {name: report.model_dump() for name, report in self._answers.result().items()}
-            self._scripts.writer.batch.run |= {"now_reason": None}
+            self._scripts.writer.batch.hybrid |= {"now_reason": None}
             self._scripts.record_environment({"oracle": answers})
             client.stop()
             self._answers = None
@@ -123,7 +124,7 @@ class BaselineRunner:
 def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:
     """Run a baseline in the main thread of its own process; returns the exit code."""
     store = Store(home.database_url, clock)  # the server made the folders
-    attempt = store.workers.register(run_id, own_identity())
+    attempt = store.workers.register(run_id, own_identity(), None)
     if attempt is None:
         return FAILED  # it started too late, and the supervisor gave up on it
     try:

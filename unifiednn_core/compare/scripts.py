@@ -101,11 +101,12 @@ class Scripts:
         files: BaselineFiles,
         store: Store,
         run: RunRow,
+        device: str,
         attempts: dict[str, int],
         threads: dict[str, int],
         clock: Clock,
     ):
-        """`attempts` and `threads` are per sub-model, in order of arrival."""
+        """`device` is where it was placed; `attempts` and `threads` are per sub-model, in order of arrival."""
         self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()  # messages of the scripts
         self._files, self._store, self._clock = files, store, clock
         self._run_id, self._mode, self._threads = run.id, run.mode, threads
@@ -117,8 +118,8 @@ class Scripts:
         self._facts_known = False
         self._cpu_s = 0.0
         self._pace = SamplingBudget(clock, most_share=1.0)  # the gauge limits its own cost
-        on_gpu = run.device.startswith("cuda")
-        self._gauge = ScriptGauge(GpuSampler(int(run.device.partition(":")[2] or 0)) if on_gpu else None, clock)
+        gpu = device.removeprefix("cuda:") if device.startswith("cuda") else None
+        self._gauge = ScriptGauge(None if gpu is None else GpuSampler(int(gpu)), clock)
         self.writer = BaselineWriter(store, run.id, clock)
 
     @property
@@ -174,7 +175,7 @@ class Scripts:
         columns |= {"steps_done": track.step, "service_s": end_s - track.start_s, "cpu_s": ended.cpu_s}
         columns |= {"ended_at_s": self._launched_at_s + end_s, "peak_memory_bytes": peak_bytes}
         columns |= {"lane": None, "turn_since_s": None, "turn_reason": None}
-        self.writer.batch.run |= {"cpu_s": self._cpu_s, "now_reason": None}
+        self.writer.batch.hybrid |= {"cpu_s": self._cpu_s, "now_reason": None}
         self._record_slice(track, track.reason, end_s)
         if weights is not None:
             path = str(self._files.weights(track.name))
@@ -218,7 +219,9 @@ class Scripts:
         now_s = self._clock.monotonic_s()
         if self._launched_s is None:
             self._launched_s, self._launched_at_s = now_s, self._clock.utc_s()
-            self.writer.batch.run |= {"launched_at_s": self._launched_at_s, "started_at_s": self._launched_at_s}
+            began = {"launched_at_s": self._launched_at_s, "started_at_s": self._launched_at_s}
+            self.writer.batch.hybrid |= began
+            self.writer.queue(partial(self._store.runs.update, self._run_id, **began))
         track.start_s, track.reason = now_s - self._launched_s, self._reason(track)
         try:
             job, log = self._files.job(track.name), self._files.log(track.name)
@@ -232,7 +235,7 @@ class Scripts:
         if not self._together:
             turn = {"lane": 1, "turn_since_s": track.start_s, "turn_reason": track.reason}
             self.writer.columns(track.name).update(turn)
-            self.writer.batch.run |= {"now_reason": track.reason}
+            self.writer.batch.hybrid |= {"now_reason": track.reason}
         self.writer.move(track.name, Event.BEGIN)
 
     def _reason(self, track: _Track) -> str:
@@ -261,4 +264,4 @@ class Scripts:
 
     def record_environment(self, facts: Mapping[str, object]) -> None:
         """Add facts about the environment to the run, after everything queued before."""
-        self.writer.queue(partial(self._store.runs.record_environment, self._run_id, copy.deepcopy(dict(facts))))
+        self.writer.queue(partial(self._store.hybrids.record_environment, self._run_id, copy.deepcopy(dict(facts))))

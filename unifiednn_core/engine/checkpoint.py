@@ -50,7 +50,7 @@ class Checkpoint:
     """Rank for "best": test accuracy, else minus the loss, of the last finished epoch; None before the first."""
     recipe: Mapping[str, Any]
     """What the state belongs to, as plain values: names and arguments of optimizer, criterion and LR scheduler, batch
-    size, seed, samples of the training set, device type, torch version."""
+    size, seed, samples of the training set, device type, torch version, and the kinds of device (`engine.kinds`)."""
 
 
 def plain_name(key: str) -> str:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from unifiednn_core.base.errors import BadCheckpoint
-from unifiednn_core.engine import bounds, optimizer_check
+from unifiednn_core.engine import bounds, kinds, optimizer_check
 from unifiednn_core.engine.checkpoint import Checkpoint, transient_buffers
 from unifiednn_core.engine.progress import EpochFigures, used_samples
 from unifiednn_core.spec.run import Hyperparameters
@@ -27,7 +27,7 @@ from unifiednn_core.spec.run import Hyperparameters
 _MOST_LABELS = 2**62
 _PARTS = ("model", "buffers", "optimizer", "lr_scheduler", "rng", "data", "metrics")
 _FACTS = ("seed", "samples", "device_type", "torch")
-_PROFILE = "profile"
+_PROFILE, _KINDS = "profile", "kinds"
 _NEEDED = ("optimizer", "learning_rate", "batch_size", *_FACTS)
 _FIGURES = tuple(field.name for field in fields(EpochFigures))
 _FIGURE_BOUNDS = {
@@ -53,25 +53,28 @@ class Recipe(NamedTuple):
     torch: str
     fast: bool
     """Whether it has steps of the profile `fast`, whose bits are not those of the recipe."""
+    kinds: tuple[kinds.Kind, ...]
+    """Kinds of device that its steps were trained on, the last one last."""
 
 
 def recipe_of(checkpoint: Checkpoint) -> Recipe:
     """Read the recipe, whose hyper-parameters are as strictly checked as those of a spec; raises `BadCheckpoint`."""
-    recipe = bounds.entries(checkpoint.recipe, "recipe", _NEEDED, (_PROFILE, *Hyperparameters.model_fields))
+    recipe = bounds.entries(checkpoint.recipe, "recipe", _NEEDED, (_PROFILE, _KINDS, *Hyperparameters.model_fields))
     bounds.whole(recipe["seed"], "recipe.seed", 0, 2**63 - 1)
     for key in ("device_type", "torch"):
         if not isinstance(recipe[key], str) or not _WORD.fullmatch(recipe[key]):
             raise bounds.refusal(recipe[key], f"recipe.{key}", "a word")
     if recipe.get(_PROFILE, "exact") not in ("exact", "fast"):
         raise bounds.refusal(recipe[_PROFILE], "recipe.profile", "exact or fast")
+    trained_on, others = kinds.of_recipe(recipe), (*_FACTS, _PROFILE, _KINDS)
     try:
-        hyper = Hyperparameters.model_validate({key: recipe[key] for key in recipe if key not in (*_FACTS, _PROFILE)})
+        hyper = Hyperparameters.model_validate({key: recipe[key] for key in recipe if key not in others})
     except ValidationError as error:
         detail = error.errors()[0]
         place = ".".join(("recipe", *map(str, detail["loc"])))
         raise BadCheckpoint(f"The checkpoint has an invalid entry {bounds.shown(place)}: {detail['msg']}") from None
     samples = bounds.whole(recipe["samples"], "recipe.samples", 1, _MOST_LABELS)
-    return Recipe(hyper, samples, str(recipe["torch"]), recipe.get(_PROFILE) == "fast")
+    return Recipe(hyper, samples, str(recipe["torch"]), recipe.get(_PROFILE) == "fast", trained_on)
 
 
 def check(checkpoint: Checkpoint, module: nn.Module, hyper: Hyperparameters, samples: int) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine import allocator
-from unifiednn_core.machine.devices import torch_name
+from unifiednn_core.spec.devices import torch_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadCheckpoint, BadInput, Finding
-from unifiednn_core.engine import checkpoint_file
+from unifiednn_core.engine import checkpoint_file, kinds
 from unifiednn_core.engine.bounds import misfits, same
 from unifiednn_core.engine.checkpoint import Checkpoint, fill
 from unifiednn_core.engine.checkpoint_check import check, recipe_of
@@ -65,6 +65,7 @@ def checkpoint_facts(path: Path) -> dict[str, object]:
         "optimizer": hyper.optimizer,
         "lr_scheduler": None if hyper.lr_scheduler is None else hyper.lr_scheduler.name,
         "torch": recipe.torch,
+        "kinds": [kind.text for kind in recipe.kinds],
     }
 
 
@@ -76,9 +77,9 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def check_start(
-    submodel: SubModelSpec, definition: Definition, samples: int, path: Path
+    submodel: SubModelSpec, definition: Definition, samples: int, path: Path, device_type: str
 ) -> tuple[tuple[Finding, ...], Definition]:
-    """Check the start of a sub-model against its network, its hyper-parameters and its number of training samples.
+    """Check the start of a sub-model against network, hyper-parameters, number of training samples and type of device.
 
     Returns warnings, and the definition of a network that begins with the file's weights. Raises `BadInput`.
     """
@@ -102,7 +103,7 @@ def check_start(
     if checkpoint is None:
         return (), _begun(definition, weights, {})
     try:
-        findings = tuple(_recipe_findings(checkpoint, submodel.hyperparameters, samples, place))
+        findings = tuple(_recipe_findings(checkpoint, submodel.hyperparameters, samples, place, device_type))
         if any(finding.severity == "error" for finding in findings):
             raise BadInput(findings)
         check(checkpoint, module, submodel.hyperparameters, samples)
@@ -156,7 +157,9 @@ def _still_usable(path: Path) -> str:
     return "Use another checkpoint." + (damaged if readable else "")
 
 
-def _recipe_findings(checkpoint: Checkpoint, asked: Hyperparameters, samples: int, place: str) -> Iterator[Finding]:
+def _recipe_findings(
+    checkpoint: Checkpoint, asked: Hyperparameters, samples: int, place: str, device_type: str
+) -> Iterator[Finding]:
     """Findings on differences between checkpoint and spec: errors if training cannot resume, else warnings.
 
     Raises `BadCheckpoint` for a recipe that no run has written.
@@ -191,6 +194,10 @@ def _recipe_findings(checkpoint: Checkpoint, asked: Hyperparameters, samples: in
         message = f"The checkpoint was written with torch {recipe.torch}, this is {torch.__version__}."
         remedy = "Training can resume, but only one version of torch promises equal bits."
         yield _finding("Another torch", f"{place}.file", message, remedy, severity="warning")
+    here = kinds.foreseen(device_type)
+    if found := kinds.differences(replace(recipe.kinds[-1], torch=here.torch), here):
+        remedy = "Training can resume, but only one kind of device promises equal bits; the result will name both."
+        yield _finding("Another kind of device", f"{place}.file", " ".join(found), remedy, severity="warning")
 
 
 def _differences(

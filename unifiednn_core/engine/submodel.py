@@ -21,18 +21,21 @@ holds any.
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import Diverged
 from unifiednn_core.engine import checkpoint_check, optimizer_state
+from unifiednn_core.engine import kinds as device_kinds
 from unifiednn_core.engine import step as steps
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.cuda_graphs import StepRecorder
 from unifiednn_core.engine.device import RngState, launched
 from unifiednn_core.engine.events import Stepped, StepsRecorded
 from unifiednn_core.engine.graphs import RecordedLearner
+from unifiednn_core.engine.kinds import Kind
 from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
 from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early, used_samples
 from unifiednn_core.engine.randomness import Randomness
@@ -74,6 +77,8 @@ class SubModel:
         self._randomness = Randomness(self.module, seed, device)
         self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
+        self._threads = torch.get_num_threads()
+        self._earlier_kinds: tuple[Kind, ...] = ()
         self._trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         self._eager = EagerLearner(spec, self.module, self.criterion, self._trained, train)
         hyper = spec.hyperparameters
@@ -131,6 +136,11 @@ class SubModel:
         """Figures of the finished epochs."""
         return tuple(self._progress.figures)
 
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Kinds of device that it was trained on, this one last; several may give other bits than one."""
+        return device_kinds.joined(self._earlier_kinds, device_kinds.here(self.device, self._threads))
+
     @contextmanager
     def world(self) -> Iterator[None]:
         """Swap in this sub-model's RNG and device state; on exit save the RNG state and drop the gradients."""
@@ -140,6 +150,7 @@ class SubModel:
             self._measure()
         for lease in self.leases:  # here, where no other lane moves the same data
             lease.use()
+        self._threads = torch.get_num_threads()  # those of this lane
         self._randomness.begin()
         self._in_world, self.footprint = True, self._working
         try:
@@ -253,17 +264,19 @@ class SubModel:
             step=self.steps_done,
             epoch=self.epochs_done,
             score=score_of(self.figures),
-            recipe=recipe | {"torch": torch.__version__},
+            recipe=recipe | {"torch": torch.__version__, "kinds": [kind.row for kind in self.kinds]},
             state=state,
         )
 
-    def restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self, checkpoint: Checkpoint, *, moves: Literal["same", "any"] = "any") -> None:
         """Resume from `checkpoint`; raises `BadCheckpoint`, and changes nothing, for one that it cannot have written.
 
+        With `moves` = "same" raises `OtherKind` for one that was written on another kind of device.
         A learning rate other than the checkpoint's scales everything that the rate is computed from.
         """
         written = checkpoint_check.recipe_of(checkpoint)
         checkpoint_check.check(checkpoint, self.module, self._hyperparameters, self._train.samples)
+        device_kinds.require(written.kinds, device_kinds.here(self.device, torch.get_num_threads()), moves)
         state = checkpoint.state
         fill(self.module, state["model"], state["buffers"])
         optimizer_state.restore_state(self.optimizer, state["optimizer"])
@@ -271,7 +284,7 @@ class SubModel:
             optimizer_state.restore_lr_scheduler(self.lr_scheduler, state["lr_scheduler"])
         self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
         self._stopped = stops_early(self._hyperparameters.early_stopping, self.figures)
-        self.is_fast = written.fast
+        self.is_fast, self._earlier_kinds = written.fast, written.kinds
         self._measure()
         cuda = None
         if self.device.type == "cuda":  # a checkpoint of a CPU has no such stream

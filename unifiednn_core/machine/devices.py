@@ -1,18 +1,12 @@
-"""The devices of this machine, and what a spec may ask for, without torch.
-
-A device is a GPU or a logical CPU device: `cpu`, or `cpu:0`, `cpu:1` and so on where `UNIFIEDNN_CPU_DEVICES` says so.
-"""
+"""The devices of this machine, without torch."""
 
 import os
 import platform
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 import pynvml
 
@@ -20,10 +14,10 @@ from unifiednn_core.base.paths import cpu_devices
 from unifiednn_core.machine.cores import cores, default_threads, divided, own_cores
 from unifiednn_core.machine.gpu import gpu_count, gpu_handle
 from unifiednn_core.machine.host_memory import host_memory
+from unifiednn_core.spec.devices import CPU, CUDA
+from unifiednn_core.spec.devices import Device as Device
+from unifiednn_core.spec.devices import matches as matches
 
-CPU: Literal["cpu"] = "cpu"
-CUDA: Literal["cuda"] = "cuda"
-AUTO = "auto"
 _PROCESSOR = Path("/proc/cpuinfo")
 _CAPABILITY = "ATEN_CPU_CAPABILITY"
 _LEVELS = {
@@ -34,53 +28,9 @@ _LEVELS = {
 """Instruction sets for which torch has kernels, the best first, with the flags of the processor that they need."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
-    """A device of a machine."""
-
-    name: str
-    """`cpu`, `cpu:1`, `cuda:0`."""
-    type: Literal["cpu", "cuda"]
-    host: str
-    index: int
-    kind: str
-    """What must be equal for a sub-model to go on with the same bits: processor, instruction set and threads, or GPU,
-    compute capability and driver."""
-    total_bytes: int | None
-    """Its memory, or its share of the host's; None if NVML does not tell."""
-    threads: int
-    """CPU threads of a step."""
-    uuid: str | None = None
-    cpus: tuple[int, ...] = ()
-    """Numbers of its cores; empty means all."""
-    driver: str | None = None
-
-    @property
-    def text(self) -> str:
-        """Its name and model, as people read it."""
-        return f"{self.name} ({self.kind.partition(',')[0]})"
-
-
 def devices_of_host() -> tuple[Device, ...]:
     """The devices of this machine now: GPUs that torch can use, then the CPU. Raises `BadInput` for a bad setting."""
     return (*_gpus(), *_cpus(cpu_devices()))
-
-
-def matches(asked: str, device: Device, all_devices: Sequence[Device]) -> bool:
-    """Whether a device is what a spec asks for; case does not count.
-
-    `auto` is any GPU if there is one among all devices, else any CPU device; `cpu` and `cuda` are any of that type. A
-    name is that device alone. Other words must all be words of its kind: `H200`.
-    """
-    wanted = asked.lower()
-    if wanted == AUTO:
-        wanted = CUDA if any(one.type == CUDA for one in all_devices) else CPU
-    if wanted in (CPU, CUDA):
-        return device.type == wanted
-    if ":" in wanted:
-        return wanted == device.name
-    words = _words(wanted)
-    return bool(words) and words <= _words(device.kind)
 
 
 def best_match(asked: str) -> Device | None:
@@ -95,11 +45,6 @@ def threads_of(asked: str) -> int:
     return default_threads() if found is None else found.threads
 
 
-def torch_name(name: str) -> str:
-    """What torch calls a device: all logical CPU devices are its `cpu`."""
-    return CPU if name.startswith(f"{CPU}:") else name
-
-
 @cache
 def processor_name() -> str:
     """Model of the CPU."""
@@ -110,10 +55,6 @@ def processor_name() -> str:
 
 def _size(device: Device) -> int:
     return device.total_bytes or 0
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"[\w.-]+", text.lower()))
 
 
 def _cpus(count: int) -> list[Device]:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-import torch
-
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.data.datasets import Dataset, read_dataset
+from unifiednn_core.engine import kinds
 from unifiednn_core.engine.start import check_start
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
@@ -37,7 +36,7 @@ NAMED_PER_FINDING = 6
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
 # Raise it when the verdict of a check changes.
-CHECK_VERSION = 3
+CHECK_VERSION = 4
 Result = TypeVar("Result")
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -62,7 +61,7 @@ def _checked(submodel: SubModelSpec, files: "_Files", device: str) -> CheckedSub
         hashes = [files.resolve(name).sha256 for name in names if name is not None]
     except BadInput:  # a file is missing
         return _check_submodel(submodel, files, device)
-    document = [CHECK_VERSION, torch.__version__, device, submodel.model_dump(mode="json"), hashes]
+    document = [CHECK_VERSION, device, kinds.foreseen(device).text, submodel.model_dump(mode="json"), hashes]
     return kept(
         files.home.checks,
         document,
@@ -140,7 +139,9 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> Check
     memory, doubts, on_start, begun = None, tuple[Finding, ...](), tuple[Finding, ...](), definition
     if start is not None:
         samples, place = train.samples, f"submodels.{submodel.name}.start_from.file"
-        found, on_start = attempt(lambda: check_start(submodel, definition, samples, files.resolve(start).path), place)
+        found, on_start = attempt(
+            lambda: check_start(submodel, definition, samples, files.resolve(start).path, device), place
+        )
         on_start, begun = found or (on_start, definition)
     if not findings:
         trial = Trial(submodel, begun, train, test)

@@ -1,19 +1,22 @@
-"""Whether a waiting run may start: who may share its process, and the memory it needs against what is free."""
+"""What a waiting run may do: who may share its process, and the memory that it is predicted to need."""
 
 import logging
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine import allocator
-from unifiednn_core.machine.budget import Budget, shortage
-from unifiednn_core.preflight.estimate import baseline_bytes, hybrid_bytes
+from unifiednn_core.machine.cores import lanes_of
+from unifiednn_core.preflight.estimate import Part, baseline_bytes, hybrid_bytes, predict
 from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import PolicySpec, is_concurrent
+from unifiednn_core.spec.run import HybridSettings, PolicySpec
 from unifiednn_core.spec.sharing import SharingRule
+from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.people import parties_of
-from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
+from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
 
 _log = logging.getLogger(__name__)
 
@@ -29,37 +32,51 @@ def lacks_permission(run: RunRow, rows: Sequence[SubModelRow], rule: SharingRule
     return rule.permission_for(party.person for party in parties_of(run, rows))
 
 
-def waits_for(run: RunRow, rows: Sequence[SubModelRow], budget: Budget) -> str | None:
-    """Reason why a run cannot start yet, as text after "waits for"; None if it can.
-
-    A run that is to be stopped needs next to nothing. A concurrent baseline that can never fit starts all the same:
-    not to fit is its result.
-    """
-    needed_bytes = None if State(run.state) is State.STOPPING else now_needed_bytes(run, rows)
-    if needed_bytes is None:
-        return None
-    hopeless = budget.total_bytes is not None and needed_bytes > budget.total_bytes
-    return None if is_concurrent(run.mode) and hopeless else shortage(run.device, needed_bytes, budget)
-
-
-def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow]) -> int | None:
+def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow], device_type: str) -> int | None:
     """Predicted peak of the rest of a run under its current policy and batch splits; None without a prediction."""
     try:
-        predicted = {part.name: part for part in parts_of(run.prediction)}
-        splits = {part["name"]: part["hyperparameters"].get("batch_split", 1) for part in run.spec["submodels"]}
-        open_names = [row.name for row in rows if State(row.state) not in ENDED]
-        parts = [predicted[name].with_split(splits[name]) for name in open_names if name in predicted]
+        parts = _open_parts(run, rows)
         if not parts:
             return None
-        kind, context_bytes = run.device.partition(":")[0], int(run.prediction["context_bytes"])
+        context_bytes = int(run.prediction["context_bytes"])
         if run.mode != HYBRID:
-            return baseline_bytes(parts, run.mode, device_type=kind, context_bytes=context_bytes)
+            return baseline_bytes(parts, run.mode, device_type=device_type, context_bytes=context_bytes)
         policy = PolicySpec.model_validate(run.spec.get("policy", {}))
         chosen = policy_named(policy.name, policy.parameters)
         used = allocator.of_workers()
         company_bytes = int(run.prediction.get("company_bytes", 0)) if len(parts) > 1 else 0
-        peak_bytes = hybrid_bytes(parts, chosen, device_type=kind, context_bytes=context_bytes, allocator=used)
+        peak_bytes = hybrid_bytes(parts, chosen, device_type=device_type, context_bytes=context_bytes, allocator=used)
         return peak_bytes + company_bytes
     except (BadInput, ValueError, KeyError, TypeError):  # another version wrote it; it must not keep a run waiting
         _log.exception("The prediction of run %s cannot be read; it starts without regard to memory.", run.id)
         return None
+
+
+def shared_prediction(hybrid: HybridRow, members: Sequence[Resident], most_bytes: int | None) -> dict[str, Any]:
+    """Memory prediction of a shared hybrid, made of those of its members; empty if one of them has none."""
+    parts = [
+        part.model_copy(update={"name": member.key})
+        for member in members
+        for part in _open_parts(member.run, [member.row])
+    ]
+    if not parts or len(parts) < len(members):
+        return {}
+    settings, kind = HybridSettings.model_validate(hybrid.settings), (hybrid.device or "cpu").partition(":")[0]
+    found = predict(
+        parts,
+        policy_named(settings.policy.name, settings.policy.parameters),
+        device_type=kind,
+        context_bytes=max(int(member.run.prediction["context_bytes"]) for member in members),
+        allocator=allocator.of_workers(),
+        lanes=lanes_of(settings.lanes, hybrid.threads, kind),
+        most_bytes=most_bytes,
+    )
+    return {**asdict(found), "budget_bytes": most_bytes, "parts": [part.model_dump(mode="json") for part in parts]}
+
+
+def _open_parts(run: RunRow, rows: Sequence[SubModelRow]) -> list[Part]:
+    """The predicted parts of these sub-models, as far as they have not ended, with their batch splits of now."""
+    predicted = {part.name: part for part in parts_of(run.prediction)}
+    splits = {part["name"]: part["hyperparameters"].get("batch_split", 1) for part in run.spec["submodels"]}
+    names = [row.name for row in rows if State(row.state) not in ENDED]
+    return [predicted[name].with_split(splits[name]) for name in names if name in predicted]

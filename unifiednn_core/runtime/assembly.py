@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -20,6 +20,7 @@ from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.registry import sniff
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
+from unifiednn_core.store.hybrids import address
 from unifiednn_core.store.telemetry import SHOWN_FIGURES
 
 
@@ -27,6 +28,8 @@ from unifiednn_core.store.telemetry import SHOWN_FIGURES
 class Ingredients:
     """Everything read from the files of one sub-model. Reading touches neither the hybrid nor any RNG."""
 
+    key: str
+    """Its name in the hybrid."""
     spec: SubModelSpec
     seed: int
     definition: Definition
@@ -40,6 +43,8 @@ class Ingredients:
     """Weights that it starts from."""
     checkpoint: Path | None = None
     """Its own newest checkpoint."""
+    moves: Literal["same", "any"] = "any"
+    """Kinds of device on which it may go on from its own checkpoint."""
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -58,29 +63,31 @@ class Ingredients:
 
 @dataclass(slots=True)
 class Workbench:
-    """The hybrid of one run with everything that its sub-models share."""
+    """The hybrid of one worker with everything that its sub-models share. Sub-models are named by their keys."""
 
     home: Home
-    run_id: str
+    hybrid_id: str
     device: torch.device
     hybrid: HybridModel = field(default_factory=HybridModel)
     definitions: dict[str, Definition] = field(default_factory=dict)
+    """By key."""
     data: ResidentData = field(init=False)
 
     def __post_init__(self) -> None:
         self.data = ResidentData(self.device)
 
-    def checkpoints(self, name: str) -> CheckpointStore:
+    def checkpoints(self, key: str) -> CheckpointStore:
         """The checkpoints of a sub-model."""
-        return CheckpointStore(self.home.checkpoints(self.run_id, name))
+        return CheckpointStore(self.home.checkpoints(*address(self.hybrid_id, key)))
 
     def read(
-        self, spec: RunSpec, name: str, filenames: Mapping[str, str], warn: Callable[[Sequence[str]], object]
+        self, key: str, spec: RunSpec, filenames: Mapping[str, str], warn: Callable[[Sequence[str]], object]
     ) -> Ingredients:
         """Read the files of a sub-model by content. Safe in any thread. Raises `BadInput` or `BadCheckpoint`.
 
         `warn` takes sentences about damaged checkpoints.
         """
+        name = address(self.hybrid_id, key)[1]
         [submodel] = [part for part in spec.submodels if part.name == name]
         path = stored(self.home, submodel.model)
         model_format = sniff(path)
@@ -91,7 +98,7 @@ class Workbench:
         definition = replace(definition, filename=filenames.get(submodel.model, ""))
         files = [file for file in (submodel.train_data, submodel.test_data) if file is not None]
         data = {file: self.data.peek(file) or self._dataset(file) for file in dict.fromkeys(files)}
-        store = self.checkpoints(name)
+        store = self.checkpoints(key)
         own, _ = store.latest(warn)
         progress, weights = own, None
         if own is None and submodel.start_from is not None:
@@ -99,7 +106,7 @@ class Workbench:
             progress, weights = (begun, None) if isinstance(begun, Checkpoint) else (None, begun)
         newest = None if own is None else store.newest_path()
         seed = spec.seed_of(submodel)
-        return Ingredients(submodel, seed, definition, data, filenames, progress, weights, newest)
+        return Ingredients(key, submodel, seed, definition, data, filenames, progress, weights, newest, spec.moves)
 
     def _dataset(self, file: str) -> Dataset:
         """Read a data set with its checksum, here, where no training waits for it and no network has seen it."""
@@ -108,7 +115,8 @@ class Workbench:
     def add(self, read: Ingredients) -> SubModel:
         """Merge a sub-model into the hybrid and restore its progress; after an error nothing of it stays.
 
-        Draws from the default generators: call it inside `preserved`. Raises `BadCheckpoint`.
+        Draws from the default generators: call it inside `preserved`. Raises `BadCheckpoint`, and `OtherKind` where its
+        own checkpoint may not go on.
         """
         train, *test = [
             self.data.hold(sha256, partial(read.data.__getitem__, sha256), read.data_names.get(sha256))
@@ -116,18 +124,19 @@ class Workbench:
             if sha256 is not None
         ]
         submodel = SubModel(
-            read.spec, read.definition, seed=read.seed, train=train, test=test[0] if test else None, device=self.device
-        )
+            read.spec, read.definition, name=read.key, seed=read.seed, train=train, test=test[0] if test else None,
+            device=self.device,
+        )  # fmt: skip
         try:
             if read.weights is not None:
                 load_weights(submodel.module, read.weights)
             if read.progress is not None:
-                submodel.restore(read.progress)
+                submodel.restore(read.progress, moves=read.moves if read.checkpoint is not None else "any")
             self.hybrid.add(submodel)
         except Exception:  # undo the merge, whatever went wrong
             submodel.release()
             raise
-        self.definitions[read.spec.name] = read.definition
+        self.definitions[read.key] = read.definition
         return submodel
 
 

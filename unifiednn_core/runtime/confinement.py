@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import make_url
 
-from unifiednn_core.base.paths import WORKER_SANDBOX_SETTING, Home, worker_sandbox_is_on
+from unifiednn_core.base.paths import SHARED_HYBRID, WORKER_SANDBOX_SETTING, Home, worker_sandbox_is_on
 from unifiednn_core.machine import bubblewrap
 
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
@@ -145,12 +145,14 @@ def confined(command: list[str], home: Home, run_id: str, *options: str) -> list
     """The command in new namespaces, with further options of bubblewrap.
 
     It sees the system, Python and this package read-only, a private /tmp, the GPUs, and of the home: the files of all
-    runs read-only, the folder of its run, the answers, and the database.
+    runs read-only, the folder of its run, the answers, and the database. In a shared hybrid, which others join, the
+    folders of all runs that share.
     """
     here, networked = str(Path.cwd()), has_network(home)
     unshared = () if networked else ("--unshare-net",)
     shown = [*bubblewrap.added_paths(), *(_FOR_NETWORKS if networked else ()), *_SYSTEM_WIDE]
-    writable = (home.run(run_id), home.answers, *_database_folders(home))
+    others = (home.shared,) if run_id.startswith(SHARED_HYBRID) else ()
+    writable = (home.run(run_id), *others, home.answers, *_database_folders(home))
     return [
         bubblewrap.program(),
         "--unshare-user", "--disable-userns", "--unshare-ipc", "--unshare-uts", *unshared, "--cap-drop", "ALL",

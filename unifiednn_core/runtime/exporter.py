@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
+from unifiednn_core.engine.checkpoint import plain_name
 from unifiednn_core.engine.events import Ended
 from unifiednn_core.engine.separator import Separated, separate
 from unifiednn_core.formats.base import Definition
@@ -44,17 +45,21 @@ class Exporter:
 
     def __init__(
         self,
-        folder: Path,
+        folder_of: Callable[[str], Path],
         definitions: Mapping[str, Definition],
         spec_of: Callable[[str], Mapping[str, object]],
         report: Callable[[Exported | ExportDelayed], object],
     ):
-        self._folder, self._definitions, self._spec_of, self._report = folder, definitions, spec_of, report
-        for leftover in folder.glob(".*"):  # of an export that was killed
-            shutil.rmtree(leftover, ignore_errors=True)
+        """`folder_of` names the folder of a sub-model's file, `spec_of` makes its spec."""
+        self._folder_of, self._definitions, self._spec_of, self._report = folder_of, definitions, spec_of, report
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="exporter")
         self._under_way: list[Future[None]] = []
         self._paused: dict[str, Ended] = {}
+
+    def tidy(self, name: str) -> None:
+        """Delete what an export left that was killed; before the first one into that folder."""
+        for leftover in self._folder_of(name).glob(".*"):
+            shutil.rmtree(leftover, ignore_errors=True)
 
     def put(self, ended: Ended) -> None:
         """Export a sub-model. One that failed or never trained has no file to write."""
@@ -87,8 +92,8 @@ class Exporter:
             for left in reversed(range(TRIES)):
                 try:
                     weights, spec = ended.state_dict or {}, self._spec_of(name)
-                    definition, folder = self._definitions[name], self._folder
-                    found = separate(name, definition, weights, spec=spec, figures=ended.figures, folder=folder)
+                    definition, folder, plain = self._definitions[name], self._folder_of(name), plain_name(name)
+                    found = separate(plain, definition, weights, spec=spec, figures=ended.figures, folder=folder)
                     self._report(Exported(name, ended.event, found))
                     return
                 except SeparationFailed as error:

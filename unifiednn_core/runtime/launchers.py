@@ -33,11 +33,11 @@ _START_TICKS = 19  # of the fields after the command's name; proc_pid_stat(5) nu
 class Launcher(Protocol):
     """What a supervisor needs to start workers; `LocalLauncher` says what each method does."""
 
-    def start(self, run_id: str, threads: int, mode: str) -> int | None: ...  # noqa: D102
+    def start(self, hybrid_id: str, threads: int, mode: str) -> int | None: ...  # noqa: D102
 
-    def exit_code(self, run_id: str) -> int | None: ...  # noqa: D102
+    def exit_code(self, hybrid_id: str) -> int | None: ...  # noqa: D102
 
-    def last_mark(self, run_id: str) -> str | None: ...  # noqa: D102
+    def last_mark(self, hybrid_id: str) -> str | None: ...  # noqa: D102
 
     def close(self) -> None: ...  # noqa: D102
 
@@ -54,36 +54,36 @@ class LocalLauncher:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._forks: dict[str, _Fork] = {}
 
-    def start(self, run_id: str, threads: int, mode: str) -> int:
+    def start(self, hybrid_id: str, threads: int, mode: str) -> int:
         """Start the worker in a new session, confined where that works; returns its process id.
 
         It logs to a file, because a pipe may fill up.
         """
         for ended in self._processes.values():
             ended.poll()  # leaves no zombies behind
-        if (earlier := self._forks.pop(run_id, None)) is not None:
+        if (earlier := self._forks.pop(hybrid_id, None)) is not None:
             earlier.channel.close()
-        self._home.at_work(run_id).unlink(missing_ok=True)  # the mark of an earlier worker is not this one's
-        folder = self._home.run(run_id)
+        self._home.at_work(hybrid_id).unlink(missing_ok=True)  # the mark of an earlier worker is not this one's
+        folder = self._home.run(hybrid_id)
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "worker.log").open("ab") as log:
+        with self._home.log(hybrid_id).open("ab") as log:
             if mode != HYBRID:
                 template.retire()
             elif warm_start_is_on() and template.ready():
                 try:
-                    self._forks[run_id] = fork = self._fork(run_id, threads, log.fileno())
+                    self._forks[hybrid_id] = fork = self._fork(hybrid_id, threads, log.fileno())
                     return fork.pid
                 except OSError as error:
-                    _log.warning("The worker of %s starts cold: %s.", run_id, error.strerror or error)
-            command = [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), run_id]
-            self._processes[run_id], pid = confinement.start(
-                command, self._home, run_id, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                    _log.warning("The worker of %s starts cold: %s.", hybrid_id, error.strerror or error)
+            command = [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), hybrid_id]
+            self._processes[hybrid_id], pid = confinement.start(
+                command, self._home, hybrid_id, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 env=worker_environment(threads) if mode == HYBRID else training_environment(threads),
                 start_new_session=True,
             )  # fmt: skip
         return pid
 
-    def _fork(self, run_id: str, threads: int, log: int) -> "_Fork":
+    def _fork(self, hybrid_id: str, threads: int, log: int) -> "_Fork":
         """Have the worker forked, with the same walls around it; raises `OSError` if that does not work."""
         environment = training_environment(threads)
         with contextlib.ExitStack() as stack:
@@ -91,21 +91,21 @@ class LocalLauncher:
             if not confinement.trial(self._home):
                 if not forks.keeps_its_program():
                     raise OSError(None, "a fork could change the file of its interpreter")
-                walls = stack.enter_context(confinement.namespaces(self._home, run_id))
+                walls = stack.enter_context(confinement.namespaces(self._home, hybrid_id))
                 environment = confinement.environment_inside(environment)
-            how = (str(self._home.root), run_id, environment, str(Path.cwd()))
+            how = (str(self._home.root), hybrid_id, environment, str(Path.cwd()))
             return _Fork.of(template.connect(_FORKED, *how, handles=(log, *walls), stays=True))
 
-    def exit_code(self, run_id: str) -> int | None:
+    def exit_code(self, hybrid_id: str) -> int | None:
         """Exit code of the worker; None while it lives, or if this launcher did not start it."""
-        if run_id in self._forks:
-            return self._forks[run_id].exit_code()
-        process = self._processes.get(run_id)
+        if hybrid_id in self._forks:
+            return self._forks[hybrid_id].exit_code()
+        process = self._processes.get(hybrid_id)
         return None if process is None else process.poll()
 
-    def last_mark(self, run_id: str) -> str | None:
-        """Mark of the last worker of a run, as text of `store.places`; None if unknown."""
-        return last_mark(self._home.at_work(run_id))
+    def last_mark(self, hybrid_id: str) -> str | None:
+        """Mark of the last worker of a hybrid, as text of `store.places`; None if unknown."""
+        return last_mark(self._home.at_work(hybrid_id))
 
     def close(self) -> None:
         """Detach from the workers; they continue."""

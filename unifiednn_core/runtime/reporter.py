@@ -25,6 +25,7 @@ from unifiednn_core.engine.events import (
     EpochDone,
     Ganged,
     Granted,
+    Left,
     ProcessChanged,
     Released,
     Report,
@@ -43,7 +44,8 @@ from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.events import Code, event_columns
-from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.hybrids import address
+from unifiednn_core.store.schema import HybridRow, SubModelRow
 from unifiednn_core.store.telemetry import SHOWN_FIGURES, Batch, curve_stride
 
 HEARTBEAT_S = 2.0
@@ -79,9 +81,11 @@ class Reporter:
     take now stays first in line.
     """
 
-    def __init__(self, store: Store, run: RunRow, bench: Workbench, clock: Clock, gauge: WorkerGauge | None = None):
+    def __init__(
+        self, store: Store, hybrid: HybridRow, bench: Workbench, clock: Clock, gauge: WorkerGauge | None = None
+    ):
         """`gauge` gives the CPU and GPU seconds that each write records."""
-        self._store, self._run_id, self._bench, self._clock, self._gauge = store, run.id, bench, clock, gauge
+        self._store, self._hybrid_id, self._bench, self._clock, self._gauge = store, hybrid.id, bench, clock, gauge
         self.engine: Engine | None = None
         """The engine that reports here."""
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
@@ -105,25 +109,26 @@ class Reporter:
         self._released_at_s = 0.0
         self._quiet_from_s = -1.0
         """Time after which no export adds to the memory of a turn."""
-        self._source: str | None = run.memory_source
-        """Source of the run's main memory figure."""
-        self._run_peaks = {} if run.memory_source is None else {run.memory_source: run.peak_memory_bytes or 0}
+        self._source: str | None = hybrid.memory_source
+        """Source of the main memory figure."""
+        self._peaks = {} if hybrid.memory_source is None else {hybrid.memory_source: hybrid.peak_memory_bytes or 0}
         self._shared_bytes = 0
         """Resident memory that does not count, because other processes share it."""
         self.writer = CheckpointWriter(
             bench.checkpoints, self._checkpoint_recorded, self._checkpoint_done,
             lambda name, said: self.report(ExportDelayed(name, said)),
         )  # fmt: skip
-        self.exporter = Exporter(bench.home.run(run.id) / "models", bench.definitions, self._spec_of, self.report)
+        self.exporter = Exporter(self._models_of, bench.definitions, self._spec_of, self.report)
 
-    def admit(self, row: SubModelRow, attempt: int, *, from_step: int, peers: int) -> None:
+    def admit(self, key: str, row: SubModelRow, attempt: int, *, from_step: int, peers: int) -> None:
         """Begin to record an attempt on one of `peers` sub-models; `row` has its last figures."""
-        self._tracks[row.name] = _Track(
+        self._tracks[key] = _Track(
             attempt, from_step, steps_per_epoch=row.steps_total // row.epochs,
             stride=curve_stride(row.steps_total, peers), service_s=row.service_s, cpu_s=row.cpu_s or 0.0,
             memory_key=row.memory_key, peak_bytes=row.peak_memory_bytes or 0,
         )  # fmt: skip
-        self.open.add(row.name)
+        self.open.add(key)
+        self.exporter.tidy(key)
 
     @property
     def idle(self) -> bool:
@@ -163,7 +168,7 @@ class Reporter:
         self._flush(heartbeat=True)
 
     def note(self, submodel: str | None, code: Code, **fields: Any) -> None:
-        """Add an event to the history of the run."""
+        """Add an event to the history of a sub-model, or of the hybrid."""
         self._batch.events.append(event_columns(self._clock.utc_s(), submodel, code, **fields))
 
     def memory(self, reading: Reading) -> None:
@@ -174,7 +179,7 @@ class Reporter:
             if sample.source == source:
                 self._samples.append((at_s, sample.size_bytes))
                 self._last_bytes = [sample.size_bytes]
-                self._raise_run_peak(source, sample.size_bytes)
+                self._raise_whole_peak(source, sample.size_bytes)
         if reading.breakdown is not None:
             self._batch.strata.append({"at_s": at_s, **reading.breakdown})
         self._source, self._shared_bytes = source, reading.shared_bytes or 0
@@ -187,7 +192,13 @@ class Reporter:
                 self._flush()  # the metrics of a step are in the store before a checkpoint says that it is done
                 self.writer.put(checkpoint)
             case DataChanged(submodel=name, data=data):
-                self._store.runs.doubt(self._run_id, name, *reasons(DamagedData(name, data)))
+                run_id, plain = self._address(name)
+                self._store.runs.doubt(run_id, plain, *reasons(DamagedData(plain, data)))
+            case Left(submodel=name):
+                self._flush()
+                self.writer.after(partial(self._store.workers.left, self._hybrid_id, name))
+                self._bench.definitions.pop(name, None)
+                self.writer.after(partial(self.open.discard, name))
             case Ended(discarded=True, submodel=name):
                 self._flush()
                 self.writer.drop(name)
@@ -204,7 +215,7 @@ class Reporter:
             case Exported(submodel=name):
                 self._exported(message)
                 self.open.discard(name)
-            case ExportDelayed(paused=True, submodel=name) if not self._store.runs.hold(self._run_id, name):
+            case ExportDelayed(paused=True, submodel=name) if not self._store.runs.hold(*self._address(name)):
                 self.exporter.retry(name)  # a person is stopping it, so it cannot be paused
 
     def _answer(self, answer: Answered) -> None:
@@ -223,7 +234,7 @@ class Reporter:
     def _discard(self, submodel: str, end: partial[None]) -> None:
         """Delete the checkpoints of a sub-model, then report its end."""
         self._bench.checkpoints(submodel).clear()
-        self._store.runs.forget_checkpoint(self._run_id, submodel)
+        self._store.runs.forget_checkpoint(*self._address(submodel))
         end()
 
     def _exported(self, exported: Exported) -> None:
@@ -232,30 +243,39 @@ class Reporter:
         if separated is not None:
             columns = {"artifact": separated.archive.name, "artifact_bytes": separated.size_bytes,
                        "model_path": str(separated.model_path), "state_sha256": separated.state_sha256}  # fmt: skip
-            self._store.runs.record_artifact(self._run_id, name, **columns)
+            run_id, plain = self._address(name)
+            self._store.runs.record_artifact(run_id, plain, **columns)
             self.note(name, Code.SEPARATED, archive=separated.archive.name)
         if exported.discarded:
             cause = "A person discarded it; nothing of it was kept."
         self._move(name, exported.event, cause=cause, remedy=exported.remedy)
         self._bench.definitions.pop(name, None)
 
+    def _address(self, key: str) -> tuple[str, str]:
+        return address(self._hybrid_id, key)
+
+    def _models_of(self, key: str) -> Path:
+        return self._bench.home.run(self._address(key)[0]) / "models"
+
     def _move(self, submodel: str, event: Event, **why: str | None) -> None:
         try:
-            self._store.runs.transition(self._run_id, submodel, event, **why)
+            run_id, plain = self._address(submodel)
+            self._store.runs.transition(run_id, plain, event, **why)
         except IllegalTransition as error:  # a wrong state costs less than the training of all
             self.note(submodel, Code.ILLEGAL_MOVE, text=str(error))
 
     def _checkpoint_recorded(self, checkpoint: Checkpoint, path: Path) -> None:
         record, size_bytes = self._store.runs.record_checkpoint, path.stat().st_size
-        record(self._run_id, checkpoint.submodel, name=path.name, step=checkpoint.step, size_bytes=size_bytes)
+        record(*self._address(checkpoint.submodel), name=path.name, step=checkpoint.step, size_bytes=size_bytes)
 
     def _checkpoint_done(self, submodel: str) -> None:
         if self.engine is not None:
             self.engine.checkpoint_written(submodel)
 
-    def _spec_of(self, name: str) -> Mapping[str, Any]:
+    def _spec_of(self, key: str) -> Mapping[str, Any]:
         """Content of `spec.json` in an export: the sub-model's part of the spec, with the original file names."""
-        run, _ = self._store.runs.get(self._run_id)
+        run_id, name = self._address(key)
+        run, _ = self._store.runs.get(run_id)
         spec, filenames = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(name, {})
         document = spec.model_dump(mode="json", exclude_none=True)
         [submodel] = [part for part in document.pop("submodels") if part["name"] == name]
@@ -291,7 +311,7 @@ class Reporter:
                 self._at_work[name] = message
                 self._columns(name).update(lane=message.lane, turn_since_s=start_s, turn_reason=reason)
                 if message.lane == 1:
-                    self._batch.run["now_reason"] = reason
+                    self._batch.hybrid["now_reason"] = reason
             case Released():
                 self._end_turn(message)
             case events.Refused(submodel=name, message=text):
@@ -338,7 +358,7 @@ class Reporter:
         self._at_work.pop(report.submodel, None)
         self._columns(report.submodel).update(lane=None, turn_since_s=None, turn_reason=None)
         if report.lane == 1:
-            self._batch.run["now_reason"] = None
+            self._batch.hybrid["now_reason"] = None
         track = self._tracks[report.submodel]
         row = {name: getattr(report, name) for name in ("submodel", "start_s", "end_s", "steps", "reason", "lane")}
         self._batch.slices.append(row | {"attempt": track.attempt, "from_step": track.turn_from_step})
@@ -371,18 +391,18 @@ class Reporter:
             track.peak_bytes = peak
             self._columns(submodel)["peak_memory_bytes"] = peak
             if self._source is not None:
-                self._raise_run_peak(self._source, peak)
+                self._raise_whole_peak(self._source, peak)
 
-    def _raise_run_peak(self, source: str, size_bytes: int) -> None:
-        """Update the peak of the run: at least that of each sub-model, also between two samples."""
-        if source == self._source and size_bytes <= self._run_peaks.get(source, -1):
+    def _raise_whole_peak(self, source: str, size_bytes: int) -> None:
+        """Update the peak of the hybrid: at least that of each sub-model, also between two samples."""
+        if source == self._source and size_bytes <= self._peaks.get(source, -1):
             return
-        peak = self._run_peaks[source] = max(self._run_peaks.get(source, 0), size_bytes)
-        self._batch.run |= {"memory_source": source, "peak_memory_bytes": peak}
+        peak = self._peaks[source] = max(self._peaks.get(source, 0), size_bytes)
+        self._batch.hybrid |= {"memory_source": source, "peak_memory_bytes": peak}
 
     def host_peak_bytes(self) -> int | None:
         """Peak of the process on the host; None if memory is that of a GPU."""
-        return self._run_peaks.get(PROCESS_PSS)
+        return self._peaks.get(PROCESS_PSS)
 
     def _columns(self, submodel: str) -> dict[str, Any]:
         return self._batch.submodels.setdefault(submodel, {})
@@ -402,9 +422,9 @@ class Reporter:
             self._raise_peak(name, start_s, self._now_s)
         self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > self._now_s - LATE_S]
         if self._gauge is not None:
-            self._batch.run |= self._gauge.columns()
+            self._batch.hybrid |= self._gauge.columns()
         try:
-            self._store.telemetry.write(self._run_id, self._batch)
+            self._store.telemetry.write(self._hybrid_id, self._batch)
             self._batch, self._written_at_s = Batch(), self._clock.monotonic_s()
         except (OperationalError, OSError):  # kept for the next time
             raise
@@ -415,5 +435,5 @@ class Reporter:
     @property
     def _has_news(self) -> bool:
         batch = self._batch
-        rows = batch.steps or batch.epochs or batch.slices or batch.events or batch.submodels or batch.run
+        rows = batch.steps or batch.epochs or batch.slices or batch.events or batch.submodels or batch.hybrid
         return bool(rows) or any(t.window and t.window[-1].step != t.written_step for t in self._tracks.values())

@@ -1,27 +1,34 @@
-"""The background thread of a server: starts queued runs, one per device, and records dead workers.
+"""The background thread of a server: places what waits on devices, starts workers, and records dead ones.
 
 Several supervisors may watch one store (a server and a command line, say): claims are atomic, and the first one to see
 a death records it.
 """
 
 import logging
+import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import psutil
 
-from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.clock import Clock, stamp
+from unifiednn_core.base.paths import SHARED_HYBRID
 from unifiednn_core.machine.budget import Budget, budget_of
-from unifiednn_core.runtime.admission import lacks_permission, waits_for
+from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, own_identity
+from unifiednn_core.runtime.placing import Fleet, fleet_of
+from unifiednn_core.scheduling.line import Placement
+from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.store import Store
-from unifiednn_core.store.schema import RunRow, SubModelRow
-from unifiednn_core.store.workers import RESTARTS, RestartLimits, WorkerIdentity
+from unifiednn_core.store.hybrids import address
+from unifiednn_core.store.schema import HYBRID, HybridRow
+from unifiednn_core.store.workers import RESTARTS, Berth, RestartLimits, WorkerIdentity
 
 TICK_S = 0.5
 REGISTRATION_PATIENCE_S = 120.0  # loading torch from a cold disk takes tens of seconds
 NOTE_AGAIN_S = 5.0  # free memory changes all the time; what a run waits for is written down no more often than this
+DEVICES_AGAIN_S = 5.0  # how often the devices of this host are looked at
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +44,12 @@ class Supervisor:
         *,
         limits: RestartLimits = RESTARTS,
         budget: Callable[[str], Budget] = budget_of,
+        devices: Callable[[], Sequence[Device]] = devices_of_host,
     ):
-        """`budget` reads the memory of a device now."""
+        """`budget` reads the memory of a device now, `devices` finds those of this host."""
         self._store, self._launcher, self._clock, self._limits = store, launcher, clock, limits
-        self._budget = budget
+        self._budget, self._devices = budget, devices
+        self._devices_at_s: float | None = None
         self._noted_at_s: dict[str, float] = {}
         """When the reason of a waiting run was last written."""
         self._coming_up: dict[tuple[str, float | None], float] = {}
@@ -70,66 +79,94 @@ class Supervisor:
     def tick(self) -> None:
         """Record dead workers (the store queues a run again that recovers), settle commands, start what can start."""
         held = self._store.workers.held()
-        claims = {_claim_of(run) for run in held}
+        claims = {_claim_of(hybrid) for hybrid in held}
         self._coming_up = {claim: seen_s for claim, seen_s in self._coming_up.items() if claim in claims}
-        for run in held:
-            death = self._death_of(run)
+        for hybrid in held:
+            death = self._death_of(hybrid)
             if death is not None:
-                self._lose(run, death, "Resume it: it continues from its last checkpoints.")
+                self._lose(hybrid, death, "Resume it: it continues from its last checkpoints.")
         self._store.commands.settle_unclaimed()
-        for device in self._store.workers.waited_for():
-            first = self._startable(device)
-            if first is not None and self._store.workers.claim_next(device, own_identity(), only=first.id) is not None:
-                self._launch(first)
+        self._look_at_devices()
+        self._place(fleet_of(self._store, self._budget, self._clock))
 
-    def _startable(self, device: str) -> RunRow | None:
-        """The first in line for a device, if there is room. No smaller run overtakes it, or it could starve."""
-        first = self._permitted(device)
-        if first is None:
-            return None
-        run, rows = first
-        lacking = waits_for(run, rows, self._budget(device))
-        if lacking is None:
-            self._noted_at_s.pop(run.id, None)
-            return run
+    def _look_at_devices(self) -> None:
         now_s = self._clock.monotonic_s()
-        if run.waits_for is None or now_s - self._noted_at_s.get(run.id, now_s - NOTE_AGAIN_S) >= NOTE_AGAIN_S:
-            self._noted_at_s[run.id] = now_s
-            if run.waits_for != lacking:
-                self._store.workers.hold_back(run.id, lacking)
-        return None
+        if self._devices_at_s is None or now_s - self._devices_at_s >= DEVICES_AGAIN_S:
+            self._store.devices.write(self._devices())
+            self._devices_at_s = now_s
 
-    def _permitted(self, device: str) -> tuple[RunRow, list[SubModelRow]] | None:
-        """The first in line for a device whose people may share a process; teams and setting may have changed.
+    def _place(self, fleet: Fleet) -> None:
+        """Enact what placement decides."""
+        self._go_on(fleet)
+        plan = decide(fleet.view)
+        for placement in plan.placements:
+            self._start(fleet, placement)
+        for hybrid in fleet.view.hybrids:
+            leaving = [move for move in plan.moves if move.hybrid_id == hybrid.id]
+            if leaving:
+                members = None if hybrid.private else [address("", move.key) for move in leaving]
+                self._store.workers.ask_to_leave(hybrid.id, members, leaving[0].reason)
+        waits = dict(fleet.forbidden)
+        for key, text in plan.waits.items():
+            waits.setdefault(address("", key)[0], text)
+        self._noted_at_s = {run_id: at_s for run_id, at_s in self._noted_at_s.items() if run_id in waits}
+        for run_id, text in waits.items():
+            self._say(fleet, run_id, text)
 
-        Those that may not wait instead of failing, because an admin may change it again and their progress is kept.
-        Others overtake them, because no device that gets free would let them start.
-        """
-        while (first := self._store.workers.next_in_line(device)) is not None:
-            run, rows = first
-            lacking = lacks_permission(run, rows, self._store.people.sharing_rule())
-            if lacking is None:
-                return first
-            self._store.workers.hold_back(run.id, lacking, for_s=NOTE_AGAIN_S)
-        return None
+    def _go_on(self, fleet: Fleet) -> None:
+        """Start the shared hybrids again whose worker died, or end them if their device is not ready any more."""
+        for hybrid, members in self._store.hybrids.listed():
+            device = fleet.devices.get(hybrid.device or "")
+            if hybrid.heartbeat_at_s is not None:
+                continue
+            if not members or device is None or device.state != "ready":
+                self._store.workers.give_back(hybrid.id)
+            elif self._store.workers.restart(hybrid.id, own_identity()):
+                self._launch(hybrid.id, hybrid.threads, HYBRID)
 
-    def _launch(self, run: RunRow) -> None:
+    def _start(self, fleet: Fleet, placement: Placement) -> None:
+        members, device = [address("", key) for key in placement.keys], fleet.devices[placement.device]
+        at = Berth(device=device.name, kind=device.kind, threads=placement.threads)
+        workers = self._store.workers
+        if placement.hybrid_id is not None:
+            workers.join(placement.hybrid_id, members)
+            return
+        run = fleet.runs[members[0][0]]
+        if not run.shared:
+            if workers.claim(run.id, at, own_identity()):
+                self._launch(run.id, placement.threads, run.mode)
+            return
+        hybrid_id = f"{SHARED_HYBRID}{stamp(self._clock.utc_s())}-{secrets.token_hex(2)}"
+        settings = fleet.pooling.hybrid.model_copy(update={"profile": placement.profile})
+        stays_open = fleet.pooling.mode == "pooled"
+        if workers.open_shared(hybrid_id, members, at, settings, own_identity(), stays_open=stays_open):
+            self._launch(hybrid_id, placement.threads, HYBRID)
+
+    def _say(self, fleet: Fleet, run_id: str, text: str) -> None:
+        """Write down what a run waits for, if that is new."""
+        now_s, run = self._clock.monotonic_s(), fleet.runs[run_id]
+        if run.waits_for is None or now_s - self._noted_at_s.get(run_id, now_s - NOTE_AGAIN_S) >= NOTE_AGAIN_S:
+            self._noted_at_s[run_id] = now_s
+            if run.waits_for != text:
+                self._store.workers.hold_back(run_id, text)
+
+    def _launch(self, hybrid_id: str, threads: int, mode: str) -> None:
         try:
-            pid = self._launcher.start(run.id, run.threads or 1, run.mode)
+            pid = self._launcher.start(hybrid_id, threads, mode)
             if pid is not None:
-                self._store.workers.launched(run.id, identity_of(pid))
+                self._store.workers.launched(hybrid_id, identity_of(pid))
         except psutil.NoSuchProcess:  # it has ended already; its exit code says how
             return
         except OSError as error:  # no room for the log, no process to be had
             cause = f"The worker could not be started: {error.strerror or error}."
             self._store.workers.lose(
-                run.id, cause, "Correct that on this machine, then resume it.", limits=self._limits
+                hybrid_id, cause, "Correct that on this machine, then resume it.", limits=self._limits
             )
 
-    def _lose(self, run: RunRow, death: "_Death", remedy: str) -> None:
-        died_at, limits = self._launcher.last_mark(run.id), self._limits
+    def _lose(self, hybrid: HybridRow, death: "_Death", remedy: str) -> None:
+        died_at, limits = self._launcher.last_mark(hybrid.id), self._limits
         lose = self._store.workers.lose
-        lose(run.id, death.cause, remedy, seen=run, died_at=died_at, counts=death.counts, limits=limits)
+        lose(hybrid.id, death.cause, remedy, seen=hybrid, died_at=died_at, counts=death.counts, limits=limits)
 
     def _watch(self) -> None:
         while not self._stop.wait(TICK_S):
@@ -138,32 +175,32 @@ class Supervisor:
             except Exception:  # a full disk or a locked store must not end the watch
                 _log.exception("The supervisor could not look at the store; it tries again.")
 
-    def _death_of(self, run: RunRow) -> "_Death | None":
-        """How the worker of a run died; None while it lives or may still register."""
-        log = f"Its log is runs/{run.id}/worker.log in the home folder."
-        if run.worker_pid is not None:
-            worker = WorkerIdentity(run.worker_pid, run.worker_started_at_s or 0.0, run.worker_boot_id or "")
+    def _death_of(self, hybrid: HybridRow) -> "_Death | None":
+        """How the worker of a hybrid died; None while it lives or may still register."""
+        log = f"Its log is {'hybrids' if hybrid.shared else 'runs'}/{hybrid.id}/worker.log in the home folder."
+        if hybrid.worker_pid is not None:
+            worker = WorkerIdentity(hybrid.worker_pid, hybrid.worker_started_at_s or 0.0, hybrid.worker_boot_id or "")
             same_boot = worker.boot_id == boot_id()
-            return None if is_alive(worker) else _Death(f"The worker process {run.worker_pid} died. {log}", same_boot)
-        claimer = None if run.claimer is None else WorkerIdentity(**run.claimer)
-        code = self._launcher.exit_code(run.id) if claimer in (None, own_identity()) else None
+            return None if is_alive(worker) else _Death(f"The worker process {worker.pid} died. {log}", same_boot)
+        claimer = None if hybrid.claimer is None else WorkerIdentity(**hybrid.claimer)
+        code = self._launcher.exit_code(hybrid.id) if claimer in (None, own_identity()) else None
         if code is not None:  # of the worker that this very process has started
             return _Death(f"The worker ended with exit code {code} before it could register. {log}")
         if claimer is not None and not is_alive(claimer):
             return _Death("The process that was starting its worker died.", counts=False)
-        seen_at_s = self._coming_up.setdefault(_claim_of(run), self._clock.monotonic_s())
+        seen_at_s = self._coming_up.setdefault(_claim_of(hybrid), self._clock.monotonic_s())
         if self._clock.monotonic_s() - seen_at_s > REGISTRATION_PATIENCE_S:
             return _Death(f"The worker did not register within {REGISTRATION_PATIENCE_S:.0f} s. {log}")
         return None
 
 
 class _Death(NamedTuple):
-    """How a worker died, and whether that counts against its run."""
+    """How a worker died, and whether that counts against it."""
 
     cause: str
     counts: bool = True
 
 
-def _claim_of(run: RunRow) -> tuple[str, float | None]:
+def _claim_of(hybrid: HybridRow) -> tuple[str, float | None]:
     """Key of one claim: until the worker registers, the heartbeat is the moment of the claim."""
-    return run.id, run.heartbeat_at_s
+    return hybrid.id, hybrid.heartbeat_at_s

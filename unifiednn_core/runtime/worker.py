@@ -1,4 +1,4 @@
-"""The worker: one process that trains one run on one device.
+"""The worker: one process that trains one hybrid on one device.
 
 The engine trains in the main thread. The telemetry thread writes reports to the store, passes commands to the engine
 and samples memory; two more threads write checkpoints and export models. Only the store connects the worker with the
@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,12 +45,14 @@ from unifiednn_core.engine.orders import (
 )
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine import allocator
+from unifiednn_core.machine.budget import budget_of
 from unifiednn_core.machine.cores import lanes_of
 from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.machine.template import is_forked
 from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.preflight.forecast import memory_room
 from unifiednn_core.runtime import launchers
+from unifiednn_core.runtime.admission import shared_prediction
 from unifiednn_core.runtime.assembly import Ingredients, Workbench
 from unifiednn_core.runtime.confinement import forgo_privileges
 from unifiednn_core.runtime.gauge import WorkerGauge
@@ -60,11 +62,12 @@ from unifiednn_core.runtime.reporter import Reporter
 from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
-from unifiednn_core.spec.run import PolicySpec, RunSpec
+from unifiednn_core.spec.run import HybridSettings, PolicySpec, RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.hybrids import Resident, address, key_of
 from unifiednn_core.store.places import Place
-from unifiednn_core.store.schema import CommandRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import CommandRow, RunRow
 from unifiednn_core.store.workers import first_period
 
 TICK_S = 0.2
@@ -75,20 +78,23 @@ DONE, FAILED, STUCK, LOST, TERMINATED = 0, 1, 3, 4, 128 + signal.SIGTERM
 
 
 class Worker:
-    """Everything between the store and the engine of one run. `assemble` reads the store and the files."""
+    """Everything between the store and the engine of one hybrid. `assemble` reads the store and the files."""
 
     def __init__(
         self, reads: "_Reader", engine: Engine, gauge: WorkerGauge, work_mark: WorkMark, sigterm: SigtermListener,
         *, threads: int, step_limit_s: float, lanes: int = 1,
     ):  # fmt: skip
         self._reads, self._store, self._bench, self._reporter = reads, reads.store, reads.bench, reads.reporter
-        self._run_id = reads.bench.run_id
+        self._hybrid_id, self._shared = reads.bench.hybrid_id, reads.shared
         self._engine = engine
         self._gauge: WorkerGauge | None = gauge
         self._work_mark, self._sigterm = work_mark, sigterm
         self._threads, self._step_limit_s, self._lanes = threads, step_limit_s, lanes
         self._trainer = MainThreadTrainer(engine.run)
         self._posted: set[int] = set()
+        self._told_to_leave: set[str] = set()
+        self._device_is_needed = False
+        """Whether the run goes back to the line as soon as its checkpoints are on disk."""
         self._defects = 0
         """Ticks in a row that failed."""
         self._bad_samples = 0
@@ -97,39 +103,37 @@ class Worker:
 
     @classmethod
     def assemble(
-        cls, home: Home, store: Store, run_id: str, sigterm: SigtermListener, clock: Clock | None = None
+        cls, home: Home, store: Store, hybrid_id: str, sigterm: SigtermListener, clock: Clock | None = None
     ) -> "Worker":
-        """Read a run and its files, restore its sub-models and put the parts of a worker together."""
+        """Read a hybrid and its files, restore its sub-models and put the parts of a worker together."""
         clock = clock or RealClock()
-        store.commands.adopt(run_id)
-        run, rows = store.runs.get(run_id)
-        spec, threads = RunSpec.model_validate(run.spec), run.threads or 1
+        store.commands.adopt(hybrid_id)
+        hybrid, members = store.hybrids.get(hybrid_id)
+        settings, threads = HybridSettings.model_validate(hybrid.settings), hybrid.threads
         torch.set_num_threads(threads)
-        bench = Workbench(home, run_id, resolve(run.device))
-        earlier = {"cpu_s": run.cpu_s, "gpu_s": run.gpu_s, "energy_j": run.energy_j}
+        bench = Workbench(home, hybrid_id, resolve(hybrid.device or "cpu"))
+        earlier = {"cpu_s": hybrid.cpu_s, "gpu_s": hybrid.gpu_s, "energy_j": hybrid.energy_j}
         gauge = WorkerGauge(bench.device, clock, earlier=earlier)  # before any model or data set is read
-        reads, work_mark = (
-            _Reader(store, bench, Reporter(store, run, bench, clock, gauge), clock),
-            WorkMark(home.at_work(run_id)),
-        )
-        for command in store.commands.open(run_id):
+        reporter, work_mark = Reporter(store, hybrid, bench, clock, gauge), WorkMark(home.at_work(hybrid_id))
+        reads = _Reader(store, bench, reporter, clock, hybrid.shared)
+        for command in store.commands.open_in(hybrid_id):
             if command.verb == Verb.RETRY and command.arguments.get("from_start"):
-                bench.checkpoints(command.submodel or "").clear()
-        last_turns, elapsed_s = store.telemetry.last_turns(run_id), 0.0
-        if run.started_at_s is not None:  # never before the last turn, even if the clock was set back
-            elapsed_s = max(clock.utc_s() - run.started_at_s, *last_turns.values(), 0.0)
-        suspects, lanes = Place.all_of(run.died_at), lanes_of(spec.lanes, threads, bench.device.type)
+                bench.checkpoints(key_of(hybrid_id, command.run_id, command.submodel or "")).clear()
+        last_turns, elapsed_s = store.telemetry.last_turns(hybrid_id), 0.0
+        if hybrid.started_at_s is not None:  # never before the last turn, even if the clock was set back
+            elapsed_s = max(clock.utc_s() - hybrid.started_at_s, *last_turns.values(), 0.0)
+        suspects, lanes = Place.all_of(hybrid.died_at), lanes_of(settings.lanes, threads, bench.device.type)
         engine = Engine(
             bench.hybrid,
-            policy_named(spec.policy.name, spec.policy.parameters),
+            policy_named(settings.policy.name, settings.policy.parameters),
             device=bench.device,
             threads=threads,
             lanes=lanes,
-            fast=spec.profile == "fast",
+            fast=settings.profile == "fast",
             report=reads.reporter.report,
-            jobs=reads.jobs(run, rows, work_mark, last_turns, elapsed_s),
-            checkpoint=spec.checkpoint,
-            first_period=first_period(run.deaths),
+            jobs=reads.jobs(members, work_mark, last_turns, elapsed_s),
+            checkpoint=settings.checkpoint,
+            first_period=first_period(hybrid.deaths),
             mark=work_mark.set,
             trace=partial(_trace, suspects, work_mark),
             alone_until={place.submodel: place.step for place in suspects},
@@ -138,20 +142,22 @@ class Worker:
             elapsed_s=elapsed_s,
         )
         reads.reporter.engine = engine
-        limit_s = spec.step_limit_s
+        limit_s = settings.step_limit_s
         return cls(reads, engine, gauge, work_mark, sigterm, threads=threads, lanes=lanes, step_limit_s=limit_s)
 
     def run(self) -> int:
         """Train to the end in the calling thread, which has to be the main one. Return the exit code."""
         facts = environment(self._bench.device, self._threads)
         facts |= {"allocator": allocator.of_this_process(), "lanes": self._lanes}
-        self._store.runs.record_environment(self._run_id, facts)
-        self._store.runs.update(self._run_id, graph=graph_document(self._bench.hybrid))
-        self._store.runs.transition(self._run_id, None, Event.BEGIN)
+        self._store.hybrids.record_environment(self._hybrid_id, facts)
+        self._store.hybrids.update(self._hybrid_id, graph=graph_document(self._bench.hybrid))
+        self._store.hybrids.begin(self._hybrid_id)
+        if not self._shared:  # runs in a shared one begin with the attempts on their sub-models
+            self._store.runs.transition(self._hybrid_id, None, Event.BEGIN)
         self._carry_commands()  # commands issued meanwhile take effect before the first step
         Watchdog(lambda: self._engine.at_work, self._step_limit_s, self._end_a_stuck_step).start()
         self._trainer.start()
-        return self._trainer.run(partial(_guarded, self._store, self._run_id, self._telemetry), _leave)
+        return self._trainer.run(partial(_guarded, self._store, self._hybrid_id, self._shared, self._telemetry), _leave)
 
     # -- the telemetry thread
 
@@ -200,6 +206,7 @@ class Worker:
         leaving = self._terminated_at_s is not None
         if not leaving:
             self._carry_commands()
+            self._follow_placement()
         resting = not self._trainer.is_training  # read before its last reports are written
         self._reporter.write(self._engine.now_s())
         rests = resting and self._reporter.idle
@@ -213,8 +220,9 @@ class Worker:
         key = context_key(self._bench.device.type, torch.__version__, used)
         if gauge is None:
             return
-        self._store.runs.update(self._run_id, **gauge.columns())
-        self._store.runs.record_environment(self._run_id, {"pages": gauge.pages(self._reporter.host_peak_bytes())})
+        self._store.hybrids.update(self._hybrid_id, **gauge.columns())
+        pages = gauge.pages(self._reporter.host_peak_bytes())
+        self._store.hybrids.record_environment(self._hybrid_id, {"pages": pages})
         if gauge.alone_bytes is None:
             self._store.measured.remember(key, gauge.context_bytes or 0, gauge.context_source)
         elif not is_forked():  # a fork holds fewer pages than the next worker, which may start cold
@@ -224,7 +232,8 @@ class Worker:
         """Exit code once nothing is left to do; `resting` says that the engine and all other threads are idle."""
         if not resting:
             return None
-        if not self._reporter.open and self._store.runs.conclude(self._run_id):
+        end = self._store.workers.close if self._shared else self._store.runs.conclude
+        if not self._reporter.open and end(self._hybrid_id):
             return DONE
         if self._engine.device_lost is not None:
             steps, cause, remedy = self._engine.device_lost
@@ -233,12 +242,15 @@ class Worker:
                     self._work_mark.set(lane, name, f"step {step}")
                 return LOST
             [name] = steps
-            self._store.runs.fail_submodel(self._run_id, name, cause, remedy)
+            self._store.runs.fail_submodel(*self._address(name), cause, remedy)
             return STUCK  # the device works for a new process, which continues the others
         if self._reporter.pause is not None:
             return self._paused(self._reporter.pause)
         if leaving:
             return TERMINATED
+        if self._device_is_needed:
+            self._store.workers.give_back(self._hybrid_id)
+            return DONE
         if self._engine.orders:  # a sub-model joined when all others had just ended
             self._trainer.start()
         elif self._reporter.open - self._reporter.exporter.paused:
@@ -257,21 +269,62 @@ class Worker:
 
     def _carry_commands(self) -> None:
         """Pass new commands to the engine; it answers each when it has taken effect."""
-        for command in self._store.commands.open(self._run_id):
+        for command in self._store.commands.open_in(self._hybrid_id):
             if command.id in self._posted:
                 continue
             if command.verb == Verb.RESUME and command.submodel is None:  # it asked for this very worker
                 self._store.commands.carry_out(command.id)
-            elif (name := _joining(command)) is not None:
-                if not self._bring(command, name):
+            elif not self._shared and (name := _joining(command)) is not None:
+                if not self._bring(name, command):
                     continue
+            elif self._shared and command.verb == Verb.RETRY:
+                continue  # its sub-model comes by placement
             elif not self._carry_to_exporter(command):
-                self._engine.post(order_of(command))
+                self._post(command)
             self._posted.add(command.id)
+
+    def _post(self, command: CommandRow) -> None:
+        """Give the engine the orders of a command; one for a whole run in a shared hybrid means its own sub-models."""
+        if not self._shared or command.submodel is not None:
+            self._engine.post(order_of(command, self._key(command)))
+            return
+        names = self._of(command)
+        for place, name in enumerate(sorted(names), start=1):
+            self._engine.post(Order(Event(command.verb), name, command.id if place == len(names) else None))
+
+    def _of(self, command: CommandRow) -> set[str]:
+        """Keys of the open sub-models that a command is for."""
+        if command.submodel is not None:
+            return {self._key(command)}
+        return {key for key in self._reporter.open if self._address(key)[0] == command.run_id}
+
+    def _key(self, command: CommandRow) -> str:
+        return key_of(self._hybrid_id, command.run_id, command.submodel or "")
+
+    def _address(self, key: str) -> tuple[str, str]:
+        return address(self._hybrid_id, key)
+
+    def _follow_placement(self) -> None:
+        """Let sub-models in that were placed here, and let those go that are to leave."""
+        if not self._shared:
+            if not self._device_is_needed and self._store.hybrids.is_to_leave(self._hybrid_id):
+                self._device_is_needed = True
+                self._engine.post(Order(Event.PAUSE))
+            return
+        here = self._store.hybrids.open_members(self._hybrid_id)
+        self._told_to_leave &= {key for key, _ in here}
+        for key, leaves in here:
+            if key not in self._reporter.open and not leaves:
+                self._bring(key)
+            elif key in self._reporter.open and leaves and key not in self._told_to_leave:
+                self._told_to_leave.add(key)
+                self._engine.post(Order(Event.RELEASE, key))
+            elif key not in self._reporter.open and leaves:  # it never came
+                self._store.workers.left(self._hybrid_id, key)
 
     def _carry_to_exporter(self, command: CommandRow) -> bool:
         """Resume, stop or discard sub-models whose export is paused; False if the engine has to act as well."""
-        names = self._reporter.exporter.paused & ({command.submodel} if command.submodel else self._reporter.open)
+        names = self._reporter.exporter.paused & self._of(command)
         for name in names:
             if command.verb in (Verb.RESUME, Verb.STOP):
                 self._reporter.exporter.retry(name)
@@ -281,37 +334,48 @@ class Worker:
             self._store.commands.carry_out(command.id)
         return bool(names) and command.submodel is not None
 
-    def _bring(self, command: CommandRow, name: str) -> bool:
-        """Read a sub-model in this thread, so the engine only merges it; False to try again at the next tick."""
-        run, rows = self._store.runs.get(self._run_id)
-        row = next(row for row in rows if row.name == name)
+    def _bring(self, name: str, command: CommandRow | None = None) -> bool:
+        """Read a sub-model in this thread, so the engine only merges it; False to try again at the next tick.
+
+        `command` is what brings it; into a shared hybrid it is placed, after a retry perhaps.
+        """
+        hybrid, members = self._store.hybrids.get(self._hybrid_id)
+        member = next(member for member in members if member.key == name)
+        commands = self._store.commands
+        asked = command or next((one for one in commands.open_in(hybrid.id) if self._retries(one, name)), None)
         if name in self._reporter.open:  # this worker began with it
-            self._store.commands.carry_out(command.id)
+            if asked is not None:
+                commands.carry_out(asked.id)
             return True
-        if State(row.state) in ENDED:
-            self._store.commands.decline(command.id, f"{command.verb}: {name} is {row.state}")
+        if State(member.row.state) in ENDED:
+            if asked is not None:
+                commands.decline(asked.id, f"{asked.verb}: {member.row.name} is {member.row.state}")
             return True
         if self._reporter.writer.is_writing(name):  # a checkpoint of its last attempt must not follow `clear`
             return False
         try:
-            if command.arguments.get("from_start"):
+            if asked is not None and asked.arguments.get("from_start"):
                 self._bench.checkpoints(name).clear()
         except OSError:  # a full or read-only disk
             traceback.print_exc()
             return False
-        read = self._reads.read(run, row, peers=len(rows))
-        if read is None:
-            self._store.commands.decline(command.id, f"{command.verb}: {name} could not be read")
-        else:
-            standing = self._reads.standing(run, row, self._reads.clock.utc_s() - self._engine.now_s())
-            self._engine.post(Join(name, partial(self._bench.add, read), command.id, standing))
+        read = self._reads.read(member, members)
+        if read is not None:
+            standing = self._reads.standing(member, self._reads.clock.utc_s() - self._engine.now_s())
+            prepare = partial(self._bench.add, read)
+            self._engine.post(Join(name, prepare, None if asked is None else asked.id, standing))
+        elif asked is not None:
+            commands.decline(asked.id, f"{asked.verb}: {member.row.name} could not be read")
         return True
+
+    def _retries(self, command: CommandRow, key: str) -> bool:
+        return command.verb == Verb.RETRY and self._key(command) == key
 
     def _end_a_stuck_step(self, name: str) -> None:
         """Fail the sub-model and end the process: nothing inside it can end a step that never returns."""
-        cause = f"A step of {name} took longer than {self._step_limit_s:g} s."
+        cause = f"A step of {self._address(name)[1]} took longer than {self._step_limit_s:g} s."
         remedy = "It may be endless. Correct the model, or allow longer steps in the spec (step_limit_s)."
-        self._store.runs.fail_submodel(self._run_id, name, cause, remedy)
+        self._store.runs.fail_submodel(*self._address(name), cause, remedy)
         _leave(STUCK)
 
 
@@ -323,9 +387,9 @@ def _trace(
     return OperatorTrace(partial(mark.operator, lane)) if suspected else nullcontext()
 
 
-def order_of(command: CommandRow) -> AnyOrder:
-    """The engine's order for a command that brings no sub-model."""
-    name, arguments = command.submodel or "", command.arguments
+def order_of(command: CommandRow, name: str) -> AnyOrder:
+    """The engine's order for a command that brings no sub-model; `name` is the key of its target."""
+    arguments = command.arguments
     match command.verb:
         case Verb.PRIORITY:
             return SetPriority(name, arguments["priority"], command.id)
@@ -339,19 +403,20 @@ def order_of(command: CommandRow) -> AnyOrder:
             policy = PolicySpec.model_validate(arguments["policy"])
             return SetPolicy(policy_named(policy.name, policy.parameters), command.id)
         case _:
-            return Order(Event(command.verb), command.submodel, command.id)
+            return Order(Event(command.verb), name or None, command.id)
 
 
-def train(home: Home, run_id: str, clock: Clock | None = None) -> int:
-    """Train a run in the main thread of this process, its worker. Return the exit code."""
+def train(home: Home, hybrid_id: str, clock: Clock | None = None) -> int:
+    """Train a hybrid in the main thread of this process, its worker. Return the exit code."""
     store = Store(home.database_url, clock)  # the server made the folders
-    attempt = store.workers.register(run_id, launchers.own_identity())
+    attempt = store.workers.register(hybrid_id, launchers.own_identity(), launched_at_s(clock or RealClock()))
     if attempt is None:
-        return FAILED  # it started so late that the run was given up
+        return FAILED  # it started so late that the hybrid was given up
     if attempt == 1:
-        store.runs.update(run_id, launched_at_s=launched_at_s(clock or RealClock()))
-        store.runs.record_environment(run_id, {"start": "warm" if is_forked() else "cold"})
-    return _guarded(store, run_id, lambda: Worker.assemble(home, store, run_id, SigtermListener(), clock).run())
+        store.hybrids.record_environment(hybrid_id, {"start": "warm" if is_forked() else "cold"})
+    shared = store.hybrids.get(hybrid_id)[0].shared
+    work = partial(Worker.assemble, home, store, hybrid_id, SigtermListener(), clock)
+    return _guarded(store, hybrid_id, shared, lambda: work().run())
 
 
 def launched_at_s(clock: Clock) -> float:
@@ -363,7 +428,7 @@ def launched_at_s(clock: Clock) -> float:
 
 
 def main() -> None:
-    """Train the run named on the command line: `python -m unifiednn_core.runtime.worker HOME RUN_ID`."""
+    """Train the hybrid named on the command line: `python -m unifiednn_core.runtime.worker HOME HYBRID_ID`."""
     keep_private()
     forgo_privileges()
     faulthandler.enable()  # a crash leaves the line of Python in the log
@@ -382,45 +447,48 @@ class _Reader:
     bench: Workbench
     reporter: Reporter
     clock: Clock
+    shared: bool
     rooms: list[MemoryRoom] = field(default_factory=lambda: [MemoryRoom()])
-    """What the newest prediction of the run allows; its only entry."""
+    """What the newest prediction of the hybrid allows; its only entry."""
 
     def jobs(
-        self, run: RunRow, rows: list[SubModelRow], mark: WorkMark, last_turns: dict[str, float], elapsed_s: float
+        self, members: Sequence[Resident], mark: WorkMark, last_turns: Mapping[str, float], elapsed_s: float
     ) -> list[Job]:
-        """Sub-models that are ready to train, in order of arrival, in a run that goes on after `elapsed_s`."""
-        alive = [row for row in rows if State(row.state) not in ENDED]
+        """Sub-models that are ready to train, in order of arrival, in a hybrid that goes on after `elapsed_s`."""
+        alive = [member for member in members if State(member.row.state) not in ENDED and member.row.leaving is None]
         # The line is sorted by the end of the last turn; without one, or if it was cut short, a sub-model goes first.
-        line = sorted((row.name for row in alive), key=lambda name: last_turns.get(name, -1.0))
+        line = sorted((member.key for member in alive), key=lambda name: last_turns.get(name, -1.0))
         jobs: dict[str, Job] = {}
-        for row in alive:
-            mark.set(1, row.name, "loading")
-            read = self.read(run, row, peers=len(alive))
+        for member in alive:
+            key, row = member.key, member.row
+            mark.set(1, key, "loading")
+            read = self.read(member, members)
             if read is None:
                 continue
             try:
                 with preserved(self.bench.device), ProcessState(self.bench.device):
                     submodel = self.bench.add(read)
-                jobs[row.name] = Job(
-                    submodel, in_line_since=line.index(row.name), service_s=row.service_s, paused_s=row.paused_s,
+                jobs[key] = Job(
+                    submodel, in_line_since=line.index(key), service_s=row.service_s, paused_s=row.paused_s,
                     state=State.PAUSED if row.state == State.PAUSED.value else State.QUEUED,
                     captured_step=read.columns.get("checkpoint_step", 0),
                 )  # fmt: skip
             except Exception as error:
-                self._fail(row, error)
+                self._fail(member, error)
         mark.clear()
         began_at_s = self.clock.utc_s() - elapsed_s  # the engine's clock begins with this, right after the last reading
-        for row in alive:
-            if row.name in jobs:
-                jobs[row.name].standing = self.standing(run, row, began_at_s)
+        for member in alive:
+            if member.key in jobs:
+                jobs[member.key].standing = self.standing(member, began_at_s)
         return list(jobs.values())
 
     def memory(self) -> MemoryRoom:
-        """What the prediction of the run allows now. Safe in any thread."""
+        """What the prediction of the hybrid allows now. Safe in any thread."""
         return self.rooms[0]
 
-    def standing(self, run: RunRow, row: SubModelRow, began_at_s: float) -> Standing:
-        """What a sub-model may count on, in a run whose clock began at `began_at_s` (UTC)."""
+    def standing(self, member: Resident, began_at_s: float) -> Standing:
+        """What a sub-model may count on, in a hybrid whose clock began at `began_at_s` (UTC)."""
+        run, row = member
         submitted_at_s = run.created_at_s if row.joined_at_s is None else row.joined_at_s
         return Standing(
             owner=row.owner,
@@ -430,26 +498,37 @@ class _Reader:
             joined_s=max(0.0, submitted_at_s - began_at_s),
         )
 
-    def read(self, run: RunRow, row: SubModelRow, *, peers: int) -> Ingredients | None:
-        """Read one of `peers` sub-models and open its attempt; None if it could not be read, and has failed."""
+    def read(self, member: Resident, members: Sequence[Resident]) -> Ingredients | None:
+        """Read one of the members and open its attempt; None if it could not be read, and has failed."""
+        run, row = member
         spec, files = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(row.name, {})
-        self.rooms[:] = [memory_room(run.prediction)]
+        self.rooms[:] = [self._room(run, members)]
         try:
-            read = self.bench.read(spec, row.name, files, partial(self.store.runs.warn, run.id, row.name))
+            read = self.bench.read(member.key, spec, files, partial(self.store.runs.warn, run.id, row.name))
         except OperationalError:
             raise
         except Exception as error:
-            self._fail(row, error)
+            self._fail(member, error)
             return None
-        columns = read.columns
-        [attempt] = self.store.workers.begin(run.id, {row.name: columns}).values()
-        self.reporter.admit(row, attempt, from_step=columns["steps_done"], peers=peers)
+        columns, peers = read.columns, sum(State(one.row.state) not in ENDED for one in members)
+        [attempt] = self.store.workers.begin(self.bench.hybrid_id, {member.key: columns}).values()
+        self.reporter.admit(member.key, row, attempt, from_step=columns["steps_done"], peers=peers)
         return read
 
-    def _fail(self, row: SubModelRow, error: Exception) -> None:
+    def _room(self, run: RunRow, members: Sequence[Resident]) -> MemoryRoom:
+        """What the prediction allows; that of a shared hybrid is made of those of its members."""
+        if not self.shared:
+            return memory_room(run.prediction)
+        hybrid = self.store.hybrids.get(self.bench.hybrid_id)[0]
+        still = [one for one in members if State(one.row.state) not in ENDED]
+        predicted = shared_prediction(hybrid, still, budget_of(hybrid.device or "cpu").total_bytes)
+        self.store.hybrids.update(hybrid.id, prediction=predicted)
+        return memory_room(predicted)
+
+    def _fail(self, member: Resident, error: Exception) -> None:
         traceback.print_exception(error)
-        self.reporter.open.discard(row.name)
-        self.store.runs.fail_submodel(row.run_id, row.name, *reasons(error))
+        self.reporter.open.discard(member.key)
+        self.store.runs.fail_submodel(member.row.run_id, member.row.name, *reasons(error))
 
 
 def _joining(command: CommandRow) -> str | None:
@@ -460,14 +539,17 @@ def _joining(command: CommandRow) -> str | None:
     return command.submodel if command.verb == Verb.RETRY else None
 
 
-def _guarded(store: Store, run_id: str, work: Callable[[], int]) -> int:
-    """Run `work`; after an error in it, record the failure of the run and return that exit code."""
+def _guarded(store: Store, hybrid_id: str, shared: bool, work: Callable[[], int]) -> int:
+    """Run `work`; after an error in it, record the failure of the run and return that exit code.
+
+    The runs of a shared hybrid do not fail by what may be the fault of another; it starts again like after a crash.
+    """
     try:
         return work()
     except Exception as error:
         traceback.print_exc()
-        if not isinstance(error, OperationalError | OSError):  # a full disk or a locked store is no fault of the run
-            store.runs.fail_run(run_id, error)
+        if not shared and not isinstance(error, OperationalError | OSError):  # those are no fault of the run
+            store.runs.fail_run(hybrid_id, error)
         return FAILED
 
 

@@ -5,6 +5,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.comparisons import ComparisonService
+from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.people import PeopleService
@@ -15,12 +16,12 @@ from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.store import Store
 
-PERMISSIONS = permissions_of(RunService, LibraryService, ComparisonService, PeopleService)
+PERMISSIONS = permissions_of(RunService, LibraryService, ComparisonService, PeopleService, DeviceService)
 """Permission of each action, by name."""
 
 
 class Service:
-    """All actions of one person, in four parts. Safe to share between threads."""
+    """All actions of one person, in five parts. Safe to share between threads."""
 
     def __init__(self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR):
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
@@ -33,6 +34,7 @@ class Service:
         self.library = LibraryService(guard, home, store.library, importer, submissions)
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
         self.people = PeopleService(guard, home, store.people, clock)
+        self.devices = DeviceService(guard, store.devices)
 
     @classmethod
     def open(cls, home: Home | None = None) -> "Service":

@@ -33,10 +33,11 @@ class RunReader:
     def view(self, run_id: str, last_slices: int | None = SHOWN_TURNS) -> RunView:
         """One run with its curves, its newest slices (all of them for None), memory and events."""
         run, parts = self._store.runs.get(run_id)
-        history = self._store.telemetry.history(run_id, run.memory_source, last_slices=last_slices)
+        source = None if run.hybrid is None else run.hybrid.memory_source
+        history = self._store.telemetry.history(run_id, source, last_slices=last_slices)
         commands = self._store.commands.open(run_id)
         view = present.run_view(run, parts, self._clock.utc_s(), history=history, commands=commands)
-        if run.state == State.QUEUED.value and run.heartbeat_at_s is None:
+        if run.state == State.QUEUED.value:
             view = replace(view, queue_position=self._store.runs.queued_before(run) + 1)
         return self._seen([(run, parts)], [view])[0]
 

@@ -158,7 +158,13 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.RUN, about="to {priority}")
     def set_priority(self, run_id: str, submodel: str, priority: int) -> State:
-        """Change the priority of a sub-model, which affects everyone in the run; raises `BadInput`."""
+        """Change the priority of a sub-model, which affects everyone in its hybrid; raises `BadInput`.
+
+        In a shared hybrid only an operator may: it would let one overtake others.
+        """
+        if self.guard.actor.sees_only_own and self._store.runs.get(run_id)[0].shared:
+            message = "Others share the hybrid in which it trains."
+            raise BadInput.of("Priority", "priority", message, "Ask an operator to change it.")
         part = self._spec_of(run_id, submodel).model_dump(mode="json", exclude_none=True)
         parse_run({"submodels": [part | {"priority": priority}]})
         return self._store.commands.issue(run_id, submodel, Verb.PRIORITY, {"priority": priority})
@@ -216,7 +222,8 @@ class RunService:
         """The hybrid graph as DOT text; empty until the worker has merged the networks."""
         run, parts = self._store.runs.get(run_id)
         actor = self.guard.actor
-        return graph_dot(run.graph, owners_of(run, parts).names_of(actor.id) if actor.sees_only_own else None)
+        graph = "" if run.hybrid is None else run.hybrid.graph
+        return graph_dot(graph, owners_of(run, parts).names_of(actor.id) if actor.sees_only_own else None)
 
     @permission(Role.SUBMITTER, Own.SHARE)
     def document(self, run_id: str) -> dict[str, object]:

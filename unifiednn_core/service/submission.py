@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.clock import Clock, stamp
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.base.paths import Home
+from unifiednn_core.base.paths import SHARED_RUN, Home
 from unifiednn_core.compare.arms import as_baseline, is_whole
 from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint, machine
 from unifiednn_core.machine.budget import slot
-from unifiednn_core.machine.devices import devices_of_host, matches, threads_of
+from unifiednn_core.machine.devices import devices_of_host, threads_of
 from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.preflight import client, deadlines
 from unifiednn_core.preflight.estimate import Part
@@ -25,12 +25,12 @@ from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.ownership import filename_for, lenders_in, owners_in, references, without_owners
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Actor
+from unifiednn_core.spec.devices import matches
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import ALL_BASELINES, Mode, RunSpec, SubModelSpec
 from unifiednn_core.spec.sharing import Party
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
-from unifiednn_core.views.run_rows import stamp
 
 OnWarnings = Callable[[Sequence[Finding]], object]
 """Called with the warnings before submission; raise to cancel."""
@@ -117,12 +117,14 @@ class Submissions:
         resolved, found = admitted.spec, admitted.forecast
         threads, device = spec.threads or threads_of(spec.device), slot(spec.device)
         facts = {"files": admitted.filenames, "asked_sha256": asked_sha256(resolved), "measured_on": machine(device)}
+        shared = spec.hybrid == "shared" and mode == HYBRID
         run = RunRow(
-            id=self._new_id(),
+            id=f"{SHARED_RUN if shared else ''}{self._new_id()}",
+            shared=shared,
             name=spec.name,
             submitter=self._actor.id,
             state=State.QUEUED.value,
-            device=device,
+            device=spec.device,
             mode=mode,
             fingerprint=fingerprint(resolved, device, threads),
             spec=resolved.model_dump(mode="json", exclude_none=True),

@@ -57,6 +57,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.STARTING, E.BEGIN): S.RUNNING,
     (S.RUNNING, E.SAVE): S.RUNNING,
     (S.RUNNING, E.RELEASE): S.QUEUED,
+    (S.STARTING, E.RELEASE): S.QUEUED,  # it left a shared hybrid before it began
     (S.QUEUED, E.PAUSE): S.PAUSING,
     (S.STARTING, E.PAUSE): S.PAUSING,
     (S.RUNNING, E.PAUSE): S.PAUSING,

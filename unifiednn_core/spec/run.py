@@ -127,6 +127,17 @@ class CheckpointSpec(_Part):
         return self
 
 
+class HybridSettings(_Part):
+    """How a hybrid trains: of a private one a part of its spec, of shared ones the operator's choice."""
+
+    policy: PolicySpec = PolicySpec()
+    profile: Literal["exact", "fast"] = "exact"
+    lanes: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_LANES)] = "auto"
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    recovery: Literal["auto", "ask"] = "auto"
+    step_limit_s: Annotated[float, Field(gt=0)] = 600.0
+
+
 class RunSpec(_Part):
     """One hybrid model to train on one device."""
 
@@ -168,6 +179,11 @@ class RunSpec(_Part):
                 raise PydanticCustomError("duplicate_name", message, context)
             seen.add(submodel.name.lower())
         return self
+
+    @property
+    def settings(self) -> HybridSettings:
+        """How its own hybrid trains."""
+        return HybridSettings.model_validate(self.model_dump(include=set(HybridSettings.model_fields)))
 
     def seed_of(self, submodel: SubModelSpec) -> int:
         """Seed of the sub-model's RNG and data order."""

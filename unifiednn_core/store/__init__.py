@@ -4,6 +4,8 @@ from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store.commands import Commands
 from unifiednn_core.store.database import Database
+from unifiednn_core.store.devices import Devices
+from unifiednn_core.store.hybrids import Hybrids
 from unifiednn_core.store.library import Library, Measured
 from unifiednn_core.store.people import People
 from unifiednn_core.store.runs import Runs
@@ -18,12 +20,14 @@ class Store:
         clock = clock or RealClock()
         self._database = Database(database_url)
         self.runs = Runs(self._database, clock)
+        self.hybrids = Hybrids(self._database, clock)
         self.workers = Workers(self._database, self.runs, clock)
         self.commands = Commands(self._database, self.runs, clock)
         self.telemetry = Telemetry(self._database, clock)
         self.library = Library(self._database, clock)
         self.people = People(self._database, clock)
         self.measured = Measured(self._database, clock)
+        self.devices = Devices(self._database, clock)
 
     @classmethod
     def open(cls, home: Home, clock: Clock | None = None) -> "Store":

@@ -5,7 +5,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
@@ -15,9 +15,10 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel
 from unifiednn_core.spec.sharing import NOT_IN_ONE_PROCESS
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
+from unifiednn_core.store.hybrids import CLAIMED, forget_deaths
 from unifiednn_core.store.people import parties_of, sharing_rule_in
-from unifiednn_core.store.runs import Runs, forget_deaths, release_worker, row_of, run_of, submodel_of, submodels_of
-from unifiednn_core.store.schema import HYBRID, CommandRow, RunRow, SubModelRow
+from unifiednn_core.store.runs import Runs, row_of, run_of, submodel_of, submodels_of
+from unifiednn_core.store.schema import HYBRID, CommandRow, HybridRow, RunRow, SubModelRow
 
 
 class Verb(StrEnum):
@@ -42,6 +43,8 @@ EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.DEADLINE, Verb.ORDER, Verb.P
 OF_A_BASELINE = frozenset({Verb.STOP, Verb.DISCARD, Verb.RESUME})
 # Commands that need a worker, because they involve weights or checkpoints.
 _NEEDS_WORKER = frozenset({Verb.SAVE, Verb.STOP, Verb.DISCARD, Verb.RETRY})
+OF_A_HYBRID = frozenset({Verb.ORDER, Verb.POLICY, Verb.ADD})
+_PAUSED = "a person paused it"
 _ADOPTED = frozenset({Verb.PAUSE, Verb.STOP, Verb.DISCARD})
 _STEERING = EDITS | {Verb.PAUSE, Verb.RESUME, Verb.SAVE, Verb.RETRY}
 _OPEN = CommandRow.applied_at_s.is_(None)
@@ -109,10 +112,23 @@ class Commands:
         with self._database.read() as session:
             return list(session.scalars(_open_of(run_id)))
 
-    def adopt(self, run_id: str) -> None:
-        """Show open commands in the states again after a worker died and its run was queued again."""
+    def open_in(self, hybrid_id: str) -> list[CommandRow]:
+        """Open commands for what is placed in a hybrid and that its worker has to carry out, oldest first."""
+        placed = select(SubModelRow.run_id).where(SubModelRow.hybrid_id == hybrid_id)
+        in_it = select(SubModelRow.name).where(SubModelRow.hybrid_id == hybrid_id)
+        in_it = in_it.where(SubModelRow.run_id == CommandRow.run_id, SubModelRow.name == CommandRow.submodel)
+        asked = select(CommandRow).join(RunRow, RunRow.id == CommandRow.run_id).where(_OPEN)
+        private, shared = RunRow.id == hybrid_id, RunRow.shared & CommandRow.verb.not_in([Verb.PAUSE, Verb.RESUME])
+        shared &= CommandRow.run_id.in_(placed) & or_(CommandRow.submodel.is_(None), in_it.exists())
+        with self._database.read() as session:
+            return list(session.scalars(asked.where(or_(private, shared)).order_by(CommandRow.id)))
+
+    def adopt(self, hybrid_id: str) -> None:
+        """Show open commands in the states again after a worker died and its runs were queued again."""
+        commands = self.open_in(hybrid_id)
         with self._database.write() as session:
-            for command in list(session.scalars(_open_of(run_id))):
+            for command in [session.get_one(CommandRow, one.id) for one in commands]:
+                run_id = command.run_id
                 allowed = actions(State(row_of(session, run_id, command.submodel).state))
                 if command.verb in _ADOPTED and Event(command.verb) in allowed:
                     self._runs.transition_in(session, run_id, command.submodel, Event(command.verb))
@@ -142,8 +158,8 @@ class Commands:
 
     def settle_unclaimed(self) -> None:
         """Carry out the commands of runs that have no worker and so no step boundary to wait for."""
-        unclaimed = select(CommandRow).join(RunRow, RunRow.id == CommandRow.run_id)
-        unclaimed = unclaimed.where(_OPEN, RunRow.heartbeat_at_s.is_(None)).order_by(CommandRow.id)
+        placed = select(SubModelRow.run_id).join(HybridRow, HybridRow.id == SubModelRow.hybrid_id).where(CLAIMED)
+        unclaimed = select(CommandRow).where(_OPEN, CommandRow.run_id.not_in(placed)).order_by(CommandRow.id)
         with self._database.read() as session:
             if session.scalar(unclaimed.limit(1)) is None:  # the usual case needs no write lock
                 return
@@ -166,6 +182,9 @@ class Commands:
             message = f"A baseline is one uninterrupted measurement and does not accept '{verb}'."
             raise BadInput.of("Not in a baseline", run.id, message, "Stop it, and run it again.")
         target = row_of(session, run.id, submodel)
+        if run.shared and verb in OF_A_HYBRID:
+            message = f"The {verb} belongs to the hybrids that this run shares with others."
+            raise BadInput.of("Shared hybrid", run.id, message, "Ask an operator, or submit it as a private one.")
         if verb in EDITS:
             _require_open(run, verb)
             _require_open(target, verb)
@@ -176,19 +195,40 @@ class Commands:
             allowed = submodel_actions(State(run.state), State(target.state))
             if Event(verb) not in allowed:
                 _refuse(target, verb, allowed)
-        if verb in (Verb.RESUME, Verb.RETRY):
-            forget_deaths(run)
+        own = session.get(HybridRow, run.id)
+        if verb in (Verb.RESUME, Verb.RETRY) and own is not None:
+            forget_deaths(own)
         if verb is Verb.RESUME:
             self._undo_pauses(session, run.id, submodel)
         if verb is Verb.RETRY and submodel is not None:
             return self._retry(session, run, submodel, command.arguments.get("hyperparameters"))
-        return self._runs.transition_in(session, run.id, submodel, Event(verb))
+        state = self._runs.transition_in(session, run.id, submodel, Event(verb))
+        return self._accept_shared(session, run, verb, submodel) if run.shared else state
+
+    def _accept_shared(self, session: Session, run: RunRow, verb: Verb, submodel: str | None) -> State:
+        """Do what a command means for a run in shared hybrids: to pause is to leave, to resume is to wait again."""
+        rows = list(session.scalars(submodels_of(run.id)))
+        meant = [row for row in rows if submodel in (None, row.name)]
+        if verb is Verb.PAUSE:
+            for row in meant:
+                row.leaving = None if row.hybrid_id is None else _PAUSED
+                if row.hybrid_id is None and State(row.state) is State.PAUSING:
+                    self._runs.hold_in(session, run.id, row.name)
+                    self._runs.answer_pauses_in(session, run.id, row.name)
+            self._runs.follow_in(session, run)
+        elif verb is Verb.RESUME:
+            for row in meant:
+                if State(row.state) in (State.PAUSED, State.INTERRUPTED):
+                    self._runs.transition_in(session, run.id, row.name, Event.RESUME)
+            if State(run.state) is State.PAUSED:
+                self._runs.transition_in(session, run.id, None, Event.RESUME)
+        return State(row_of(session, run.id, submodel).state)
 
     def _join(self, session: Session, run: RunRow, row: SubModelRow, arguments: Mapping[str, Any]) -> None:
         others = list(session.scalars(submodels_of(run.id)))
         require_new_name(row.name, [other.name for other in others])
         row.arrival = 1 + max((other.arrival for other in others), default=-1)
-        row.joined_at_s = self._clock.utc_s()
+        row.joined_at_s, row.hybrid_id = self._clock.utc_s(), run.id
         row.paused_since_s = row.joined_at_s if State(run.state) is State.PAUSED else None
         session.add(row)
         _require_permission(session, run, row.name)
@@ -201,9 +241,10 @@ class Commands:
         if changed:  # it will need another amount of memory than the one measured under its key
             submodel_of(session, run.id, submodel).memory_key = ""
             _edit(run, submodel, changed)
+        if run.shared:
+            submodel_of(session, run.id, submodel).hybrid_id = None
         if State(run.state) is State.FAILED:
             self._runs.transition_in(session, run.id, None, Event.RETRY)
-            release_worker(run)
         _require_permission(session, run, submodel)
         return state
 
@@ -272,6 +313,8 @@ def _apply(session: Session, runs: Runs, command: CommandRow) -> State | None:
             run.spec = {**run.spec, "submodels": [parts[name] for name in names]}
         case "policy":
             run.spec = {**run.spec, "policy": arguments["policy"]}
+            hybrid = session.get_one(HybridRow, run.id)
+            hybrid.settings = {**hybrid.settings, "policy": arguments["policy"]}
     return None
 
 

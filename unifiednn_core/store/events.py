@@ -19,6 +19,8 @@ class Code(StrEnum):
     DONE = "done"  # verb; the target ended as asked
     CONTINUED = "continued"  # step, lost_steps
     RESTARTED = "restarted"  # a baseline begins again
+    PLACED = "placed"  # device
+    LEFT = "left"  # device, reason
     WORKER_LOST = "worker_lost"  # cause, wait_s
     WARNED = "warned"  # text
     REFUSED = "refused"  # text: the policy's decision that the engine did not enact
@@ -37,7 +39,7 @@ KINDS: Final[dict[Code, str]] = {
     Code.ENTERED: "state",
     Code.ASKED: "command",
     **dict.fromkeys((Code.APPLIED, Code.DECLINED, Code.UNDONE, Code.OBSOLETE, Code.DONE), "applied"),
-    **dict.fromkeys((Code.CONTINUED, Code.RESTARTED, Code.WORKER_LOST), "recovery"),
+    **dict.fromkeys((Code.CONTINUED, Code.RESTARTED, Code.WORKER_LOST, Code.PLACED, Code.LEFT), "recovery"),
     **dict.fromkeys((Code.WARNED, Code.PROCESS_CHANGED), "warning"),
     Code.REFUSED: "refused",
     **dict.fromkeys((Code.FAILED, Code.DATA_CHANGED), "error"),

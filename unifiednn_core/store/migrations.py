@@ -7,6 +7,12 @@ from sqlalchemy import Connection
 
 from unifiednn_core.spec.lifecycle import State
 
+_OF_A_WORKER = ("worker_pid", "worker_started_at_s", "worker_boot_id", "heartbeat_at_s", "claimer")
+_KEPT = ("mode", "environment", "prediction")
+_MOVED = (
+    *_KEPT, *_OF_A_WORKER, "attempt", "died_at", "recoveries", "deaths_there", "deaths", "resume_at_s", "cpu_s",
+    "gpu_s", "energy_j", "memory_source", "peak_memory_bytes", "memory_notes", "now_reason", "graph",
+)  # fmt: skip
 STEPS: Final[Mapping[int, Sequence[str]]] = {
     # Events get a code, a state and fields; runs get a back-off; slices know the step at which they begin.
     4: (
@@ -49,6 +55,41 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
            FROM (SELECT * FROM runs) AS run WHERE run.id = submodels.run_id AND run.now_submodel = submodels.name""",
         "ALTER TABLE runs DROP COLUMN now_submodel",
         "ALTER TABLE runs DROP COLUMN now_since_s",
+    ),
+    # Hybrids, which hold devices, are apart from runs, which belong to people.
+    8: (
+        f"INSERT INTO hybrids (id, shared, open, device, device_kind, settings, threads, {', '.join(_MOVED)}) SELECT "
+        f"id, 0, 0, device, '', '{{}}', coalesce(threads, 1), {', '.join(_MOVED)} FROM runs",
+        """UPDATE hybrids SET started_at_s = (SELECT started_at_s FROM runs AS r
+           WHERE r.id = hybrids.id), launched_at_s = (SELECT launched_at_s FROM runs AS r WHERE r.id = hybrids.id),
+           settings = (SELECT json_object('policy', json(coalesce(json_extract(spec, '$.policy'), '{}')),
+                                          'profile', coalesce(json_extract(spec, '$.profile'), 'exact'),
+                                          'lanes', coalesce(json_extract(spec, '$.lanes'), 'auto'),
+                                          'checkpoint', json(coalesce(json_extract(spec, '$.checkpoint'), '{}')),
+                                          'recovery', coalesce(json_extract(spec, '$.recovery'), 'auto'),
+                                          'step_limit_s', coalesce(json_extract(spec, '$.step_limit_s'), 600.0))
+                       FROM runs AS r WHERE r.id = hybrids.id)""",
+        *(f"UPDATE hybrids SET {name} = NULL WHERE id IN (SELECT id FROM runs WHERE state IN ('completed', 'stopped', "
+          "'failed', 'interrupted', 'paused'))" for name in _OF_A_WORKER),
+        *(f"ALTER TABLE runs DROP COLUMN {name}" for name in _MOVED if name not in _KEPT),
+        "ALTER TABLE runs ADD COLUMN shared BOOLEAN NOT NULL DEFAULT 0",
+        "ALTER TABLE submodels ADD COLUMN hybrid_id VARCHAR",
+        "ALTER TABLE submodels ADD COLUMN device_kind VARCHAR NOT NULL DEFAULT ''",
+        "ALTER TABLE submodels ADD COLUMN placed_at_s FLOAT",
+        "ALTER TABLE submodels ADD COLUMN leaving VARCHAR",
+        "UPDATE submodels SET hybrid_id = run_id",
+        "CREATE INDEX ix_submodels_hybrid_id ON submodels (hybrid_id)",
+        "ALTER TABLE attempts ADD COLUMN hybrid_id VARCHAR NOT NULL DEFAULT ''",
+        "ALTER TABLE attempts ADD COLUMN device VARCHAR NOT NULL DEFAULT ''",
+        "ALTER TABLE attempts ADD COLUMN device_kind VARCHAR NOT NULL DEFAULT ''",
+        "UPDATE attempts SET hybrid_id = run_id, device = (SELECT device FROM runs WHERE runs.id = attempts.run_id)",
+        "CREATE INDEX ix_attempts_hybrid_id ON attempts (hybrid_id)",
+        *(statement for table, index in (("memory_samples", "memory"), ("memory_strata", "strata")) for statement in (
+            f"DROP INDEX {index}_of_run",
+            f"ALTER TABLE {table} RENAME COLUMN run_id TO hybrid_id",
+        )),
+        "CREATE INDEX memory_of_hybrid ON memory_samples (hybrid_id, source, at_s)",
+        "CREATE INDEX strata_of_hybrid ON memory_strata (hybrid_id, at_s)",
     ),
 }  # fmt: skip
 """Statements that lead from each version to the next one."""

@@ -198,5 +198,6 @@ def parties_of(run: RunRow, rows: Sequence[SubModelRow]) -> list[Party]:
 
     A living worker may still hold in its memory what has ended there; a new one loads only what has not.
     """
-    inside = [row for row in rows if run.heartbeat_at_s is not None or State(row.state) not in ENDED]
+    alive = run.hybrid is not None and run.hybrid.heartbeat_at_s is not None
+    inside = [row for row in rows if alive or State(row.state) not in ENDED]
     return [Party(person, f"submodels.{row.name}") for row in inside for person in (row.owner, *row.lenders)]

@@ -1,6 +1,6 @@
 """Runs and sub-models, and their moves along the transition table."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Row, func, select, tuple_
@@ -9,15 +9,22 @@ from sqlalchemy.orm import Session
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNError
 from unifiednn_core.spec.lifecycle import ENDED, TRANSITIONS, Event, State, next_state
+from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code, event_columns
-from unifiednn_core.store.places import Place
-from unifiednn_core.store.schema import HYBRID, CommandRow, EventRow, RunRow, SubModelRow
+from unifiednn_core.store.hybrids import is_live, note_progress, release_worker
+from unifiednn_core.store.schema import HYBRID, CommandRow, EventRow, HybridRow, RunRow, SubModelRow
 
-HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer"})
+HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer", "settings"})
 """Columns of a run that lists do not need; they may take 100 KiB per run."""
+_OF_RUN = [column for column in RunRow.__table__.columns if column.name not in HEAVY]
+_OF_HYBRID = [
+    column for column in HybridRow.__table__.columns if column.name not in {*RunRow.__table__.columns.keys(), *HEAVY}
+]
 _LISTED = (
-    *(column for column in RunRow.__table__.columns if column.name not in HEAVY),
+    *(column for column in _OF_RUN if column.name != "device"),
+    *_OF_HYBRID,
+    func.coalesce(HybridRow.device, RunRow.device).label("device"),
     RunRow.spec["policy"].label("policy"),
 )
 _FINAL = ENDED - {State.INTERRUPTED}
@@ -30,11 +37,17 @@ class Runs:
         self._database, self._clock = database, clock
 
     def add(self, *runs: tuple[RunRow, Sequence[SubModelRow]]) -> None:
-        """Queue runs with their sub-models, all or none."""
+        """Queue runs with their sub-models, all or none, and make the private hybrids."""
         with self._database.write() as session:
             for run, submodels in runs:
                 session.add(run)
+                if not run.shared:
+                    settings = RunSpec.model_validate(run.spec).settings.model_dump(mode="json", exclude_none=True)
+                    hybrid = HybridRow(id=run.id, mode=run.mode, threads=run.threads or 1, settings=settings)
+                    session.add(hybrid)
                 session.flush()
+                for submodel in submodels:
+                    submodel.hybrid_id = None if run.shared else run.id
                 session.add_all(submodels)
                 self.note(session, run.id, None, Code.ENTERED, state=State.QUEUED, name=run.name)
 
@@ -62,10 +75,12 @@ class Runs:
     def listed(self) -> list[tuple[Row[Any], list[Row[Any]]]]:
         """Every run, the newest first, with its sub-models, as light rows for lists.
 
-        They have the columns of `RunRow` and `SubModelRow` except `HEAVY`, and `policy`, which is part of the spec.
+        They have the columns of `RunRow`, those of its private `HybridRow`, and of `SubModelRow`, except `HEAVY`, and
+        `policy`, which is part of the spec. `device` is where it was placed, or what was asked.
         """
         with self._database.read() as session:
-            runs = session.execute(select(*_LISTED).order_by(RunRow.created_at_s.desc(), RunRow.id.desc())).all()
+            asked = select(*_LISTED).select_from(RunRow).outerjoin(HybridRow, HybridRow.id == RunRow.id)
+            runs = session.execute(asked.order_by(RunRow.created_at_s.desc(), RunRow.id.desc())).all()
             parts: dict[str, list[Row[Any]]] = {run.id: [] for run in runs}
             for row in session.execute(
                 select(*SubModelRow.__table__.columns).order_by(SubModelRow.run_id, SubModelRow.arrival)
@@ -81,11 +96,11 @@ class Runs:
             return [(run, list(session.scalars(submodels_of(run.id)))) for run in runs]
 
     def queued_before(self, run: RunRow) -> int:
-        """Number of unclaimed queued runs that are ahead of this one in the line for its device."""
-        waiting = (RunRow.state == State.QUEUED.value, RunRow.heartbeat_at_s.is_(None), RunRow.device == run.device)
+        """Number of queued runs that are ahead of this one in the line."""
         earlier = tuple_(RunRow.created_at_s, RunRow.id) < (run.created_at_s, run.id)
+        waiting = select(func.count()).select_from(RunRow).where(RunRow.state == State.QUEUED.value, earlier)
         with self._database.read() as session:
-            return session.scalar(select(func.count()).select_from(RunRow).where(*waiting, earlier)) or 0
+            return session.scalar(waiting) or 0
 
     def transition(self, run_id: str, submodel: str | None, event: Event, **why: str | None) -> State:
         """Move a run, or one of its sub-models, along the transition table; raises `IllegalTransition`.
@@ -158,16 +173,37 @@ class Runs:
                 state = self.transition_in(session, run_id, submodel, event)
         return state
 
+    def follow_in(self, session: Session, run: RunRow) -> None:
+        """Move a run in shared hybrids to the state that its sub-models are in, inside the caller's transaction."""
+        state, rows = State(run.state), list(session.scalars(submodels_of(run.id)))
+        still = [row for row in rows if State(row.state) not in ENDED]
+        if not run.shared or state in ENDED:
+            return
+        if not still:
+            self._end_in(session, run, rows)
+            return
+        placed = [row for row in still if row.hybrid_id is not None]
+        live = [row for row in placed if is_live(session, row)]
+        rests = all(State(row.state) is State.PAUSED for row in still)
+        if (state is State.PAUSING or rests) and not placed:
+            self.hold_in(session, run.id, None)
+            self.answer_pauses_in(session, run.id, None)
+        elif not live and state in (State.RUNNING, State.STARTING):
+            self.transition_in(session, run.id, None, Event.RELEASE)
+        elif live and state is State.QUEUED:
+            self.transition_in(session, run.id, None, Event.CLAIM)
+
+    def answer_pauses_in(self, session: Session, run_id: str, submodel: str | None) -> None:
+        """Answer the open pauses of a run or sub-model, inside the caller's transaction."""
+        of_row = CommandRow.submodel.is_(None) if submodel is None else CommandRow.submodel == submodel
+        asked = select(CommandRow).where(CommandRow.run_id == run_id, of_row, CommandRow.applied_at_s.is_(None))
+        for command in list(session.scalars(asked.where(CommandRow.verb == Event.PAUSE.value))):
+            self.answer(session, command, Code.APPLIED, verb=command.verb)
+
     def update(self, run_id: str, **values: Any) -> None:
         """Set columns of a run, except its state."""
         with self._database.write() as session:
             run_of(session, run_id).assign(values)
-
-    def record_environment(self, run_id: str, facts: Mapping[str, Any]) -> None:
-        """Add facts about the environment that the result depends on."""
-        with self._database.write() as session:
-            run = run_of(session, run_id)
-            run.environment = {**run.environment, **facts}
 
     def record_artifact(self, run_id: str, submodel: str, **columns: Any) -> None:
         """Record the exported model of a sub-model."""
@@ -180,7 +216,7 @@ class Runs:
         with self._database.write() as session:
             row = submodel_of(session, run_id, submodel)
             if step > (row.checkpoint_step or 0):
-                note_progress(run_of(session, run_id), submodel, step)
+                note_progress(session, row, step)
             row.assign({**columns, "checkpoint_at_s": self._clock.utc_s()})
 
     def forget_checkpoint(self, run_id: str, submodel: str) -> None:
@@ -195,18 +231,23 @@ class Runs:
         Returns False if one has not ended, because it joined or is retried.
         """
         with self._database.write() as session:
-            rows = list(session.scalars(submodels_of(run_id)))
+            rows, run = list(session.scalars(submodels_of(run_id))), run_of(session, run_id)
             if any(State(row.state) not in ENDED for row in rows):
                 return False
-            failed = [row.name for row in rows if State(row.state) is State.FAILED]
-            if failed:
-                cause = f"{', '.join(failed)} failed; the results of the others are kept."
-                remedy = "Open the failed sub-model: its own cause and remedy are there."
-                self.transition_in(session, run_id, None, Event.FAIL, cause=cause, remedy=remedy)
-            else:
-                stopping = State(run_of(session, run_id).state) is State.STOPPING
-                self.transition_in(session, run_id, None, Event.HALT if stopping else Event.COMPLETE)
+            self._end_in(session, run, rows)
             return True
+
+    def _end_in(self, session: Session, run: RunRow, rows: Sequence[SubModelRow]) -> None:
+        failed = [row.name for row in rows if State(row.state) is State.FAILED]
+        if failed:
+            cause = f"{', '.join(failed)} failed; the results of the others are kept."
+            remedy = "Open the failed sub-model: its own cause and remedy are there."
+            self.transition_in(session, run.id, None, Event.FAIL, cause=cause, remedy=remedy)
+        elif any(State(row.state) is State.INTERRUPTED for row in rows):
+            self.transition_in(session, run.id, None, Event.LOSE)
+        else:
+            stopping = State(run.state) is State.STOPPING
+            self.transition_in(session, run.id, None, Event.HALT if stopping else Event.COMPLETE)
 
     def halt_in(self, session: Session, run_id: str) -> None:
         """End a stopping run that never trained, and its sub-models, inside the caller's transaction."""
@@ -242,8 +283,9 @@ class Runs:
                 self.transition_in(session, run.id, row.name, Event.STOP)
             elif own not in ENDED:
                 self._keep_pause(row, paused=State.PAUSED in (state, own))
-        if state in (State.PAUSED, State.INTERRUPTED):
-            release_worker(run)
+        hybrid = session.get(HybridRow, run.id)
+        if hybrid is not None and (state is State.PAUSED or state in ENDED):
+            release_worker(hybrid)
 
     def _open_or_close(self, session: Session, row: RunRow | SubModelRow, before: State, state: State) -> None:
         if state not in ENDED:
@@ -256,9 +298,11 @@ class Runs:
         if isinstance(row, SubModelRow):
             self._keep_pause(row, paused=False)
             if state is State.COMPLETED and before is not state:
-                note_progress(run_of(session, row.run_id), row.name, None)
+                note_progress(session, row, None)
         if state in _FINAL and state is not before:
             self._settle_commands(session, row, state)
+            if isinstance(row, SubModelRow):
+                self.follow_in(session, run_of(session, row.run_id))
 
     def _settle_commands(self, session: Session, row: RunRow | SubModelRow, state: State) -> None:
         """Answer the open commands of a run or sub-model that has ended."""
@@ -315,28 +359,3 @@ def _past_states(session: Session, run_id: str, submodel: str | None) -> list[st
 def submodels_of(run_id: str) -> Any:
     """Query for the sub-models of a run in order of arrival."""
     return select(SubModelRow).where(SubModelRow.run_id == run_id).order_by(SubModelRow.arrival)
-
-
-def note_progress(run: RunRow, submodel: str, step: int | None) -> None:
-    """Count deaths from zero, because a sub-model has a checkpoint at `step`, or completed (None).
-
-    Where the last worker died is forgotten only once that sub-model is past it: others may progress between two deaths.
-    """
-    run.deaths, run.resume_at_s, places = 0, None, Place.all_of(run.died_at)
-    left = [place for place in places if place.submodel != submodel or (step is not None and step < place.step)]
-    if left:
-        run.died_at = "\n".join(map(str, left))
-    else:
-        forget_deaths(run)
-
-
-def forget_deaths(run: RunRow) -> None:
-    """Reset the counts of worker deaths, because nothing of them is left or a person resumed the run."""
-    run.deaths = run.deaths_there = 0
-    run.died_at = run.resume_at_s = None
-
-
-def release_worker(run: RunRow) -> None:
-    """Record that the run has no worker and no device."""
-    run.now_reason = run.claimer = None
-    run.heartbeat_at_s = run.worker_pid = run.worker_started_at_s = run.worker_boot_id = None

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 HYBRID: Final = "hybrid"
 
 
@@ -28,21 +28,29 @@ class SchemaRow(Base):
     version: Mapped[int] = mapped_column(primary_key=True)
 
 
-class RunRow(Base):
-    """A run."""
+class HybridRow(Base):
+    """A hybrid: one worker on one device. It trains the sub-models of one run, or those of many people's runs.
 
-    __tablename__ = "runs"
+    A baseline has one, too: the process that runs its scripts holds the device like a worker.
+    """
+
+    __tablename__ = "hybrids"
     id: Mapped[str] = mapped_column(primary_key=True)
-    name: Mapped[str]
-    submitter: Mapped[str] = mapped_column(default="")
-    """Id of the submitter; "" is the local operator."""
-    state: Mapped[str] = mapped_column(index=True)
-    device: Mapped[str]
+    """Of a private one, the id of its run."""
+    shared: Mapped[bool] = mapped_column(default=False)
+    """Whether sub-models of several runs may be in it."""
+    open: Mapped[bool] = mapped_column(default=False)
+    """Whether newcomers may join it; only of a shared one."""
     mode: Mapped[str] = mapped_column(default=HYBRID)
     """`hybrid`, or the kind of baseline: `concurrent` or `sequential`."""
-    fingerprint: Mapped[str] = mapped_column(default="", index=True)
-    """Runs with equal fingerprints are comparable: equal training, machine and versions."""
-    spec: Mapped[dict[str, Any]]
+    device: Mapped[str | None] = mapped_column(index=True)
+    """Name of the device on which it is placed; None before."""
+    device_kind: Mapped[str] = mapped_column(default="")
+    threads: Mapped[int] = mapped_column(default=1)
+    settings: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    """Fields of `spec.run.HybridSettings`."""
+    prediction: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    """Memory prediction for its members."""
     attempt: Mapped[int] = mapped_column(default=0)
     """Number of workers so far."""
     died_at: Mapped[str | None]
@@ -55,32 +63,28 @@ class RunRow(Base):
     """Consecutive workers that died without a new checkpoint."""
     resume_at_s: Mapped[float | None]
     """UTC time before which no worker starts: back-off after a death."""
-    threads: Mapped[int | None]
-    cause: Mapped[str | None]
-    remedy: Mapped[str | None]
-    created_at_s: Mapped[float]
     launched_at_s: Mapped[float | None]
-    """Start of the first process of the first attempt; makespans count from here."""
+    """Start of the process of the first attempt."""
     started_at_s: Mapped[float | None]
+    """Zero of the seconds of its memory samples."""
     ended_at_s: Mapped[float | None]
+    """When a shared one had nothing left to train."""
     cpu_s: Mapped[float | None]
     """CPU seconds, user and system, of all training processes."""
     gpu_s: Mapped[float | None]
     """GPU seconds: the integral of NVML's utilisation."""
     energy_j: Mapped[float | None]
-    waits_for: Mapped[str | None]
-    """What it waits for before it can start, as shown text."""
-    prediction: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    """Memory prediction from before the start."""
+    memory_source: Mapped[str | None]
+    peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     memory_notes: Mapped[list[str]] = mapped_column(default=list)
     """Limits of this machine's memory figures, as shown text."""
     now_reason: Mapped[str | None]
     """Why the policy's choice trains now, or what a baseline does."""
-    """Start of the current turn, in seconds since the start of the run."""
-    memory_source: Mapped[str | None]
-    peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
-    environment: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    leaving: Mapped[str | None]
+    """Why a private one is to free its device at the next step boundary, as shown text; None if it stays."""
     graph: Mapped[str] = mapped_column(default="")
+    environment: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    """What its results depend on, as the worker found it."""
     # Liveness of the worker: a heartbeat alone cannot tell a dead process from a busy one, a PID alone is reused.
     worker_pid: Mapped[int | None]
     worker_started_at_s: Mapped[float | None]
@@ -88,6 +92,45 @@ class RunRow(Base):
     heartbeat_at_s: Mapped[float | None]
     claimer: Mapped[dict[str, Any] | None]
     """Process that is starting a worker: fields of `WorkerIdentity`, until the worker is known."""
+
+
+class RunRow(Base):
+    """A run: an accepted submission, which belongs to a person."""
+
+    __tablename__ = "runs"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    submitter: Mapped[str] = mapped_column(default="")
+    """Id of the submitter; "" is the local operator."""
+    state: Mapped[str] = mapped_column(index=True)
+    device: Mapped[str]
+    """What was asked for; its hybrid says where it trains."""
+    shared: Mapped[bool] = mapped_column(default=False)
+    """Whether its sub-models are placed in shared hybrids. Otherwise its hybrid has its id."""
+    mode: Mapped[str] = mapped_column(default=HYBRID)
+    """`hybrid`, or the kind of baseline: `concurrent` or `sequential`."""
+    fingerprint: Mapped[str] = mapped_column(default="", index=True)
+    """Runs with equal fingerprints are comparable: equal training, machine and versions."""
+    spec: Mapped[dict[str, Any]]
+    threads: Mapped[int | None]
+    cause: Mapped[str | None]
+    remedy: Mapped[str | None]
+    created_at_s: Mapped[float]
+    launched_at_s: Mapped[float | None]
+    """Start of the first process that trained it; makespans count from here."""
+    started_at_s: Mapped[float | None]
+    """Zero of the seconds of its turns."""
+    ended_at_s: Mapped[float | None]
+    waits_for: Mapped[str | None]
+    """What it waits for before it can start, as shown text."""
+    prediction: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    """Memory prediction from before the start."""
+    environment: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    """Names of its files, and the machine that it was checked on."""
+    hybrid: Mapped[HybridRow | None] = relationship(
+        primaryjoin="foreign(RunRow.id) == HybridRow.id", lazy="joined", uselist=False, viewonly=True
+    )
+    """The private hybrid; None for a run in shared ones."""
 
 
 class SubModelRow(Base):
@@ -101,6 +144,13 @@ class SubModelRow(Base):
     """Id of the owner. Other submitters cannot see the sub-model."""
     lenders: Mapped[list[str]] = mapped_column(default=list)
     """Other people whose files it uses; with the owner they decide who may share its process."""
+    hybrid_id: Mapped[str | None] = mapped_column(index=True)
+    """Hybrid in which it is placed, or was when it ended; None while it waits for a place."""
+    device_kind: Mapped[str] = mapped_column(default="")
+    """Kind of device of its last attempt; "" before the first."""
+    placed_at_s: Mapped[float | None]
+    leaving: Mapped[str | None]
+    """Why it is to leave its hybrid at the next step boundary, as shown text; None if it stays."""
     arrival: Mapped[int]
     """Position in the order of the run, from 0; people can change it."""
     number: Mapped[int] = mapped_column(default=lambda context: context.get_current_parameters()["arrival"])
@@ -193,6 +243,9 @@ class AttemptRow(Base):
     attempt: Mapped[int] = mapped_column(primary_key=True)
     from_step: Mapped[int]
     at_s: Mapped[float]
+    hybrid_id: Mapped[str] = mapped_column(default="", index=True)
+    device: Mapped[str] = mapped_column(default="")
+    device_kind: Mapped[str] = mapped_column(default="")
 
 
 class StepRow(Base):
@@ -226,30 +279,30 @@ class EpochRow(Base):
 
 
 class MemoryRow(Base):
-    """A memory sample; `at_s` counts from the start of the run."""
+    """A memory sample; `at_s` counts from the start of the hybrid."""
 
     __tablename__ = "memory_samples"
-    __table_args__ = (Index("memory_of_run", "run_id", "source", "at_s"),)
+    __table_args__ = (Index("memory_of_hybrid", "hybrid_id", "source", "at_s"),)
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    run_id: Mapped[str]
+    hybrid_id: Mapped[str]
     at_s: Mapped[float]
     source: Mapped[str]
     size_bytes: Mapped[int] = mapped_column(BigInteger)
 
 
 class StrataRow(Base):
-    """A memory breakdown; `at_s` counts from the start of the run."""
+    """A memory breakdown; `at_s` counts from the start of the hybrid."""
 
     __tablename__ = "memory_strata"
-    __table_args__ = (Index("strata_of_run", "run_id", "at_s"),)
+    __table_args__ = (Index("strata_of_hybrid", "hybrid_id", "at_s"),)
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    run_id: Mapped[str]
+    hybrid_id: Mapped[str]
     at_s: Mapped[float]
     source: Mapped[str]
     """Source of the total."""
     total_bytes: Mapped[int] = mapped_column(BigInteger)
     strata: Mapped[dict[str, Any]]
-    """Bytes of `context`, `slack`, `data`, `others`; of `weights`, `gradients`, `optimizer`, `transient` by sub-model;
+    """Bytes of `context`, `slack`, `data`, `others`; of `weights`, `gradients`, `optimizer`, `transient` by key;
     figures of the card: `utilisation` (0 to 1), `power_w`. Unavailable figures are left out."""
 
 
@@ -285,8 +338,10 @@ class SliceRow(Base):
     """1 for the policy's choice, more for its company."""
 
 
-RECORDED = (StepRow, EpochRow, SliceRow, MemoryRow, StrataRow, AttemptRow)
+RECORDED = (StepRow, EpochRow, SliceRow, AttemptRow)
 """Tables that a run fills while it trains."""
+SAMPLED = (MemoryRow, StrataRow)
+"""Tables that a hybrid fills while it trains."""
 
 
 class FileRow(Base):

@@ -11,11 +11,13 @@ from sqlalchemy.orm import Session
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import KINDS, Code
+from unifiednn_core.store.hybrids import address, key_of
 from unifiednn_core.store.schema import (
     AttemptRow,
     Base,
     EpochRow,
     EventRow,
+    HybridRow,
     MemoryRow,
     RunRow,
     SliceRow,
@@ -34,6 +36,7 @@ _CHUNK = 500  # SQLite limits the values of one statement
 # A page reads all curves of a run every second, so longer trainings store means over several steps.
 STEP_ROWS_OF_RUN = 6000
 FEWEST_STEP_ROWS = 200
+_SINCE_START = ("start_s", "end_s", "turn_since_s")
 SHOWN_FIGURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 """Figures of the newest epoch that are also columns of `SubModelRow`."""
 
@@ -45,7 +48,10 @@ def curve_stride(steps_total: int, peers: int) -> int:
 
 @dataclass(slots=True)
 class Batch:
-    """Everything since the last write. It holds plain values, so it can be written again after a failure."""
+    """Everything since the last write of a worker. It holds plain values, so it can be written again after a failure.
+
+    Sub-models are named by their keys in the hybrid; seconds count from its start.
+    """
 
     steps: list[Columns] = field(default_factory=list)
     epochs: list[Columns] = field(default_factory=list)
@@ -54,9 +60,9 @@ class Batch:
     strata: list[Columns] = field(default_factory=list)
     events: list[Columns] = field(default_factory=list)
     submodels: dict[str, Columns] = field(default_factory=dict)
-    """Changed columns of sub-models, by name of the sub-model."""
-    run: Columns = field(default_factory=dict)
-    """Changed columns of the run."""
+    """Changed columns of sub-models, by key."""
+    hybrid: Columns = field(default_factory=dict)
+    """Changed columns of the hybrid."""
 
 
 class StepPoint(NamedTuple):
@@ -119,21 +125,25 @@ class Telemetry:
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
 
-    def write(self, run_id: str, batch: Batch) -> None:
-        """Write a batch and the heartbeat in one transaction."""
+    def write(self, hybrid_id: str, batch: Batch) -> None:
+        """Write a batch and the heartbeat in one transaction. The turns of a run count from its own start."""
         with self._database.write() as session:
-            lists = (batch.steps, batch.epochs, batch.slices, batch.memory, batch.strata, batch.events)
-            for table, rows in zip((StepRow, EpochRow, SliceRow, MemoryRow, StrataRow, EventRow), lists, strict=True):
+            hybrid = session.get_one(HybridRow, hybrid_id)
+            lists = (batch.steps, batch.epochs, batch.slices, batch.events)
+            for table, rows in zip((StepRow, EpochRow, SliceRow, EventRow), lists, strict=True):
                 if rows:
-                    session.execute(insert(table), [{"run_id": run_id, **row} for row in rows])
+                    session.execute(insert(table), [_of_run(session, hybrid, row) for row in rows])
+            for sampled, rows in ((MemoryRow, batch.memory), (StrataRow, batch.strata)):
+                if rows:
+                    session.execute(insert(sampled), [{"hybrid_id": hybrid_id, **row} for row in rows])
             if batch.memory or batch.strata:
-                thin(session, run_id)
-            run = session.get_one(RunRow, run_id)
-            if run.worker_pid is not None:  # a run that was just paused has no worker
-                run.heartbeat_at_s = self._clock.utc_s()
-            run.assign(batch.run)
-            for submodel, columns in batch.submodels.items():
-                session.get_one(SubModelRow, (run_id, submodel)).assign(columns)
+                thin(session, hybrid_id)
+            if hybrid.worker_pid is not None:  # one that was just paused has no worker
+                hybrid.heartbeat_at_s = self._clock.utc_s()
+            hybrid.assign(batch.hybrid)
+            for key, columns in batch.submodels.items():
+                row = _of_run(session, hybrid, {"submodel": key, **columns})
+                session.get_one(SubModelRow, (row.pop("run_id"), row.pop("submodel"))).assign(row)
 
     def history(self, run_id: str, memory_source: str | None, *, last_slices: int | None = None) -> History:
         """Everything recorded of a run, oldest first; only the last events, and the `last_slices` if given."""
@@ -150,9 +160,7 @@ class Telemetry:
             for epoch in session.scalars(select(EpochRow).where(EpochRow.run_id == run_id).order_by(EpochRow.epoch)):
                 if epoch.step <= void_after.get((epoch.submodel, epoch.attempt), math.inf):
                     epochs.setdefault(epoch.submodel, []).append(epoch)
-            of_source = (MemoryRow.run_id == run_id) & (MemoryRow.source == (memory_source or ""))
-            memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
-            used = _select(StrataRow, StrataPoint._fields).where(StrataRow.run_id == run_id).order_by(StrataRow.at_s)
+            memory, strata = _samples(session, run_id, memory_source or "")
             latest = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc())
             events = latest.where(EventRow.kind != KINDS[Code.CHECKPOINT]).limit(LAST_EVENTS)
             marks = latest.where(EventRow.kind.in_(_MARKING), EventRow.submodel.is_not(None)).limit(MOST_MARKS)
@@ -166,21 +174,79 @@ class Telemetry:
                 lost_steps=lost,
                 epochs=epochs,
                 slices=shown,
-                memory=[(row.at_s, row.size_bytes) for row in session.execute(memory)],
-                strata=[StrataPoint._make(row) for row in session.execute(used)],
+                memory=memory,
+                strata=strata,
                 events=session.scalars(events).all()[::-1],
                 marks=session.scalars(marks).all()[::-1],
             )
 
-    def last_turns(self, run_id: str) -> dict[str, float]:
-        """End of the last turn of each sub-model, in seconds since the start of the run."""
+    def last_turns(self, hybrid_id: str) -> dict[str, float]:
+        """End of the last turn of each sub-model of a hybrid, by key, in seconds since the start of the hybrid."""
         with self._database.read() as session:
-            ends = select(SliceRow.submodel, func.max(SliceRow.end_s).label("end_s")).where(SliceRow.run_id == run_id)
-            return {row.submodel: row.end_s for row in session.execute(ends.group_by(SliceRow.submodel))}
+            hybrid = session.get_one(HybridRow, hybrid_id)
+            ends = select(SliceRow.run_id, SliceRow.submodel, func.max(SliceRow.end_s).label("end_s")).join(
+                SubModelRow, (SubModelRow.run_id == SliceRow.run_id) & (SubModelRow.name == SliceRow.submodel)
+            )
+            ends = ends.where(SubModelRow.hybrid_id == hybrid_id).group_by(SliceRow.run_id, SliceRow.submodel)
+            return {
+                key_of(hybrid_id, row.run_id, row.submodel): row.end_s
+                + (0.0 if row.run_id == hybrid_id else _earlier_s(session, hybrid, row.run_id))
+                for row in session.execute(ends)
+            }
+
+
+def _of_run(session: Session, hybrid: HybridRow, row: Columns) -> Columns:
+    """Columns of one row with its run, the own name of its sub-model, and seconds since the start of that run."""
+    if row.get("submodel") is None:
+        return {"run_id": hybrid.id, **row}
+    run_id, name = address(hybrid.id, row["submodel"])
+    found = {**row, "run_id": run_id, "submodel": name}
+    if run_id != hybrid.id:
+        earlier_s = _earlier_s(session, hybrid, run_id)
+        found |= {column: row[column] - earlier_s for column in _SINCE_START if row.get(column) is not None}
+    return found
+
+
+def _earlier_s(session: Session, hybrid: HybridRow, run_id: str) -> float:
+    """Seconds by which a hybrid started before a run."""
+    started_at_s = session.get_one(RunRow, run_id).started_at_s
+    return 0.0 if None in (started_at_s, hybrid.started_at_s) else (started_at_s or 0.0) - (hybrid.started_at_s or 0.0)
 
 
 def _select(table: type[Base], columns: Sequence[str]) -> Select[Any]:
     return select(*(getattr(table, name) for name in columns))
+
+
+def _samples(session: Session, run_id: str, source: str) -> tuple[list[tuple[float, int]], list[StrataPoint]]:
+    """Memory of a run: of its private hybrid, or its own part in each shared one, without what it shares."""
+    run = session.get_one(RunRow, run_id)
+    if not run.shared:
+        of_source = (MemoryRow.hybrid_id == run_id) & (MemoryRow.source == source)
+        memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
+        used = _select(StrataRow, StrataPoint._fields).where(StrataRow.hybrid_id == run_id).order_by(StrataRow.at_s)
+        sizes = [(row.at_s, row.size_bytes) for row in session.execute(memory)]
+        return sizes, [StrataPoint._make(row) for row in session.execute(used)]
+    stays = select(HybridRow).where(HybridRow.id.in_(select(AttemptRow.hybrid_id).where(AttemptRow.run_id == run_id)))
+    found: list[StrataPoint] = []
+    for hybrid in session.scalars(stays.order_by(HybridRow.started_at_s)):
+        earlier_s = _earlier_s(session, hybrid, run_id)
+        used = _select(StrataRow, StrataPoint._fields).where(StrataRow.hybrid_id == hybrid.id).order_by(StrataRow.at_s)
+        for point in map(StrataPoint._make, session.execute(used)):
+            own = _own_strata(point.strata, f"{run_id}/")
+            if own:
+                size_bytes = sum(sum(sizes.values()) for sizes in own.values())
+                found.append(StrataPoint(point.at_s - earlier_s, point.source, size_bytes, own))
+    return [], found
+
+
+def _own_strata(strata: Mapping[str, Any], prefix: str) -> dict[str, dict[str, int]]:
+    """The part of a memory breakdown that belongs to the sub-models whose keys begin with `prefix`, by own name."""
+    own = {
+        use: {key.removeprefix(prefix): size for key, size in sizes.items() if key.startswith(prefix)}
+        for use, sizes in strata.items()
+        if isinstance(sizes, Mapping)
+    }
+    return {use: sizes for use, sizes in own.items() if sizes}
 
 
 def _counted(row: SlicePoint, void_after: Mapping[tuple[str, int], float]) -> int:
@@ -200,17 +266,17 @@ def _void_after(session: Session, run_id: str) -> dict[tuple[str, int], float]:
     return void_after
 
 
-def thin(session: Session, run_id: str, *, most_rows: int = MOST_ROWS) -> None:
-    """Thin out a run's memory rows if a source has more than `most_rows`, inside the caller's transaction.
+def thin(session: Session, hybrid_id: str, *, most_rows: int = MOST_ROWS) -> None:
+    """Thin out the memory rows of a hybrid if a source has more than `most_rows`, inside the caller's transaction.
 
     Half of them stay, so this happens once in a thousand samples; otherwise it costs two indexed counts.
     """
     for table, size in ((MemoryRow, MemoryRow.size_bytes), (StrataRow, StrataRow.total_bytes)):
-        counts = select(table.source, func.count()).where(table.run_id == run_id).group_by(table.source)
+        counts = select(table.source, func.count()).where(table.hybrid_id == hybrid_id).group_by(table.source)
         for source, count in session.execute(counts).all():
             if count <= most_rows:
                 continue
-            of_source = (table.run_id == run_id) & (table.source == source)
+            of_source = (table.hybrid_id == hybrid_id) & (table.source == source)
             rows = session.execute(
                 select(table.id, table.at_s, size.label("size_bytes")).where(of_source).order_by(table.at_s)
             )

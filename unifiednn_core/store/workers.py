@@ -1,6 +1,6 @@
-"""Workers: supervisors claim runs for a device, workers register, and may die."""
+"""Workers: supervisors place what waits on devices, workers register, and may die."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,28 +9,33 @@ from sqlalchemy.orm import Session
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
+from unifiednn_core.spec.run import HybridSettings
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
-from unifiednn_core.store.places import Place
-from unifiednn_core.store.runs import (
-    Runs,
+from unifiednn_core.store.hybrids import (
+    CLAIMED,
+    OPEN,
+    Resident,
+    address,
     forget_deaths,
+    hybrid_of,
+    members_of,
     note_progress,
     release_worker,
-    run_of,
-    submodel_of,
-    submodels_of,
 )
-from unifiednn_core.store.schema import RECORDED, AttemptRow, RunRow, SliceRow, SubModelRow
+from unifiednn_core.store.places import Place
+from unifiednn_core.store.runs import Runs, run_of, submodel_of, submodels_of
+from unifiednn_core.store.schema import RECORDED, SAMPLED, AttemptRow, HybridRow, RunRow, SliceRow, SubModelRow
 
-# A claim sets the first heartbeat; until then no worker knows of a run.
-_CLAIMED = (RunRow.heartbeat_at_s.is_not(None), RunRow.state.not_in([state.value for state in ENDED]))
 _TO_BE_STOPPED = (RunRow.state == State.STOPPING.value) & RunRow.started_at_s.is_not(None)
-_WAITING = (RunRow.heartbeat_at_s.is_(None), or_(RunRow.state == State.QUEUED.value, _TO_BE_STOPPED))
+_WAITING = or_(RunRow.state == State.QUEUED.value, _TO_BE_STOPPED)
+_GOING = [state.value for state in (State.QUEUED, State.STARTING, State.RUNNING, State.STOPPING)]
+_UNPLACED = (RunRow.state.in_(_GOING), SubModelRow.hybrid_id.is_(None),
+             SubModelRow.state.in_([State.QUEUED.value, State.STOPPING.value]))  # fmt: skip
 
-# Columns that an attempt on a baseline fills, besides the rows of `RECORDED`.
-_OF_RUN = ("launched_at_s", "started_at_s", "cpu_s", "gpu_s", "energy_j", "memory_source", "peak_memory_bytes",
-           "now_reason")  # fmt: skip
+# Columns that an attempt on a baseline fills, besides the rows of `RECORDED` and `SAMPLED`.
+_OF_RUN = ("launched_at_s", "started_at_s")
+_OF_HYBRID = (*_OF_RUN, "cpu_s", "gpu_s", "energy_j", "memory_source", "peak_memory_bytes", "now_reason")
 _OF_TURN = ("lane", "turn_since_s", "turn_reason")
 _OF_SUBMODEL = ("ended_at_s", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "peak_memory_bytes",
                 "cpu_s", "cause", "remedy", "model_path", "state_sha256", *_OF_TURN)  # fmt: skip
@@ -79,88 +84,242 @@ class WorkerIdentity:
     boot_id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Berth:
+    """The device that placement chose, and how the worker there trains."""
+
+    device: str
+    kind: str
+    threads: int
+
+
 class Workers:
-    """Assigns runs to workers, and records deaths of workers."""
+    """Assigns hybrids to workers, and records deaths of workers."""
 
     def __init__(self, database: Database, runs: Runs, clock: Clock):
         self._database, self._runs, self._clock = database, runs, clock
 
-    def next_in_line(self, device: str) -> tuple[RunRow, list[SubModelRow]] | None:
-        """The run that `claim_next` would take, with its sub-models in order of arrival."""
+    # -- placement
+
+    def waiting(self) -> list[tuple[RunRow, list[SubModelRow]]]:
+        """Runs that wait for a device, in order of submission, with the sub-models that wait; all of a private one.
+
+        Runs that back off after a death are left out.
+        """
+        now_s = self._clock.utc_s()
+        due = or_(HybridRow.resume_at_s.is_(None), HybridRow.resume_at_s <= now_s,
+                  HybridRow.resume_at_s > now_s + RESTARTS.longest_wait_s)  # the clock was set back  # fmt: skip
+        private = select(RunRow).join(HybridRow, HybridRow.id == RunRow.id).where(_WAITING, ~CLAIMED, due)
+        shared = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
+        shared = shared.where(RunRow.shared, *_UNPLACED).order_by(SubModelRow.arrival)
         with self._database.read() as session:
-            run = _next_in_line(session, device, self._clock.utc_s())
-            return None if run is None else (run, list(session.scalars(submodels_of(run.id))))
+            found = {run.id: (run, list(session.scalars(submodels_of(run.id)))) for run in session.scalars(private)}
+            for run, row in session.execute(shared):
+                found.setdefault(run.id, (run, []))[1].append(row)
+        return sorted(found.values(), key=lambda one: (one[0].created_at_s, one[0].id))
 
-    def hold_back(self, run_id: str, waits_for: str, *, for_s: float | None = None) -> None:
-        """Record what a run waits for, if it still waits; with `for_s`, others may overtake it meanwhile."""
+    def hold_back(self, run_id: str, waits_for: str) -> None:
+        """Record what a run waits for."""
         with self._database.write() as session:
-            run = session.scalar(select(RunRow).where(RunRow.id == run_id, *_WAITING))
-            if run is not None:
+            run = session.get(RunRow, run_id)
+            if run is not None and State(run.state) not in ENDED:
                 run.waits_for = waits_for
-                if for_s is not None:
-                    run.resume_at_s = self._clock.utc_s() + for_s
 
-    def claim_next(self, device: str, claimer: WorkerIdentity | None = None, *, only: str | None = None) -> str | None:
-        """Take the oldest waiting run for `device`, if no other run holds it; atomic between all supervisors.
+    def claim(self, run_id: str, at: Berth, claimer: WorkerIdentity | None = None) -> bool:
+        """Give a device to the private hybrid of a waiting run; atomic between all supervisors.
 
-        `claimer` is the process that will start its worker; if it dies first, the run is queued again. With `only`,
-        nothing is taken if another run is the oldest by now.
+        `claimer` is the process that will start its worker; if it dies first, the run is queued again. False if the run
+        does not wait any more, or another hybrid holds the device.
         """
         with self._database.write() as session:
-            run = _next_in_line(session, device, self._clock.utc_s())
-            if run is None or only not in (None, run.id):
-                return None
-            self._runs.transition_in(session, run.id, None, Event.CLAIM)
-            run.heartbeat_at_s = self._clock.utc_s()
-            run.claimer = None if claimer is None else asdict(claimer)
-            run.waits_for = run.resume_at_s = None
-            return run.id
+            hybrid = hybrid_of(session, run_id)
+            waits = session.scalar(select(RunRow.id).where(RunRow.id == run_id, _WAITING)) is not None
+            if not waits or hybrid.heartbeat_at_s is not None or _is_held(session, at.device):
+                return False
+            self._runs.transition_in(session, run_id, None, Event.CLAIM)
+            run_of(session, run_id).waits_for = None
+            self._take(hybrid, at, claimer)
+            return True
 
-    def waited_for(self) -> list[str]:
-        """Devices with waiting runs."""
-        with self._database.read() as session:
-            return list(session.scalars(select(RunRow.device).where(*_WAITING).distinct()))
+    def open_shared(
+        self, hybrid_id: str, members: Sequence[tuple[str, str]], at: Berth, settings: HybridSettings,
+        claimer: WorkerIdentity | None = None, *, stays_open: bool = True,
+    ) -> bool:  # fmt: skip
+        """Make a shared hybrid on a device and place sub-models in it, given as run and name; False as for `claim`.
 
-    def launched(self, run_id: str, worker: WorkerIdentity) -> None:
-        """Record the process started for a claimed run, so its death is noticed even before it registers."""
+        With `stays_open`, others may join it.
+        """
         with self._database.write() as session:
-            run = run_of(session, run_id)
-            if run.heartbeat_at_s is not None and run.worker_pid is None and State(run.state) not in ENDED:
-                _set_worker(run, worker)
+            rows = _unplaced(session, members)
+            if not rows or _is_held(session, at.device):
+                return False
+            document = settings.model_dump(mode="json", exclude_none=True)
+            hybrid = HybridRow(id=hybrid_id, shared=True, open=stays_open, settings=document)
+            session.add(hybrid)
+            session.flush()
+            self._take(hybrid, at, claimer)
+            self._place(session, hybrid, rows)
+            return True
 
-    def register(self, run_id: str, worker: WorkerIdentity) -> int | None:
-        """Record the worker process of a run; returns its attempt, or None if the run ended or has another worker."""
+    def join(self, hybrid_id: str, members: Sequence[tuple[str, str]]) -> bool:
+        """Place sub-models in a shared hybrid that has a worker; it reads them at its next tick. False if it ended."""
         with self._database.write() as session:
-            run = run_of(session, run_id)
-            taken = run.worker_pid is not None and run.worker_pid != worker.pid
-            if State(run.state) in ENDED or run.heartbeat_at_s is None or taken:
-                return None
-            _set_worker(run, worker)
-            run.heartbeat_at_s = self._clock.utc_s()
-            run.attempt += 1
-            return run.attempt
+            hybrid = hybrid_of(session, hybrid_id)
+            rows = _unplaced(session, members)
+            if not rows or not hybrid.open or hybrid.heartbeat_at_s is None:
+                return False
+            self._place(session, hybrid, rows)
+            return True
 
-    def begin(self, run_id: str, starts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-        """Open an attempt on each sub-model, which continues from these columns; later steps are void.
+    def restart(self, hybrid_id: str, claimer: WorkerIdentity | None = None) -> bool:
+        """Let a shared hybrid whose worker died go on, on the same device; False if that is held by another one."""
+        with self._database.write() as session:
+            hybrid, now_s = hybrid_of(session, hybrid_id), self._clock.utc_s()
+            backs_off = hybrid.resume_at_s is not None and now_s < hybrid.resume_at_s <= now_s + RESTARTS.longest_wait_s
+            device = hybrid.device or ""
+            if backs_off or hybrid.ended_at_s is not None or hybrid.heartbeat_at_s or _is_held(session, device):
+                return False
+            self._take(hybrid, Berth(device=device, kind=hybrid.device_kind, threads=hybrid.threads), claimer)
+            self._follow(session, members_of(session, hybrid_id))
+            return True
+
+    def ask_to_leave(self, hybrid_id: str, members: Sequence[tuple[str, str]] | None, reason: str) -> None:
+        """Let sub-models of a shared hybrid, or all of a private one (None), leave at their next step boundary."""
+        with self._database.write() as session:
+            hybrid = hybrid_of(session, hybrid_id)
+            if members is None:
+                hybrid.leaving = reason
+            for run_id, name in members or ():
+                row = submodel_of(session, run_id, name)
+                if row.hybrid_id == hybrid_id and State(row.state) not in ENDED:
+                    row.leaving = reason
+
+    def left(self, hybrid_id: str, key: str) -> None:
+        """Record that a sub-model has left a shared hybrid, its checkpoint being on disk; it waits or is paused."""
+        with self._database.write() as session:
+            run_id, name = address(hybrid_id, key)
+            row = submodel_of(session, run_id, name)
+            if row.hybrid_id == hybrid_id and State(row.state) not in ENDED:
+                self._release(session, Resident(run_of(session, run_id), row), row.leaving or "")
+
+    def give_back(self, hybrid_id: str) -> None:
+        """Record that a worker has ended in order because its device is needed: what it trained waits again."""
+        with self._database.write() as session:
+            hybrid = hybrid_of(session, hybrid_id)
+            reason = hybrid.leaving or "its device is needed"
+            for run, row in members_of(session, hybrid_id):
+                if State(row.state) not in ENDED and not hybrid.shared:
+                    self._runs.note(session, run.id, row.name, Code.LEFT, device=hybrid.device, reason=reason)
+                    if State(row.state) is State.RUNNING:
+                        self._runs.transition_in(session, run.id, row.name, Event.RELEASE)
+                    row.assign(dict.fromkeys(_OF_TURN))
+                elif State(row.state) not in ENDED:
+                    self._release(session, Resident(run, row), reason)
+            release_worker(hybrid)
+            if hybrid.shared:
+                hybrid.ended_at_s = self._clock.utc_s()
+            elif State(run_of(session, hybrid_id).state) in (State.RUNNING, State.STARTING):
+                self._runs.transition_in(session, hybrid_id, None, Event.RELEASE)
+
+    def close(self, hybrid_id: str) -> bool:
+        """End a shared hybrid if nothing open is placed in it; False if something has been placed meanwhile."""
+        with self._database.write() as session:
+            still = select(SubModelRow.name).where(SubModelRow.hybrid_id == hybrid_id, OPEN)
+            if session.scalar(still.limit(1)) is not None:
+                return False
+            hybrid = hybrid_of(session, hybrid_id)
+            release_worker(hybrid)
+            hybrid.ended_at_s = self._clock.utc_s()
+            return True
+
+    def _take(self, hybrid: HybridRow, at: Berth, claimer: WorkerIdentity | None) -> None:
+        hybrid.device, hybrid.device_kind, hybrid.threads = at.device, at.kind, at.threads
+        hybrid.heartbeat_at_s = self._clock.utc_s()
+        hybrid.claimer = None if claimer is None else asdict(claimer)
+        hybrid.resume_at_s = None
+
+    def _place(self, session: Session, hybrid: HybridRow, rows: Sequence[SubModelRow]) -> None:
+        for row in rows:
+            run, now_s = run_of(session, row.run_id), self._clock.utc_s()
+            row.hybrid_id, row.placed_at_s, row.leaving = hybrid.id, now_s, None
+            run.waits_for = None
+            if run.launched_at_s is None and hybrid.attempt > 0:  # its process runs already
+                run.launched_at_s = now_s
+            self._runs.note(session, run.id, row.name, Code.PLACED, device=hybrid.device)
+            self._runs.follow_in(session, run)
+
+    def _release(self, session: Session, member: Resident, reason: str) -> None:
+        """Take a sub-model out of its hybrid; it waits for a place again, or is paused."""
+        run, row = member
+        hybrid = hybrid_of(session, row.hybrid_id or "")
+        _close_turn(session, hybrid, run, row)
+        row.hybrid_id = row.leaving = None
+        if State(row.state) is State.PAUSING:
+            self._runs.hold_in(session, run.id, row.name)
+            self._runs.answer_pauses_in(session, run.id, row.name)
+        elif State(row.state) is State.RUNNING:
+            self._runs.transition_in(session, run.id, row.name, Event.RELEASE)
+            self._runs.note(session, run.id, row.name, Code.LEFT, device=hybrid.device, reason=reason)
+        self._runs.follow_in(session, run)
+
+    def _follow(self, session: Session, members: Sequence[Resident]) -> None:
+        for run in {member.run.id: member.run for member in members}.values():
+            self._runs.follow_in(session, run)
+
+    # -- workers
+
+    def launched(self, hybrid_id: str, worker: WorkerIdentity) -> None:
+        """Record the process started for a claimed hybrid, so its death is noticed even before it registers."""
+        with self._database.write() as session:
+            hybrid = hybrid_of(session, hybrid_id)
+            if hybrid.heartbeat_at_s is not None and hybrid.worker_pid is None:
+                _set_worker(hybrid, worker)
+
+    def register(self, hybrid_id: str, worker: WorkerIdentity, launched_at_s: float | None = None) -> int | None:
+        """Record the worker process of a hybrid; returns its attempt, or None if it ended or has another worker.
+
+        A baseline gives no launch, because it counts from that of its first script.
+        """
+        with self._database.write() as session:
+            hybrid = hybrid_of(session, hybrid_id)
+            taken = hybrid.worker_pid is not None and hybrid.worker_pid != worker.pid
+            if hybrid.heartbeat_at_s is None or taken:
+                return None
+            _set_worker(hybrid, worker)
+            hybrid.heartbeat_at_s = self._clock.utc_s()
+            hybrid.attempt += 1
+            hybrid.launched_at_s = hybrid.launched_at_s or launched_at_s
+            for run, _ in members_of(session, hybrid_id):
+                run.launched_at_s = run.launched_at_s or launched_at_s
+            return hybrid.attempt
+
+    def begin(self, hybrid_id: str, starts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Open an attempt on each sub-model, by key, which continues from these columns; later steps are void.
 
         Returns the attempt number of each.
         """
         with self._database.write() as session:
-            attempts = {}
-            for name, columns in starts.items():
-                row = submodel_of(session, run_id, name)
+            attempts, hybrid = {}, hybrid_of(session, hybrid_id)
+            for key, columns in starts.items():
+                run_id, name = address(hybrid_id, key)
+                row, run = submodel_of(session, run_id, name), run_of(session, run_id)
                 step, lost_steps = columns["steps_done"], max(0, row.steps_done - columns["steps_done"])
                 row.attempt += 1
                 if columns.get("checkpoint_step", 0) > (
                     row.checkpoint_step or 0
                 ):  # its worker died before it reported it
-                    note_progress(run_of(session, run_id), name, columns["checkpoint_step"])
+                    note_progress(session, row, columns["checkpoint_step"])
                 if row.attempt > 1:
                     self._runs.note(session, run_id, name, Code.CONTINUED, step=step, lost_steps=lost_steps)
-                row.assign({**columns, **dict.fromkeys(_OF_TURN)})
-                attempts[name] = row.attempt
+                row.assign({**columns, **dict.fromkeys(_OF_TURN), "device_kind": hybrid.device_kind})
+                attempts[key] = row.attempt
                 now_s = self._clock.utc_s()
-                session.add(AttemptRow(run_id=run_id, submodel=name, attempt=row.attempt, from_step=step, at_s=now_s))
+                session.add(AttemptRow(
+                    run_id=run_id, submodel=name, attempt=row.attempt, from_step=step, at_s=now_s,
+                    hybrid_id=hybrid_id, device=hybrid.device or "", device_kind=hybrid.device_kind,
+                ))  # fmt: skip
+                if run.shared and State(run.state) in (State.QUEUED, State.STARTING):
+                    self._runs.transition_in(session, run_id, None, Event.BEGIN)
             return attempts
 
     def begin_anew(self, run_id: str) -> None:
@@ -172,7 +331,10 @@ class Workers:
             run = run_of(session, run_id)
             for table in RECORDED:
                 session.execute(delete(table).where(table.run_id == run_id))
-            run.assign({**dict.fromkeys(_OF_RUN), "memory_notes": []})
+            for sampled in SAMPLED:
+                session.execute(delete(sampled).where(sampled.hybrid_id == run_id))
+            run.assign(dict.fromkeys(_OF_RUN))
+            hybrid_of(session, run_id).assign({**dict.fromkeys(_OF_HYBRID), "memory_notes": []})
             for row in session.scalars(submodels_of(run_id)):
                 if State(row.state) is State.STOPPED:
                     continue
@@ -184,89 +346,124 @@ class Workers:
                 row.assign(dict.fromkeys(_OF_SUBMODEL))
             self._runs.note(session, run_id, None, Code.RESTARTED)
 
-    def held(self) -> list[RunRow]:
-        """Runs that hold a device; each should have a worker that lives or starts."""
+    def held(self) -> list[HybridRow]:
+        """Hybrids that hold a device; each should have a worker that lives or starts."""
         with self._database.read() as session:
-            return list(session.scalars(select(RunRow).where(*_CLAIMED)))
+            return list(session.scalars(select(HybridRow).where(CLAIMED)))
 
     def lose(
-        self, run_id: str, cause: str, remedy: str, *, seen: RunRow | None = None,
+        self, hybrid_id: str, cause: str, remedy: str, *, seen: HybridRow | None = None,
         died_at: str | None = None, counts: bool = True, limits: RestartLimits = RESTARTS,
     ) -> None:  # fmt: skip
-        """Record that the worker of a run died; queue the run again if its spec and `limits` allow it.
+        """Record that a worker died; queue its runs again if the settings and `limits` allow it.
 
-        `seen` is the row in which its death was noticed: nothing happens if the run has another worker by now, because
-        another supervisor was faster. `died_at` is what the worker was doing, as text of `places`. `counts` is False
-        for deaths that the run did not cause: the host restarted, or the process that was starting the worker died.
+        `seen` is the row in which its death was noticed: nothing happens if the hybrid has another worker by now,
+        because another supervisor was faster. `died_at` is what the worker was doing, as text of `places`. `counts` is
+        False for deaths that the hybrid did not cause: the host restarted, or the process that was starting the worker
+        died.
         """
         with self._database.write() as session:
-            run = run_of(session, run_id)
-            if State(run.state) in ENDED or run.heartbeat_at_s is None:
+            hybrid = hybrid_of(session, hybrid_id)
+            if hybrid.heartbeat_at_s is None or (seen is not None and _worker_of(hybrid) != _worker_of(seen)):
                 return
-            if seen is not None and _worker_of(run) != _worker_of(seen):
-                return
-            for row in session.scalars(submodels_of(run_id)):
-                _close_turn(session, run, row)
+            members = members_of(session, hybrid_id)
+            for run, row in members:
+                _close_turn(session, hybrid, run, row)
             if counts:
-                before, now = Place.all_of(run.died_at), Place.all_of(died_at)
-                again = [place for place in now if any(place.is_near(other) for other in before)]
-                run.deaths_there = run.deaths_there + 1 if again else 1
-                run.died_at = "\n".join(map(str, again or now)) or None
-                run.deaths += 1
-                exact = [place for place in again if place.operator is not None and place in before]
-                if again and run.deaths_there >= (limits.same_operator if exact else limits.same_step):
-                    self._blame(session, run, again[0], cause)
-            futile = run.deaths >= limits.futile
+                self._count_death(session, hybrid, died_at, cause, limits)
+            futile = hybrid.deaths >= limits.futile
             if futile:
-                cause = f"{run.deaths} workers in a row died without a new checkpoint. Last: {cause}"
-            self._runs.transition_in(session, run_id, None, Event.LOSE, cause=cause, remedy=remedy)
-            for row in session.scalars(submodels_of(run_id)):
-                if State(row.state) not in ENDED:
-                    self._runs.transition_in(session, run_id, row.name, Event.LOSE)
-            release_worker(run)
-            if not futile and run.spec.get("recovery", "auto") == "auto":
-                wait_s = limits.wait_s(run.deaths)
-                run.recoveries += 1
+                cause = f"{hybrid.deaths} workers in a row died without a new checkpoint. Last: {cause}"
+            if hybrid.shared:  # its log and its id are the operator's
+                cause = "The worker that trained it died."
+            runs = {run.id: run for run, _ in members if State(run.state) not in ENDED}
+            if not hybrid.shared:
+                for run_id in runs:
+                    self._runs.transition_in(session, run_id, None, Event.LOSE, cause=cause, remedy=remedy)
+            open_rows = [row for _, row in members if State(row.state) not in ENDED]
+            for row in open_rows:
+                self._runs.transition_in(session, row.run_id, row.name, Event.LOSE)
+            release_worker(hybrid)
+            again = not futile and hybrid.settings.get("recovery", "auto") == "auto"
+            wait_s = limits.wait_s(hybrid.deaths) if again else 0.0
+            hybrid.recoveries += again
+            waits_for = f"{wait_s:g} s to pass, because its last {hybrid.deaths} workers died" if wait_s else None
+            hybrid.resume_at_s = self._clock.utc_s() + wait_s if wait_s else None
+            for run_id, run in runs.items() if again else ():
                 self._runs.note(session, run_id, None, Code.WORKER_LOST, cause=cause, wait_s=wait_s or None)
-                self._runs.transition_in(session, run_id, None, Event.RESUME)
-                if wait_s:
-                    run.resume_at_s = self._clock.utc_s() + wait_s
-                    run.waits_for = f"{wait_s:g} s to pass, because its last {run.deaths} workers died"
+                if not hybrid.shared:
+                    self._runs.transition_in(session, run_id, None, Event.RESUME)
+                run.waits_for = waits_for
+            if hybrid.shared:
+                self._lose_shared(session, hybrid, open_rows, list(runs.values()), again, (cause, remedy))
 
-    def _blame(self, session: Session, run: RunRow, at: Place, cause: str) -> None:
-        found = f"{run.deaths_there} workers in a row died at {at.doing} of {at.submodel}. Last: {cause}"
+    def _lose_shared(
+        self, session: Session, hybrid: HybridRow, rows: Sequence[SubModelRow], runs: Sequence[RunRow], again: bool,
+        why: tuple[str, str],
+    ) -> None:  # fmt: skip
+        """Move the runs of a shared hybrid whose worker died: they go on with it, or are interrupted."""
+        for row in rows:
+            if again and State(row.state) is State.INTERRUPTED:
+                self._runs.transition_in(session, row.run_id, row.name, Event.RESUME)
+            row.leaving = None
+        for run in runs:
+            self._runs.follow_in(session, run)
+            if not again and State(run.state) is State.INTERRUPTED:
+                run.cause, run.remedy = why
+        if not again:
+            hybrid.ended_at_s = self._clock.utc_s()
+            for row in rows:
+                row.hybrid_id = None
+
+    def _count_death(
+        self, session: Session, hybrid: HybridRow, died_at: str | None, cause: str, limits: RestartLimits
+    ) -> None:
+        before, now = Place.all_of(hybrid.died_at), Place.all_of(died_at)
+        again = [place for place in now if any(place.is_near(other) for other in before)]
+        hybrid.deaths_there = hybrid.deaths_there + 1 if again else 1
+        hybrid.died_at = "\n".join(map(str, again or now)) or None
+        hybrid.deaths += 1
+        exact = [place for place in again if place.operator is not None and place in before]
+        if again and hybrid.deaths_there >= (limits.same_operator if exact else limits.same_step):
+            self._blame(session, hybrid, again[0], cause)
+
+    def _blame(self, session: Session, hybrid: HybridRow, at: Place, cause: str) -> None:
+        run_id, name = address(hybrid.id, at.submodel)
+        found = f"{hybrid.deaths_there} workers in a row died at {at.doing} of {name}. Last: {cause}"
         remedy = "It may need more memory than is available: retry it with a larger batch split. The others continue."
         if at.operator is not None:
             found = found.replace(". Last:", f", in the operator {at.operator}. Last:")
             remedy = f"Change what the network gives to {at.operator}. {remedy}"
-        if State(submodel_of(session, run.id, at.submodel).state) not in ENDED:
-            self._runs.transition_in(session, run.id, at.submodel, Event.FAIL, cause=found, remedy=remedy)
-        forget_deaths(run)
+        if State(submodel_of(session, run_id, name).state) not in ENDED:
+            self._runs.transition_in(session, run_id, name, Event.FAIL, cause=found, remedy=remedy)
+            self._runs.follow_in(session, run_of(session, run_id))
+        forget_deaths(hybrid)
 
 
-def _next_in_line(session: Session, device: str, now_s: float) -> RunRow | None:
-    """The oldest run that waits for a device and is not backing off; None while another run holds the device."""
-    on_device = RunRow.device == device
-    if session.scalar(select(RunRow.id).where(on_device, *_CLAIMED).limit(1)) is not None:
-        return None
-    due = or_(RunRow.resume_at_s.is_(None), RunRow.resume_at_s <= now_s,
-              RunRow.resume_at_s > now_s + RESTARTS.longest_wait_s)  # the clock was set back  # fmt: skip
-    waiting = select(RunRow).where(on_device, due, *_WAITING).order_by(RunRow.created_at_s, RunRow.id)
-    run: RunRow | None = session.scalar(waiting.limit(1))
-    return run
+def _is_held(session: Session, device: str) -> bool:
+    """Whether a hybrid holds a device."""
+    return session.scalar(select(HybridRow.id).where(HybridRow.device == device, CLAIMED).limit(1)) is not None
 
 
-def _worker_of(run: RunRow) -> tuple[object, ...]:
-    """Identity of the worker of a run; until it is known, the moment of the claim."""
-    known = run.worker_pid is not None
-    return (run.worker_pid, run.worker_started_at_s, run.worker_boot_id) if known else (run.heartbeat_at_s,)
+def _unplaced(session: Session, members: Sequence[tuple[str, str]]) -> list[SubModelRow]:
+    """Those of these sub-models that still wait for a place."""
+    rows = [submodel_of(session, run_id, name) for run_id, name in members]
+    return [row for row in rows if row.hybrid_id is None and State(row.state) in (State.QUEUED, State.STOPPING)]
 
 
-def _set_worker(run: RunRow, worker: WorkerIdentity) -> None:
-    run.worker_pid, run.worker_started_at_s, run.worker_boot_id = worker.pid, worker.started_at_s, worker.boot_id
+def _worker_of(hybrid: HybridRow) -> tuple[object, ...]:
+    """Identity of the worker of a hybrid; until it is known, the moment of the claim."""
+    known = hybrid.worker_pid is not None
+    worker = (hybrid.worker_pid, hybrid.worker_started_at_s, hybrid.worker_boot_id)
+    return worker if known else (hybrid.heartbeat_at_s,)
 
 
-def _close_turn(session: Session, run: RunRow, row: SubModelRow) -> None:
+def _set_worker(hybrid: HybridRow, worker: WorkerIdentity) -> None:
+    hybrid.worker_pid, hybrid.worker_started_at_s = worker.pid, worker.started_at_s
+    hybrid.worker_boot_id = worker.boot_id
+
+
+def _close_turn(session: Session, hybrid: HybridRow, run: RunRow, row: SubModelRow) -> None:
     """Record the reported part of a turn that a death cut short."""
     lane, start_s, reason = row.lane, row.turn_since_s, row.turn_reason or ""
     row.assign(dict.fromkeys(_OF_TURN))
@@ -277,7 +474,7 @@ def _close_turn(session: Session, run: RunRow, row: SubModelRow) -> None:
     attempt = session.get(AttemptRow, (run.id, row.name, row.attempt))
     begun_at = 0 if attempt is None else attempt.from_step
     from_step = begun_at if last is None else last.from_step + last.steps
-    steps, end_s = row.steps_done - from_step, max(start_s, (run.heartbeat_at_s or 0.0) - run.started_at_s)
+    steps, end_s = row.steps_done - from_step, max(start_s, (hybrid.heartbeat_at_s or 0.0) - run.started_at_s)
     if steps > 0:
         session.add(SliceRow(run_id=run.id, submodel=row.name, attempt=row.attempt, start_s=start_s, end_s=end_s,
                              steps=steps, from_step=from_step, reason=reason, lane=lane))  # fmt: skip

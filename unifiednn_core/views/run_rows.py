@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -14,6 +13,7 @@ from pydantic import TypeAdapter
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine import allocator
+from unifiednn_core.machine.budget import device_type
 from unifiednn_core.preflight import deadlines
 from unifiednn_core.preflight.estimate import Part, predict
 from unifiednn_core.preflight.prediction import Prediction
@@ -22,7 +22,7 @@ from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.spec.run import CheckpointSpec, EarlyStopping, PolicySpec
 from unifiednn_core.store.commands import OF_A_BASELINE, brief_of
-from unifiednn_core.store.schema import HYBRID, CommandRow, EpochRow, EventRow, FileRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import HYBRID, CommandRow, EpochRow, EventRow, FileRow, HybridRow, RunRow, SubModelRow
 from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
 from unifiednn_core.views import runs, times
 from unifiednn_core.views.event_text import command_text, event_text
@@ -47,6 +47,9 @@ def _same(view: type, row: type) -> tuple[str, ...]:
 
 
 _RUN, _PART = _same(runs.RunView, RunRow), _same(runs.SubModelView, SubModelRow)
+_HYBRID = tuple(name for name in _same(runs.RunView, HybridRow) if name not in {*_RUN, *_MADE})
+_NONE = HybridRow(memory_notes=[], environment={}, attempt=0, recoveries=0)
+"""What a run in shared hybrids has instead of its own: whose figures are not those of one run."""
 _PREDICTION = TypeAdapter(Prediction)
 
 
@@ -64,29 +67,31 @@ def run_view(
 ) -> runs.RunView:
     """One run; curves and events only with a `history`."""
     asked = {part["name"]: part.get("hyperparameters", {}) for part in run.spec.get("submodels", ())}
+    hybrid = run.hybrid or _NONE
     due = _due(run, submodels, run.spec.get("policy", {}), now_s)
-    values = _run_values(run, submodels, run.spec.get("policy", {}), now_s) | {
+    values = _run_values(run, hybrid, submodels, run.spec.get("policy", {}), now_s) | {
+        "device": hybrid.device or run.device,
         "submodels": tuple(
-            _submodel_view(run, row, now_s, asked.get(row.name, {}), due.get(row.name, {}), history)
+            _submodel_view(run, hybrid, row, now_s, asked.get(row.name, {}), due.get(row.name, {}), history)
             for row in submodels
         ),
         "cause": run.cause,
         "checkpoint_text": _period_text(json.dumps(run.spec.get("checkpoint", {}))),
         "recovery": run.spec.get("recovery", "auto"),
         "waiting_commands": tuple(map(_command_view, commands)),
-        "memory_notes": tuple(run.memory_notes),
-        "processes": run.environment.get("processes", {}),
-        "start": run.environment.get("start"),
-        "oracle": {name: OracleReport(**answer) for name, answer in run.environment.get("oracle", {}).items()},
-        "pages": run.environment.get("pages", {}),
-        "allocator": run.environment.get("allocator"),
-        "lanes": run.environment.get("lanes"),
-        "prediction": prediction_of(run.prediction, run.spec, run.device),
+        "memory_notes": tuple(hybrid.memory_notes),
+        "processes": hybrid.environment.get("processes", {}),
+        "start": hybrid.environment.get("start"),
+        "oracle": {name: OracleReport(**answer) for name, answer in hybrid.environment.get("oracle", {}).items()},
+        "pages": hybrid.environment.get("pages", {}),
+        "allocator": hybrid.environment.get("allocator"),
+        "lanes": hybrid.environment.get("lanes"),
+        "prediction": prediction_of(run.prediction, run.spec, hybrid.device or run.device),
         "spec": run.spec,
     }
     if history is not None:
         values |= _memory(run, history) | {
-            "schedule": _schedule(run, submodels, history.slices, now_s),
+            "schedule": _schedule(run, hybrid, submodels, history.slices, now_s),
             "events": tuple(map(_event_view, history.events)),
         }
     return runs.RunView(**values)
@@ -127,8 +132,9 @@ def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> runs.Ru
     run, parts = listed.run, listed.parts
     due = _due(run, parts, run.policy or {}, now_s)
     return runs.RunView(
-        **_run_values(run, parts, run.policy or {}, now_s),
-        submodels=tuple(_part_view(run, part, now_s, part.cause, **due.get(part.name, {})) for part in parts),
+        **_run_values(run, run, parts, run.policy or {}, now_s),
+        device=run.device,
+        submodels=tuple(_part_view(run, run, part, now_s, part.cause, **due.get(part.name, {})) for part in parts),
         cause=run.cause,
         queue_position=place,
     )
@@ -177,7 +183,7 @@ def _renewed(made_of: str, edits: str, device: str) -> dict[str, Any]:
     policy = policy_named(edited["policy"].pop("name", "fcfs"), edited["policy"])
     known = {part["name"]: part for part in parts}
     asked = [Part.model_validate(known[name] | values) for name, values in edited["parts"].items() if name in known]
-    used, kind = allocator.of_workers(), device.partition(":")[0]
+    used, kind = allocator.of_workers(), device_type(device)
     found = predict(asked, policy, device_type=kind, context_bytes=context_bytes, allocator=used)
     more_bytes = company_bytes if len(asked) > 1 else 0
     by_policy = {name: size + more_bytes for name, size in found.by_policy.items()}
@@ -249,25 +255,28 @@ def metrics_frame(view: runs.RunView) -> "DataFrame":
     return whole.groupby(keys, sort=False, as_index=False).first()
 
 
-def stamp(utc_s: float) -> str:
-    """UTC time as `20261121-143207`."""
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(utc_s))
-
-
-def _run_values(run: Any, submodels: Sequence[Any], policy: Mapping[str, Any], now_s: float) -> dict[str, Any]:
-    """Fields that light rows have, too."""
+def _run_values(
+    run: Any, hybrid: Any, submodels: Sequence[Any], policy: Mapping[str, Any], now_s: float
+) -> dict[str, Any]:
+    """Fields that light rows have, too; those hold the columns of run and hybrid."""
     name, text = _policy_texts(json.dumps(policy, sort_keys=True))
     able = actions(State(run.state)) - {Event.RETRY}  # only of the sub-model that failed
-    return _columns(run, _RUN) | {
-        "run_id": run.id,
-        "state": State(run.state),
-        "policy": name,
-        "policy_text": text,
-        "actions": able if run.mode == HYBRID else able & _OF_A_BASELINE,
-        "heartbeat_age_s": None if run.heartbeat_at_s is None else max(0.0, now_s - run.heartbeat_at_s),
-        "elapsed_s": times.elapsed_s(run, submodels, now_s),
-        "makespan_s": times.makespan_s(run, submodels),
-    }
+    beat_s = hybrid.heartbeat_at_s
+    return (
+        _columns(run, _RUN)
+        | _columns(hybrid, _HYBRID)
+        | {
+            "run_id": run.id,
+            "state": State(run.state),
+            "policy": name,
+            "policy_text": text,
+            "actions": able if run.mode == HYBRID else able & _OF_A_BASELINE,
+            "attempt": max((part.attempt for part in submodels), default=0) if run.shared else hybrid.attempt,
+            "heartbeat_age_s": None if beat_s is None else max(0.0, now_s - beat_s),
+            "elapsed_s": times.elapsed_s(run, submodels, now_s),
+            "makespan_s": times.makespan_s(run, submodels),
+        }
+    )
 
 
 @lru_cache(maxsize=256)
@@ -281,10 +290,10 @@ def _policy_texts(policy: str) -> tuple[str, str]:
 
 
 def _places_in_line(listed: Iterable[Any]) -> dict[str, int]:
-    """Place of each queued run in the line for its device, from 1."""
-    waiting = [run for run in listed if run.state == State.QUEUED.value and run.heartbeat_at_s is None]
-    lines = groupby(sorted(waiting, key=attrgetter("device", "created_at_s", "id")), key=attrgetter("device"))
-    return {run.id: place for _, line in lines for place, run in enumerate(line, start=1)}
+    """Place of each queued run in the line, from 1."""
+    waiting = [run for run in listed if run.state == State.QUEUED.value]
+    line = sorted(waiting, key=attrgetter("created_at_s", "id"))
+    return {run.id: place for place, run in enumerate(line, start=1)}
 
 
 def _command_view(row: CommandRow) -> runs.CommandView:
@@ -305,14 +314,14 @@ def _early(row: Any) -> bool:
     return bool(row.state == State.COMPLETED.value and row.epochs_done < row.epochs)
 
 
-def _part_view(run: Any, row: Any, now_s: float, cause: str | None, **curves: Any) -> runs.SubModelView:
+def _part_view(run: Any, hybrid: Any, row: Any, now_s: float, cause: str | None, **curves: Any) -> runs.SubModelView:
     state = State(row.state)
     values = _columns(row, _PART) | times.part_times(run, row, now_s)._asdict() | curves
     return runs.SubModelView(
         **values,
         state=state,
         steps_total=row.steps_done if _early(row) else row.steps_total,
-        holds_device=row.lane is not None and run.heartbeat_at_s is not None and state not in ENDED,
+        holds_device=row.lane is not None and (run.shared or hybrid.heartbeat_at_s is not None) and state not in ENDED,
         cause=cause,
         actions=submodel_actions(State(run.state), state) if run.mode == HYBRID else frozenset(),
     )
@@ -344,6 +353,7 @@ def _due(run: Any, rows: Sequence[Any], policy: Mapping[str, Any], now_s: float)
 
 def _submodel_view(
     run: RunRow,
+    hybrid: HybridRow,
     row: SubModelRow,
     now_s: float,
     asked: Mapping[str, Any],
@@ -364,7 +374,7 @@ def _submodel_view(
             "lost_loss": tuple(_curve(tail, "loss") for tail in lost),
             "lost_accuracy": tuple(_curve(tail, "accuracy") for tail in lost),
         }
-    return _part_view(run, row, now_s, row.cause or early_stop(row, asked), **values)
+    return _part_view(run, hybrid, row, now_s, row.cause or early_stop(row, asked), **values)
 
 
 def _memory(run: RunRow, history: History) -> dict[str, Any]:
@@ -398,11 +408,11 @@ def _series(points: Sequence[tuple[float, float]]) -> runs.Series:
 
 
 def _schedule(
-    run: RunRow, submodels: Sequence[SubModelRow], slices: Sequence[SlicePoint], now_s: float
+    run: RunRow, hybrid: HybridRow, submodels: Sequence[SubModelRow], slices: Sequence[SlicePoint], now_s: float
 ) -> tuple[runs.Slice, ...]:
     """Turns that ended, and those that still run."""
     ended = [runs.Slice(s.submodel, s.start_s, s.end_s, s.steps, s.reason, s.lane) for s in slices]
-    if run.started_at_s is None or run.heartbeat_at_s is None:
+    if run.started_at_s is None or (hybrid.heartbeat_at_s is None and not run.shared):
         return tuple(ended)
     reached = {s.submodel: s.from_step + s.steps for s in slices}
     until_s = now_s - run.started_at_s

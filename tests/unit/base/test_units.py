@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unifiednn_core.base.units import duration_text, memory_text, percent_text
+from unifiednn_core.base.units import GIB, MIB, duration_text, memory_bytes, memory_text, percent_text
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,17 @@ def test_no_duration_is_told_with_sixty_of_anything(seconds: float) -> None:
 def test_a_share_that_is_unknown_is_not_zero() -> None:
     assert percent_text(None) == "not available"
     assert percent_text(0.985) == "98.5 %"
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("4GiB", 4 * GIB), ("1.5 mib", MIB * 3 // 2), ("4096", 4096), (" 2 TiB ", 2048 * GIB), ("0", 0), ("4GB", None),
+     ("-1", None), ("", None), ("GiB", None), ("²", None), ("1e9", None), ("4GiB x", None), ("9" * 400, None)],
+)  # fmt: skip
+def test_sizes_are_read_in_binary_units(text: str, size_bytes: int | None) -> None:
+    assert memory_bytes(text) == size_bytes
+
+
+@given(st.integers(0, 10**15 - 1))
+def test_a_number_of_bytes_is_read_exactly(size_bytes: int) -> None:
+    assert memory_bytes(str(size_bytes)) == size_bytes

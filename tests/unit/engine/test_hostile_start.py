@@ -33,6 +33,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ORDER = torch.arange(SAMPLES)
 
 
+KIND = {"type": "cpu", "torch": "2.9", "name": "CPU"}
+
+
+def of_kinds(*rows: dict[str, Any]) -> Callable[[Checkpoint], Checkpoint]:
+    return lambda whole: replace(whole, recipe={**whole.recipe, "kinds": [*rows]})
+
+
 def of_optimizer(index: int, **entries: Any) -> Callable[[Checkpoint], Checkpoint]:
     def change(whole: Checkpoint) -> Checkpoint:
         state = whole.state["optimizer"]["state"]
@@ -62,6 +69,17 @@ HOSTILE: dict[str, tuple[Callable[[Checkpoint], Checkpoint], str]] = {
     "LR scheduler": (lambda c: replace(c, recipe={**c.recipe, "lr_scheduler": "step"}), "'recipe.lr_scheduler'"),
     "recipe": (lambda c: replace(c, recipe={**c.recipe, "more": 1}), "'more' in recipe"),
     "torch": (lambda c: replace(c, recipe={**c.recipe, "torch": "2\u202e"}), "'2\\u202e' as recipe.torch; a word"),
+    "kinds": (of_kinds({"name": "x"}), "lacks recipe.kinds.0.type"),
+    "no kinds": (lambda c: replace(c, recipe={**c.recipe, "kinds": []}), "a list of 1 to 16 kinds"),
+    "many kinds": (of_kinds(*[KIND] * 17), "a list of 1 to 16 kinds"),
+    "a kind of more": (of_kinds({**KIND, "more": "x"}), "'more' in recipe.kinds.0"),
+    "a kind of a terminal": (of_kinds(KIND, {**KIND, "name": "\x1b[2J"}), "as recipe.kinds.1.name; a short text"),
+    "a kind of HTML": (of_kinds({**KIND, "driver": "<b>"}), "'<b>' as recipe.kinds.0.driver"),
+    "a kind of many words": (of_kinds({**KIND, "cudnn": "9" * 81}), "as recipe.kinds.0.cudnn; a short text"),
+    "a kind of no words": (of_kinds({**KIND, "cuda": ""}), "'' as recipe.kinds.0.cuda"),
+    "a kind of none": (of_kinds({**KIND, "cuda": None}), "None as recipe.kinds.0.cuda"),
+    "a kind of true threads": (of_kinds({**KIND, "threads": True}), "True as recipe.kinds.0.threads"),
+    "a kind of no threads": (of_kinds({**KIND, "threads": 0}), "0 as recipe.kinds.0.threads"),
     "no groups": (lambda c: changed(c, "optimizer", param_groups=[]), "a list as optimizer.param_groups"),
     "shapes": (
         of_optimizer(0, exp_avg=torch.ones(9)),

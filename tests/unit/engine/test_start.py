@@ -14,7 +14,7 @@ from tests.unit.engine.start_kit import FILE, SAMPLES, TAKE, checked, flipped, s
 from tests.unit.formats import kit
 from unifiednn_core.base.files import move
 from unifiednn_core.base.paths import Home
-from unifiednn_core.engine import checkpoint_file
+from unifiednn_core.engine import checkpoint_file, kinds
 from unifiednn_core.engine.checkpoint import FORMAT_VERSION, Checkpoint
 from unifiednn_core.engine.start import initial_state
 from unifiednn_core.preflight import client
@@ -61,6 +61,7 @@ def test_a_checkpoint_is_recognised(folder: Path) -> None:
     assert report.facts == {
         "submodel": "lenet", "step": 9, "epoch": 2, "elements": 151, "weights_bytes": 604,
         "optimizer": "adam", "lr_scheduler": "step", "torch": str(torch.__version__),
+        "kinds": [kinds.here(torch.device("cpu"), torch.get_num_threads()).text],
     }  # fmt: skip
     assert client.inspect(folder / "whole.safetensors", "shown.safetensors") == report
 
@@ -192,6 +193,30 @@ def test_another_torch_is_a_warning(folder: Path, tmp_path: Path, home: Home) ->
     checkpoint_file.write(trained(torch="1.0"), tmp_path / "old.safetensors")
     (finding,) = checked(folder, home, {"file": str(tmp_path / "old.safetensors")}).findings
     assert finding.severity == "warning" and "torch 1.0" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"name": "VAX"}, "Its device was VAX; here it is"),
+        ({"instructions": "x86_64 SSE2"}, "Its instruction set was x86_64 SSE2"),
+        ({"type": "cuda", "name": "NVIDIA H200", "driver": "570.86"}, "It was trained on NVIDIA H200,"),
+    ],
+)
+def test_another_kind_of_device_is_a_warning(
+    other: dict[str, str], said: str, folder: Path, tmp_path: Path, home: Home
+) -> None:
+    [row] = trained().recipe["kinds"]
+    recipe = {"kinds": [{**row, **other}], "device_type": other.get("type", "cpu")}
+    checkpoint_file.write(trained(**recipe), tmp_path / "old.safetensors")
+    (finding,) = checked(folder, home, {"file": str(tmp_path / "old.safetensors")}).findings
+    assert finding.severity == "warning" and finding.message.startswith(said)
+
+
+def test_the_number_of_threads_is_no_matter_of_the_check(folder: Path, tmp_path: Path, home: Home) -> None:
+    [row] = trained().recipe["kinds"]
+    checkpoint_file.write(trained(kinds=[{**row, "threads": 77}]), tmp_path / "old.safetensors")
+    assert checked(folder, home, {"file": str(tmp_path / "old.safetensors")}).findings == ()
 
 
 def test_the_file_is_found_by_content_like_the_others(folder: Path, home: Home, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,64 +9,12 @@ from hypothesis import strategies as st
 from tests.unit.machine.nvml import MIB, Nvml
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import CPU_DEVICES_SETTING, MOST_CPU_DEVICES
-from unifiednn_core.engine.device import resolve
 from unifiednn_core.machine import cores, devices
 from unifiednn_core.machine.cores import default_threads, divided, lanes_of, own_cores
-from unifiednn_core.machine.devices import Device, best_match, devices_of_host, matches, threads_of, torch_name
+from unifiednn_core.machine.devices import best_match, devices_of_host, threads_of
 from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.machine.host_memory import host_memory
-
-GPUS = ("NVIDIA H200, compute capability 9.0, driver 570", "NVIDIA A100-SXM4-80GB, compute capability 8.0, driver 570")
-PROCESSORS = ("AMD EPYC 9654 96-Core Processor, AVX512, 2 threads", "Intel(R) Xeon(R) CPU @ 2.20GHz, AVX2, 1 thread")
-
-
-def device(name: str, kind: str) -> Device:
-    family, _, index = name.partition(":")
-    known: Any = family
-    return Device(name=name, type=known, host="h", index=int(index or 0), kind=kind, total_bytes=1, threads=1)
-
-
-def machine(gpus: Sequence[str], cpus: int, processor: str) -> tuple[Device, ...]:
-    names = ["cpu"] if cpus == 1 else [f"cpu:{index}" for index in range(cpus)]
-    return (
-        *(device(f"cuda:{index}", kind) for index, kind in enumerate(gpus)),
-        *(device(name, processor) for name in names),
-    )
-
-
-MACHINES = st.builds(
-    machine, st.lists(st.sampled_from(GPUS), max_size=4), st.integers(1, 4), st.sampled_from(PROCESSORS)
-)
-
-
-def fitting(asked: str, there: Sequence[Device]) -> list[str]:
-    return [one.name for one in there if matches(asked, one, there)]
-
-
-@given(MACHINES)
-def test_what_a_spec_may_ask_for(there: tuple[Device, ...]) -> None:
-    gpus = [one.name for one in there if one.type == "cuda"]
-    cpus = [one.name for one in there if one.type == "cpu"]
-    assert fitting("cpu", there) == cpus
-    assert fitting("cuda", there) == gpus
-    assert fitting("auto", there) == (gpus or cpus)
-    assert fitting("H200", there) == [one.name for one in there if "H200" in one.kind]
-    for one in there:
-        if one.name != "cpu":
-            assert fitting(one.name, there) == [one.name], "a name is one device"
-        model = one.kind.partition(",")[0]
-        alike = [other.name for other in there if other.kind == one.kind]
-        assert set(alike) <= set(fitting(model, there)), "its model names each device of its kind"
-        assert fitting(one.kind, there) == alike, "its whole kind names no others"
-    for unknown in ("cuda:9", "cpu:9", "H2", "H200 A100", "TPU", "..."):
-        assert fitting(unknown, there) == []
-
-
-@given(MACHINES, st.sampled_from(("auto", "cpu", "CUDA:1", "h200", "nvidia a100-sxm4-80gb", "xeon", "EPYC", "AVX512")))
-def test_case_and_the_order_of_words_do_not_count(there: tuple[Device, ...], asked: str) -> None:
-    found = fitting(asked, there)
-    assert found == fitting(asked.swapcase(), there) == fitting(" ".join(reversed(asked.split())), there)
-    assert asked != "xeon" or bool(found) == any("Xeon" in one.kind and one.type == "cpu" for one in there)
+from unifiednn_core.spec.devices import Device
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=70, unique=True), st.integers(1, MOST_CPU_DEVICES))
@@ -186,13 +132,6 @@ def test_what_nvml_does_not_tell_is_not_known(monkeypatch: pytest.MonkeyPatch) -
     assert (first.total_bytes, first.uuid, first.kind) == (None, None, "NVIDIA H200, driver 570.124.06")
     assert gpus(monkeypatch, "nvmlDeviceGetName") == [], "it fell off the bus"
     assert gpus(monkeypatch, "nvmlInit") == []
-
-
-@given(st.integers(0, 63))
-def test_all_logical_devices_are_the_cpu_of_torch(index: int) -> None:
-    assert torch_name("cpu") == torch_name(f"cpu:{index}") == "cpu"
-    assert (torch_name("cuda"), torch_name(f"cuda:{index}")) == ("cuda", f"cuda:{index}")
-    assert resolve(f"cpu:{index}") == torch.device("cpu")
 
 
 def test_the_facts_of_a_processor_without_a_model_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.service.kit import ADMIN, ALICE, EVERYBODY, HERS, HIS, NOWHERE, OPERATOR, SHARED, VIEWER, World, sha
 from unifiednn_core.base.errors import BadInput, Forbidden, NotFound, UnifiedNNError
 from unifiednn_core.service.comparisons import ComparisonService
+from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.people import PeopleService
@@ -19,7 +20,8 @@ from unifiednn_core.service.roles import Role
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.spec.run import PolicySpec, SubModelSpec, parse_run
 
-KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService}
+KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService,
+         "devices": DeviceService}  # fmt: skip
 PART = SubModelSpec(name="new", model=f"sha256:{sha('alpha-model')}", train_data=f"sha256:{sha('alpha-data')}")
 
 # How each action on a run is called; `name` is a sub-model.

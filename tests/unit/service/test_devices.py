@@ -1,0 +1,65 @@
+import pytest
+
+from tests.unit.service.kit import ADMIN, ALICE, OPERATOR, VIEWER, World
+from unifiednn_core.base.errors import BadInput, Forbidden, NotFound
+from unifiednn_core.machine.devices import devices_of_host
+from unifiednn_core.spec.devices import Device
+
+GPU = Device(name="cuda:0", type="cuda", host="h", index=0, kind="H200, driver 570", total_bytes=2**37, threads=8,
+             uuid="GPU-1", cpus=(3, 4))  # fmt: skip
+CPU = Device(name="cpu", type="cpu", host="h", index=0, kind="EPYC, AVX2, 7 threads", total_bytes=2**35, threads=7)
+
+
+def test_a_new_home_has_the_devices_of_its_machine(here: World) -> None:
+    assert [view.name for view in here.of(OPERATOR).devices.devices()] == [one.name for one in devices_of_host()]
+
+
+def test_operators_see_devices_and_submitters_what_they_can_ask_for(here: World) -> None:
+    here.store.devices.write((GPU, CPU))
+    first, second = here.of(OPERATOR).devices.devices()
+    assert (first.name, first.type, first.kind, first.uuid, first.cpus) == ("cuda:0", "cuda", GPU.kind, "GPU-1", (3, 4))
+    assert (second.total_bytes, second.limit_bytes, second.threads, second.state) == (2**35, None, 7, "ready")
+    here.of(OPERATOR).devices.drain_device("cpu")
+    choices = here.of(ALICE).devices.device_choices()
+    assert [(one.name, one.kind) for one in choices] == [(GPU.name, GPU.kind), (CPU.name, CPU.kind)]
+    assert "draining" not in repr(choices) and str(GPU.total_bytes) not in repr(choices)
+    here.store.devices.write((CPU,))
+    assert [one.name for one in here.of(ALICE).devices.device_choices()] == ["cpu"], "the other one is away"
+    for call in (here.of(ALICE).devices.devices, here.of(VIEWER).devices.device_choices):
+        with pytest.raises(Forbidden):
+            call()
+
+
+def test_operators_drain_and_limit_and_the_log_says_who_did(here: World) -> None:
+    here.store.devices.write((GPU, CPU))
+    service = here.of(OPERATOR).devices
+    service.drain_device("cuda:0")
+    service.limit_device("cpu", 2**30)
+    assert [(one.state, one.limit_bytes) for one in service.devices()] == [("draining", None), ("ready", 2**30)]
+    service.ready_device("cuda:0")
+    service.limit_device("cpu", None)
+    assert [(one.state, one.limit_bytes) for one in service.devices()] == [("ready", None)] * 2
+    with pytest.raises(Forbidden):
+        here.of(ALICE).devices.drain_device("cpu")
+    lines = [(one.person, one.action, one.subject, one.outcome) for one in here.of(ADMIN).people.audit()]
+    assert lines == [
+        (ALICE.id, "drain_device", "cpu", "forbidden"),
+        (OPERATOR.id, "limit_device", "cpu None", "allowed"),
+        (OPERATOR.id, "ready_device", "cuda:0", "allowed"),
+        (OPERATOR.id, "limit_device", f"cpu {2**30}", "allowed"),
+        (OPERATOR.id, "drain_device", "cuda:0", "allowed"),
+    ]
+
+
+def test_what_cannot_be_is_told(here: World) -> None:
+    here.store.devices.write((GPU, CPU))
+    here.store.devices.write((CPU,))
+    service = here.of(OPERATOR).devices
+    with pytest.raises(BadInput, match="cuda:0 is away"):
+        service.ready_device("cuda:0")
+    for limit_bytes in (0, -1, 2**63):
+        with pytest.raises(BadInput, match=f"cannot be limited to {limit_bytes} bytes"):
+            service.limit_device("cpu", limit_bytes)
+    for call in (service.drain_device, service.ready_device, lambda name: service.limit_device(name, 1)):
+        with pytest.raises(NotFound, match="Known devices: cpu, cuda:0"):
+            call("cpu:1")

@@ -1,0 +1,100 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import event
+
+from tests.clock import SimulatedClock
+from unifiednn_core.base.errors import NotFound
+from unifiednn_core.base.paths import Home
+from unifiednn_core.spec.devices import Device
+from unifiednn_core.store import Store
+from unifiednn_core.store.devices import SEEN_AGAIN_S
+
+CPU = Device(name="cpu", type="cpu", host="h", index=0, kind="EPYC, AVX2, 2 threads", total_bytes=2**35, threads=2)
+GPUS = tuple(
+    Device(name=f"cuda:{at}", type="cuda", host="h", index=at, kind="H200", total_bytes=None, threads=4, uuid=f"G{at}",
+           cpus=(at, at + 2), driver="570")
+    for at in range(2)
+)  # fmt: skip
+ALL = (*GPUS, CPU)
+
+
+def states(store: Store) -> dict[str, str]:
+    return {row.name: row.state for row in store.devices.all()}
+
+
+def test_devices_are_kept_as_they_are_gpus_first(home: Home, store: Store) -> None:
+    store.devices.write(reversed(ALL))
+    assert tuple(row.device for row in Store.open(home).devices.all()) == ALL
+    assert {(row.state, row.limit_bytes) for row in store.devices.all()} == {("ready", None)}
+
+
+STEPS = st.one_of(
+    st.sets(st.sampled_from(ALL)),
+    st.tuples(st.sampled_from(ALL), st.sampled_from(("ready", "draining"))),
+    st.tuples(st.sampled_from(ALL), st.sampled_from((None, 2**40))),
+)
+
+
+@given(steps=st.lists(STEPS, max_size=8))
+def test_what_a_person_decided_outlasts_what_the_machine_does(steps: list[Any], shared: Store) -> None:
+    """Against a model: a device is away if it is gone and nobody drains it; limits change by people alone."""
+    store = shared
+    store.devices.write(ALL)
+    for one in ALL:
+        store.devices.set_state(one.name, "ready")
+        store.devices.set_limit(one.name, None)
+    expected = {one.name: ("ready", None) for one in ALL}
+    for step in steps:
+        if isinstance(step, set):
+            store.devices.write(step)
+            there = {one.name for one in step}
+            for name, (state, limit) in expected.items():
+                if state != "draining":
+                    expected[name] = ("ready" if name in there else "away"), limit
+        elif step[1] in ("ready", "draining"):
+            store.devices.set_state(step[0].name, step[1])
+            expected[step[0].name] = step[1], expected[step[0].name][1]
+        else:
+            store.devices.set_limit(step[0].name, step[1])
+            expected[step[0].name] = expected[step[0].name][0], step[1]
+        assert {row.name: (row.state, row.limit_bytes) for row in store.devices.all()} == expected
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(f"sqlite:///{tmp_path_factory.mktemp('devices') / 'x.sqlite3'}", SimulatedClock(1.0))
+
+
+def test_facts_follow_the_machine(store: Store) -> None:
+    store.devices.write(ALL)
+    store.devices.set_limit("cpu", 2**30)
+    changed = replace(CPU, threads=7, kind="other", host="renamed", cpus=(1,))
+    store.devices.write((*GPUS, changed))
+    row = store.devices.all()[-1]
+    assert (row.device, row.limit_bytes, row.state) == (changed, 2**30, "ready")
+
+
+def test_a_machine_that_stays_as_it_is_costs_no_write(store: Store, clock: SimulatedClock) -> None:
+    store.devices.write(ALL)
+    seen_at_s, writes = clock.utc_s(), []
+    engine = store._database._engine
+    event.listen(engine, "commit", lambda connection: writes.append(connection.get_execution_options().get("write")))
+    clock.advance(SEEN_AGAIN_S / 2)
+    store.devices.write(ALL)
+    assert True not in writes
+    clock.advance(SEEN_AGAIN_S)
+    store.devices.write(ALL)
+    assert True in writes
+    assert {row.seen_at_s for row in store.devices.all()} == {seen_at_s + 1.5 * SEEN_AGAIN_S}
+
+
+def test_an_unknown_device_is_told_with_the_known_ones(store: Store) -> None:
+    with pytest.raises(NotFound, match=r"There is no device 'cpu'\. Known devices: none\."):
+        store.devices.set_limit("cpu", None)
+    store.devices.write(ALL)
+    with pytest.raises(NotFound, match="Known devices: cpu, cuda:0, cuda:1"):
+        store.devices.set_state("cuda:7", "draining")

@@ -1,0 +1,217 @@
+"""From rows to what placement sees. `scheduling.placement` decides, the supervisor enacts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.machine import allocator
+from unifiednn_core.machine.budget import Budget
+from unifiednn_core.machine.cores import lanes_of
+from unifiednn_core.machine.devices import Device, matches
+from unifiednn_core.preflight.estimate import context_key, context_of, need_of
+from unifiednn_core.preflight.forecast import parts_of
+from unifiednn_core.runtime.admission import lacks_permission, now_needed_bytes
+from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Need, Placed, Waiting
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.pooling import Pooling
+from unifiednn_core.spec.run import is_concurrent
+from unifiednn_core.store import Store
+from unifiednn_core.store.devices import DeviceRow
+from unifiednn_core.store.hybrids import Resident
+from unifiednn_core.store.people import parties_of
+from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
+
+BudgetOf = Callable[[str], Budget]
+Seconds = Mapping[str, float]
+"""Seconds per step, by memory key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What placement sees, and the rows that it was made of."""
+
+    view: FleetView
+    pooling: Pooling
+    devices: Mapping[str, DeviceRow]
+    runs: Mapping[str, RunRow]
+    """Runs that wait, by id."""
+    forbidden: Mapping[str, str]
+    """What runs wait for whose people may not share a process, by id."""
+
+
+def fleet_of(store: Store, budget_of: BudgetOf, clock: Clock) -> Fleet:
+    """The fleet now, for `decide`."""
+    rows = {row.name: row for row in store.devices.all()}
+    pooling, waiting, hybrids = store.hybrids.pooling(), store.workers.waiting(), store.hybrids.listed()
+    placed = [member for _, members in hybrids for member in members]
+    all_rows = [*(row for _, parts in waiting for row in parts), *(member.row for member in placed)]
+    speeds = store.runs.speeds(row.memory_key for row in all_rows)
+    rule, used = store.people.sharing_rule(), allocator.of_workers()
+    known = [row.device for row in rows.values()]
+    types = {device.type for device in known}
+    contexts = store.measured.recall([context_key(kind, version("torch"), used) for kind in sorted(types)])
+
+    def context_bytes(kind: str) -> int:
+        return context_of(kind, contexts.get(context_key(kind, version("torch"), used)), used)
+
+    held = {hybrid.device for hybrid, _ in hybrids}
+    resting = {hybrid.device for hybrid, _ in hybrids if hybrid.worker_pid is None}
+    devices = tuple(
+        _device(row, budget_of(row.name), context_bytes(row.type), resting=row.name in held & resting)
+        for row in rows.values()
+    )
+    lacking = {run.id: lacks_permission(run, parts, rule) for run, parts in waiting}
+    asked = [
+        entry
+        for run, parts in waiting
+        if lacking[run.id] is None
+        for entry in _entries(run, parts, known, speeds, private=pooling.mode == "private")
+    ]
+    return Fleet(
+        FleetView(
+            now_s=clock.utc_s(),
+            devices=devices,
+            hybrids=tuple(_hybrid(hybrid, members, known, speeds) for hybrid, members in hybrids),
+            waiting=tuple(asked),
+            rule=rule,
+            mode=pooling.mode,
+            gather_s=pooling.gather_s,
+            gather_n=pooling.gather_n,
+            lanes=max([1, *(lanes_of(pooling.hybrid.lanes, device.threads, device.type) for device in known)]),
+        ),
+        pooling,
+        rows,
+        {run.id: run for run, _ in waiting},
+        {run_id: text for run_id, text in lacking.items() if text is not None},
+    )
+
+
+def _device(row: DeviceRow, budget: Budget, context_bytes: int, *, resting: bool) -> DeviceView:
+    totals = [size for size in (budget.total_bytes, row.limit_bytes) if size is not None]
+    return DeviceView(
+        name=row.name,
+        type=row.type,
+        kind=row.kind,
+        total_bytes=min(totals) if totals else None,
+        free_bytes=budget.free_bytes,
+        pool="host" if row.type == "cpu" else "",
+        context_bytes=context_bytes,
+        threads=row.threads,
+        state=row.state,
+        resting=resting,
+    )
+
+
+def _entries(
+    run: RunRow, parts: Sequence[SubModelRow], devices: Sequence[Device], speeds: Seconds, *, private: bool
+) -> list[Waiting]:
+    """What a run has in the line: one entry for each sub-model that shares, one for all of a private run."""
+    if run.shared:
+        return [_shared(run, row, devices, speeds, private=private) for row in parts]
+    still = [row for row in parts if State(row.state) not in ENDED]
+    kind = next((row.device_kind for row in still if row.checkpoint_step and row.device_kind), None)
+    saves_only = State(run.state) is State.STOPPING
+    return [Waiting(
+        keys=tuple(f"{run.id}/{row.name}" for row in still),
+        run_id=run.id,
+        submitted_at_s=run.created_at_s,
+        arrival=0,
+        asked=run.device,
+        devices=_devices_for(run, kind, devices),
+        kind=kind,
+        private=True,
+        people=() if saves_only or run.mode != HYBRID else tuple(party.person for party in parties_of(run, parts)),
+        peak_bytes=None if saves_only else _peak_bytes(run, parts, devices),
+        threads=run.threads,
+        profile=run.spec.get("profile", "exact"),
+        left_s=_sum([_left_s(row, speeds) for row in still]),
+    )]  # fmt: skip
+
+
+def _shared(run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Seconds, *, private: bool) -> Waiting:
+    kind = row.device_kind if row.checkpoint_step and row.device_kind else None
+    usable = _devices_for(run, kind, devices)
+    kinds = {device.type for device in devices if device.name in usable}
+    return Waiting(
+        keys=(f"{run.id}/{row.name}",),
+        run_id=run.id,
+        submitted_at_s=run.created_at_s,
+        arrival=row.arrival,
+        asked=run.device,
+        devices=usable,
+        kind=kind,
+        private=private,
+        people=(row.owner, *row.lenders),
+        need=_need(run, row, min(kinds, default="cpu")),
+        threads=run.threads,
+        profile=run.spec.get("profile", "exact"),
+        left_s=_left_s(row, speeds),
+    )
+
+
+def _hybrid(hybrid: HybridRow, members: Sequence[Resident], devices: Sequence[Device], speeds: Seconds) -> HybridView:
+    kind = (hybrid.device or "cpu").partition(":")[0]
+    own = next(iter(members), None)
+    peak_bytes = None if hybrid.shared or own is None else _peak_bytes(own.run, [one.row for one in members], devices)
+    return HybridView(
+        id=hybrid.id,
+        device=hybrid.device or "",
+        private=not hybrid.shared,
+        accepts=hybrid.shared and hybrid.open and hybrid.heartbeat_at_s is not None,
+        threads=hybrid.threads,
+        profile=hybrid.settings.get("profile", "exact"),
+        members=tuple(
+            Placed(
+                key=f"{run.id}/{row.name}",
+                run_id=run.id,
+                devices=_devices_for(run, hybrid.device_kind if row.steps_done else None, devices),
+                people=(row.owner, *row.lenders),
+                need=_need(run, row, kind) if hybrid.shared else None,
+                left_s=_left_s(row, speeds),
+                placed_at_s=row.placed_at_s or 0.0,
+                leaving=row.leaving is not None or hybrid.leaving is not None,
+            )
+            for run, row in members
+        ),
+        peak_bytes=peak_bytes,
+    )
+
+
+def _devices_for(run: RunRow, kind: str | None, devices: Sequence[Device]) -> frozenset[str]:
+    """Names of the devices that a run asks for, of the kind that it must stay on."""
+    stays = kind is not None and run.spec.get("moves", "same") == "same"
+    found = (device for device in devices if matches(run.device, device, devices))
+    return frozenset(device.name for device in found if not stays or device.kind == kind)
+
+
+def _need(run: RunRow, row: SubModelRow, device_type: str) -> Need | None:
+    parts = {part.name: part for part in parts_of(run.prediction)}
+    if row.name not in parts:
+        return None
+    splits = {part["name"]: part["hyperparameters"].get("batch_split", 1) for part in run.spec["submodels"]}
+    part = parts[row.name].with_split(splits[row.name])
+    return need_of(part, device_type, allocator.of_workers())
+
+
+def _peak_bytes(run: RunRow, parts: Sequence[SubModelRow], devices: Sequence[Device]) -> int | None:
+    """Predicted peak of a private run; None if unknown, and for a concurrent baseline that can never fit.
+
+    That one starts all the same: not to fit is its result.
+    """
+    usable = [device for device in devices if matches(run.device, device, devices)]
+    needed_bytes = now_needed_bytes(run, parts, usable[0].type if usable else "cpu")
+    largest = max((device.total_bytes for device in usable if device.total_bytes is not None), default=None)
+    hopeless = needed_bytes is not None and largest is not None and needed_bytes > largest
+    return None if hopeless and is_concurrent(run.mode) else needed_bytes
+
+
+def _left_s(row: SubModelRow, speeds: Seconds) -> float | None:
+    """Seconds of service that a sub-model still needs, by its own speed or that of an earlier equal one."""
+    own = row.service_s / row.steps_done if row.steps_done and row.service_s else speeds.get(row.memory_key)
+    return None if own is None else own * max(0, row.steps_total - row.steps_done)
+
+
+def _sum(seconds: Sequence[float | None]) -> float | None:
+    known = [one for one in seconds if one is not None]
+    return sum(known) if len(known) == len(seconds) else None

@@ -1,0 +1,107 @@
+"""The devices of the machine, as its supervisor saw them, and what an operator decided about them."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, Final, Literal
+
+from sqlalchemy import JSON, BigInteger, select
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import NotFound
+from unifiednn_core.spec.devices import Device
+from unifiednn_core.store.database import Database
+from unifiednn_core.store.schema import Base
+
+READY: Final = "ready"
+DRAINING: Final = "draining"
+AWAY: Final = "away"
+DeviceState = Literal["ready", "draining", "away"]
+SEEN_AGAIN_S = 30.0
+_FACTS = tuple(one.name for one in fields(Device))
+
+
+class DeviceRow(Base):
+    """A device: facts of its machine, and its state and limit."""
+
+    __tablename__ = "devices"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    type: Mapped[Literal["cpu", "cuda"]]
+    host: Mapped[str]
+    index: Mapped[int]
+    uuid: Mapped[str | None]
+    kind: Mapped[str]
+    total_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    threads: Mapped[int]
+    cpus: Mapped[list[int]] = mapped_column(JSON)
+    driver: Mapped[str | None]
+    limit_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    """Most memory that may be used there, as an operator set it; None is all."""
+    state: Mapped[DeviceState] = mapped_column(default=READY)
+    """Nothing new is placed on a device that drains, and what trains there leaves it. One that is away is gone."""
+    seen_at_s: Mapped[float]
+    """When it was last seen, to within `SEEN_AGAIN_S`."""
+
+    @property
+    def device(self) -> Device:
+        """Its facts."""
+        return Device(**{**{name: getattr(self, name) for name in _FACTS}, "cpus": tuple(self.cpus)})
+
+
+class Devices:
+    """Reads and writes devices."""
+
+    def __init__(self, database: Database, clock: Clock):
+        self._database, self._clock = database, clock
+
+    def write(self, devices: Iterable[Device]) -> None:
+        """Record the devices that the machine has now.
+
+        Others become `away`, and `ready` when they return. A person's limit stays, and so does `draining`.
+        """
+        there, now_s = {one.name: one for one in devices}, self._clock.utc_s()
+        known = {row.name: row for row in self.all()}
+        gone = [name for name, row in known.items() if name not in there and row.state == READY]
+        news = [one for one in there.values() if one.name not in known or _is_news(one, known[one.name], now_s)]
+        if not (gone or news):
+            return
+        with self._database.write() as session:
+            for one in news:
+                row = session.get(DeviceRow, one.name) or DeviceRow(name=one.name, state=READY)
+                row.assign({**_columns(one), "seen_at_s": now_s})
+                row.state = READY if row.state == AWAY else row.state
+                session.add(row)
+            for name in gone:
+                row = _row(session, name)
+                row.state = AWAY if row.state == READY else row.state
+
+    def all(self) -> list[DeviceRow]:
+        """All devices, also those that are away: GPUs first, by index."""
+        with self._database.read() as session:
+            return list(session.scalars(select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index)))
+
+    def set_state(self, name: str, state: DeviceState) -> None:
+        """Set the state of a device; raises `NotFound`."""
+        with self._database.write() as session:
+            _row(session, name).state = state
+
+    def set_limit(self, name: str, limit_bytes: int | None) -> None:
+        """Limit the memory that may be used on a device, or lift the limit with None; raises `NotFound`."""
+        with self._database.write() as session:
+            _row(session, name).limit_bytes = limit_bytes
+
+
+def _columns(device: Device) -> dict[str, Any]:
+    return {**{name: getattr(device, name) for name in _FACTS}, "cpus": list(device.cpus)}
+
+
+def _is_news(device: Device, row: DeviceRow, now_s: float) -> bool:
+    return row.device != device or row.state == AWAY or abs(now_s - row.seen_at_s) >= SEEN_AGAIN_S
+
+
+def _row(session: Session, name: str) -> DeviceRow:
+    row = session.get(DeviceRow, name)
+    if row is None:
+        known = ", ".join(session.scalars(select(DeviceRow.name).order_by(DeviceRow.name))) or "none"
+        raise NotFound(f"There is no device '{name}'. Known devices: {known}.")
+    return row

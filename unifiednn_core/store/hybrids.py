@@ -1,0 +1,160 @@
+"""Hybrids: workers on devices, and the sub-models placed in them."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import NotFound
+from unifiednn_core.spec.lifecycle import ENDED
+from unifiednn_core.spec.pooling import Pooling
+from unifiednn_core.store.database import Database
+from unifiednn_core.store.people import SettingRow
+from unifiednn_core.store.places import Place
+from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
+
+POOLING = "pooling"
+CLAIMED = HybridRow.heartbeat_at_s.is_not(None)
+"""A claim sets the first heartbeat; until then no worker knows of a hybrid."""
+OPEN = SubModelRow.state.not_in([state.value for state in ENDED])
+
+
+class Resident(NamedTuple):
+    """A sub-model placed in a hybrid, with its run."""
+
+    run: RunRow
+    row: SubModelRow
+
+    @property
+    def key(self) -> str:
+        """Its name in the hybrid."""
+        return key_of(self.row.hybrid_id or "", self.row.run_id, self.row.name)
+
+
+def key_of(hybrid_id: str, run_id: str, name: str) -> str:
+    """Name of a sub-model in a hybrid: its own in the private one of its run, unique in a shared one."""
+    return name if run_id == hybrid_id else f"{run_id}/{name}"
+
+
+def address(hybrid_id: str, key: str) -> tuple[str, str]:
+    """Run and own name of a sub-model with this key."""
+    run_id, separator, name = key.rpartition("/")
+    return (run_id, name) if separator else (hybrid_id, key)
+
+
+class Hybrids:
+    """Reads and updates hybrids. Methods raise `NotFound` for an unknown one."""
+
+    def __init__(self, database: Database, clock: Clock):
+        self._database, self._clock = database, clock
+
+    def get(self, hybrid_id: str) -> tuple[HybridRow, list[Resident]]:
+        """A hybrid and all that is placed in it, in order of submission and arrival; ended sub-models, too."""
+        with self._database.read() as session:
+            return hybrid_of(session, hybrid_id), members_of(session, hybrid_id)
+
+    def listed(self) -> list[tuple[HybridRow, list[Resident]]]:
+        """Hybrids that have not ended, with their members that have not, in order of their ids."""
+        with self._database.read() as session:
+            members: dict[str, list[Resident]] = {}
+            of_open = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id).where(OPEN)
+            for run, row in session.execute(of_open.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)):
+                members.setdefault(row.hybrid_id or "", []).append(Resident(run, row))
+            going = CLAIMED | (HybridRow.shared & HybridRow.ended_at_s.is_(None))
+            hybrids = select(HybridRow).where(going).order_by(HybridRow.id)
+            return [(hybrid, members.get(hybrid.id, [])) for hybrid in session.scalars(hybrids)]
+
+    def open_members(self, hybrid_id: str) -> list[tuple[str, bool]]:
+        """Keys of all that is placed in a hybrid and has not ended, and whether each is to leave."""
+        with self._database.read() as session:
+            asked = select(SubModelRow.run_id, SubModelRow.name, SubModelRow.leaving.is_not(None))
+            rows = session.execute(asked.where(SubModelRow.hybrid_id == hybrid_id, OPEN))
+            return [(key_of(hybrid_id, run_id, name), leaves) for run_id, name, leaves in rows]
+
+    def is_to_leave(self, hybrid_id: str) -> bool:
+        """Whether a private hybrid is to free its device."""
+        with self._database.read() as session:
+            return session.scalar(select(HybridRow.leaving).where(HybridRow.id == hybrid_id)) is not None
+
+    def pooling(self) -> Pooling:
+        """How shared submissions become hybrids, as an operator set it."""
+        with self._database.read() as session:
+            row = session.get(SettingRow, POOLING)
+            return Pooling() if row is None else Pooling.model_validate_json(row.value)
+
+    def set_pooling(self, pooling: Pooling, by: str) -> None:
+        """Set how shared submissions become hybrids from now on; hybrids that train stay as they are."""
+        value, now_s = pooling.model_dump_json(exclude_none=True), self._clock.utc_s()
+        with self._database.write() as session:
+            session.merge(SettingRow(name=POOLING, value=value, changed_at_s=now_s, changed_by=by))
+
+    def begin(self, hybrid_id: str) -> None:
+        """Record that the worker trains: the zero of its clock."""
+        with self._database.write() as session:
+            hybrid = hybrid_of(session, hybrid_id)
+            if hybrid.started_at_s is None:
+                hybrid.started_at_s = self._clock.utc_s()
+
+    def update(self, hybrid_id: str, **values: Any) -> None:
+        """Set columns of a hybrid."""
+        with self._database.write() as session:
+            hybrid_of(session, hybrid_id).assign(values)
+
+    def record_environment(self, hybrid_id: str, facts: Mapping[str, Any]) -> None:
+        """Add facts about the environment that results depend on."""
+        with self._database.write() as session:
+            hybrid = hybrid_of(session, hybrid_id)
+            hybrid.environment = {**hybrid.environment, **facts}
+
+
+def hybrid_of(session: Session, hybrid_id: str) -> HybridRow:
+    """Row of a hybrid; raises `NotFound`."""
+    hybrid = session.get(HybridRow, hybrid_id)
+    if hybrid is None:
+        raise NotFound(f"There is no hybrid '{hybrid_id}'. List the known ones with: unifiednn queue")
+    return hybrid
+
+
+def members_of(session: Session, hybrid_id: str) -> list[Resident]:
+    """Everything placed in a hybrid, in order of submission and arrival."""
+    placed = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
+    placed = placed.where(SubModelRow.hybrid_id == hybrid_id)
+    rows = session.execute(placed.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival))
+    return [Resident(run, row) for run, row in rows]
+
+
+def is_live(session: Session, row: SubModelRow) -> bool:
+    """Whether a worker has the sub-model, or starts for it."""
+    hybrid = None if row.hybrid_id is None else session.get(HybridRow, row.hybrid_id)
+    return hybrid is not None and hybrid.heartbeat_at_s is not None
+
+
+def note_progress(session: Session, row: SubModelRow, step: int | None) -> None:
+    """Count deaths from zero, because a sub-model has a checkpoint at `step`, or completed (None).
+
+    Where the last worker died is forgotten only once that sub-model is past it: others may progress between two deaths.
+    """
+    hybrid = None if row.hybrid_id is None else session.get(HybridRow, row.hybrid_id)
+    if hybrid is None:
+        return
+    key = key_of(hybrid.id, row.run_id, row.name)
+    hybrid.deaths, hybrid.resume_at_s, places = 0, None, Place.all_of(hybrid.died_at)
+    left = [place for place in places if place.submodel != key or (step is not None and step < place.step)]
+    if left:
+        hybrid.died_at = "\n".join(map(str, left))
+    else:
+        forget_deaths(hybrid)
+
+
+def forget_deaths(hybrid: HybridRow) -> None:
+    """Reset the counts of worker deaths, because nothing of them is left or a person resumed it."""
+    hybrid.deaths = hybrid.deaths_there = 0
+    hybrid.died_at = hybrid.resume_at_s = None
+
+
+def release_worker(hybrid: HybridRow) -> None:
+    """Record that the hybrid has no worker and holds no device."""
+    hybrid.now_reason = hybrid.claimer = hybrid.leaving = None
+    hybrid.heartbeat_at_s = hybrid.worker_pid = hybrid.worker_started_at_s = hybrid.worker_boot_id = None
