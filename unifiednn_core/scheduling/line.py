@@ -75,7 +75,8 @@ class Placed:
     people: tuple[str, ...] = ()
     need: Need | None = None
     left_s: float | None = None
-    placed_at_s: float = 0.0
+    moved_at_s: float | None = None
+    """When it came from another hybrid; None if this is its first."""
     leaving: bool = False
     """Whether it has been told to leave."""
 
