@@ -47,7 +47,7 @@ def fleet_of(store: Store, budget_of: BudgetOf, clock: Clock) -> Fleet:
     placed = [member for _, members in hybrids for member in members]
     all_rows = [*(row for _, parts in waiting for row in parts), *(member.row for member in placed)]
     speeds = store.runs.speeds(row.memory_key for row in all_rows)
-    rule, used = store.people.sharing_rule(), allocator.of_workers()
+    rule, used, held_bytes = store.people.sharing_rule(), allocator.of_workers(), store.telemetry.memory_now()
     known = [row.device for row in rows.values()]
     types = {device.type for device in known}
     contexts = store.measured.recall([context_key(kind, version("torch"), used) for kind in sorted(types)])
@@ -72,7 +72,7 @@ def fleet_of(store: Store, budget_of: BudgetOf, clock: Clock) -> Fleet:
         FleetView(
             now_s=clock.utc_s(),
             devices=devices,
-            hybrids=tuple(_hybrid(hybrid, members, known, speeds) for hybrid, members in hybrids),
+            hybrids=tuple(_hybrid(one, members, known, speeds, held_bytes.get(one.id)) for one, members in hybrids),
             waiting=tuple(asked),
             rule=rule,
             mode=pooling.mode,
@@ -175,6 +175,7 @@ def _hybrid(hybrid: HybridRow, members: Sequence[Resident], devices: Sequence[De
             for run, row in members
         ),
         peak_bytes=peak_bytes,
+        used_bytes=used_bytes,
     )
 
 
