@@ -10,8 +10,7 @@ from unifiednn_core.machine.budget import Budget
 from unifiednn_core.machine.cores import lanes_of
 from unifiednn_core.machine.devices import Device, matches
 from unifiednn_core.preflight.estimate import context_key, context_of, need_of
-from unifiednn_core.preflight.forecast import parts_of
-from unifiednn_core.runtime.admission import lacks_permission, now_needed_bytes
+from unifiednn_core.runtime.admission import lacks_permission, now_needed_bytes, open_parts
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Need, Placed, Waiting
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.pooling import Pooling
@@ -162,7 +161,9 @@ def _shared(run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Se
     )
 
 
-def _hybrid(hybrid: HybridRow, members: Sequence[Resident], devices: Sequence[Device], speeds: Seconds) -> HybridView:
+def _hybrid(
+    hybrid: HybridRow, members: Sequence[Resident], devices: Sequence[Device], speeds: Seconds, used_bytes: int | None
+) -> HybridView:
     kind = (hybrid.device or "cpu").partition(":")[0]
     own = next(iter(members), None)
     peak_bytes = None if hybrid.shared or own is None else _peak_bytes(own.run, [one.row for one in members], devices)
@@ -199,11 +200,11 @@ def _devices_for(run: RunRow, kind: str | None, devices: Sequence[Device]) -> fr
 
 
 def _need(run: RunRow, row: SubModelRow, device_type: str) -> Need | None:
-    parts = {part.name: part for part in parts_of(run.prediction)}
-    if row.name not in parts:
+    """Memory of a sub-model, from the prediction of its run; None without one."""
+    try:
+        [part] = open_parts(run, [row])
+    except ValueError:  # there is none, or another version wrote it: nobody else may wait for that
         return None
-    splits = {part["name"]: part["hyperparameters"].get("batch_split", 1) for part in run.spec["submodels"]}
-    part = parts[row.name].with_split(splits[row.name])
     return need_of(part, device_type, allocator.of_workers())
 
 
