@@ -6,7 +6,8 @@ import torch
 
 from tests.gpu import poisoned
 from tests.gpu.kit import KINDS, Bench, alone, hash_of, spec_of
-from unifiednn_core.engine.events import DataChanged, ProcessChanged
+from unifiednn_core.engine.events import Captured, DataChanged, Left, ProcessChanged, Report, Stepped
+from unifiednn_core.engine.orders import Order
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.weights import state_sha256
@@ -91,6 +92,28 @@ def parked_and_placed_again(device: torch.device) -> None:
         assert {weight.device.type for weight in submodel.module.parameters()} == {"cpu"}
         assert {moment.device.type for moment in _moments(submodel.optimizer)} == {"cpu"}
     assert hash_of(bench.run()["resnet"]) == alone(kind, spec, device)
+
+
+def leaves_and_goes_on(device: torch.device) -> None:
+    """A sub-model that leaves a hybrid inside an epoch ends in another one with the bits that it has alone."""
+    networks = [(name, KINDS[name], spec_of(name, KINDS[name])) for name in ("transformer", "lenet")]
+
+    def release(bench: Bench, report: Report) -> None:
+        if isinstance(report, Stepped) and (report.submodel, report.step) == ("transformer", 3):
+            bench.engine.post(Order(Event.RELEASE, "transformer"))
+
+    first, second = Bench(device, networks, IN_TURNS, then=release), Bench(device, networks[:1], IN_TURNS)
+    stayed = first.run()
+    assert Left("transformer") in first.reports
+    [kept] = [report.checkpoint for report in first.reports if isinstance(report, Captured)]
+    [trained_on] = kept.recipe["kinds"]
+    assert trained_on["type"] == device.type
+    assert device.type == "cpu" or {"name", "driver", "cuda", "cudnn", "torch"} <= trained_on.keys()
+    second.submodels[0].restore(kept, moves="same")
+    ended = {**stayed, **second.run()}
+    assert {name: hash_of(end) for name, end in ended.items()} == {
+        name: alone(kind, spec, device) for name, kind, spec in networks
+    }
 
 
 def randomness_is_each_ones_own(device: torch.device) -> None:

@@ -1,6 +1,6 @@
 """What is checked on a GPU, with the device as an argument: on a CPU the same checks try their own logic."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,12 +114,14 @@ class Bench:
     networks: Sequence[tuple[str, Kind | None, SubModelSpec]]
     policy: Policy
     reports: list[Report] = field(default_factory=list)
+    then: Callable[["Bench", Report], None] = lambda bench, report: None
+    """What happens after each report."""
 
     def __post_init__(self) -> None:
         self.data = ResidentData(self.device)
         self.submodels = [self._submodel(kind, spec) for _, kind, spec in self.networks]
         self.hybrid = HybridModel(self.submodels)
-        self.engine = Engine(self.hybrid, self.policy, device=self.device, report=self.reports.append)
+        self.engine = Engine(self.hybrid, self.policy, device=self.device, report=self._take)
 
     def _submodel(self, network: Kind | None, spec: SubModelSpec) -> SubModel:
         kind = network or KINDS["lenet"]
@@ -131,6 +133,10 @@ class Bench:
             test=self.data.hold(f"{kind.architecture}-test", lambda: dataset(kind, TEST_SAMPLES, 1)),
             device=self.device,
         )
+
+    def _take(self, report: Report) -> None:
+        self.reports.append(report)
+        self.then(self, report)
 
     def run(self) -> dict[str, Ended]:
         self.engine.run()

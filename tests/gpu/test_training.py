@@ -49,3 +49,7 @@ def test_damaged_data_are_noticed(cuda: torch.device) -> None:
 
 def test_a_parked_network_goes_on_with_the_same_bits(cuda: torch.device) -> None:
     checks.parked_and_placed_again(cuda)
+
+
+def test_a_network_moves_to_another_hybrid_with_the_same_bits(cuda: torch.device) -> None:
+    checks.leaves_and_goes_on(cuda)

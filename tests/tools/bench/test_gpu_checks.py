@@ -19,6 +19,7 @@ def test_the_check_of_equality_holds_on_a_cpu() -> None:
         checks.divergence_is_noticed,
         checks.restored_state_is_on_the_device,
         checks.parked_and_placed_again,
+        checks.leaves_and_goes_on,
         checks.randomness_is_each_ones_own,
         checks.settings_are_put_back,
         checks.damaged_data_are_noticed,
