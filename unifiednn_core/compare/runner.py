@@ -27,6 +27,7 @@ from unifiednn_core.compare.arms import BaselineFiles, job_of, share_threads
 from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.compare.processes import ScriptEnd
 from unifiednn_core.compare.scripts import Scripts
+from unifiednn_core.machine.cores import keep_to
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.runtime.confinement import forgo_privileges
@@ -56,6 +57,7 @@ class BaselineRunner:
             store.workers.begin_anew(run_id)
         run, rows = store.runs.get(run_id)
         device = store.hybrids.get(run_id)[0].device or "cpu"
+        keep_to(store.devices.cpus_of(device))
         spec = RunSpec.model_validate({**run.spec, "device": torch_name(device)})
         alive = [row for row in rows if State(row.state) not in ENDED]
         names = [row.name for row in alive]

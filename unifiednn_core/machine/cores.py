@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -44,6 +45,13 @@ def divided(numbers: Sequence[int], parts: int) -> tuple[tuple[int, ...], ...]:
         return ((),) * parts
     bounds = [len(numbers) * at // parts for at in range(parts + 1)]
     return tuple(tuple(sorted(numbers[begin:end])) for begin, end in pairwise(bounds))
+
+
+def keep_to(numbers: Sequence[int]) -> None:
+    """Keep the calling thread, and those that it starts, on these cores; does nothing for none, or if all are gone."""
+    if numbers and hasattr(os, "sched_setaffinity"):
+        with suppress(OSError):
+            os.sched_setaffinity(0, numbers)
 
 
 def _place(number: int) -> tuple[int, ...]:

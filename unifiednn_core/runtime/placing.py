@@ -78,7 +78,15 @@ def fleet_of(store: Store, budget_of: BudgetOf, clock: Clock) -> Fleet:
             mode=pooling.mode,
             gather_s=pooling.gather_s,
             gather_n=pooling.gather_n,
-            lanes=max([1, *(lanes_of(pooling.hybrid.lanes, device.threads, device.type) for device in known)]),
+            lanes=max(
+                [
+                    1,
+                    *(
+                        lanes_of(pooling.hybrid.lanes, device.threads, device.type, len(device.cpus))
+                        for device in known
+                    ),
+                ]
+            ),
         ),
         pooling,
         rows,

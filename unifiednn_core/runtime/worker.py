@@ -46,7 +46,7 @@ from unifiednn_core.engine.orders import (
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import budget_of
-from unifiednn_core.machine.cores import lanes_of
+from unifiednn_core.machine.cores import keep_to, lanes_of
 from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.machine.template import is_forked
 from unifiednn_core.preflight.estimate import context_key
@@ -110,6 +110,7 @@ class Worker:
         store.commands.adopt(hybrid_id)
         hybrid, members = store.hybrids.get(hybrid_id)
         settings, threads = HybridSettings.model_validate(hybrid.settings), hybrid.threads
+        keep_to(store.devices.cpus_of(hybrid.device or "cpu"))
         torch.set_num_threads(threads)
         bench = Workbench(home, hybrid_id, resolve(hybrid.device or "cpu"))
         earlier = {"cpu_s": hybrid.cpu_s, "gpu_s": hybrid.gpu_s, "energy_j": hybrid.energy_j}

@@ -1,4 +1,5 @@
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.unit.machine.nvml import MIB, Nvml
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import CPU_DEVICES_SETTING, MOST_CPU_DEVICES
 from unifiednn_core.machine import cores, devices
-from unifiednn_core.machine.cores import default_threads, divided, lanes_of, own_cores
+from unifiednn_core.machine.cores import default_threads, divided, keep_to, lanes_of, own_cores
 from unifiednn_core.machine.devices import best_match, devices_of_host, threads_of
 from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.machine.host_memory import host_memory
@@ -40,6 +41,30 @@ def test_the_threads_of_a_physical_core_stay_together(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(cores, "_TOPOLOGY", tmp_path)
     assert divided(own_cores(), 2) == ((0, 1, 4, 5), (2, 3, 6, 7))
+
+
+def test_a_thread_and_those_that_it_starts_keep_to_their_cores() -> None:
+    everything = os.sched_getaffinity(0)
+    seen: list[set[int]] = []
+
+    def look() -> None:
+        seen.append(os.sched_getaffinity(0))
+
+    def work(numbers: tuple[int, ...]) -> None:
+        keep_to(numbers)
+        look()
+        inner = threading.Thread(target=look)
+        inner.start()
+        inner.join()
+
+    first = min(everything)
+    for numbers, expected in (((first,), {first}), ((), everything), ((2**15,), everything)):
+        seen.clear()
+        thread = threading.Thread(target=work, args=(numbers,))
+        thread.start()
+        thread.join()
+        assert seen == [expected, expected]
+    assert os.sched_getaffinity(0) == everything
 
 
 @pytest.fixture
