@@ -57,7 +57,6 @@ class BaselineRunner:
             store.workers.begin_anew(run_id)
         run, rows = store.runs.get(run_id)
         device = store.hybrids.get(run_id)[0].device or "cpu"
-        keep_to(store.devices.cpus_of(device))
         spec = RunSpec.model_validate({**run.spec, "device": torch_name(device)})
         alive = [row for row in rows if State(row.state) not in ENDED]
         names = [row.name for row in alive]
@@ -129,6 +128,7 @@ def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:
     attempt = store.workers.register(run_id, own_identity(), None)
     if attempt is None:
         return FAILED  # it started too late, and the supervisor gave up on it
+    keep_to(store.devices.cpus_of(store.hybrids.get(run_id)[0].device))  # and so its scripts
     try:
         return BaselineRunner(home, store, run_id, attempt, clock).run()
     except (OperationalError, OSError):  # an unwritable store or disk is not the fault of the run

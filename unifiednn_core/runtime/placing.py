@@ -111,6 +111,10 @@ def _device(row: DeviceRow, budget: Budget, context_bytes: int, *, resting: bool
     )
 
 
+def _lanes_on(device: Device, pooling: Pooling) -> int:
+    return lanes_of(pooling.hybrid.lanes, device.threads, device.type, len(device.cpus))
+
+
 def _entries(
     run: RunRow, parts: Sequence[SubModelRow], devices: Sequence[Device], speeds: Seconds, *, private: bool
 ) -> list[Waiting]:

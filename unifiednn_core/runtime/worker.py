@@ -110,7 +110,6 @@ class Worker:
         store.commands.adopt(hybrid_id)
         hybrid, members = store.hybrids.get(hybrid_id)
         settings, threads = HybridSettings.model_validate(hybrid.settings), hybrid.threads
-        keep_to(store.devices.cpus_of(hybrid.device or "cpu"))
         torch.set_num_threads(threads)
         bench = Workbench(home, hybrid_id, resolve(hybrid.device or "cpu"))
         earlier = {"cpu_s": hybrid.cpu_s, "gpu_s": hybrid.gpu_s, "energy_j": hybrid.energy_j}
@@ -415,9 +414,10 @@ def train(home: Home, hybrid_id: str, clock: Clock | None = None) -> int:
         return FAILED  # it started so late that the hybrid was given up
     if attempt == 1:
         store.hybrids.record_environment(hybrid_id, {"start": "warm" if is_forked() else "cold"})
-    shared = store.hybrids.get(hybrid_id)[0].shared
+    hybrid, _ = store.hybrids.get(hybrid_id)
+    keep_to(store.devices.cpus_of(hybrid.device))  # before torch makes threads
     work = partial(Worker.assemble, home, store, hybrid_id, SigtermListener(), clock)
-    return _guarded(store, hybrid_id, shared, lambda: work().run())
+    return _guarded(store, hybrid_id, hybrid.shared, lambda: work().run())
 
 
 def launched_at_s(clock: Clock) -> float:

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from tests.unit.machine.nvml import MIB, Nvml
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import CPU_DEVICES_SETTING, MOST_CPU_DEVICES
 from unifiednn_core.machine import cores, devices
-from unifiednn_core.machine.cores import default_threads, divided, keep_to, lanes_of, own_cores
+from unifiednn_core.machine.cores import default_threads, divided, lanes_of, own_cores
 from unifiednn_core.machine.devices import best_match, devices_of_host, threads_of
 from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.machine.host_memory import host_memory
@@ -41,30 +43,6 @@ def test_the_threads_of_a_physical_core_stay_together(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(cores, "_TOPOLOGY", tmp_path)
     assert divided(own_cores(), 2) == ((0, 1, 4, 5), (2, 3, 6, 7))
-
-
-def test_a_thread_and_those_that_it_starts_keep_to_their_cores() -> None:
-    everything = os.sched_getaffinity(0)
-    seen: list[set[int]] = []
-
-    def look() -> None:
-        seen.append(os.sched_getaffinity(0))
-
-    def work(numbers: tuple[int, ...]) -> None:
-        keep_to(numbers)
-        look()
-        inner = threading.Thread(target=look)
-        inner.start()
-        inner.join()
-
-    first = min(everything)
-    for numbers, expected in (((first,), {first}), ((), everything), ((2**15,), everything)):
-        seen.clear()
-        thread = threading.Thread(target=work, args=(numbers,))
-        thread.start()
-        thread.join()
-        assert seen == [expected, expected]
-    assert os.sched_getaffinity(0) == everything
 
 
 @pytest.fixture
@@ -166,3 +144,32 @@ def test_the_facts_of_a_processor_without_a_model_name(monkeypatch: pytest.Monke
         assert devices.processor_name() == "0x41 0xd40"
     finally:
         devices.processor_name.cache_clear()
+
+
+def test_a_process_keeps_to_some_cores_with_all_its_threads_and_all_that_it_starts() -> None:
+    own, begun, go_on = os.sched_getaffinity(0), threading.Event(), threading.Event()
+    seen: list[set[int]] = []
+
+    def looks() -> None:
+        begun.set()
+        go_on.wait()
+        seen.append(os.sched_getaffinity(0))
+
+    thread = threading.Thread(target=looks)
+    thread.start()
+    begun.wait()
+    first = {min(own)}
+    try:
+        cores.keep_to(())
+        assert os.sched_getaffinity(0) == own, "no numbers are all cores"
+        cores.keep_to(first)
+        go_on.set()
+        thread.join()
+        asked = "import os; print(os.sched_getaffinity(0))"
+        started = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+        assert (seen, started.stdout.strip()) == ([first], str(first))
+        cores.keep_to([10**6])  # refused by the system, which leaves it as it is
+        assert os.sched_getaffinity(0) == first
+    finally:
+        go_on.set()
+        cores.keep_to(own)
