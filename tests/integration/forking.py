@@ -110,7 +110,7 @@ def play(
     else:
         borrow(handles[0])
     home = Home(Path(root))
-    log = home.root / ("server.log" if role == "server" else f"runs/{run_id}/worker.log")
+    log = home.root / "server.log" if role == "server" else home.log(run_id)
     written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     _become([os.open(os.devnull, os.O_RDONLY), written, written], environment)
     sys.argv = [role, root, run_id]

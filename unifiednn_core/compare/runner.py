@@ -27,6 +27,7 @@ from unifiednn_core.compare.arms import BaselineFiles, job_of, share_threads
 from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.compare.processes import ScriptEnd
 from unifiednn_core.compare.scripts import Scripts
+from unifiednn_core.machine.cores import keep_to
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.runtime.confinement import forgo_privileges
@@ -127,6 +128,7 @@ def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:
     attempt = store.workers.register(run_id, own_identity(), None)
     if attempt is None:
         return FAILED  # it started too late, and the supervisor gave up on it
+    keep_to(store.devices.cpus_of(store.hybrids.get(run_id)[0].device))  # and so its scripts
     try:
         return BaselineRunner(home, store, run_id, attempt, clock).run()
     except (OperationalError, OSError):  # an unwritable store or disk is not the fault of the run

@@ -1,7 +1,8 @@
 """How the cores of this machine are divided among lanes and threads."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,7 @@ from unifiednn_core.spec.run import MOST_LANES
 
 GPU_LANES = 2
 _TOPOLOGY = Path("/sys/devices/system/cpu")
+_THREADS = Path("/proc/self/task")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _QUOTA_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
 
@@ -44,6 +46,19 @@ def divided(numbers: Sequence[int], parts: int) -> tuple[tuple[int, ...], ...]:
         return ((),) * parts
     bounds = [len(numbers) * at // parts for at in range(parts + 1)]
     return tuple(tuple(sorted(numbers[begin:end])) for begin, end in pairwise(bounds))
+
+
+def keep_to(numbers: Iterable[int]) -> None:
+    """Let this process, with all its threads and all that it starts, use only these cores; all if there are none.
+
+    Does nothing where the system does not allow it.
+    """
+    wanted = set(numbers)
+    if not wanted or not hasattr(os, "sched_setaffinity"):
+        return
+    for thread in _THREADS.iterdir():
+        with suppress(OSError):  # it has ended, or has none of these cores
+            os.sched_setaffinity(int(thread.name), wanted)
 
 
 def _place(number: int) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ from unifiednn_core.engine.orders import (
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import budget_of
-from unifiednn_core.machine.cores import lanes_of
+from unifiednn_core.machine.cores import keep_to, lanes_of
 from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.machine.template import is_forked
 from unifiednn_core.preflight.estimate import context_key
@@ -414,9 +414,10 @@ def train(home: Home, hybrid_id: str, clock: Clock | None = None) -> int:
         return FAILED  # it started so late that the hybrid was given up
     if attempt == 1:
         store.hybrids.record_environment(hybrid_id, {"start": "warm" if is_forked() else "cold"})
-    shared = store.hybrids.get(hybrid_id)[0].shared
+    hybrid, _ = store.hybrids.get(hybrid_id)
+    keep_to(store.devices.cpus_of(hybrid.device))  # before torch makes threads
     work = partial(Worker.assemble, home, store, hybrid_id, SigtermListener(), clock)
-    return _guarded(store, hybrid_id, shared, lambda: work().run())
+    return _guarded(store, hybrid_id, hybrid.shared, lambda: work().run())
 
 
 def launched_at_s(clock: Clock) -> float:

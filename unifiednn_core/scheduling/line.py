@@ -14,6 +14,9 @@ PoolMode = Literal["pooled", "gathered", "private"]
 gets a hybrid of its own."""
 
 
+DeviceState = Literal["ready", "draining", "away"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
     """Memory of one sub-model on one type of device, in bytes (`preflight.estimate.need_of`)."""
@@ -113,7 +116,7 @@ class DeviceView:
     context_bytes: int = 0
     """A worker there before its first sub-model."""
     threads: int = 1
-    state: Literal["ready", "draining", "away"] = "ready"
+    state: DeviceState = "ready"
     resting: bool = False
     """Whether nothing can be placed there for a moment, because its hybrid starts or waits after a death."""
 

@@ -18,11 +18,11 @@ than any device has, and those that gather.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from math import inf
+from math import ceil, inf
 
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Move, Placed, Plan, Waiting, in_order
-from unifiednn_core.scheduling.sites import Site, Sums
+from unifiednn_core.scheduling.sites import Site, Sums, predicted_bytes
 from unifiednn_core.spec.sharing import PERMISSION
 
 STAY_S = 600.0
@@ -143,7 +143,8 @@ class _Fleet:
         free_bytes = self._free_bytes[self._pool(site)]
         if site.empty:
             alone_bytes = site.alone_bytes(entry)
-            return None if alone_bytes is None else (alone_bytes, min(site.most_bytes(alone=True), free_bytes))
+            room_bytes = max(0, min(site.most_bytes(alone=True), free_bytes))
+            return None if alone_bytes is None else (alone_bytes, room_bytes)
         joined_bytes = None if entry.need is None else site.joined_bytes(entry.need)
         if joined_bytes is None or site.predicted_bytes is None:
             return None
@@ -175,6 +176,9 @@ class _Fleet:
         for (earliest_s, _), site in starts:
             if site is claimed or earliest_s < latest_s:
                 self.kept_for[site.device.name] = entry
+        joins = self.view.mode == "pooled" and claimed.accepts(entry, self.circles(entry.people))
+        ended_bytes = 0 if joins else claimed.predicted_bytes or 0
+        self._free_bytes[self._pool(claimed)] -= max(0, (claimed.alone_bytes(entry) or 0) - ended_bytes)
 
     def _pool(self, site: Site) -> str:
         return site.device.pool or site.device.name
@@ -183,14 +187,9 @@ class _Fleet:
         site = Site(device, index, hybrid, self.view.lanes, self.view.company_share)
         if hybrid is None:
             return site
-        needs = [member.need for member in hybrid.members]
-        known = [need for need in needs if need is not None]
-        site.sums = Sums().plus(*known) if len(known) == len(needs) and not hybrid.private else None
-        if hybrid.peak_bytes is not None or site.sums is None:
-            site.predicted_bytes = hybrid.peak_bytes
-        else:
-            lanes = self.view.lanes if len(known) > 1 else 1
-            site.predicted_bytes = site.with_context(site.sums, lanes)
+        needs = [member.need for member in hybrid.members if member.need is not None]
+        site.predicted_bytes = predicted_bytes(hybrid, device, self.view.lanes, self.view.company_share)
+        site.sums = None if site.predicted_bytes is None or hybrid.private else Sums().plus(*needs)
         for member in hybrid.members:
             site.work.add(member.left_s)
             site.circles |= self.circles(member.people)
@@ -218,7 +217,9 @@ def _filled(view: FleetView, line: Sequence[Waiting]) -> _Fleet:
         if site is None:
             fleet.left.append((entry, _shortage(fleet, entry, allowed)))
             fleet.keep(entry, allowed)
-        elif view.mode == "gathered" and not entry.private:
+            continue
+        placed.add(id(entry))
+        if view.mode == "gathered" and not entry.private:
             others = [other for other in line if other is not entry and _together(other, entry)]
             ready = [other for other in others if id(other) not in fleet.gathering and id(other) not in placed]
             placed.update(map(id, fleet.gather(entry, site, ready)))
@@ -257,7 +258,7 @@ def _gathering(view: FleetView, circles: Callable[[Iterable[str]], frozenset[tup
         left_s = min(entry.submitted_at_s for entry in group) + view.gather_s - view.now_s
         more = view.gather_n - len(group)
         if left_s > 0 and more > 0:
-            text = f"{more} more submission{'s' if more > 1 else ''} or {duration_text(left_s)}"
+            text = f"{more} more submission{'s' if more > 1 else ''} or {_seconds(left_s)}"
             found.update({id(entry): text for entry in group})
     return found
 
@@ -290,10 +291,17 @@ def _shortage(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str:
             return f"{memory_text(needed_bytes)} on {asked}; {site.device.name} has {memory_text(int(room_bytes))} free"
     soonest = min(sites, key=lambda site: (fleet.starts_within(entry, site)[1], site.index))
     _, latest_s = fleet.starts_within(entry, soonest)
-    when = "" if latest_s == inf else f" in about {duration_text(latest_s)}"
+    name = soonest.device.name
     if soonest.device.resting:
-        return f"{soonest.device.name}, which starts in a moment"
-    return f"{asked} to be free; {soonest.device.name} is the first{when}" if when else f"{asked} to be free"
+        return f"{name}, which starts in a moment"
+    if latest_s == inf:
+        return f"{asked} to be free"
+    when = f"in about {_seconds(latest_s)}"
+    return f"{name} to be free, {when}" if name == asked else f"{asked} to be free; {name} is the first, {when}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{ceil(seconds)} s" if seconds < 59 else duration_text(seconds)
 
 
 _STATES = {"draining": "drained", "away": "away"}

@@ -108,12 +108,18 @@ class SimulatedHybrid:
         self.next_s = math.inf if self._turn is None else self._turn.end_s
         return ended, left
 
-    def left_s(self, now_s: float) -> float:
-        """Seconds of service until all have ended."""
-        turn = self._turn
-        done_s = 0.0 if turn is None else now_s - turn.begun_s
-        ahead = (*self._line.values(), *self._coming)
-        return sum(one.steps_left * one.job.seconds_per_step for one in ahead) - done_s
+    def lefts_s(self, now_s: float) -> dict[str, float]:
+        """Seconds of service until each job ends."""
+        found = {one.name: one.steps_left * one.job.seconds_per_step for one in (*self._line.values(), *self._coming)}
+        if (turn := self._turn) is not None:
+            steps_left = turn.job.steps_left + turn.job.steps_done - turn.begun_step
+            found[turn.job.name] = steps_left * turn.job.job.seconds_per_step - (now_s - turn.begun_s)
+        return found
+
+    @property
+    def at_work(self) -> tuple[str, float] | None:
+        """The job whose turn lasts, and since when; None if nothing trains."""
+        return None if self._turn is None else (self._turn.job.name, self._turn.start_s)
 
     def _ask_at(self, now_s: float) -> None:
         """Look again at the first step boundary from now on."""

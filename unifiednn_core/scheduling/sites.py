@@ -17,6 +17,14 @@ def hybrid_bytes(
     return context_bytes + Sums().plus(*needs).peak_bytes(context_bytes, lanes, company_share)
 
 
+def predicted_bytes(hybrid: HybridView, device: DeviceView, lanes: int, company_share: float) -> int | None:
+    """Predicted peak of a hybrid on its device; None if that of a member is unknown."""
+    needs = [member.need for member in hybrid.members if member.need is not None]
+    if hybrid.private or len(needs) < len(hybrid.members):
+        return hybrid.peak_bytes
+    return hybrid_bytes(needs, device.context_bytes, lanes=lanes, company_share=company_share)
+
+
 @dataclass(slots=True)
 class Sums:
     """What the memory of a hybrid follows from; the peak takes the same time however many members there are."""

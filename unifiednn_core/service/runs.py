@@ -158,7 +158,13 @@ class RunService:
 
     @permission(Role.SUBMITTER, Own.RUN, about="to {priority}")
     def set_priority(self, run_id: str, submodel: str, priority: int) -> State:
-        """Change the priority of a sub-model, which affects everyone in the run; raises `BadInput`."""
+        """Change the priority of a sub-model, which affects everyone in its hybrid; raises `BadInput`.
+
+        In a shared hybrid only an operator may: it would let one overtake others.
+        """
+        if self.guard.actor.sees_only_own and self._store.runs.get(run_id)[0].shared:
+            message = "Others share the hybrid in which it trains."
+            raise BadInput.of("Priority", "priority", message, "Ask an operator to change it.")
         part = self._spec_of(run_id, submodel).model_dump(mode="json", exclude_none=True)
         parse_run({"submodels": [part | {"priority": priority}]})
         return self._store.commands.issue(run_id, submodel, Verb.PRIORITY, {"priority": priority})

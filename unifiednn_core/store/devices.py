@@ -80,6 +80,12 @@ class Devices:
         with self._database.read() as session:
             return list(session.scalars(select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index)))
 
+    def cpus_of(self, name: str | None) -> list[int]:
+        """Numbers of the cores of a device; none for all of them, and for an unknown device."""
+        with self._database.read() as session:
+            row = None if name is None else session.get(DeviceRow, name)
+            return [] if row is None else row.cpus
+
     def set_state(self, name: str, state: DeviceState) -> None:
         """Set the state of a device; raises `NotFound`."""
         with self._database.write() as session:

@@ -180,6 +180,15 @@ class Telemetry:
                 marks=session.scalars(marks).all()[::-1],
             )
 
+    def memory_now(self) -> dict[str, int]:
+        """Newest sample of each hybrid that has a worker, of its main source, in bytes."""
+        newest = select(func.max(MemoryRow.id)).join(HybridRow, HybridRow.id == MemoryRow.hybrid_id)
+        newest = newest.where(HybridRow.heartbeat_at_s.is_not(None), MemoryRow.source == HybridRow.memory_source)
+        with self._database.read() as session:
+            asked = select(MemoryRow.hybrid_id, MemoryRow.size_bytes)
+            rows = session.execute(asked.where(MemoryRow.id.in_(newest.group_by(MemoryRow.hybrid_id))))
+            return {row.hybrid_id: row.size_bytes for row in rows}
+
     def last_turns(self, hybrid_id: str) -> dict[str, float]:
         """End of the last turn of each sub-model of a hybrid, by key, in seconds since the start of the hybrid."""
         with self._database.read() as session:

@@ -385,6 +385,8 @@ class Workers:
             futile = hybrid.deaths >= limits.futile
             if futile:
                 cause = f"{hybrid.deaths} workers in a row died without a new checkpoint. Last: {cause}"
+            if hybrid.shared:  # its log and its id are the operator's
+                cause = "The worker that trained it died."
             runs = {run.id: run for run, _ in members if State(run.state) not in ENDED}
             if not hybrid.shared:
                 for run_id in runs:

@@ -33,6 +33,10 @@ def event_text(event: EventRow) -> str:
             return f"{name} continues at step {fields['step']}; {fields['lost_steps']} steps are trained again."
         case Code.RESTARTED:
             return "The baseline starts again: a measurement has to run in one piece."
+        case Code.PLACED:
+            return f"{name} was placed on {fields['device']}."
+        case Code.LEFT:
+            return f"{name} left {fields['device']}: {fields['reason'].rstrip('.')}."
         case Code.WORKER_LOST:
             wait = f", in {fields['wait_s']:g} s" if fields.get("wait_s") else ""
             return f"{fields['cause']} It continues from its last checkpoints{wait}."

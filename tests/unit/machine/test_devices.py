@@ -1,4 +1,7 @@
 import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -141,3 +144,32 @@ def test_the_facts_of_a_processor_without_a_model_name(monkeypatch: pytest.Monke
         assert devices.processor_name() == "0x41 0xd40"
     finally:
         devices.processor_name.cache_clear()
+
+
+def test_a_process_keeps_to_some_cores_with_all_its_threads_and_all_that_it_starts() -> None:
+    own, begun, go_on = os.sched_getaffinity(0), threading.Event(), threading.Event()
+    seen: list[set[int]] = []
+
+    def looks() -> None:
+        begun.set()
+        go_on.wait()
+        seen.append(os.sched_getaffinity(0))
+
+    thread = threading.Thread(target=looks)
+    thread.start()
+    begun.wait()
+    first = {min(own)}
+    try:
+        cores.keep_to(())
+        assert os.sched_getaffinity(0) == own, "no numbers are all cores"
+        cores.keep_to(first)
+        go_on.set()
+        thread.join()
+        asked = "import os; print(os.sched_getaffinity(0))"
+        started = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+        assert (seen, started.stdout.strip()) == ([first], str(first))
+        cores.keep_to([10**6])  # refused by the system, which leaves it as it is
+        assert os.sched_getaffinity(0) == first
+    finally:
+        go_on.set()
+        cores.keep_to(own)

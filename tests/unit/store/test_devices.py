@@ -76,6 +76,8 @@ def test_facts_follow_the_machine(store: Store) -> None:
     store.devices.write((*GPUS, changed))
     row = store.devices.all()[-1]
     assert (row.device, row.limit_bytes, row.state) == (changed, 2**30, "ready")
+    known = (changed.name, GPUS[1].name, "cpu:7", None)
+    assert [store.devices.cpus_of(name) for name in known] == [[1], [1, 3], [], []]
 
 
 def test_a_machine_that_stays_as_it_is_costs_no_write(store: Store, clock: SimulatedClock) -> None:
