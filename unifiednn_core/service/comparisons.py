@@ -107,5 +107,6 @@ class ComparisonService:
 
 
 def _why_no_baseline(run: RunRow) -> str | None:
-    now = fingerprint(RunSpec.model_validate(run.spec), run.device, run.threads or 1)
+    counted_for = run.environment.get("slot", run.device)  # older versions placed a run when it was submitted
+    now = fingerprint(RunSpec.model_validate(run.spec), counted_for, run.threads or 1)
     return None if now == run.fingerprint else "This run, the machine or a version changed after the run was submitted."
