@@ -15,7 +15,7 @@ from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.store.telemetry import curve_stride
 
 _SAME_TRAINING = ("name", "fingerprint", "spec", "threads", "prediction")
-_SAME_FACTS = ("files", "asked_sha256", "slot", "measured_on")
+_SAME_FACTS = ("files", "asked_sha256", "measured_on")
 _SAME_SUBMODEL = ("name", "arrival", "priority", "model_format", "parameters", "epochs", "steps_total", "memory_key")
 _SAME_HYPERPARAMETERS = (
     "epochs", "batch_size", "batch_split", "drop_last", "criterion_args", "accumulation_steps", "gradient_clipping",
@@ -47,7 +47,7 @@ def as_baseline(
     """Make the rows of the baseline of a run, queued at `now_s`."""
     same = {column: getattr(run, column) for column in _SAME_TRAINING}
     same["device"] = run.device if run.hybrid is None else run.hybrid.device or run.device
-    facts = {key: run.environment[key] for key in _SAME_FACTS if key in run.environment}
+    facts = {key: run.environment[key] for key in _SAME_FACTS}
     baseline = RunRow(**same, id=run_id, state=State.QUEUED.value, mode=mode, created_at_s=now_s, environment=facts)
     copies = ({column: getattr(row, column) for column in _SAME_SUBMODEL} for row in rows)
     return baseline, [SubModelRow(**columns, run_id=run_id, state=State.QUEUED.value) for columns in copies]

@@ -7,6 +7,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.compare import verdict
 from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint
+from unifiednn_core.machine.budget import slot
 from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Role
@@ -107,6 +108,5 @@ class ComparisonService:
 
 
 def _why_no_baseline(run: RunRow) -> str | None:
-    counted_for = run.environment.get("slot", run.device)  # older versions placed a run when it was submitted
-    now = fingerprint(RunSpec.model_validate(run.spec), counted_for, run.threads or 1)
+    now = fingerprint(RunSpec.model_validate(run.spec), slot(run.device), run.threads or 1)
     return None if now == run.fingerprint else "This run, the machine or a version changed after the run was submitted."

@@ -116,12 +116,7 @@ class Submissions:
         admitted = self.admit(spec, base, mode, on_warnings)
         resolved, found = admitted.spec, admitted.forecast
         threads, device = spec.threads or threads_of(spec.device), slot(spec.device)
-        facts = {
-            "files": admitted.filenames,
-            "asked_sha256": asked_sha256(resolved),
-            "slot": device,
-            "measured_on": machine(device),
-        }
+        facts = {"files": admitted.filenames, "asked_sha256": asked_sha256(resolved), "measured_on": machine(device)}
         shared = spec.hybrid == "shared" and mode == HYBRID
         run = RunRow(
             id=f"{SHARED_RUN if shared else ''}{self._new_id()}",

@@ -149,10 +149,9 @@ def test_what_an_older_version_left_running_is_queued_again_and_claimed(of_8: Pa
     with store._database.write() as session:
         for hybrid in session.scalars(select(HybridRow)):
             hybrid.settings = {**hybrid.settings, "recovery": "auto"}
-            hybrid.resume_at_s = None
-    assert not store.workers.claim("running", Berth(device="cuda:1", kind="H200", threads=1)), (
-        "its worker is not buried"
-    )
+            hybrid.deaths, hybrid.resume_at_s = 0, None
+    berth = Berth(device="cuda:1", kind="H200", threads=1)
+    assert not store.workers.claim("running", berth), "its worker is not buried yet"
     for hybrid in store.workers.held():
         store.workers.lose(hybrid.id, "The host restarted.", "Resume it.", counts=False)
     assert {run.state for run, _ in store.workers.waiting()} == {"queued", "stopping"}
