@@ -2,6 +2,7 @@ import pytest
 
 from tests.unit.service.kit import ADMIN, ALICE, OPERATOR, VIEWER, World
 from unifiednn_core.base.errors import BadInput, Forbidden, NotFound
+from unifiednn_core.base.paths import CPU_DEVICES_SETTING
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.spec.devices import Device
 
@@ -49,6 +50,13 @@ def test_operators_drain_and_limit_and_the_log_says_who_did(here: World) -> None
         (OPERATOR.id, "limit_device", f"cpu {2**30}", "allowed"),
         (OPERATOR.id, "drain_device", "cuda:0", "allowed"),
     ]
+
+
+def test_a_bad_setting_is_told_before_the_supervisor_starts(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CPU_DEVICES_SETTING, "many")
+    with pytest.raises(BadInput, match="'many' is no number of devices"):
+        here.service.start_supervisor()
+    assert not here.service.supervisor_alive
 
 
 def test_what_cannot_be_is_told(here: World) -> None:
