@@ -26,7 +26,7 @@ from unifiednn_core.store.schema import RunRow
 
 
 @dataclass(frozen=True, slots=True)
-class Loader:
+class SubModelLoader:
     """Prepares sub-models for training. One that cannot be read or restored fails alone."""
 
     store: Store

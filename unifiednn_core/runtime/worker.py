@@ -51,7 +51,7 @@ from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.confinement import forgo_privileges
 from unifiednn_core.runtime.gauge import WorkerGauge
 from unifiednn_core.runtime.launchers import WorkMark
-from unifiednn_core.runtime.loader import Loader
+from unifiednn_core.runtime.loader import SubModelLoader
 from unifiednn_core.runtime.main_thread import MainThreadTrainer, SigtermListener, Watchdog
 from unifiednn_core.runtime.reporter import Reporter
 from unifiednn_core.scheduling.registry import policy_named
@@ -75,7 +75,7 @@ class Worker:
     """Everything between the store and the engine of one hybrid. `assemble` reads the store and the files."""
 
     def __init__(
-        self, reads: "Loader", engine: Engine, gauge: WorkerGauge, work_mark: WorkMark, sigterm: SigtermListener,
+        self, reads: "SubModelLoader", engine: Engine, gauge: WorkerGauge, work_mark: WorkMark, sigterm: SigtermListener,
         *, threads: int, step_limit_s: float, lanes: int = 1,
     ):  # fmt: skip
         self._reads, self._store, self._bench, self._reporter = reads, reads.store, reads.bench, reads.reporter
@@ -109,7 +109,7 @@ class Worker:
         earlier = {"cpu_s": hybrid.cpu_s, "gpu_s": hybrid.gpu_s, "energy_j": hybrid.energy_j}
         gauge = WorkerGauge(bench.device, clock, earlier=earlier)  # before any model or data set is read
         reporter, work_mark = Reporter(store, hybrid, bench, clock, gauge), WorkMark(home.at_work(hybrid_id))
-        reads = Loader(store, bench, reporter, clock, hybrid.shared)
+        reads = SubModelLoader(store, bench, reporter, clock, hybrid.shared)
         for command in store.commands.open_in(hybrid_id):
             if command.verb == Verb.RETRY and command.arguments.get("from_start"):
                 bench.checkpoints(key_of(hybrid_id, command.run_id, command.submodel or "")).clear()
