@@ -75,7 +75,7 @@ class Worker:
     """Everything between the store and the engine of one hybrid. `assemble` reads the store and the files."""
 
     def __init__(
-        self, reads: "SubModelLoader", engine: Engine, gauge: WorkerGauge, work_mark: WorkMark, sigterm: SigtermListener,
+        self, reads: SubModelLoader, engine: Engine, gauge: WorkerGauge, work_mark: WorkMark, sigterm: SigtermListener,
         *, threads: int, step_limit_s: float, lanes: int = 1,
     ):  # fmt: skip
         self._reads, self._store, self._bench, self._reporter = reads, reads.store, reads.bench, reads.reporter
