@@ -89,6 +89,11 @@ class Devices:
         with self._database.read() as session:
             return list(session.scalars(select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index)))
 
+    def are_watched(self) -> bool:
+        """Whether some process has looked at the machine lately."""
+        now_s = self._clock.utc_s()
+        return any(_is_fresh(row, now_s) for row in self.all())
+
     def cpus_of(self, name: str | None) -> list[int]:
         """Numbers of the cores of a device; none for all of them, and for an unknown device."""
         with self._database.read() as session:
