@@ -182,7 +182,7 @@ def _hybrid(
                 people=(row.owner, *row.lenders),
                 need=_need(run, row, kind) if hybrid.shared else None,
                 left_s=_left_s(row, speeds),
-                placed_at_s=row.placed_at_s or 0.0,
+                moved_at_s=row.placed_at_s,
                 leaving=row.leaving is not None or hybrid.leaving is not None,
             )
             for run, row in members
