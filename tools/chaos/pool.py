@@ -208,6 +208,7 @@ def _judge(
     if outcome.problems:
         outcome.problems = [f"exercise {planned.number}: {problem}" for problem in outcome.problems]
         outcome.kept = [str(scene.folder)]
+        (scene.folder / "problems.txt").write_text("\n".join(outcome.problems) + "\n", encoding="utf-8")
     else:
         shutil.rmtree(scene.folder)
     return outcome
