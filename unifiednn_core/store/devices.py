@@ -87,7 +87,9 @@ class Devices:
     def all(self) -> list[DeviceRow]:
         """All devices, also those that are away: GPUs first, by index."""
         with self._database.read() as session:
-            return list(session.scalars(select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index)))
+            return list(
+                session.scalars(select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index, DeviceRow.name))
+            )
 
     def are_watched(self) -> bool:
         """Whether some process has looked at the machine lately."""
