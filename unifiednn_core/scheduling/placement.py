@@ -302,7 +302,8 @@ def _hopeless(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str | Non
     matching = [fleet.by_name[name] for name in sorted(entry.devices) if name in fleet.by_name]
     asked, ready = _asked(entry), [site for site in matching if site.usable]
     if not matching:
-        return f"{asked}, which this server does not have"
+        text = f"{asked}, which this server does not have"
+        return text if entry.kind is None else f"{text} any more. A new run can start from its checkpoint on another"
     if not ready:
         states = ", ".join(f"{site.device.name} is {_STATES[site.device.state]}" for site in matching[:3])
         return f"{asked}; {states}"
