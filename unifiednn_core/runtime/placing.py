@@ -122,7 +122,7 @@ def _entries(
         return [_shared(run, row, devices, speeds, private=private) for row in parts]
     still = [row for row in parts if State(row.state) not in ENDED]
     kind = next((row.device_kind for row in still if row.checkpoint_step and row.device_kind), None)
-    saves_only = State(run.state) is State.STOPPING
+    saves_only = all(State(row.state) is State.STOPPING for row in still)
     return [Waiting(
         keys=tuple(f"{run.id}/{row.name}" for row in still),
         run_id=run.id,
@@ -182,7 +182,7 @@ def _hybrid(
                 people=(row.owner, *row.lenders),
                 need=_need(run, row, kind) if hybrid.shared else None,
                 left_s=_left_s(row, speeds),
-                placed_at_s=row.placed_at_s or 0.0,
+                moved_at_s=row.placed_at_s,
                 leaving=row.leaving is not None or hybrid.leaving is not None,
             )
             for run, row in members

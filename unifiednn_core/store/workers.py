@@ -252,7 +252,8 @@ class Workers:
     def _place(self, session: Session, hybrid: HybridRow, rows: Sequence[SubModelRow]) -> None:
         for row in rows:
             run, now_s = run_of(session, row.run_id), self._clock.utc_s()
-            row.hybrid_id, row.placed_at_s, row.leaving = hybrid.id, now_s, None
+            row.hybrid_id, row.leaving = hybrid.id, None
+            row.placed_at_s = now_s if row.device_kind else None
             run.waits_for = None
             if run.launched_at_s is None and hybrid.attempt > 0:  # its process runs already
                 run.launched_at_s = now_s

@@ -133,6 +133,7 @@ def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> runs.Ru
     due = _due(run, parts, run.policy or {}, now_s)
     return runs.RunView(
         **_run_values(run, run, parts, run.policy or {}, now_s),
+        device=run.device,
         submodels=tuple(_part_view(run, run, part, now_s, part.cause, **due.get(part.name, {})) for part in parts),
         cause=run.cause,
         queue_position=place,
