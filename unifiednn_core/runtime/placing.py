@@ -122,7 +122,7 @@ def _entries(
         return [_shared(run, row, devices, speeds, private=private) for row in parts]
     still = [row for row in parts if State(row.state) not in ENDED]
     kind = next((row.device_kind for row in still if row.checkpoint_step and row.device_kind), None)
-    saves_only = State(run.state) is State.STOPPING
+    saves_only = all(State(row.state) is State.STOPPING for row in still)
     return [Waiting(
         keys=tuple(f"{run.id}/{row.name}" for row in still),
         run_id=run.id,

@@ -87,7 +87,14 @@ class Devices:
     def all(self) -> list[DeviceRow]:
         """All devices, also those that are away: GPUs first, by index."""
         with self._database.read() as session:
-            return list(session.scalars(select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index)))
+            return list(
+                session.scalars(select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index, DeviceRow.name))
+            )
+
+    def are_watched(self) -> bool:
+        """Whether some process has looked at the machine lately."""
+        now_s = self._clock.utc_s()
+        return any(_is_fresh(row, now_s) for row in self.all())
 
     def cpus_of(self, name: str | None) -> list[int]:
         """Numbers of the cores of a device; none for all of them, and for an unknown device."""

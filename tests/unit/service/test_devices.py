@@ -1,10 +1,16 @@
+from dataclasses import replace
+
 import pytest
 
+from tests.clock import SimulatedClock
 from tests.unit.service.kit import ADMIN, ALICE, OPERATOR, VIEWER, World
 from unifiednn_core.base.errors import BadInput, Forbidden, NotFound
 from unifiednn_core.base.paths import CPU_DEVICES_SETTING
 from unifiednn_core.machine.devices import devices_of_host
+from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.devices import Device
+from unifiednn_core.store import Store
+from unifiednn_core.store.devices import FRESH_S
 
 GPU = Device(name="cuda:0", type="cuda", host="h", index=0, kind="H200, driver 570", total_bytes=2**37, threads=8,
              uuid="GPU-1", cpus=(3, 4))  # fmt: skip
@@ -13,6 +19,15 @@ CPU = Device(name="cpu", type="cpu", host="h", index=0, kind="EPYC, AVX2, 7 thre
 
 def test_a_new_home_has_the_devices_of_its_machine(here: World) -> None:
     assert [view.name for view in here.of(OPERATOR).devices.devices()] == [one.name for one in devices_of_host()]
+
+
+def test_a_list_is_current_also_where_no_supervisor_runs(here: World, clock: SimulatedClock) -> None:
+    own = {one.name for one in devices_of_host()}
+    here.store.devices.write((replace(GPU, name="cuda:9"),))
+    assert [view.name for view in here.of(OPERATOR).devices.devices()] == ["cuda:9"], "somebody looked just now"
+    clock.advance(FRESH_S)
+    later = Service(here.home, Store.open(here.home, clock), here.service._supervisor, clock).devices.devices()
+    assert {view.name: view.state for view in later} == {"cuda:9": "away"} | dict.fromkeys(own, "ready")
 
 
 def test_operators_see_devices_and_submitters_what_they_can_ask_for(here: World) -> None:
