@@ -111,13 +111,14 @@ class Workers:
         now_s = self._clock.utc_s()
         due = or_(HybridRow.resume_at_s.is_(None), HybridRow.resume_at_s <= now_s,
                   HybridRow.resume_at_s > now_s + RESTARTS.longest_wait_s)  # the clock was set back  # fmt: skip
-        private = select(RunRow).join(HybridRow, HybridRow.id == RunRow.id).where(_WAITING, ~CLAIMED, due)
-        shared = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
-        shared = shared.where(RunRow.shared, *_UNPLACED).order_by(SubModelRow.arrival)
+        all_of = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
+        all_of = all_of.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)
+        private = all_of.join(HybridRow, HybridRow.id == RunRow.id).where(_WAITING, ~CLAIMED, due)
+        found: dict[str, tuple[RunRow, list[SubModelRow]]] = {}
         with self._database.read() as session:
-            found = {run.id: (run, list(session.scalars(submodels_of(run.id)))) for run in session.scalars(private)}
-            for run, row in session.execute(shared):
-                found.setdefault(run.id, (run, []))[1].append(row)
+            for asked in (private, all_of.where(RunRow.shared, *_UNPLACED)):
+                for run, row in session.execute(asked):
+                    found.setdefault(run.id, (run, []))[1].append(row)
         return sorted(found.values(), key=lambda one: (one[0].created_at_s, one[0].id))
 
     def hold_back(self, run_id: str, waits_for: str) -> None:
