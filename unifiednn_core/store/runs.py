@@ -298,6 +298,7 @@ class Runs:
             row.ended_at_s = self._clock.utc_s()
         if isinstance(row, SubModelRow):
             self._keep_pause(row, paused=False)
+            row.leaving = None
             if state is State.COMPLETED and before is not state:
                 note_progress(session, row, None)
         if state in _FINAL and state is not before:
