@@ -86,8 +86,12 @@ class Supervisor:
             if death is not None:
                 self._lose(hybrid, death, "Resume it: it continues from its last checkpoints.")
         self._store.commands.settle_unclaimed()
+        self._place(self.fleet())
+
+    def fleet(self) -> Fleet:
+        """What placement sees now."""
         self._look_at_devices()
-        self._place(fleet_of(self._store, self._budget, self._clock))
+        return fleet_of(self._store, self._budget, self._clock)
 
     def _look_at_devices(self) -> None:
         now_s = self._clock.monotonic_s()
