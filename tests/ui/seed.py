@@ -44,6 +44,7 @@ from unifiednn_core.store.schema import (
     EventRow,
     FileOwnerRow,
     FileRow,
+    HybridRow,
     MemoryRow,
     RunRow,
     SliceRow,
@@ -55,7 +56,8 @@ from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.library import ServerFile
 from unifiednn_core.views.runs import FileView, RunView, SubModelView
 
-_TABLES = (AttemptRow, CommandRow, EpochRow, EventRow, MemoryRow, SliceRow, StepRow, StrataRow, SubModelRow, RunRow)
+_OF_HYBRIDS = (MemoryRow, StrataRow)
+_TABLES = (AttemptRow, CommandRow, EpochRow, EventRow, *_OF_HYBRIDS, SliceRow, StepRow, SubModelRow, HybridRow, RunRow)
 _PER_SUBMODEL = ("weights", "gradients", "optimizer", "transient")
 RESUMED_STEPS = 5
 
@@ -154,15 +156,14 @@ class Seeded:
         replaced = {view.run_id for view in (*old, *changed) if view not in kept}
         with self.store._database.write() as session:
             for table in _TABLES:
-                key = table.id if table is RunRow else table.run_id
-                session.execute(delete(table).where(key.in_(replaced)))
+                session.execute(delete(table).where(getattr(table, _key_of(table)).in_(replaced)))
             for view in changed:
-                session.add(_run_row(view))
+                session.add_all([_run_row(view), _hybrid_row(view)])
                 session.flush()
                 session.add_all(_submodel_row(view, part) for part in view.submodels)
                 for table, rows in _telemetry(view):
                     if rows:
-                        session.execute(insert(table), [{"run_id": view.run_id, **row} for row in rows])
+                        session.execute(insert(table), [{_key_of(table): view.run_id, **row} for row in rows])
         self._asked_before = sum(len(view.waiting_commands) for view in views)
         for view in changed:
             for part in view.submodels:
@@ -330,6 +331,11 @@ def _asked(row: CommandRow) -> tuple[object, ...]:
     return (row.verb, row.run_id, row.submodel, *more)
 
 
+def _key_of(table: type) -> str:
+    """Column of a table that holds the id of a run, or of its private hybrid, which is the same."""
+    return "id" if table in (RunRow, HybridRow) else "hybrid_id" if table in _OF_HYBRIDS else "run_id"
+
+
 def _spec(view: RunView) -> dict[str, Any]:
     """Spec of a view, with one entry for each of its sub-models."""
     demo = demo_spec().model_dump(mode="json", exclude_none=True)
@@ -350,9 +356,8 @@ def _run_row(view: RunView) -> RunRow:
     launched_at_s = view.launched_at_s
     if launched_at_s is None and view.elapsed_s is not None:
         launched_at_s = (view.ended_at_s or now_s) - view.elapsed_s
-    same = ("name", "device", "mode", "attempt", "recoveries", "threads", "cause", "remedy", "created_at_s",
-            "started_at_s", "ended_at_s", "cpu_s", "gpu_s", "energy_j", "waits_for", "now_reason", "memory_source",
-            "peak_memory_bytes")  # fmt: skip
+    same = ("name", "device", "mode", "threads", "cause", "remedy", "created_at_s", "started_at_s", "ended_at_s",
+            "waits_for")  # fmt: skip
     return RunRow(
         **{name: getattr(view, name) for name in same},
         id=view.run_id,
@@ -361,9 +366,20 @@ def _run_row(view: RunView) -> RunRow:
         spec=spec,
         launched_at_s=launched_at_s,
         prediction={} if view.prediction is None else asdict(view.prediction),
-        memory_notes=list(view.memory_notes),
-        heartbeat_at_s=None if view.heartbeat_age_s is None else now_s - view.heartbeat_age_s,
         environment={"files": {}, "asked_sha256": asked and asked_sha256(asked), "measured_on": {}},
+    )
+
+
+def _hybrid_row(view: RunView) -> HybridRow:
+    same = ("mode", "attempt", "recoveries", "cpu_s", "gpu_s", "energy_j", "now_reason", "memory_source",
+            "peak_memory_bytes")  # fmt: skip
+    return HybridRow(
+        **{name: getattr(view, name) for name in same},
+        id=view.run_id,
+        device=view.device if view.attempt else None,
+        threads=view.threads or 1,
+        memory_notes=list(view.memory_notes),
+        heartbeat_at_s=None if view.heartbeat_age_s is None else time.time() - view.heartbeat_age_s,
     )
 
 
@@ -376,6 +392,7 @@ def _submodel_row(view: RunView, part: SubModelView) -> SubModelRow:
     return SubModelRow(
         **{name: getattr(part, name) for name in same},
         run_id=view.run_id,
+        hybrid_id=view.run_id,
         state=part.state.value,
         lane=1 if part.holds_device else None,
         attempt=1 if part.steps_done else 0,

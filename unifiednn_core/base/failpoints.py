@@ -32,6 +32,19 @@ POINTS = (
     "separation.after_rename",
     "download.before_copy",
     "download.before_rename",
+    "placement.before_open",
+    "placement.after_open",
+    "placement.before_join",
+    "placement.after_join",
+    "placement.before_restart",
+    "placement.after_restart",
+    "placement.before_release",
+    "placement.before_leave",
+    "placement.after_leave",
+    "placement.before_give_back",
+    "placement.after_give_back",
+    "placement.before_close",
+    "placement.after_close",
 )
 ACTIONS = ("sigkill", "sigterm", "disk_full", "read_only", "locked")
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 import pynvml
@@ -19,6 +18,7 @@ import torch
 
 from unifiednn_core.base.errors import OtherKind
 from unifiednn_core.engine import bounds
+from unifiednn_core.machine.devices import processor_model
 
 MOST_KINDS = 16
 MOST_CHARACTERS = 80
@@ -69,8 +69,7 @@ def here(device: torch.device, threads: int) -> Kind:
     """The kind of a device of this process, which asks a GPU for its name; `threads` are those of a step on a CPU."""
     if device.type == "cuda":
         return _gpu(device.index or 0)
-    instructions = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    return Kind(type=device.type, torch=_torch(), name=_processor(), instructions=_plain(instructions), threads=threads)
+    return replace(foreseen(device.type), threads=threads)
 
 
 def foreseen(device_type: str) -> Kind:
@@ -78,7 +77,7 @@ def foreseen(device_type: str) -> Kind:
     if device_type == "cuda":
         return Kind(type=device_type, torch=_torch(), cuda=torch.version.cuda)
     instructions = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    return Kind(type=device_type, torch=_torch(), name=_processor(), instructions=_plain(instructions))
+    return Kind(type=device_type, torch=_torch(), name=_plain(processor_model()), instructions=_plain(instructions))
 
 
 def differences(written: Kind, here: Kind) -> tuple[str, ...]:
@@ -144,17 +143,6 @@ def _driver() -> str | None:
         pynvml.nvmlInit()
         return _plain(str(pynvml.nvmlSystemGetDriverVersion()))
     return None
-
-
-@cache
-def _processor() -> str | None:
-    """Model of the CPU, by number, too: its name alone says little in a virtual machine. None if nobody tells."""
-    facts: dict[str, str] = {}
-    with suppress(OSError):
-        first = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
-        facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
-    numbers = "-".join(facts[key] for key in ("cpu family", "model", "CPU implementer", "CPU part") if key in facts)
-    return _plain(", model ".join(filter(None, (facts.get("model name"), numbers)))) or None
 
 
 def _torch() -> str:

@@ -53,6 +53,14 @@ def processor_name() -> str:
     return facts.get("model name") or arm or platform.processor() or platform.machine() or "unknown"
 
 
+@cache
+def processor_model() -> str:
+    """Name and numbers of the CPU model: in a virtual machine the name alone says little."""
+    facts = _processor()
+    numbers = f"model {facts['cpu family']}-{facts.get('model')}" if "cpu family" in facts else ""
+    return ", ".join(filter(None, (processor_name(), numbers)))
+
+
 def _size(device: Device) -> int:
     return device.total_bytes or 0
 
@@ -61,7 +69,6 @@ def _cpus(count: int) -> list[Device]:
     """Logical CPU devices with equal shares."""
     facts = _processor()
     threads = default_threads() if count == 1 else max(1, cores() // count)
-    model = f"model {facts['cpu family']}-{facts.get('model')}" if "cpu family" in facts else ""
     written = f"{threads} thread{'s' * (threads > 1)}"
     return [
         Device(
@@ -69,7 +76,7 @@ def _cpus(count: int) -> list[Device]:
             type=CPU,
             host=platform.node(),
             index=index,
-            kind=", ".join(filter(None, (processor_name(), model, _capability(facts), written))),
+            kind=", ".join((processor_model(), _capability(facts), written)),
             total_bytes=host_memory()[0] // count,
             threads=threads,
             cpus=cpus,

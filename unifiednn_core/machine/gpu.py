@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -184,19 +185,22 @@ def gpu_count(nvml: Any = pynvml) -> int:
         count = int(nvml.nvmlDeviceGetCount())
     except Exception:  # no driver, no card or no permission: there is none for us
         return 0
-    return min(count, len(_visible()) or count)
+    visible = _visible()
+    return count if visible is None else min(count, len(visible))
 
 
 def gpu_handle(index: int, nvml: Any = pynvml) -> Any:
     """NVML's handle of the GPU that CUDA calls `cuda:INDEX`. NVML must have been initialised; it raises `NVMLError`."""
-    visible = _visible()
+    visible = _visible() or []
     name = visible[index] if index < len(visible) else str(index)
     return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdecimal() else nvml.nvmlDeviceGetHandleByUUID(name)
 
 
-def _visible() -> list[str]:
-    """Entries of CUDA_VISIBLE_DEVICES. Empty is as unset: it keeps a process off the GPUs that it knows of."""
-    return [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+def _visible() -> list[str] | None:
+    """Entries of CUDA_VISIBLE_DEVICES as CUDA reads it: those before the first invalid one. None if it is not set."""
+    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [] if text is None else [name.strip() for name in text.split(",")]
+    return None if text is None else list(takewhile(lambda name: name not in ("", "-1"), names))
 
 
 def _text(error: Exception) -> str:

@@ -35,7 +35,7 @@ def lacks_permission(run: RunRow, rows: Sequence[SubModelRow], rule: SharingRule
 def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow], device_type: str) -> int | None:
     """Predicted peak of the rest of a run under its current policy and batch splits; None without a prediction."""
     try:
-        parts = _open_parts(run, rows)
+        parts = open_parts(run, rows)
         if not parts:
             return None
         context_bytes = int(run.prediction["context_bytes"])
@@ -57,7 +57,7 @@ def shared_prediction(hybrid: HybridRow, members: Sequence[Resident], most_bytes
     parts = [
         part.model_copy(update={"name": member.key})
         for member in members
-        for part in _open_parts(member.run, [member.row])
+        for part in open_parts(member.run, [member.row])
     ]
     if not parts or len(parts) < len(members):
         return {}
@@ -74,7 +74,7 @@ def shared_prediction(hybrid: HybridRow, members: Sequence[Resident], most_bytes
     return {**asdict(found), "budget_bytes": most_bytes, "parts": [part.model_dump(mode="json") for part in parts]}
 
 
-def _open_parts(run: RunRow, rows: Sequence[SubModelRow]) -> list[Part]:
+def open_parts(run: RunRow, rows: Sequence[SubModelRow]) -> list[Part]:
     """The predicted parts of these sub-models, as far as they have not ended, with their batch splits of now."""
     predicted = {part.name: part for part in parts_of(run.prediction)}
     splits = {part["name"]: part["hyperparameters"].get("batch_split", 1) for part in run.spec["submodels"]}

@@ -10,8 +10,7 @@ from unifiednn_core.machine.budget import Budget
 from unifiednn_core.machine.cores import lanes_of
 from unifiednn_core.machine.devices import Device, matches
 from unifiednn_core.preflight.estimate import context_key, context_of, need_of
-from unifiednn_core.preflight.forecast import parts_of
-from unifiednn_core.runtime.admission import lacks_permission, now_needed_bytes
+from unifiednn_core.runtime.admission import lacks_permission, now_needed_bytes, open_parts
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Need, Placed, Waiting
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.pooling import Pooling
@@ -47,7 +46,7 @@ def fleet_of(store: Store, budget_of: BudgetOf, clock: Clock) -> Fleet:
     placed = [member for _, members in hybrids for member in members]
     all_rows = [*(row for _, parts in waiting for row in parts), *(member.row for member in placed)]
     speeds = store.runs.speeds(row.memory_key for row in all_rows)
-    rule, used = store.people.sharing_rule(), allocator.of_workers()
+    rule, used, held_bytes = store.people.sharing_rule(), allocator.of_workers(), store.telemetry.memory_now()
     known = [row.device for row in rows.values()]
     types = {device.type for device in known}
     contexts = store.measured.recall([context_key(kind, version("torch"), used) for kind in sorted(types)])
@@ -72,7 +71,7 @@ def fleet_of(store: Store, budget_of: BudgetOf, clock: Clock) -> Fleet:
         FleetView(
             now_s=clock.utc_s(),
             devices=devices,
-            hybrids=tuple(_hybrid(hybrid, members, known, speeds) for hybrid, members in hybrids),
+            hybrids=tuple(_hybrid(one, members, known, speeds, held_bytes.get(one.id)) for one, members in hybrids),
             waiting=tuple(asked),
             rule=rule,
             mode=pooling.mode,
@@ -162,7 +161,9 @@ def _shared(run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Se
     )
 
 
-def _hybrid(hybrid: HybridRow, members: Sequence[Resident], devices: Sequence[Device], speeds: Seconds) -> HybridView:
+def _hybrid(
+    hybrid: HybridRow, members: Sequence[Resident], devices: Sequence[Device], speeds: Seconds, used_bytes: int | None
+) -> HybridView:
     kind = (hybrid.device or "cpu").partition(":")[0]
     own = next(iter(members), None)
     peak_bytes = None if hybrid.shared or own is None else _peak_bytes(own.run, [one.row for one in members], devices)
@@ -181,12 +182,13 @@ def _hybrid(hybrid: HybridRow, members: Sequence[Resident], devices: Sequence[De
                 people=(row.owner, *row.lenders),
                 need=_need(run, row, kind) if hybrid.shared else None,
                 left_s=_left_s(row, speeds),
-                placed_at_s=row.placed_at_s or 0.0,
+                moved_at_s=row.placed_at_s,
                 leaving=row.leaving is not None or hybrid.leaving is not None,
             )
             for run, row in members
         ),
         peak_bytes=peak_bytes,
+        used_bytes=used_bytes,
     )
 
 
@@ -198,11 +200,11 @@ def _devices_for(run: RunRow, kind: str | None, devices: Sequence[Device]) -> fr
 
 
 def _need(run: RunRow, row: SubModelRow, device_type: str) -> Need | None:
-    parts = {part.name: part for part in parts_of(run.prediction)}
-    if row.name not in parts:
+    """Memory of a sub-model, from the prediction of its run; None without one."""
+    try:
+        [part] = open_parts(run, [row])
+    except ValueError:  # there is none, or another version wrote it: nobody else may wait for that
         return None
-    splits = {part["name"]: part["hyperparameters"].get("batch_split", 1) for part in run.spec["submodels"]}
-    part = parts[row.name].with_split(splits[row.name])
     return need_of(part, device_type, allocator.of_workers())
 
 

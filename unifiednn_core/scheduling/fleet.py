@@ -92,7 +92,7 @@ class _Member:
     entry: Waiting
     key: str
     job: SimulatedJob
-    placed_at_s: float
+    moved_at_s: float | None
     expected: float | None
     """Seconds that placement expects for one that is really left; None if it knows none."""
     joined: bool = False
@@ -185,7 +185,7 @@ class _Fleet:
                 asked=view.device, devices=member.devices, private=view.private, people=member.people,
                 need=member.need, threads=view.threads, profile=view.profile, left_s=member.left_s,
             )  # fmt: skip
-            self._join(hybrid, self._member(entry, member.key, member.placed_at_s))
+            self._join(hybrid, self._member(entry, member.key, member.moved_at_s))
 
     def _job(self, entry: Waiting, key: str) -> SimulatedJob:
         """The job behind a key."""
@@ -198,10 +198,10 @@ class _Fleet:
             self._jobs[key] = known
         return known
 
-    def _member(self, entry: Waiting, key: str, now_s: float) -> _Member:
+    def _member(self, entry: Waiting, key: str, moved_at_s: float | None) -> _Member:
         whole_s = sum(_left_s(self._job(entry, one)) for one in entry.keys)
         expected = None if entry.left_s is None else entry.left_s / whole_s if whole_s > 0 else 1.0
-        return _Member(entry, key, self._job(entry, key), now_s, expected)
+        return _Member(entry, key, self._job(entry, key), moved_at_s, expected)
 
     def _join(self, hybrid: _Hybrid, member: _Member) -> None:
         hybrid.members[member.key] = member
@@ -230,7 +230,7 @@ class _Fleet:
             Placed(
                 key=member.key, run_id=member.entry.run_id, devices=member.entry.devices, people=member.entry.people,
                 need=member.entry.need, left_s=_expected_s(member, lefts_s.get(member.key, _left_s(member.job))),
-                placed_at_s=member.placed_at_s, leaving=member.leaving,
+                moved_at_s=member.moved_at_s, leaving=member.leaving,
             )
             for member in hybrid.members.values()
         )  # fmt: skip
@@ -252,14 +252,13 @@ class _Fleet:
                 self._waiting.pop(id(entry), None)
                 moved = key in self._trace.placed_s
                 self._trace.placed_s.setdefault(key, self._now_s)
-                member = self._member(entry, key, self._now_s)
+                member = self._member(entry, key, self._now_s if moved else None)
                 hybrid.members[key] = member
-                if moved:  # its checkpoint has to come
+                if moved:  # its checkpoint has to come; later it may move again
+                    self._at(self._now_s + STAY_S, lambda: None)
                     self._at(self._now_s + view.move_cost_s, lambda h=hybrid, m=member: self._arrive(h, m))  # type: ignore[misc]
                 else:
                     self._join(hybrid, member)
-            if view.mode == "pooled" and len(self._devices) > 1:
-                self._at(self._now_s + STAY_S, lambda: None)
         for move in plan.moves:
             hybrid = self._hybrids[move.hybrid_id]
             member = hybrid.members[move.key]

@@ -54,9 +54,9 @@ class Waiting:
     """Whether it needs a hybrid of its own."""
     people: tuple[str, ...] = ()
     need: Need | None = None
-    """None if unknown, and for private ones."""
+    """Of one sub-model; None if unknown."""
     peak_bytes: int | None = None
-    """Predicted peak of a private hybrid with its context, under its own policy; None if unknown."""
+    """Predicted peak of a private hybrid with its context, under its own policy; None to count its need."""
     threads: int | None = None
     """None: as many as the device gives."""
     profile: str = "exact"
@@ -75,7 +75,8 @@ class Placed:
     people: tuple[str, ...] = ()
     need: Need | None = None
     left_s: float | None = None
-    placed_at_s: float = 0.0
+    moved_at_s: float | None = None
+    """When it came from another hybrid; None if this is its first."""
     leaving: bool = False
     """Whether it has been told to leave."""
 

@@ -26,7 +26,7 @@ from unifiednn_core.scheduling.sites import Site, Sums, predicted_bytes
 from unifiednn_core.spec.sharing import PERMISSION
 
 STAY_S = 600.0
-"""Nothing leaves a hybrid for a free device before it has been there for so long."""
+"""Nothing moves to a free device twice within so long."""
 GAIN_BY_COST = 5.0
 """A move to a free device must save so many times what it costs."""
 
@@ -36,7 +36,7 @@ def decide(view: FleetView) -> Plan:
     line = in_order(view.waiting)
     fleet = _filled(view, line)
     if view.mode == "pooled":
-        fleet = _longest_first(view, line, fleet) or fleet
+        fleet = _balanced(view, line, fleet)
     return Plan(
         placements=tuple(site.placement() for site in fleet.sites if site.entries),
         moves=(*_drained(view), *_to_free_devices(fleet)),
@@ -155,8 +155,18 @@ class _Fleet:
         """Seconds left there, without those that resident data sets save."""
         held = set() if site.sums is None or entry.need is None else site.sums.data.keys() & entry.need.data.keys()
         saved_bytes = 0 if entry.need is None else sum(entry.need.data[sha256] for sha256 in held)
-        left_s = site.work.known_s + site.work.unknown * self.usual_s
-        return left_s - saved_bytes / self.view.read_bytes_per_s
+        return self._load_s(site) - saved_bytes / self.view.read_bytes_per_s
+
+    def expected_s(self, left_s: float | None) -> float:
+        """Seconds left, or what is usual."""
+        return self.usual_s if left_s is None else left_s
+
+    def loads_s(self) -> list[float]:
+        """Seconds left on the devices, most first."""
+        return sorted(map(self._load_s, self.sites), reverse=True)
+
+    def _load_s(self, site: Site) -> float:
+        return site.work.known_s + site.work.unknown * self.usual_s
 
     def starts_within(self, entry: Waiting, site: Site) -> tuple[float, float]:
         """Seconds until its earliest and its latest start on a device, if nobody else comes."""
@@ -226,16 +236,25 @@ def _filled(view: FleetView, line: Sequence[Waiting]) -> _Fleet:
     return fleet
 
 
-def _longest_first(view: FleetView, line: Sequence[Waiting], filled: _Fleet) -> _Fleet | None:
-    """Spread those before the first who cannot start by their seconds left; None if not all of them fit then."""
+def _balanced(view: FleetView, line: Sequence[Waiting], filled: _Fleet) -> _Fleet:
+    """Spread those before the first who cannot start in the order that leaves the least to do on any device.
+
+    All of them start now, so nobody is delayed by another order: longest first, with and without those first who can
+    use the fewest devices.
+    """
     left = {id(entry) for entry, _ in filled.left}
     until = next((at for at, entry in enumerate(line) if id(entry) in left), len(line))
-    if until < 2:
-        return None
-    longest = sorted(line[:until], key=lambda entry: -(filled.usual_s if entry.left_s is None else entry.left_s))
-    fleet = _filled(view, [*longest, *line[until:]])
-    left = {id(entry) for entry, _ in fleet.left}
-    return None if any(id(entry) in left for entry in longest) else fleet
+    orders: tuple[Callable[[Waiting], tuple[float, ...]], ...] = (
+        lambda entry: (-filled.expected_s(entry.left_s),),
+        lambda entry: (len(entry.devices), -filled.expected_s(entry.left_s)),
+    )
+    best = filled
+    for order in orders if until > 1 and len(filled.sites) > 1 else ():
+        fleet = _filled(view, [*sorted(line[:until], key=order), *line[until:]])
+        waits = {id(entry) for entry, _ in fleet.left}
+        if not any(id(entry) in waits for entry in line[:until]) and fleet.loads_s() < best.loads_s():
+            best = fleet
+    return best
 
 
 def _together(one: Waiting, other: Waiting) -> bool:
@@ -361,9 +380,10 @@ def _best_move(
         if len(members) < 2 or any(member.left_s is None or member.leaving for member in members):
             continue
         for member in members:
-            if site.device.name not in member.devices or now_s - member.placed_at_s < STAY_S or member.need is None:
+            if site.device.name not in member.devices or member.need is None:
                 continue
-            if not fleet.fits_free(site, [*there, member]):
+            stays = member.moved_at_s is not None and now_s - member.moved_at_s < STAY_S
+            if stays or not fleet.fits_free(site, [*there, member]):
                 continue
             gain_s = _in_turns_s(member, members) - cost_s - _in_turns_s(member, [*there, member])
             if gain_s > GAIN_BY_COST * cost_s and (best is None or gain_s > best[0]):

@@ -120,7 +120,7 @@ class Site:
 
     def alone_bytes(self, entry: Waiting) -> int | None:
         """Predicted peak of a hybrid of this entry only; None if unknown."""
-        if entry.need is None or entry.private:
+        if entry.peak_bytes is not None or entry.need is None:
             return entry.peak_bytes
         return self.with_context(Sums().plus(entry.need), lanes=1)
 

@@ -7,6 +7,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.compare import verdict
 from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint
+from unifiednn_core.machine.budget import slot
 from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Role
@@ -109,5 +110,5 @@ class ComparisonService:
 
 
 def _why_no_baseline(run: RunRow) -> str | None:
-    now = fingerprint(RunSpec.model_validate(run.spec), run.device, run.threads or 1)
+    now = fingerprint(RunSpec.model_validate(run.spec), slot(run.device), run.threads or 1)
     return None if now == run.fingerprint else "This run, the machine or a version changed after the run was submitted."

@@ -41,7 +41,7 @@ class QueueService:
     def hybrids(self) -> tuple[ListedHybrid, ...]:
         """Every hybrid that holds a device, with its members, in order of devices."""
         listed, outlook = self._store.hybrids.listed(), self._line.now()
-        memory = self._store.telemetry.memory_now(hybrid.id for hybrid, _ in listed)
+        memory = self._store.telemetry.memory_now()
         found = [self._listed(hybrid, members, outlook, memory.get(hybrid.id)) for hybrid, members in listed]
         return tuple(sorted(found, key=lambda one: (one.device, one.hybrid_id)))
 

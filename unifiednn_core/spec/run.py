@@ -180,11 +180,6 @@ class RunSpec(_Part):
             seen.add(submodel.name.lower())
         return self
 
-    @property
-    def settings(self) -> HybridSettings:
-        """How its own hybrid trains."""
-        return HybridSettings.model_validate(self.model_dump(include=set(HybridSettings.model_fields)))
-
     def seed_of(self, submodel: SubModelSpec) -> int:
         """Seed of the sub-model's RNG and data order."""
         own = submodel.hyperparameters.seed

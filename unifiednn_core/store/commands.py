@@ -118,7 +118,7 @@ class Commands:
         in_it = select(SubModelRow.name).where(SubModelRow.hybrid_id == hybrid_id)
         in_it = in_it.where(SubModelRow.run_id == CommandRow.run_id, SubModelRow.name == CommandRow.submodel)
         asked = select(CommandRow).join(RunRow, RunRow.id == CommandRow.run_id).where(_OPEN)
-        private, shared = RunRow.id == hybrid_id, RunRow.shared & CommandRow.verb.not_in([Verb.PAUSE, Verb.RESUME])
+        private, shared = RunRow.id == hybrid_id, RunRow.shared & (CommandRow.verb != Verb.PAUSE)
         shared &= CommandRow.run_id.in_(placed) & or_(CommandRow.submodel.is_(None), in_it.exists())
         with self._database.read() as session:
             return list(session.scalars(asked.where(or_(private, shared)).order_by(CommandRow.id)))
@@ -158,8 +158,10 @@ class Commands:
 
     def settle_unclaimed(self) -> None:
         """Carry out the commands of runs that have no worker and so no step boundary to wait for."""
-        placed = select(SubModelRow.run_id).join(HybridRow, HybridRow.id == SubModelRow.hybrid_id).where(CLAIMED)
-        unclaimed = select(CommandRow).where(_OPEN, CommandRow.run_id.not_in(placed)).order_by(CommandRow.id)
+        of_target = or_(CommandRow.submodel.is_(None), CommandRow.submodel == SubModelRow.name)
+        live = select(SubModelRow.name).join(HybridRow, HybridRow.id == SubModelRow.hybrid_id)
+        live = live.where(SubModelRow.run_id == CommandRow.run_id, of_target, CLAIMED)
+        unclaimed = select(CommandRow).where(_OPEN, ~live.exists()).order_by(CommandRow.id)
         with self._database.read() as session:
             if session.scalar(unclaimed.limit(1)) is None:  # the usual case needs no write lock
                 return

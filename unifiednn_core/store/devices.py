@@ -17,7 +17,9 @@ READY: Final = "ready"
 DRAINING: Final = "draining"
 AWAY: Final = "away"
 DeviceState = Literal["ready", "draining", "away"]
-SEEN_AGAIN_S = 30.0
+SEEN_AGAIN_S = 10.0
+FRESH_S = 3 * SEEN_AGAIN_S
+"""A device that was seen so lately is there, even if this process may not use it."""
 _FACTS = tuple(one.name for one in fields(Device))
 
 
@@ -53,15 +55,22 @@ class Devices:
 
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
+        self._seen: set[str] = set()
+        """Devices that this process has written."""
 
     def write(self, devices: Iterable[Device]) -> None:
         """Record the devices that the machine has now.
 
-        Others become `away`, and `ready` when they return. A person's limit stays, and so does `draining`.
+        Others become `away`, and `ready` when they return. A person's limit stays, and so does `draining`. What another
+        process sees stays, too: a command may have other settings than the server. The first one divides the CPU.
         """
         there, now_s = {one.name: one for one in devices}, self._clock.utc_s()
+        self._seen |= set(there)
         known = {row.name: row for row in self.all()}
-        gone = [name for name, row in known.items() if name not in there and row.state == READY]
+        foreign = {name for name, row in known.items() if name not in self._seen and _is_fresh(row, now_s)}
+        if any(known[name].type == "cpu" for name in foreign):
+            there = {name: one for name, one in there.items() if one.type != "cpu"}
+        gone = [name for name, row in known.items() if name not in {*there, *foreign} and row.state == READY]
         news = [one for one in there.values() if one.name not in known or _is_news(one, known[one.name], now_s)]
         if not (gone or news):
             return
@@ -99,6 +108,10 @@ class Devices:
 
 def _columns(device: Device) -> dict[str, Any]:
     return {**{name: getattr(device, name) for name in _FACTS}, "cpus": list(device.cpus)}
+
+
+def _is_fresh(row: DeviceRow, now_s: float) -> bool:
+    return row.state != AWAY and now_s - row.seen_at_s < FRESH_S
 
 
 def _is_news(device: Device, row: DeviceRow, now_s: float) -> bool:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, aliased
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNError
 from unifiednn_core.spec.lifecycle import ENDED, TRANSITIONS, Event, State, next_state
-from unifiednn_core.spec.run import RunSpec
+from unifiednn_core.spec.run import HybridSettings
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.hybrids import is_live, note_progress, release_worker
@@ -51,7 +51,7 @@ class Runs:
             for run, submodels in runs:
                 session.add(run)
                 if not run.shared:
-                    settings = RunSpec.model_validate(run.spec).settings.model_dump(mode="json", exclude_none=True)
+                    settings = {name: run.spec[name] for name in HybridSettings.model_fields if name in run.spec}
                     hybrid = HybridRow(id=run.id, mode=run.mode, threads=run.threads or 1, settings=settings)
                     session.add(hybrid)
                 session.flush()

@@ -149,6 +149,7 @@ class SubModelRow(Base):
     device_kind: Mapped[str] = mapped_column(default="")
     """Kind of device of its last attempt; "" before the first."""
     placed_at_s: Mapped[float | None]
+    """When it came to its hybrid from another one; None in its first."""
     leaving: Mapped[str | None]
     """Why it is to leave its hybrid at the next step boundary, as shown text; None if it stays."""
     arrival: Mapped[int]

@@ -219,12 +219,12 @@ class Telemetry:
             memory, strata = _sampled(session, hybrid_id, memory_source or "")
             return HybridHistory(memory, strata, turns)
 
-    def memory_now(self, hybrid_ids: Iterable[str]) -> dict[str, int]:
-        """Newest sample of each hybrid, in bytes; those without one are left out."""
+    def memory_now(self) -> dict[str, int]:
+        """Newest sample of each hybrid that has a worker, of its main source, in bytes."""
         newest = select(func.max(MemoryRow.id)).join(HybridRow, HybridRow.id == MemoryRow.hybrid_id)
-        newest = newest.where(HybridRow.id.in_(list(hybrid_ids)), MemoryRow.source == HybridRow.memory_source)
-        asked = select(MemoryRow.hybrid_id, MemoryRow.size_bytes)
+        newest = newest.where(HybridRow.heartbeat_at_s.is_not(None), MemoryRow.source == HybridRow.memory_source)
         with self._database.read() as session:
+            asked = select(MemoryRow.hybrid_id, MemoryRow.size_bytes)
             rows = session.execute(asked.where(MemoryRow.id.in_(newest.group_by(MemoryRow.hybrid_id))))
             return {row.hybrid_id: row.size_bytes for row in rows}
 

@@ -1,12 +1,14 @@
 """Workers: supervisors place what waits on devices, workers register, and may die."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
 
+from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import HybridSettings
@@ -149,7 +151,7 @@ class Workers:
 
         With `stays_open`, others may join it.
         """
-        with self._database.write() as session:
+        with self._writes("open") as session:
             rows = _unplaced(session, members)
             if not rows or _is_held(session, at.device):
                 return False
@@ -163,7 +165,7 @@ class Workers:
 
     def join(self, hybrid_id: str, members: Sequence[tuple[str, str]]) -> bool:
         """Place sub-models in a shared hybrid that has a worker; it reads them at its next tick. False if it ended."""
-        with self._database.write() as session:
+        with self._writes("join") as session:
             hybrid = hybrid_of(session, hybrid_id)
             rows = _unplaced(session, members)
             if not rows or not hybrid.open or hybrid.heartbeat_at_s is None:
@@ -173,7 +175,7 @@ class Workers:
 
     def restart(self, hybrid_id: str, claimer: WorkerIdentity | None = None) -> bool:
         """Let a shared hybrid whose worker died go on, on the same device; False if that is held by another one."""
-        with self._database.write() as session:
+        with self._writes("restart") as session:
             hybrid, now_s = hybrid_of(session, hybrid_id), self._clock.utc_s()
             backs_off = hybrid.resume_at_s is not None and now_s < hybrid.resume_at_s <= now_s + RESTARTS.longest_wait_s
             device = hybrid.device or ""
@@ -196,7 +198,8 @@ class Workers:
 
     def left(self, hybrid_id: str, key: str) -> None:
         """Record that a sub-model has left a shared hybrid, its checkpoint being on disk; it waits or is paused."""
-        with self._database.write() as session:
+        failpoints.passing("placement.before_release")
+        with self._writes("leave") as session:
             run_id, name = address(hybrid_id, key)
             row = submodel_of(session, run_id, name)
             if row.hybrid_id == hybrid_id and State(row.state) not in ENDED:
@@ -204,7 +207,7 @@ class Workers:
 
     def give_back(self, hybrid_id: str) -> None:
         """Record that a worker has ended in order because its device is needed: what it trained waits again."""
-        with self._database.write() as session:
+        with self._writes("give_back") as session:
             hybrid = hybrid_of(session, hybrid_id)
             reason = hybrid.leaving or "its device is needed"
             for run, row in members_of(session, hybrid_id):
@@ -223,7 +226,7 @@ class Workers:
 
     def close(self, hybrid_id: str) -> bool:
         """End a shared hybrid if nothing open is placed in it; False if something has been placed meanwhile."""
-        with self._database.write() as session:
+        with self._writes("close") as session:
             still = select(SubModelRow.name).where(SubModelRow.hybrid_id == hybrid_id, OPEN)
             if session.scalar(still.limit(1)) is not None:
                 return False
@@ -231,6 +234,14 @@ class Workers:
             release_worker(hybrid)
             hybrid.ended_at_s = self._clock.utc_s()
             return True
+
+    @contextmanager
+    def _writes(self, what: str) -> Iterator[Session]:
+        """A transaction between two failpoints."""
+        with self._database.write() as session:
+            yield session
+            failpoints.passing(f"placement.before_{what}")
+        failpoints.passing(f"placement.after_{what}")
 
     def _take(self, hybrid: HybridRow, at: Berth, claimer: WorkerIdentity | None) -> None:
         hybrid.device, hybrid.device_kind, hybrid.threads = at.device, at.kind, at.threads
@@ -241,7 +252,8 @@ class Workers:
     def _place(self, session: Session, hybrid: HybridRow, rows: Sequence[SubModelRow]) -> None:
         for row in rows:
             run, now_s = run_of(session, row.run_id), self._clock.utc_s()
-            row.hybrid_id, row.placed_at_s, row.leaving = hybrid.id, now_s, None
+            row.hybrid_id, row.leaving = hybrid.id, None
+            row.placed_at_s = now_s if row.device_kind else None
             run.waits_for = None
             if run.launched_at_s is None and hybrid.attempt > 0:  # its process runs already
                 run.launched_at_s = now_s

@@ -46,7 +46,7 @@ _SHOWN_HYPERPARAMETERS = ("learning_rate", "batch_size", "batch_split")
 _PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s", "train_loss", "train_accuracy", "test_loss",
                  "test_accuracy", "peak_memory_bytes")  # fmt: skip
 _OF_A_BASELINE = frozenset(Event(verb) for verb in OF_A_BASELINE)
-_MADE = {"state", "spec", "prediction", "memory_notes", "steps_total", "cause", "paused_s"}
+_MADE = {"state", "device", "spec", "prediction", "memory_notes", "steps_total", "cause", "paused_s"}
 """Fields that differ from the column of their name."""
 
 
@@ -158,7 +158,6 @@ def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> runs.Ru
     values = _run_values(run, run, parts, run.policy or {}, now_s)
     return runs.RunView(
         **values | {"now_reason": values["now_reason"] or _own_reason(run, parts)},
-        device=run.device,
         submodels=tuple(_part_view(run, run, part, now_s, part.cause, **due.get(part.name, {})) for part in parts),
         cause=run.cause,
         queue_position=place,

@@ -30,16 +30,16 @@ def test_memory_on_the_host_is_summed_and_kept_by_script() -> None:
     [row] = batch.memory
     assert (row["at_s"], row["source"], row["size_bytes"]) == (1.5, PROCESS_PSS, sum(gauge.peak_bytes.values()))
     assert min(gauge.peak_bytes.values()) > 1_000_000
-    assert batch.run == {"memory_source": PROCESS_PSS, "peak_memory_bytes": row["size_bytes"]}
+    assert batch.hybrid == {"memory_source": PROCESS_PSS, "peak_memory_bytes": row["size_bytes"]}
     assert batch.strata == []
 
 
 def test_scripts_that_have_ended_count_nothing_and_the_peak_stays() -> None:
     gauge, batch = ScriptGauge(None), Batch()
     gauge.sample(0.0, {"a": os.getpid()}, batch)
-    peak_bytes = batch.run["peak_memory_bytes"]
+    peak_bytes = batch.hybrid["peak_memory_bytes"]
     gauge.sample(1.0, {"a": 2**22 + 1}, batch)  # above the highest process id
-    assert batch.run["peak_memory_bytes"] == peak_bytes == gauge.peak_bytes["a"]
+    assert batch.hybrid["peak_memory_bytes"] == peak_bytes == gauge.peak_bytes["a"]
 
 
 def test_a_gpu_counts_what_the_scripts_hold_and_adds_up_what_they_use() -> None:
@@ -70,7 +70,7 @@ def test_a_gpu_counts_what_the_scripts_hold_and_adds_up_what_they_use() -> None:
         {"others": 100},
     ]
     assert [(row["at_s"], row["total_bytes"]) for row in batch.strata] == [(1.0, 140), (3.0, 130), (4.0, 120)]
-    assert batch.run == {
+    assert batch.hybrid == {
         "memory_source": NVML_PROCESS,
         "peak_memory_bytes": 30,
         "gpu_s": 1.5,

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from tests.unit.compare.kit import job_in
+from tests.unit.rows import run_of
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare import arms
 from unifiednn_core.compare.job import ScriptJob
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.spec.run import RunSpec
-from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.store.telemetry import curve_stride
 
 
@@ -90,5 +91,5 @@ def test_an_arm_shares_its_thread_budget(mode: str, budget: int, threads: tuple[
     ],
 )
 def test_a_baseline_of_an_older_version_is_not_reused(columns: dict[str, Any], usable: bool) -> None:
-    run = RunRow(state="completed", mode="concurrent", threads=4, **columns)
+    run = run_of(state="completed", mode="concurrent", threads=4, **columns)
     assert arms.is_whole(run, [SubModelRow(state="completed"), SubModelRow(state="completed")]) is usable

@@ -123,7 +123,7 @@ def test_one_gpu_gets_the_threads_that_it_always_got(monkeypatch: pytest.MonkeyP
 
 
 def test_visible_devices_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    for visible, count in (("", 2), ("0", 1), ("1,0", 2), ("GPU-a, GPU-b", 2)):
+    for visible, count in (("", 0), ("-1", 0), ("0", 1), ("1,0", 2), ("1,-1,0", 1), ("GPU-a, GPU-b", 2)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert gpu_count(Nvml()) == count
     assert [one.uuid for one in gpus(monkeypatch)] == ["GPU-card GPU-a", "GPU-card GPU-b"]

@@ -100,7 +100,7 @@ def hybrid_of(
         Placed(
             key=f"h{on.name}zz/netzz{at}", run_id=f"h{on.name}zz", people=(person,), need=need(200, 200),
             devices=frozenset(one.name for one in devices if one.kind == on.kind), left_s=float(chance.randint(1, 100)),
-            placed_at_s=chance.choice([0.0, -1000.0]),
+            moved_at_s=chance.choice([None, 0.0, -1000.0]),
         )
         for at in range(chance.randint(1, 3))
     )  # fmt: skip
@@ -115,7 +115,7 @@ def view_of(chance: random.Random, *, most: int = 8, known: bool = True, **given
     devices, mode = devices_of(chance, chance.randint(1, 3)), chance.choice(MODES)
     mode = given.get("mode", mode)  # type: ignore[assignment]
     busy = [one for one in devices if chance.random() < 0.4]
-    hybrids = tuple(found for one in busy if (found := hybrid_of(chance, one, mode, devices)) is not None)
+    hybrids = tuple(hybrid_of(chance, one, mode, devices) for one in busy)
     if "hybrids" in given:
         hybrids = ()
     held = {found.device: (found.used_bytes or 2 * GIB) for found in hybrids}

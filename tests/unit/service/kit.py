@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.clock import SimulatedClock
+from tests.unit.rows import of_hybrid, run_of
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
@@ -12,7 +13,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.service.gate import Gate, Settings
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor, Role
 from unifiednn_core.store import Store
-from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.schema import SubModelRow
 
 ALICE = Actor(id="alice@example.org", name="Alice", role=Role.SUBMITTER)
 BOB = Actor(id="bob@example.org", name="Bob", role=Role.SUBMITTER)
@@ -71,12 +72,12 @@ def add_run(store: Store, home: Home, run_id: str, submitter: str, owners: dict[
             for name in owners
         ],
     }
-    run = RunRow(
-        id=run_id, name="together", submitter=submitter, state="running", device="cpu", spec=spec, threads=1,
-        created_at_s=900.0, started_at_s=910.0, heartbeat_at_s=1000.0, fingerprint=sha(submitter),
-        now_reason=f"{holder} has been in line longest of {len(owners)}.",
-        prediction={}, environment={}, peak_memory_bytes=4711, memory_source="PSS",
-    )  # fmt: skip
+    columns = {
+        "id": run_id, "name": "together", "submitter": submitter, "state": "running", "device": "cpu", "spec": spec,
+        "threads": 1, "created_at_s": 900.0, "started_at_s": 910.0, "heartbeat_at_s": 1000.0,
+        "fingerprint": sha(submitter), "now_reason": f"{holder} has been in line longest of {len(owners)}.",
+        "prediction": {}, "environment": {}, "peak_memory_bytes": 4711, "memory_source": "PSS",
+    }  # fmt: skip
     rows = [
         SubModelRow(
             run_id=run_id, name=name, owner=owner, arrival=place, state="running", priority=0, model_format="pt2",
@@ -86,7 +87,8 @@ def add_run(store: Store, home: Home, run_id: str, submitter: str, owners: dict[
         )
         for place, (name, owner) in enumerate(owners.items())
     ]  # fmt: skip
-    store.runs.add((run, rows))
+    store.runs.add((run_of(**columns), rows))
+    store.hybrids.update(run_id, **of_hybrid(**columns))
     for name in owners:
         write(home.run(run_id) / "models" / f"{name}.zip", f"zip of {name}")
         write(home.checkpoints(run_id, name) / "step-5.safetensors", f"checkpoint of {name}")

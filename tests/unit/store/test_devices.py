@@ -11,7 +11,7 @@ from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.devices import Device
 from unifiednn_core.store import Store
-from unifiednn_core.store.devices import SEEN_AGAIN_S
+from unifiednn_core.store.devices import FRESH_S, SEEN_AGAIN_S
 
 CPU = Device(name="cpu", type="cpu", host="h", index=0, kind="EPYC, AVX2, 2 threads", total_bytes=2**35, threads=2)
 GPUS = tuple(
@@ -76,6 +76,8 @@ def test_facts_follow_the_machine(store: Store) -> None:
     store.devices.write((*GPUS, changed))
     row = store.devices.all()[-1]
     assert (row.device, row.limit_bytes, row.state) == (changed, 2**30, "ready")
+    known = (changed.name, GPUS[1].name, "cpu:7", None)
+    assert [store.devices.cpus_of(name) for name in known] == [[1], [1, 3], [], []]
 
 
 def test_a_machine_that_stays_as_it_is_costs_no_write(store: Store, clock: SimulatedClock) -> None:
@@ -90,6 +92,34 @@ def test_a_machine_that_stays_as_it_is_costs_no_write(store: Store, clock: Simul
     store.devices.write(ALL)
     assert True in writes
     assert {row.seen_at_s for row in store.devices.all()} == {seen_at_s + 1.5 * SEEN_AGAIN_S}
+
+
+def test_a_command_with_other_settings_leaves_the_devices_of_the_server_alone(
+    home: Home, store: Store, clock: SimulatedClock
+) -> None:
+    halves = tuple(replace(CPU, name=f"cpu:{at}", index=at) for at in range(2))
+    command = Store.open(home, clock)
+    served = {"cuda:0": "ready", "cuda:1": "ready", "cpu:0": "ready", "cpu:1": "ready"}
+    for _ in range(20):
+        store.devices.write((*GPUS, *halves))
+        command.devices.write((GPUS[0], CPU))
+        assert states(store) == served
+        clock.advance(SEEN_AGAIN_S / 2)
+    clock.advance(FRESH_S)  # the server has ended
+    command.devices.write((GPUS[0], CPU))
+    assert states(store) == dict.fromkeys(served, "away") | {"cuda:0": "ready", "cpu": "ready"}
+    again = Store.open(home, clock)
+    again.devices.write((*GPUS, *halves))
+    assert states(store) == dict.fromkeys(served, "away") | {"cuda:0": "ready", "cuda:1": "ready", "cpu": "ready"}
+    clock.advance(FRESH_S)  # the command has ended
+    again.devices.write((*GPUS, *halves))
+    assert states(store) == served | {"cpu": "away"}
+
+
+def test_a_lost_device_is_away_at_once(store: Store) -> None:
+    store.devices.write(ALL)
+    store.devices.write((GPUS[1], CPU))
+    assert states(store) == {"cuda:0": "away", "cuda:1": "ready", "cpu": "ready"}
 
 
 def test_an_unknown_device_is_told_with_the_known_ones(store: Store) -> None:

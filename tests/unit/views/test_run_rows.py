@@ -27,7 +27,9 @@ def turn(number: int, name: str, start_s: float, end_s: float, steps: int, from_
 
 def light(row: RunRow | SubModelRow, **added: Any) -> Any:
     """A row as lists read it: a tuple of named columns."""
-    values = {name: getattr(row, name) for name in row.__table__.columns.keys() if name != "spec"} | added  # noqa: SIM118
+    rows = [row.hybrid, row] if isinstance(row, RunRow) else [row]
+    values = {name: getattr(one, name) for one in rows for name in one.__table__.columns.keys() if name != "spec"}  # noqa: SIM118
+    values |= added
     return namedtuple("Light", values)(**values)
 
 

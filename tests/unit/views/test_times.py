@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.unit.rows import run_of
 from unifiednn_core.compare import verdict
-from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.views import run_rows, times
 from unifiednn_core.views.comparison import comparison_document
 
@@ -16,7 +17,7 @@ RATIOS = ("memory_ratio", "makespan_ratio", "mean_turnaround_ratio", "cpu_second
 def run_row(mode="hybrid", **columns):
     """A run that took 5.5 s from its launch to its first step, as starting a process with torch does."""
     started_at_s = STARTED_S if mode == "hybrid" else LAUNCHED_S
-    return RunRow(
+    return run_of(
         **{
             "id": mode, "name": "demo", "state": "completed", "device": "cpu", "mode": mode, "fingerprint": "same",
             "spec": {"submodels": [{"name": "a"}, {"name": "b"}]}, "attempt": 1, "recoveries": 0, "threads": 1,

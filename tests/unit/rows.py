@@ -1,0 +1,19 @@
+"""Rows of runs as tests write them: the columns of a run and of its private hybrid side by side."""
+
+from typing import Any
+
+from unifiednn_core.store.schema import HybridRow, RunRow
+
+_OF_RUN, _OF_HYBRID = set(RunRow.__table__.columns.keys()), set(HybridRow.__table__.columns.keys())
+_NOT_OF_HYBRID = {"ended_at_s", "prediction", "shared", "state"}
+
+
+def of_hybrid(**columns: Any) -> dict[str, Any]:
+    """Those of these columns that its private hybrid has, too or alone."""
+    return {name: value for name, value in columns.items() if name in _OF_HYBRID - _NOT_OF_HYBRID}
+
+
+def run_of(**columns: Any) -> RunRow:
+    """A row of a run with that of its private hybrid."""
+    own = {name: value for name, value in columns.items() if name in _OF_RUN}
+    return RunRow(**own, hybrid=HybridRow(**of_hybrid(**columns)))
