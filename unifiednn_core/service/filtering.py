@@ -32,7 +32,6 @@ ASK_AN_OPERATOR = "Ask an operator: others have a part in this run."
 _SHOWN_CODES = frozenset(Code) - {Code.REFUSED, Code.ILLEGAL_MOVE, Code.UNRECORDED}
 _OF_COMPANY = frozenset({Code.GANGED})
 """Equal networks step together: it would tell that somebody has one."""
-_LOG = re.compile(r" ?Its log is hybrids/\S+ in the home folder\.")
 _STRANGERS = re.compile(rf"\b[{SHARED_RUN}{SHARED_HYBRID}]\d{{8}}-\d{{6}}-[0-9a-f]+(/[\w-]+)?")
 _ENDS = (State.FAILED, State.INTERRUPTED, State.STOPPED)
 _FIGURES = ("peak_memory_bytes", "heartbeat_age_s", "queue_position", "prediction", "cpu_s", "gpu_s", "energy_j")
@@ -134,8 +133,8 @@ def _without_company(view: RunView) -> RunView:
 
 
 def _without_hybrids(run_id: str, text: str) -> str:
-    """A sentence without the log and the id of a shared hybrid, and without others in it."""
-    plain = _LOG.sub("", text).replace(f"{run_id}/", "")
+    """A sentence without the id of a shared hybrid, and without others in it."""
+    plain = text.replace(f"{run_id}/", "")
     return _STRANGERS.sub(lambda found: run_id if found.group() == run_id else "another one", plain)
 
 

@@ -15,7 +15,11 @@ from unifiednn_core.scheduling.fleet import NEVER_S, run_fleet
 from unifiednn_core.scheduling.line import FleetView
 from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.scheduling.simulator import SimulatedJob
 
+STEPS = 16
+"""Steps of a training in the forecast."""
+SHORTEST_S = 0.01
 KEPT_S = 2.0
 SHARE_OF_TIME = 0.05
 """Part of the time that forecasts may take."""
@@ -73,13 +77,30 @@ def outlook_of(fleet: Fleet) -> Outlook:
     waits = dict(decide(fleet.view).waits)
     asked = fleet.pooling.hybrid.policy
     try:
-        trace = run_fleet(view, policy_named(asked.name, asked.parameters))
+        trace = run_fleet(view, policy_named(asked.name, asked.parameters), jobs=_jobs(view))
     except BadInput:  # the policy of a plugin that is gone
         return Outlook(fleet, waits, {}, {})
     waiting = {key for entry in view.waiting for key in entry.keys}
     known = {key: end_s - view.now_s for key, end_s in trace.ends_s.items() if end_s - view.now_s < NEVER_S / 2}
     starts = {key: max(0.0, trace.starts_s[key] - view.now_s) for key in known.keys() & waiting}
     return Outlook(fleet, waits, starts, known)
+
+
+def _jobs(view: FleetView) -> dict[str, SimulatedJob]:
+    """Each sub-model as a few long steps: finer ones change little, and take a thousand times as long.
+
+    One whose seconds are unknown takes one step that never ends, so nothing is foreseen of those who wait for it.
+    """
+    lefts_s = {member.key: member.left_s for hybrid in view.hybrids for member in hybrid.members}
+    for entry in view.waiting:
+        each_s = None if entry.left_s is None else entry.left_s / max(1, len(entry.keys))
+        lefts_s |= dict.fromkeys(entry.keys, each_s)
+    return {
+        key: SimulatedJob(name=key, epochs=1, steps_per_epoch=1, seconds_per_step=NEVER_S)
+        if left_s is None
+        else SimulatedJob(name=key, epochs=STEPS, steps_per_epoch=1, seconds_per_step=max(left_s, SHORTEST_S) / STEPS)
+        for key, left_s in lefts_s.items()
+    }
 
 
 def _without_rests(view: FleetView) -> FleetView:

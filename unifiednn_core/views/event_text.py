@@ -37,10 +37,6 @@ def event_text(event: EventRow) -> str:
             return f"{name} was placed on {fields['device']}."
         case Code.LEFT:
             return f"{name} left {fields['device']}: {fields['reason'].rstrip('.')}."
-        case Code.PLACED:
-            return f"{name} trains on {fields['device']}."
-        case Code.LEFT:
-            return f"{name} left {fields['device']}: {fields['reason']}"
         case Code.WORKER_LOST:
             wait = f", in {fields['wait_s']:g} s" if fields.get("wait_s") else ""
             return f"{fields['cause']} It continues from its last checkpoints{wait}."

@@ -158,6 +158,7 @@ def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> runs.Ru
     values = _run_values(run, run, parts, run.policy or {}, now_s)
     return runs.RunView(
         **values | {"now_reason": values["now_reason"] or _own_reason(run, parts)},
+        device=run.device,
         submodels=tuple(_part_view(run, run, part, now_s, part.cause, **due.get(part.name, {})) for part in parts),
         cause=run.cause,
         queue_position=place,
