@@ -34,7 +34,7 @@ def test_a_killed_worker_is_replaced_and_one_network_thrown_away(server: Server,
     page.goto(f"{server.url}/run?run={run_id}")
     wait_for(page, lambda: all(part.checkpoint_step for part in service.runs.observe(run_id).submodels), 90)
 
-    worker_pid = service.store.runs.get(run_id)[0].worker_pid
+    worker_pid = service.store.hybrids.get(run_id)[0].worker_pid
     assert worker_pid is not None
     os.kill(worker_pid, signal.SIGKILL)
     expect(page.get_by_text("Recovered once")).to_be_visible(timeout=60_000)

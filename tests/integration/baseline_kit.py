@@ -14,7 +14,7 @@ from tests.integration.product import EPOCHS, STEPS_PER_EPOCH
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
 from unifiednn_core.views.runs import RunView
 
 
@@ -34,6 +34,7 @@ class Baseline:
         for part in parts:
             part["hyperparameters"]["epochs"] = epochs.get(part["name"], EPOCHS[part["name"]])
         self.store.runs.update(self.run_id, mode=mode, spec=run.spec | options | {"submodels": parts})
+        self.store.hybrids.update(self.run_id, mode=mode)
         with closing(sqlite3.connect(self.home.database)) as database, database:
             marks = ", ".join("?" * len(names))
             database.execute(f"DELETE FROM submodels WHERE run_id = ? AND name NOT IN ({marks})", (self.run_id, *names))
@@ -53,6 +54,10 @@ class Baseline:
         return self.store.runs.get(self.run_id)[0]
 
     @property
+    def hybrid(self) -> HybridRow:
+        return self.store.hybrids.get(self.run_id)[0]
+
+    @property
     def parts(self) -> dict[str, SubModelRow]:
         return {part.name: part for part in self.store.runs.get(self.run_id)[1]}
 
@@ -61,7 +66,7 @@ class Baseline:
 
     def scripts(self) -> dict[str, int]:
         """Process ids of the scripts that run."""
-        pid = self.row.worker_pid
+        pid = self.hybrid.worker_pid
         if pid is None or not psutil.pid_exists(pid):
             return {}
         children = psutil.Process(pid).children()
@@ -95,7 +100,7 @@ class Baseline:
         return [event.message for event in self.view.events if event.kind == kind and name in (None, event.submodel)]
 
     def close(self) -> None:
-        pid = self.row.worker_pid
+        pid = self.hybrid.worker_pid
         self.service.close()
         if pid is not None and State(self.row.state) not in (State.COMPLETED, State.FAILED, State.STOPPED):
             os.kill(pid, signal.SIGKILL)  # its scripts end with it

@@ -35,12 +35,13 @@ def arm(environment: Mapping[str, str], home: Path) -> None:
 
     def step_with_mishaps(submodel: SubModel) -> Stepped:
         next_step = submodel.steps_done + 1
-        if submodel.name == held and next_step in holds and not go_file(home, next_step).exists():
+        if submodel.spec.name == held and next_step in holds and not go_file(home, next_step).exists():
             held_file(home, next_step).touch()
             _wait_for(go_file(home, next_step).exists)
             begun = turn[0]
             _wait_for(lambda: turn[0] >= begun + 2)  # the worker has heard all that was asked for until now
-        if submodel.name == mishap and next_step == int(mishap_step) and submodel.spec.hyperparameters.batch_split == 1:
+        happens = submodel.spec.name == mishap and next_step == int(mishap_step)
+        if happens and submodel.spec.hyperparameters.batch_split == 1:
             _happen(action, submodel)
         return step(submodel)
 

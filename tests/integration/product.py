@@ -21,7 +21,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.runtime import launchers
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import RunSpec, load_run
+from unifiednn_core.spec.run import HybridSettings, RunSpec, load_run
 from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.store.workers import WorkerIdentity
 from unifiednn_core.views.runs import RunView
@@ -92,12 +92,12 @@ class Product:
 
     def worker(self, run_id: str | None = None) -> int | None:
         """Process id of the worker of the run."""
-        run, _ = self.service.store.runs.get(run_id or self.run_id)
-        if run.worker_pid is None or run.worker_started_at_s is None:
+        hybrid, _ = self.service.store.hybrids.get(run_id or self.run_id)
+        if hybrid.worker_pid is None or hybrid.worker_started_at_s is None:
             return None
-        identity = WorkerIdentity(run.worker_pid, run.worker_started_at_s, run.worker_boot_id or "")
+        identity = WorkerIdentity(hybrid.worker_pid, hybrid.worker_started_at_s, hybrid.worker_boot_id or "")
         self._processes.append(identity)
-        return run.worker_pid if launchers.is_alive(identity) else None
+        return hybrid.worker_pid if launchers.is_alive(identity) else None
 
     def signal_worker(self, number: int = signal.SIGKILL) -> None:
         pid = self.worker()
@@ -146,7 +146,10 @@ class Product:
     def options(self, **changes: Any) -> None:
         """Change the spec of the run that waits, as if it had been submitted so."""
         run, _ = self.service.store.runs.get(self.run_id)
-        self.service.store.runs.update(self.run_id, spec=run.spec | changes)
+        spec = run.spec | changes
+        self.service.store.runs.update(self.run_id, spec=spec)
+        settings = {name: spec[name] for name in HybridSettings.model_fields if name in spec}
+        self.service.store.hybrids.update(self.run_id, settings=settings)
 
     def hyperparameters(self, name: str, **changes: Any) -> None:
         """Change how a sub-model of the run that waits is trained, as if it had been submitted so."""
@@ -161,11 +164,12 @@ class Product:
         """Queue the run once more, as it stands there before it began; returns the other's id."""
         other = f"{self.run_id}-again"
         with closing(sqlite3.connect(self._database)) as database, database:
-            for table, key in (("runs", "id"), ("submodels", "run_id")):
+            for table, keys in (("runs", ["id"]), ("hybrids", ["id"]), ("submodels", ["run_id", "hybrid_id"])):
                 names = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
-                rest = ", ".join(name for name in names if name != key)
-                copied = f"INSERT INTO {table} ({key}, {rest}) SELECT ?, {rest} FROM {table} WHERE {key} = ?"
-                database.execute(copied, (other, self.run_id))
+                rest = ", ".join(name for name in names if name not in keys)
+                into = f"INSERT INTO {table} ({', '.join(keys)}, {rest})"
+                copied = f"SELECT {', '.join('?' for _ in keys)}, {rest} FROM {table} WHERE {keys[0]} = ?"
+                database.execute(f"{into} {copied}", (*[other] * len(keys), self.run_id))
         return other
 
     @property

@@ -55,7 +55,7 @@ def test_a_concurrent_baseline_ends_with_the_hybrid_s_bits_and_its_own_figures(
         assert ours["state_sha256"] == hybrid["state_sha256"] == alone(name)
         for figure in ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "epochs", "steps"):
             assert ours[figure] == hybrid[figure]
-    slices, launched_at_s = baseline.slices(), baseline.row.launched_at_s or 0.0
+    slices, launched_at_s = baseline.slices(), baseline.hybrid.launched_at_s or 0.0
     assert max(start_s for start_s, _, _ in slices.values()) < min(end_s for _, end_s, _ in slices.values())
     for name, part in baseline.parts.items():
         start_s, end_s, steps = slices[name]
@@ -66,17 +66,19 @@ def test_a_concurrent_baseline_ends_with_the_hybrid_s_bits_and_its_own_figures(
         assert part.peak_memory_bytes is not None and part.peak_memory_bytes > 50_000_000
         assert state_sha256(load_file(part.model_path or "")) == part.state_sha256
         assert part.artifact is None
-    assert baseline.row.cpu_s == pytest.approx(sum(part.cpu_s or 0 for part in baseline.parts.values()))
-    assert baseline.row.memory_source == PROCESS_PSS
-    sampled = baseline.rows("SELECT max(size_bytes), count(*) FROM memory_samples WHERE run_id = ?")
+    assert baseline.hybrid.cpu_s == pytest.approx(sum(part.cpu_s or 0 for part in baseline.parts.values()))
+    assert baseline.hybrid.memory_source == PROCESS_PSS
+    sampled = baseline.rows("SELECT max(size_bytes), count(*) FROM memory_samples WHERE hybrid_id = ?")
     assert (
-        sampled[0][0] == baseline.row.peak_memory_bytes > max(p.peak_memory_bytes or 0 for p in baseline.parts.values())
+        sampled[0][0]
+        == baseline.hybrid.peak_memory_bytes
+        > max(p.peak_memory_bytes or 0 for p in baseline.parts.values())
     )
-    assert baseline.row.environment["threads"] == 1
+    assert baseline.hybrid.environment["threads"] == 1
     for told in baseline.view.processes.values():
         assert told["threads"] == 1
         assert 0 < told["loader_cpu_s"] < 60 and 0 < told["loader_s"] < 60
-    assert baseline.row.started_at_s == baseline.row.launched_at_s
+    assert baseline.hybrid.started_at_s == baseline.row.launched_at_s
     answers = {name: report.answer for name, report in baseline.view.oracle.items()}
     assert answers == {"lenet": "same", "resnet": "not applicable"}
     assert not baseline.said("defect")
@@ -120,13 +122,13 @@ def test_a_runner_that_is_killed_takes_its_scripts_along_and_the_next_begins_ane
 ) -> None:
     baseline.prepare("sequential", ("lenet", "resnet"), {"lenet": 1, "resnet": 8}).start()
     baseline.until_trained("resnet")
-    first, [script] = baseline.row, baseline.scripts().values()
+    first, [script] = baseline.hybrid, baseline.scripts().values()
     assert baseline.states()["lenet"] is State.COMPLETED
     os.kill(first.worker_pid or 0, signal.SIGKILL)
     wait_until(lambda: gone(script))
     run = baseline.finish()
-    assert (run.state, baseline.row.attempt) == (State.COMPLETED, 2)
-    assert (baseline.row.launched_at_s or 0.0) > (first.launched_at_s or math.inf)
+    assert (run.state, baseline.hybrid.attempt) == (State.COMPLETED, 2)
+    assert (baseline.hybrid.launched_at_s or 0.0) > (first.launched_at_s or math.inf)
     for name, epochs in (("lenet", 1), ("resnet", 8)):
         assert baseline.parts[name].state_sha256 == alone(name, epochs)
         assert baseline.parts[name].attempt == 1
@@ -134,7 +136,9 @@ def test_a_runner_that_is_killed_takes_its_scripts_along_and_the_next_begins_ane
     steps = baseline.rows("SELECT submodel, step FROM step_metrics WHERE run_id = ?")
     assert len(set(steps)) == len(steps) == 23 + 8 * 12
     end_s = max(end_s for _, end_s, _ in baseline.slices().values())
-    assert all(0 <= at_s <= end_s + 1 for (at_s,) in baseline.rows("SELECT at_s FROM memory_samples WHERE run_id = ?"))
+    assert all(
+        0 <= at_s <= end_s + 1 for (at_s,) in baseline.rows("SELECT at_s FROM memory_samples WHERE hybrid_id = ?")
+    )
     assert "The baseline starts again: a measurement has to run in one piece." in baseline.said("recovery")
 
 
@@ -155,14 +159,14 @@ def test_a_stopped_baseline_ends_its_scripts_and_leaves_no_weights(baseline: Bas
 def test_a_stop_outlives_the_runner_that_was_to_obey_it(baseline: Baseline) -> None:
     baseline.prepare("concurrent", ("lenet", "resnet"), {"lenet": LONG, "resnet": LONG}).start()
     baseline.until_trained("lenet")
-    pid, scripts = baseline.row.worker_pid or 0, baseline.scripts()
+    pid, scripts = baseline.hybrid.worker_pid or 0, baseline.scripts()
     os.kill(pid, signal.SIGSTOP)
     baseline.service.runs.stop(baseline.run_id)
     os.kill(pid, signal.SIGKILL)
     assert baseline.finish().state is State.STOPPED
     assert set(baseline.states().values()) == {State.STOPPED}
     assert all(gone(script) for script in scripts.values())
-    assert baseline.row.attempt == 2
+    assert baseline.hybrid.attempt == 2
 
 
 def test_a_baseline_takes_no_other_orders(baseline: Baseline) -> None:
@@ -205,7 +209,7 @@ def test_a_store_that_is_locked_for_a_while_costs_nothing(
 ) -> None:
     monkeypatch.setenv("UNIFIEDNN_FAULT", "store.before_commit=locked@9")  # of the runner; the scripts have no store
     run = baseline.prepare("sequential", ("lenet",), {"lenet": 2}).start().finish()
-    assert (run.state, baseline.row.attempt) == (State.COMPLETED, 1)
+    assert (run.state, baseline.hybrid.attempt) == (State.COMPLETED, 1)
     assert baseline.parts["lenet"].state_sha256 == alone("lenet", 2)
     assert len(baseline.rows("SELECT step FROM step_metrics WHERE run_id = ?")) == 46
     log = (baseline.home.run(baseline.run_id) / "worker.log").read_text()

@@ -37,7 +37,7 @@ from unifiednn_core.scheduling import registry as policies
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.protection import protections_of
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
 
 RUN, OTHER = "r-1", "r-2"
 FORGO = """
@@ -202,11 +202,14 @@ class Confined:
 
     def worker(self) -> int:
         """Process id of a worker that trains."""
-        wait_until(lambda: self.row().worker_pid is not None and any(part.steps_done for part in self.parts()))
-        return self.row().worker_pid or 0
+        wait_until(lambda: self.hybrid().worker_pid is not None and any(part.steps_done for part in self.parts()))
+        return self.hybrid().worker_pid or 0
 
     def row(self) -> RunRow:
         return self.service.store.runs.get(self.run_id)[0]
+
+    def hybrid(self) -> HybridRow:
+        return self.service.store.hybrids.get(self.run_id)[0]
 
     def parts(self) -> list[SubModelRow]:
         return self.service.store.runs.get(self.run_id)[1]
@@ -239,7 +242,7 @@ def test_a_confined_worker_that_is_killed_goes_on_with_the_same_bits(demo: Confi
     assert rollup(worker) is not None  # its memory can be measured from outside
     os.kill(worker, signal.SIGKILL)
     assert demo.end() is State.COMPLETED
-    assert demo.row().recoveries == 1
+    assert demo.hybrid().recoveries == 1
     assert {part.name: part.state_sha256 for part in demo.parts()} == {name: alone(name) for name in EPOCHS}
     context = context_key("cpu", torch.__version__, of_workers())
     assert demo.service.store.measured.recall([context]), "one that starts cold tells what its context needs"
@@ -253,9 +256,9 @@ def test_a_confined_worker_pauses_resumes_terminates_and_stops(demo: Confined) -
     wait_until(lambda: State(demo.row().state) is State.PAUSED)
     steps = sum(part.steps_done for part in demo.parts())
     demo.service.runs.resume(demo.run_id)
-    wait_until(lambda: demo.row().worker_pid is not None and sum(part.steps_done for part in demo.parts()) > steps)
+    wait_until(lambda: demo.hybrid().worker_pid is not None and sum(part.steps_done for part in demo.parts()) > steps)
     os.kill(demo.worker(), signal.SIGTERM)
-    wait_until(lambda: demo.row().recoveries == 1)
+    wait_until(lambda: demo.hybrid().recoveries == 1)
     demo.worker()
     demo.service.runs.stop(demo.run_id)
     assert demo.end() is State.STOPPED

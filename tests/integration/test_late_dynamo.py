@@ -12,6 +12,7 @@ from tests.integration.product import Template
 from unifiednn_core.base.paths import Home
 from unifiednn_core.engine import late_dynamo
 from unifiednn_core.store import Store
+from unifiednn_core.store.workers import Berth
 
 TRAIN = """
 import json, sys, warnings
@@ -129,6 +130,6 @@ worker.main()
 def test_a_whole_run_loads_neither_the_compiler_nor_the_algebra_behind_it(template: Template, home: Home) -> None:
     shutil.copytree(template.home.root, home.root, dirs_exist_ok=True)
     store = Store.open(home)
-    assert store.workers.claim_next(store.runs.get(template.run_id)[0].device) == template.run_id
+    assert store.workers.claim(template.run_id, Berth(device="cpu", kind="", threads=1))
     store.close()
     assert run(TOLD, str(home.root), template.run_id).split() == ["0"]

@@ -39,6 +39,7 @@ def left_at(session: Session, name: str = "first") -> int:
     assert last == Left(name)
     assert name not in session.hybrid.names
     assert name not in session.engine.footprints()
+    assert session.engine._rates.seconds_per_step(name) is None
     return captured.checkpoint.step
 
 
@@ -78,8 +79,8 @@ def test_one_leaves_wherever_it_is(orders: list[Callable[[Session, Report], None
     captured = [report for report in of(session, "first") if isinstance(report, Captured)]
     assert [report.checkpoint.step for report in captured] == [steps]
     assert of(session, "first")[-1] == Left("first")
-    pauses = [report for report in session.reports if isinstance(report, Answered)]
-    assert not pauses or session.reports.index(pauses[0]) < session.reports.index(Left("first"))
+    told = [report for report in session.reports if isinstance(report, Answered) or report == Left("first")]
+    assert [type(report) for report in told] == ([Left] if steps == 2 else [Answered, Left])
     assert goes_on(session) == alone()["first"]
     assert session.hashes() == alone("second", "third")
 
@@ -155,15 +156,17 @@ def test_the_data_are_verified_and_forgotten_with_the_last_one_who_uses_them() -
 
 
 @pytest.mark.parametrize("order", [RELEASE, Order(Event.RELEASE)], ids=["one", "all"])
-def test_one_whose_data_have_changed_fails_and_so_do_the_others(order: Order) -> None:
+@pytest.mark.parametrize("at_work", ["first", "third"])
+def test_one_whose_data_have_changed_fails_and_so_do_the_others(order: Order, at_work: str) -> None:
     def spoil(session: Session, report: Report) -> None:
-        if isinstance(report, Stepped) and (report.submodel, report.step) == ("first", 3):
+        if isinstance(report, Stepped) and (report.submodel, report.step) == (at_work, 3):
             session.data.sets["train"].inputs[0] += 1
-        at_step("first", 3, order)(session, report)
+        at_step(at_work, 3, order)(session, report)
 
-    session = Session(THREE[:2], ROUND, spoil).run()
-    assert {ended.event for ended in session.ended.values()} == {Event.FAIL}
-    assert {r.submodel for r in session.reports if isinstance(r, DataChanged)} == {"first", "second"}
+    session = Session(THREE, ROUND, spoil).run()
+    assert {name: ended.event for name, ended in session.ended.items()} == dict.fromkeys(NAMES, Event.FAIL)
+    assert all("changed in memory" in (ended.cause or "") for ended in session.ended.values())
+    assert {r.submodel for r in session.reports if isinstance(r, DataChanged)} == {*NAMES}
     assert not any(isinstance(report, Left) for report in session.reports)
 
 
@@ -176,6 +179,13 @@ def test_what_happens_to_data_later_is_not_said_of_one_that_left() -> None:
     session = Session(THREE[:2], ROUND, spoil).run()
     assert session.ended["second"].event is Event.FAIL
     assert of(session, "first")[-1] == Left("first")
+
+
+def test_a_policy_does_not_choose_one_that_is_about_to_leave() -> None:
+    session = Session(THREE, ROUND)
+    jobs = session.engine._roster.jobs
+    jobs["first"].leaving = True
+    assert [job.name for job in session.engine._roster.runnable] == ["second", "third"]
 
 
 KEYS = ("s20261122-210000-abcd/net", "s20261122-210001-efgh/net")

@@ -169,7 +169,7 @@ def test_a_killed_worker_is_noticed_and_named(service: Service, samples: Path, t
     epochs = {"lenet": 300, "resnet": 300, "transformer": 300}
     run_id = service.runs.submit(load_run(write_spec(samples, tmp_path, epochs=epochs, recovery="ask")))
     wait_until(lambda: service.runs.observe(run_id).state is State.RUNNING)
-    worker_pid = service.store.runs.get(run_id)[0].worker_pid
+    worker_pid = service.store.hybrids.get(run_id)[0].worker_pid
     assert worker_pid is not None
     os.kill(worker_pid, signal.SIGKILL)
     finish(service, run_id)

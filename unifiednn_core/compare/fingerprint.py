@@ -20,8 +20,10 @@ _VERSIONS = ("unifiednn", "torch", "numpy", "safetensors")
 
 
 def fingerprint(spec: RunSpec, slot: str, threads: int) -> str:
-    """SHA-256 over spec, device and versions; `slot` is the device of the run."""
-    return _sha256({"asked": asked_sha256(spec), "slot": slot, "threads": threads, "machine": machine(slot)})
+    """SHA-256 over spec, device and versions; `slot` is the device of the run. Equal devices give equal ones."""
+    return _sha256(
+        {"asked": asked_sha256(spec), "device": slot.partition(":")[0], "threads": threads, "machine": machine(slot)}
+    )
 
 
 def asked_sha256(spec: RunSpec) -> str:

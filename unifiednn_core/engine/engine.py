@@ -482,7 +482,8 @@ class Engine:
         else:
             if job.state is State.PAUSING:
                 self._pause(job)
-            if job.leaving and job.name in self._roster.jobs and self.device_lost is None:
+            here = job.name in self._roster.jobs  # else its data have changed, or its state could not be captured
+            if job.leaving and here and self.device_lost is None:
                 self._depart(job)
 
     def _pause(self, job: Job) -> None:
@@ -613,8 +614,7 @@ class Engine:
         match order:
             case Order(event=Event.STOP | Event.DISCARD | Event.RELEASE as event, submodel=None):
                 for job in list(self._roster.jobs.values()):
-                    if job.name in self._roster.jobs:  # else data that it shares with one before have changed
-                        self._order_one(job, event, None)
+                    self._order_one(job, event, None)
             case Order(event=event, submodel=None):
                 self._capture_all()
                 self._verify_data(lease for job in self._roster.jobs.values() for lease in job.submodel.leases)

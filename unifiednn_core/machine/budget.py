@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pynvml
 
 from unifiednn_core.base.paths import cpu_devices
-from unifiednn_core.base.units import memory_text
 from unifiednn_core.machine.devices import best_match
 from unifiednn_core.machine.gpu import gpu_handle
 from unifiednn_core.machine.host_memory import host_memory
@@ -44,19 +43,6 @@ def budget_of(device: str) -> Budget:
     total_bytes, free_bytes = host_memory()
     share_bytes = total_bytes // cpu_devices() if index else total_bytes
     return Budget(share_bytes, min(free_bytes, share_bytes))
-
-
-def shortage(device: str, needed_bytes: int, budget: Budget) -> str | None:
-    """Reason why a run that needs `needed_bytes` has to wait, as text after "waits for"; None if it can start."""
-    total_bytes, free_bytes = budget.total_bytes, budget.free_bytes
-    if free_bytes is None or needed_bytes <= free_bytes:
-        return None
-    need = f"memory: needs {memory_text(needed_bytes)} on {device}"
-    if total_bytes is None:
-        return f"{need}, {memory_text(free_bytes)} are free"
-    if needed_bytes > total_bytes:
-        return f"{need}, which has {memory_text(total_bytes)} in all; stop it, and submit it with smaller batches"
-    return f"{need}, {memory_text(free_bytes)} are free; other processes hold {memory_text(total_bytes - free_bytes)}"
 
 
 def _of_gpu(index: int) -> Budget:

@@ -11,9 +11,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -27,11 +26,10 @@ from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.visible import keep_log_visible
 from unifiednn_core.engine import late_dynamo
-from unifiednn_core.engine.device import environment, preserved, resolve
+from unifiednn_core.engine.device import environment, resolve
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
-from unifiednn_core.engine.job import Job, Standing, reasons
 from unifiednn_core.engine.operator_trace import OperatorTrace
 from unifiednn_core.engine.orders import (
     AnyOrder,
@@ -43,31 +41,27 @@ from unifiednn_core.engine.orders import (
     SetPolicy,
     SetPriority,
 )
-from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.machine import allocator
-from unifiednn_core.machine.budget import budget_of
 from unifiednn_core.machine.cores import keep_to, lanes_of
 from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.machine.template import is_forked
 from unifiednn_core.preflight.estimate import context_key
-from unifiednn_core.preflight.forecast import memory_room
 from unifiednn_core.runtime import launchers
-from unifiednn_core.runtime.admission import shared_prediction
-from unifiednn_core.runtime.assembly import Ingredients, Workbench
+from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.confinement import forgo_privileges
 from unifiednn_core.runtime.gauge import WorkerGauge
 from unifiednn_core.runtime.launchers import WorkMark
+from unifiednn_core.runtime.loader import SubModelLoader
 from unifiednn_core.runtime.main_thread import MainThreadTrainer, SigtermListener, Watchdog
 from unifiednn_core.runtime.reporter import Reporter
-from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
-from unifiednn_core.spec.run import HybridSettings, PolicySpec, RunSpec
+from unifiednn_core.spec.run import HybridSettings, PolicySpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.hybrids import Resident, address, key_of
+from unifiednn_core.store.hybrids import address, key_of
 from unifiednn_core.store.places import Place
-from unifiednn_core.store.schema import CommandRow, RunRow
+from unifiednn_core.store.schema import CommandRow
 from unifiednn_core.store.workers import first_period
 
 TICK_S = 0.2
@@ -81,7 +75,7 @@ class Worker:
     """Everything between the store and the engine of one hybrid. `assemble` reads the store and the files."""
 
     def __init__(
-        self, reads: "_Reader", engine: Engine, gauge: WorkerGauge, work_mark: WorkMark, sigterm: SigtermListener,
+        self, reads: SubModelLoader, engine: Engine, gauge: WorkerGauge, work_mark: WorkMark, sigterm: SigtermListener,
         *, threads: int, step_limit_s: float, lanes: int = 1,
     ):  # fmt: skip
         self._reads, self._store, self._bench, self._reporter = reads, reads.store, reads.bench, reads.reporter
@@ -115,7 +109,7 @@ class Worker:
         earlier = {"cpu_s": hybrid.cpu_s, "gpu_s": hybrid.gpu_s, "energy_j": hybrid.energy_j}
         gauge = WorkerGauge(bench.device, clock, earlier=earlier)  # before any model or data set is read
         reporter, work_mark = Reporter(store, hybrid, bench, clock, gauge), WorkMark(home.at_work(hybrid_id))
-        reads = _Reader(store, bench, reporter, clock, hybrid.shared)
+        reads = SubModelLoader(store, bench, reporter, clock, hybrid.shared)
         for command in store.commands.open_in(hybrid_id):
             if command.verb == Verb.RETRY and command.arguments.get("from_start"):
                 bench.checkpoints(key_of(hybrid_id, command.run_id, command.submodel or "")).clear()
@@ -438,98 +432,6 @@ def main() -> None:
     allocator.forget_preloading()
     late_dynamo.install()
     _leave(train(Home(Path(sys.argv[1])), sys.argv[2]))
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Prepares sub-models for training. One that cannot be read or restored fails alone."""
-
-    store: Store
-    bench: Workbench
-    reporter: Reporter
-    clock: Clock
-    shared: bool
-    rooms: list[MemoryRoom] = field(default_factory=lambda: [MemoryRoom()])
-    """What the newest prediction of the hybrid allows; its only entry."""
-
-    def jobs(
-        self, members: Sequence[Resident], mark: WorkMark, last_turns: Mapping[str, float], elapsed_s: float
-    ) -> list[Job]:
-        """Sub-models that are ready to train, in order of arrival, in a hybrid that goes on after `elapsed_s`."""
-        alive = [member for member in members if State(member.row.state) not in ENDED and member.row.leaving is None]
-        # The line is sorted by the end of the last turn; without one, or if it was cut short, a sub-model goes first.
-        line = sorted((member.key for member in alive), key=lambda name: last_turns.get(name, -1.0))
-        jobs: dict[str, Job] = {}
-        for member in alive:
-            key, row = member.key, member.row
-            mark.set(1, key, "loading")
-            read = self.read(member, members)
-            if read is None:
-                continue
-            try:
-                with preserved(self.bench.device), ProcessState(self.bench.device):
-                    submodel = self.bench.add(read)
-                jobs[key] = Job(
-                    submodel, in_line_since=line.index(key), service_s=row.service_s, paused_s=row.paused_s,
-                    state=State.PAUSED if row.state == State.PAUSED.value else State.QUEUED,
-                    captured_step=read.columns.get("checkpoint_step", 0),
-                )  # fmt: skip
-            except Exception as error:
-                self._fail(member, error)
-        mark.clear()
-        began_at_s = self.clock.utc_s() - elapsed_s  # the engine's clock begins with this, right after the last reading
-        for member in alive:
-            if member.key in jobs:
-                jobs[member.key].standing = self.standing(member, began_at_s)
-        return list(jobs.values())
-
-    def memory(self) -> MemoryRoom:
-        """What the prediction of the hybrid allows now. Safe in any thread."""
-        return self.rooms[0]
-
-    def standing(self, member: Resident, began_at_s: float) -> Standing:
-        """What a sub-model may count on, in a hybrid whose clock began at `began_at_s` (UTC)."""
-        run, row = member
-        submitted_at_s = run.created_at_s if row.joined_at_s is None else row.joined_at_s
-        return Standing(
-            owner=row.owner,
-            tickets=self.store.people.tickets_of(row.owner),
-            submitted_s=submitted_at_s - began_at_s,
-            deadline_s=row.deadline_s,
-            joined_s=max(0.0, submitted_at_s - began_at_s),
-        )
-
-    def read(self, member: Resident, members: Sequence[Resident]) -> Ingredients | None:
-        """Read one of the members and open its attempt; None if it could not be read, and has failed."""
-        run, row = member
-        spec, files = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(row.name, {})
-        self.rooms[:] = [self._room(run, members)]
-        try:
-            read = self.bench.read(member.key, spec, files, partial(self.store.runs.warn, run.id, row.name))
-        except OperationalError:
-            raise
-        except Exception as error:
-            self._fail(member, error)
-            return None
-        columns, peers = read.columns, sum(State(one.row.state) not in ENDED for one in members)
-        [attempt] = self.store.workers.begin(self.bench.hybrid_id, {member.key: columns}).values()
-        self.reporter.admit(member.key, row, attempt, from_step=columns["steps_done"], peers=peers)
-        return read
-
-    def _room(self, run: RunRow, members: Sequence[Resident]) -> MemoryRoom:
-        """What the prediction allows; that of a shared hybrid is made of those of its members."""
-        if not self.shared:
-            return memory_room(run.prediction)
-        hybrid = self.store.hybrids.get(self.bench.hybrid_id)[0]
-        still = [one for one in members if State(one.row.state) not in ENDED]
-        predicted = shared_prediction(hybrid, still, budget_of(hybrid.device or "cpu").total_bytes)
-        self.store.hybrids.update(hybrid.id, prediction=predicted)
-        return memory_room(predicted)
-
-    def _fail(self, member: Resident, error: Exception) -> None:
-        traceback.print_exception(error)
-        self.reporter.open.discard(member.key)
-        self.store.runs.fail_submodel(member.row.run_id, member.row.name, *reasons(error))
 
 
 def _joining(command: CommandRow) -> str | None:

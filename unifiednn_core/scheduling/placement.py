@@ -3,14 +3,20 @@
 There is one line for all devices: nothing is bound to a device before it can start there. The supervisor and the
 simulator of a fleet (`scheduling.fleet`) build the same frozen view and enact the same plan.
 
-Order: by submission, then by arrival. Who waits in line and is not placed claims the device on which it surely starts
-first, and nobody behind it is placed there, nor on any device where it might start before that. In detail: for each
-device that an entry can use there is an earliest and a latest start. It can join as soon as one of the members has
-ended, or when all have, so the earliest is the least or the whole of their seconds left; the latest is the whole,
-because a device with work does not rest; unknown seconds make the earliest 0 and the latest never. An entry claims the
-device with the least latest start among those that nobody before it keeps, and keeps, too, each device whose earliest
-start is less. So whoever overtakes the first in line does it where the first can never start, or not before it has
-started elsewhere. The property is tested by simulating what happens without those who overtake.
+Order: by submission, then by arrival. Each entry takes a free device, that which the fewest others can use; if there is
+none it joins the hybrid with the least left to do. One that cannot start claims a device, and keeps others, so that
+nobody behind delays it:
+
+- On each device that it can use it has an earliest and a latest start if nobody else comes. Latest: when all that
+  train there have ended, since a device with work does not rest. Earliest: the same, or, if it may join, when the
+  first of them ends. Unknown seconds make the latest start infinite, and the earliest one 0 if it may join.
+- It claims the device with the least latest start among those that nobody before it keeps. It keeps this one, and each
+  with an earlier earliest start. Nobody behind is placed on a device that is kept.
+- Where devices draw on common memory, what it needs on the claimed one is taken off what is free for those behind.
+
+So whoever overtakes the first in line does it where the first can never start, or not before it starts elsewhere: as
+long as predicted seconds are right, nobody moves and other programs keep their memory, taking those who overtake away
+does not let it start earlier. If it waits for memory of other programs, all behind it that ask for its devices wait.
 
 Entries that no device helps keep nobody waiting: those whose own people may not share a process, those that need more
 than any device has, and those that gather.
@@ -70,6 +76,7 @@ class _Fleet:
         self._wanted: Counter[str] = Counter()
         for devices, count in asked_by.items():
             self._wanted.update(dict.fromkeys(devices, count))
+        self._ready: dict[frozenset[str], list[Site]] = {}
         self.kept_for: dict[str, Waiting] = {}
         """Devices that are kept for somebody in line."""
         self.left: list[tuple[Waiting, str]] = []
@@ -83,8 +90,12 @@ class _Fleet:
 
     def usable(self, entry: Waiting) -> list[Site]:
         """Devices on which it can train some day, as far as memory and states now say."""
-        sites = (self.by_name[name] for name in entry.devices if name in self.by_name)
-        return sorted((site for site in sites if site.usable and site.ever_holds(entry)), key=lambda site: site.index)
+        sites = self._ready.get(entry.devices)
+        if sites is None:
+            found = (self.by_name[name] for name in entry.devices if name in self.by_name)
+            sites = sorted((site for site in found if site.usable), key=lambda site: site.index)
+            self._ready[entry.devices] = sites
+        return [site for site in sites if site.ever_holds(entry)]
 
     def place(self, entry: Waiting, sites: Sequence[Site]) -> Site | None:
         """Place an entry on the best of these devices where it can start now; None if there is none."""
@@ -105,7 +116,7 @@ class _Fleet:
     def gather(self, first: Waiting, site: Site, others: Iterable[Waiting]) -> list[Waiting]:
         """Place those that gathered with the first one into its new hybrid; returns who fits."""
         site.open, placed = first.need is not None, []
-        site.sums = None if first.need is None else Sums().plus(first.need)
+        site.sums = None if first.need is None else Sums().add(first.need)
         for entry in others:
             if site.device.name in entry.devices and self._joins(entry, site, self.circles(entry.people)):
                 self._take(site, entry, opens=False, reason="")
@@ -134,8 +145,8 @@ class _Fleet:
 
     def fits_free(self, site: Site, members: Sequence[Placed]) -> bool:
         """Whether these fit on a free device."""
-        sums = Sums().plus(*(member.need for member in members if member.need is not None))
-        needed_bytes = site.with_context(sums, self.view.lanes)
+        sums = Sums().add(*(member.need for member in members if member.need is not None))
+        needed_bytes = site.peak_bytes(sums)
         return needed_bytes <= min(site.most_bytes(alone=len(members) == 1), self._free_bytes[self._pool(site)])
 
     def room(self, entry: Waiting, site: Site) -> tuple[int, float] | None:
@@ -199,7 +210,7 @@ class _Fleet:
             return site
         needs = [member.need for member in hybrid.members if member.need is not None]
         site.predicted_bytes = predicted_bytes(hybrid, device, self.view.lanes, self.view.company_share)
-        site.sums = None if site.predicted_bytes is None or hybrid.private else Sums().plus(*needs)
+        site.sums = None if site.predicted_bytes is None or hybrid.private else Sums().add(*needs)
         for member in hybrid.members:
             site.work.add(member.left_s)
             site.circles |= self.circles(member.people)
@@ -291,7 +302,8 @@ def _hopeless(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str | Non
     matching = [fleet.by_name[name] for name in sorted(entry.devices) if name in fleet.by_name]
     asked, ready = _asked(entry), [site for site in matching if site.usable]
     if not matching:
-        return f"{asked}, which this server does not have"
+        text = f"{asked}, which this server does not have"
+        return text if entry.kind is None else f"{text} any more. A new run can start from its checkpoint on another"
     if not ready:
         states = ", ".join(f"{site.device.name} is {_STATES[site.device.state]}" for site in matching[:3])
         return f"{asked}; {states}"

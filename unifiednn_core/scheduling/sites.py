@@ -9,12 +9,14 @@ from unifiednn_core.scheduling.line import COMPANY_SHARE, DeviceView, HybridView
 MEMORY_SHARE = 0.9
 """Share of a device that the predicted peak of a hybrid may take if it has more than one submission."""
 
+NOTHING = Need(kept_bytes=0, working_bytes=0)
+
 
 def hybrid_bytes(
     needs: Iterable[Need], context_bytes: int, *, lanes: int = 1, company_share: float = COMPANY_SHARE
 ) -> int:
     """Most memory that a hybrid can take under any policy: when all have started, and the worst of them steps."""
-    return context_bytes + Sums().plus(*needs).peak_bytes(context_bytes, lanes, company_share)
+    return Sums().add(*needs).peak_bytes(context_bytes, lanes, company_share)
 
 
 def predicted_bytes(hybrid: HybridView, device: DeviceView, lanes: int, company_share: float) -> int | None:
@@ -40,30 +42,36 @@ class Sums:
     data: dict[str, int] = field(default_factory=dict)
     data_bytes: int = 0
 
-    def plus(self, *needs: Need) -> "Sums":
-        """With more sub-models."""
-        data = dict(self.data)
+    def add(self, *needs: Need) -> "Sums":
+        """Count more sub-models; returns itself."""
         for need in needs:
-            data.update(need.data)
-        return Sums(
-            kept_bytes=self.kept_bytes + sum(need.kept_bytes for need in needs),
-            copies_bytes=self.copies_bytes + sum(need.copies_bytes for need in needs),
-            working_bytes=max([self.working_bytes, *(need.working_bytes for need in needs)]),
-            unslack_bytes=max([self.unslack_bytes, *(need.working_bytes - need.slack_bytes for need in needs)]),
-            company_bytes=self.company_bytes + sum(need.company_bytes for need in needs),
-            most_company_bytes=max([self.most_company_bytes, *(need.company_bytes for need in needs)]),
-            data=data,
-            data_bytes=sum(data.values()),
-        )
+            self.kept_bytes += need.kept_bytes
+            self.copies_bytes += need.copies_bytes
+            self.working_bytes = max(self.working_bytes, need.working_bytes)
+            self.unslack_bytes = max(self.unslack_bytes, need.working_bytes - need.slack_bytes)
+            self.company_bytes += need.company_bytes
+            self.most_company_bytes = max(self.most_company_bytes, need.company_bytes)
+            self.data_bytes += self._new_data_bytes(need)
+            self.data.update(need.data)
+        return self
 
-    def peak_bytes(self, context_bytes: int, lanes: int, company_share: float) -> int:
-        """Most memory without the context."""
-        steps_bytes = max(self.working_bytes, self.unslack_bytes + self.copies_bytes)
-        peak_bytes = self.kept_bytes + steps_bytes + self.data_bytes
+    def peak_bytes(self, context_bytes: int, lanes: int, company_share: float, more: Need = NOTHING) -> int:
+        """Most memory with the context, of all and one more."""
+        unslack_bytes = max(self.unslack_bytes, more.working_bytes - more.slack_bytes)
+        copies_bytes = self.copies_bytes + more.copies_bytes
+        steps_bytes = max(self.working_bytes, more.working_bytes, unslack_bytes + copies_bytes)
+        kept_bytes = self.kept_bytes + more.kept_bytes + self.data_bytes + self._new_data_bytes(more)
+        peak_bytes = context_bytes + kept_bytes + steps_bytes
         if lanes < 2:
             return peak_bytes
-        others_bytes = self.company_bytes - self.most_company_bytes
-        return peak_bytes + min(others_bytes, int(company_share * (context_bytes + peak_bytes)))
+        most_bytes = max(self.most_company_bytes, more.company_bytes)
+        return peak_bytes + min(self.company_bytes + more.company_bytes - most_bytes, int(company_share * peak_bytes))
+
+    def _new_data_bytes(self, need: Need) -> int:
+        return sum(size for sha256, size in need.data.items() if sha256 not in self.data)
+
+
+EMPTY = Sums()
 
 
 @dataclass(slots=True)
@@ -122,16 +130,15 @@ class Site:
         """Predicted peak of a hybrid of this entry only; None if unknown."""
         if entry.peak_bytes is not None or entry.need is None:
             return entry.peak_bytes
-        return self.with_context(Sums().plus(entry.need), lanes=1)
+        return self.peak_bytes(EMPTY, entry.need, lanes=1)
 
     def joined_bytes(self, need: Need) -> int | None:
         """Predicted peak with one more; None if unknown."""
-        return None if self.sums is None else self.with_context(self.sums.plus(need), self.lanes)
+        return None if self.sums is None else self.peak_bytes(self.sums, need)
 
-    def with_context(self, sums: Sums, lanes: int) -> int:
+    def peak_bytes(self, sums: Sums, more: Need = NOTHING, *, lanes: int | None = None) -> int:
         """Predicted peak of a hybrid of these on this device."""
-        context_bytes = self.device.context_bytes
-        return context_bytes + sums.peak_bytes(context_bytes, lanes, self.company_share)
+        return sums.peak_bytes(self.device.context_bytes, lanes or self.lanes, self.company_share, more)
 
     def most_bytes(self, *, alone: bool) -> float:
         """Memory that a hybrid may take. One submission alone may take it all, as its check has promised."""
@@ -154,10 +161,11 @@ class Site:
         if self.empty:
             self.threads, self.profile = entry.threads or self.device.threads, entry.profile
             self.private, self.open = entry.private, opens and not entry.private and entry.need is not None
-            self.sums = Sums().plus(entry.need) if self.open and entry.need is not None else None
+            self.sums = Sums().add(entry.need) if self.open and entry.need is not None else None
             self.predicted_bytes = self.alone_bytes(entry)
         elif entry.need is not None and self.sums is not None:
-            self.predicted_bytes, self.sums = self.joined_bytes(entry.need), self.sums.plus(entry.need)
+            self.predicted_bytes = self.joined_bytes(entry.need)
+            self.sums.add(entry.need)
         self.circles |= circles
         self.work.add(entry.left_s)
         self.entries.append(entry)

@@ -52,7 +52,7 @@ class DeviceService:
         self._devices.set_limit(name, limit_bytes)
 
     def _known(self) -> list[DeviceRow]:
-        """All devices. No supervisor has looked for them yet in a new home."""
-        if not self._devices.all():
+        """All devices, as they are now also where no supervisor runs."""
+        if not self._devices.are_watched():
             self._devices.write(devices_of_host())
         return self._devices.all()

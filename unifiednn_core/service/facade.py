@@ -1,7 +1,7 @@
 """The facade of the service, used by pages, command line and routes."""
 
 from unifiednn_core.base.clock import Clock, RealClock
-from unifiednn_core.base.paths import Home
+from unifiednn_core.base.paths import Home, cpu_devices
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.comparisons import ComparisonService
@@ -55,7 +55,8 @@ class Service:
         return Service(self.home, self.store, self._supervisor, self.clock, actor, self._line)
 
     def start_supervisor(self) -> None:
-        """Start queued runs and watch for dead workers from now on; idempotent."""
+        """Start queued runs and watch for dead workers from now on; idempotent. Raises `BadInput` for a bad setting."""
+        cpu_devices()  # the thread could tell nobody
         self._supervisor.start()
 
     @property

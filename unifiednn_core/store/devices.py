@@ -87,13 +87,25 @@ class Devices:
     def all(self) -> list[DeviceRow]:
         """All devices, also those that are away: GPUs first, by index."""
         with self._database.read() as session:
-            return list(session.scalars(select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index)))
+            return list(
+                session.scalars(select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index, DeviceRow.name))
+            )
+
+    def are_watched(self) -> bool:
+        """Whether some process has looked at the machine lately."""
+        now_s = self._clock.utc_s()
+        return any(_is_fresh(row, now_s) for row in self.all())
 
     def cpus_of(self, name: str | None) -> list[int]:
         """Numbers of the cores of a device; none for all of them, and for an unknown device."""
         with self._database.read() as session:
             row = None if name is None else session.get(DeviceRow, name)
             return [] if row is None else row.cpus
+
+    def drain(self) -> bool:
+        """Whether an operator drains one."""
+        with self._database.read() as session:
+            return session.scalar(select(DeviceRow.name).where(DeviceRow.state == DRAINING).limit(1)) is not None
 
     def set_state(self, name: str, state: DeviceState) -> None:
         """Set the state of a device; raises `NotFound`."""

@@ -264,7 +264,8 @@ class Runs:
             if State(row.state) not in ENDED:
                 for event in (Event.STOP, Event.HALT):
                     self.transition_in(session, run_id, row.name, event)
-        self.transition_in(session, run_id, None, Event.HALT)
+        if State(run_of(session, run_id).state) not in ENDED:  # one in shared hybrids has followed its sub-models
+            self.transition_in(session, run_id, None, Event.HALT)
 
     def warn(self, run_id: str, submodel: str, sentences: Sequence[str]) -> None:
         """Add warnings to the history of a sub-model."""
@@ -306,6 +307,7 @@ class Runs:
             row.ended_at_s = self._clock.utc_s()
         if isinstance(row, SubModelRow):
             self._keep_pause(row, paused=False)
+            row.leaving = None
             if state is State.COMPLETED and before is not state:
                 note_progress(session, row, None)
         if state in _FINAL and state is not before:

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.machine.nvml import Nvml
 from unifiednn_core.base.paths import CPU_DEVICES_SETTING
 from unifiednn_core.machine import devices, host_memory
-from unifiednn_core.machine.budget import UNKNOWN, Budget, budget_of, device_type, shortage, slot
+from unifiednn_core.machine.budget import UNKNOWN, Budget, budget_of, device_type, slot
 from unifiednn_core.machine.gpu import gpu_count
 
 GIB = 1024**3
@@ -48,10 +48,9 @@ def test_a_limit_above_the_machine_is_none(container: Path) -> None:
     assert budget_of("cpu") == Budget(64 * GIB, 60 * GIB)
 
 
-def test_a_card_that_cannot_be_asked_is_unknown_and_nobody_waits_for_it() -> None:
+def test_a_card_that_cannot_be_asked_is_unknown() -> None:
     if gpu_count() == 0:
         assert budget_of("cuda:0") == UNKNOWN
-    assert shortage("cuda:0", 2**60, UNKNOWN) is None
 
 
 def test_a_logical_device_has_its_share_and_never_more_than_is_free(
@@ -78,15 +77,3 @@ def test_devices_are_told_without_torch(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(devices, "version", lambda name: "2.13.0")
     monkeypatch.setattr(devices, "gpu_count", lambda _: 0)
     assert device_type("auto") == "cpu"
-
-
-def test_what_is_waited_for_is_said_with_figures() -> None:
-    there = Budget(24 * GIB, 11 * GIB)
-    assert shortage("cuda:0", 11 * GIB, there) is None
-    assert shortage("cuda:0", 12 * GIB, there) == (
-        "memory: needs 12.0 GiB on cuda:0, 11.0 GiB are free; other processes hold 13.0 GiB"
-    )
-    assert shortage("cuda:0", 25 * GIB, there) == (
-        "memory: needs 25.0 GiB on cuda:0, which has 24.0 GiB in all; stop it, and submit it with smaller batches"
-    )
-    assert shortage("cpu", 12 * GIB, Budget(None, GIB)) == "memory: needs 12.0 GiB on cpu, 1,024 MiB are free"

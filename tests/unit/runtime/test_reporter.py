@@ -49,12 +49,12 @@ def store(home: Home, clock: SimulatedClock) -> Store:
 def reporter(store: Store, home: Home, clock: SimulatedClock, *, steps_total: int = 10, **gauged: float) -> Reporter:
     """A reporter of both sub-models, with a gauge where CPU seconds of earlier attempts are `gauged`."""
     gauge = WorkerGauge(CPU, clock, earlier=gauged) if gauged else None
-    run, rows = store.runs.get("r")
-    made = Reporter(store, run, Workbench(home, "r", CPU), clock, gauge)
-    for row in rows:
+    hybrid, members = store.hybrids.get("r")
+    made = Reporter(store, hybrid, Workbench(home, "r", CPU), clock, gauge)
+    for row in [member.row for member in members]:
         row.steps_total, row.memory_key = (steps_total if row.name == "a" else 10), f"key of {row.name}"
         row.epochs = row.steps_total // 5
-        made.admit(row, 1, from_step=0, peers=2)
+        made.admit(row.name, row, 1, from_step=0, peers=2)
     return made
 
 
@@ -292,21 +292,21 @@ def test_service_and_peaks_belong_to_who_held_the_device(store: Store, record: R
     record.report(Released("a", 0.0, 1.0, 3, "It is first.", Cost(cpu_s=0.25)))
     record.report(Granted("b", 1.0, "It is next."))
     record.write(2.0)
-    run, (a, b) = store.runs.get("r")
-    assert (run.peak_memory_bytes, run.memory_source) == (70, "here")
+    (hybrid, _), (_, (a, b)) = store.hybrids.get("r"), store.runs.get("r")
+    assert (hybrid.peak_memory_bytes, hybrid.memory_source) == (70, "here")
     assert (a.peak_memory_bytes, b.peak_memory_bytes) == (70, 60)
     assert (a.service_s, b.service_s) == (1.0, 1.0)
-    assert (a.lane, b.lane, b.turn_reason, run.now_reason) == (None, 1, "It is next.", "It is next.")
+    assert (a.lane, b.lane, b.turn_reason, hybrid.now_reason) == (None, 1, "It is next.", "It is next.")
     record.report(Released("b", 1.0, 2.5, 1, "It is next.", Cost(peak_bytes=999)))
     record.report(Released("a", 2.5, 3.0, 1, "Again.", Cost(cpu_s=0.5)))
     record.write(3.0)
     record.memory(reading(4.0, there=30))
     record.write(4.0)
-    run, (a, b) = store.runs.get("r")
+    (hybrid, _), (_, (a, b)) = store.hybrids.get("r"), store.runs.get("r")
     assert (a.service_s, b.service_s, b.peak_memory_bytes) == (1.5, 1.5, 999)
     assert (a.cpu_s, b.cpu_s) == (0.75, 0.0)
-    assert (b.lane, run.now_reason) == (None, None)
-    assert (run.peak_memory_bytes, run.memory_source) == (30, "there"), "peaks of two sources are never mixed"
+    assert (b.lane, hybrid.now_reason) == (None, None)
+    assert (hybrid.peak_memory_bytes, hybrid.memory_source) == (30, "there"), "peaks of two sources are never mixed"
     assert len(store.telemetry.history("r", None, last_slices=2).slices) == 2
     assert [s.reason for s in store.telemetry.history("r", None, last_slices=1).slices] == ["Again."]
 
@@ -345,14 +345,14 @@ def test_a_peak_between_two_samples_is_not_lost_and_shared_pages_do_not_count(st
     record.memory(replace(reading(0.5, here=700), shared_bytes=100))
     record.report(Released("a", 0.0, 1.0, 3, "", Cost(peak_bytes=1000)))
     record.write(1.0)
-    run, (a, b) = store.runs.get("r")
-    assert (run.peak_memory_bytes, a.peak_memory_bytes, b.peak_memory_bytes) == (900, 900, None)
+    (hybrid, _), (_, (a, b)) = store.hybrids.get("r"), store.runs.get("r")
+    assert (hybrid.peak_memory_bytes, a.peak_memory_bytes, b.peak_memory_bytes) == (900, 900, None)
 
 
 def test_each_write_records_what_the_run_has_used(store: Store, home: Home, clock: SimulatedClock) -> None:
     record = reporter(store, home, clock, cpu_s=500.0)
     record.write(1.0)
-    assert (store.runs.get("r")[0].cpu_s or 0.0) > 500.0
+    assert (store.hybrids.get("r")[0].cpu_s or 0.0) > 500.0
 
 
 def test_a_report_that_the_table_does_not_allow_is_noted_and_costs_nothing(store: Store, record: Reporter) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.clock import SimulatedClock
-from tests.unit.runtime.test_supervisor import Launcher, state
+from tests.unit.runtime.test_supervisor import Launcher, state, supervisor_of
 from tests.unit.store.test_store import add_run
 from tests.unit.store.test_workers import take_up
 from unifiednn_core.base.errors import BadInput
@@ -23,7 +23,7 @@ def launcher() -> Launcher:
 
 @pytest.fixture
 def supervisor(store: Store, clock: SimulatedClock, launcher: Launcher) -> Supervisor:
-    return Supervisor(store, launcher, clock)
+    return supervisor_of(store, launcher, clock)
 
 
 def joined(name: str, owner: str) -> SubModelRow:
@@ -52,7 +52,7 @@ def test_a_run_of_strangers_waits_is_overtaken_and_starts_once_they_are_of_one_t
     clock.advance(NOTE_AGAIN_S)
     supervisor.tick()
     run, _ = store.runs.get("strangers-0")
-    assert (launcher.started[1:], run.waits_for, run.resume_at_s) == (["strangers-0"], None, None)
+    assert (launcher.started[1:], run.waits_for) == (["strangers-0"], None)
 
 
 def test_a_dispatcher_that_ignored_the_setting_would_start_them(
@@ -61,6 +61,7 @@ def test_a_dispatcher_that_ignored_the_setting_would_start_them(
     """The control of the test above."""
     add_run(store, "strangers", owners=("alice", "bob"))
     monkeypatch.setattr(SharingRule, "may_share", lambda rule, people: True)
+    monkeypatch.setattr(SharingRule, "circle", lambda rule, person: ())
     supervisor.tick()
     assert launcher.started == ["strangers"]
 

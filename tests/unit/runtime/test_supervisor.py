@@ -1,16 +1,42 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from tests.clock import SimulatedClock
 from tests.unit.store.test_store import add_run
+from tests.unit.store.test_workers import berth
+from unifiednn_core.machine.budget import Budget
 from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.supervisor import REGISTRATION_PATIENCE_S, Supervisor
+from unifiednn_core.spec.devices import Device
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
 from unifiednn_core.store.workers import WorkerIdentity
+
+MACHINE = (
+    *(Device(name=f"cuda:{at}", type="cuda", host="h", index=at, kind="H200", total_bytes=None, threads=1, uuid=str(at))
+      for at in range(2)),
+    Device(name="cpu", type="cpu", host="h", index=0, kind="EPYC, AVX2, 1 thread", total_bytes=None, threads=1),
+)  # fmt: skip
+
+
+def unlimited(device: str) -> Budget:
+    return Budget(2**40, 2**40)
+
+
+def supervisor_of(
+    store: Store, launcher: "Launcher", clock: SimulatedClock, budget: Callable[[str], Budget] = unlimited
+) -> Supervisor:
+    """A supervisor of a machine with two GPUs and plenty of memory."""
+
+    def devices() -> list[Device]:
+        return [replace(device, total_bytes=budget(device.name).total_bytes) for device in MACHINE]
+
+    return Supervisor(store, launcher, clock, budget=budget, devices=devices)
 
 
 class Launcher:
@@ -41,7 +67,7 @@ def test_one_run_for_each_device_is_started(store: Store, clock: SimulatedClock)
     add_run(store, "a", 1)
     add_run(store, "b", 2)
     add_run(store, "c", 3, device="cuda:0")
-    supervisor = Supervisor(store, launcher, clock)
+    supervisor = supervisor_of(store, launcher, clock)
     supervisor.tick()
     supervisor.tick()
     assert sorted(launcher.started) == ["a", "c"]
@@ -53,7 +79,7 @@ def test_one_run_for_each_device_is_started(store: Store, clock: SimulatedClock)
 def test_a_worker_that_never_registers_is_given_up(store: Store, clock: SimulatedClock) -> None:
     launcher = Launcher()
     add_run(store, "quick", 1, recovery="ask")
-    supervisor = Supervisor(store, launcher, clock)
+    supervisor = supervisor_of(store, launcher, clock)
     supervisor.tick()
     launcher.exit_codes["quick"] = 1
     supervisor.tick()
@@ -73,7 +99,7 @@ def test_a_worker_that_never_registers_is_given_up(store: Store, clock: Simulate
 def test_life_and_death_of_a_real_process_are_told_apart(store: Store, clock: SimulatedClock) -> None:
     launcher = Launcher()
     add_run(store, "r", recovery="ask")
-    supervisor = Supervisor(store, launcher, clock)
+    supervisor = supervisor_of(store, launcher, clock)
     supervisor.tick()
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     worker = launchers.identity_of(process.pid)
@@ -101,12 +127,12 @@ def test_a_reused_pid_or_another_boot_is_not_the_same_worker() -> None:
 
 def test_a_run_claimed_again_by_another_supervisor_gets_the_whole_patience(store: Store, clock: SimulatedClock) -> None:
     add_run(store, "r")
-    first, second = (Supervisor(store, Launcher(), clock) for _ in range(2))
+    first, second = (supervisor_of(store, Launcher(), clock) for _ in range(2))
     first.tick()
     second.tick()  # it sees the claim of the first one
     clock.advance(REGISTRATION_PATIENCE_S - 1)
     store.workers.lose("r", "The worker did not register.", "Again.")
-    assert store.workers.claim_next("cpu", launchers.own_identity()) == "r"
+    assert store.workers.claim("r", berth(), launchers.own_identity())
     clock.advance(2)
     second.tick()
     assert state(store, "r") == "starting"
@@ -121,15 +147,15 @@ def test_a_death_that_two_supervisors_see_counts_once(
     """The slower one has read of the dead worker when the faster one has already started the next."""
     dead = WorkerIdentity(os.getpid(), launchers.own_identity().started_at_s - 100, launchers.boot_id())
     add_run(store, "r")
-    assert store.workers.claim_next("cpu", launchers.own_identity()) == "r"
+    assert store.workers.claim("r", berth(), launchers.own_identity())
     store.workers.register("r", dead)
-    faster, slower = (Supervisor(store, Launcher(), clock) for _ in range(2))
+    faster, slower = (supervisor_of(store, Launcher(), clock) for _ in range(2))
     stale = store.workers.held()
     clock.advance(1)
     faster.tick()
-    assert (store.runs.get("r")[0].recoveries, state(store, "r")) == (1, "starting")
+    assert (store.hybrids.get("r")[0].recoveries, state(store, "r")) == (1, "starting")
     monkeypatch.setattr(store.workers, "held", lambda: stale)
     slower.tick()
-    run, _ = store.runs.get("r")
-    assert (run.recoveries, run.deaths, run.state) == (1, 1, "starting")
+    hybrid, _ = store.hybrids.get("r")
+    assert (hybrid.recoveries, hybrid.deaths, state(store, "r")) == (1, 1, "starting")
     assert store.workers.register("r", launchers.own_identity()) == 2, "the worker that the faster one started"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.clock import SimulatedClock
 from tests.unit.preflight.estimate_kit import MIB, part
-from tests.unit.runtime.test_supervisor import Launcher, state
+from tests.unit.runtime.test_supervisor import Launcher, state, supervisor_of
 from tests.unit.store.test_store import add_run
 from unifiednn_core.machine.budget import Budget
 from unifiednn_core.preflight.estimate import predict
@@ -14,7 +14,7 @@ from unifiednn_core.preflight.forecast import Forecast
 from unifiednn_core.runtime.admission import now_needed_bytes
 from unifiednn_core.runtime.supervisor import NOTE_AGAIN_S, Supervisor
 from unifiednn_core.scheduling.registry import policy_named
-from unifiednn_core.spec.lifecycle import Event
+from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
@@ -28,7 +28,7 @@ class Devices:
     """Memory of the devices of a machine."""
 
     def __init__(self, total_mib: int, free_mib: int):
-        self.total_mib, self.free = total_mib, {"cpu": free_mib, "cuda:0": free_mib}
+        self.total_mib, self.free = total_mib, {"cpu": free_mib, "cuda:0": free_mib, "cuda:1": free_mib}
 
     def __call__(self, device: str) -> Budget:
         return Budget(self.total_mib * MIB, self.free[device] * MIB)
@@ -41,7 +41,8 @@ def add_predicted(store: Store, run_id: str, at_s: float = 0.0, device: str = "c
 
 
 def needed_mib(store: Store, run_id: str) -> float:
-    needed_bytes = now_needed_bytes(*store.runs.get(run_id))
+    run, parts = store.runs.get(run_id)
+    needed_bytes = now_needed_bytes(run, parts, run.device.partition(":")[0])
     assert needed_bytes is not None
     return needed_bytes / MIB
 
@@ -57,7 +58,7 @@ Supervised = Callable[[Devices], tuple[Supervisor, Launcher]]
 def supervised(store: Store, clock: SimulatedClock) -> Supervised:
     def make(devices: Devices) -> tuple[Supervisor, Launcher]:
         launcher = Launcher()
-        return Supervisor(store, launcher, clock, budget=devices), launcher
+        return supervisor_of(store, launcher, clock, devices), launcher
 
     return make
 
@@ -69,9 +70,7 @@ def test_a_run_waits_in_words_and_starts_by_itself_once_there_is_room(store: Sto
     supervisor.tick()
     assert (launcher.started, state(store, "r")) == ([], "queued")
     needed = round(needed_mib(store, "r"))
-    assert waits_for(store, "r") == (
-        f"memory: needs {needed} MiB on cuda:0, 150 MiB are free; other processes hold 1,850 MiB"
-    )
+    assert waits_for(store, "r") == f"{needed} MiB on cuda:0; cuda:0 has 150 MiB free"
     devices.free["cuda:0"] = needed + 1
     supervisor.tick()
     assert (launcher.started, state(store, "r"), waits_for(store, "r")) == (["r"], "starting", None)
@@ -86,10 +85,10 @@ def test_what_it_waits_for_is_told_anew_now_and_then(
     supervisor.tick()
     devices.free["cuda:0"] = 120
     supervisor.tick()
-    assert "150 MiB are free" in (waits_for(store, "r") or "")
+    assert "150 MiB free" in (waits_for(store, "r") or "")
     clock.advance(NOTE_AGAIN_S)
     supervisor.tick()
-    assert "120 MiB are free" in (waits_for(store, "r") or "")
+    assert "120 MiB free" in (waits_for(store, "r") or "")
 
 
 def test_it_holds_up_no_other_device_and_nobody_overtakes_it_on_its_own(store: Store, supervised: Supervised) -> None:
@@ -166,8 +165,8 @@ def test_baselines_wait_for_the_sum_or_the_largest_and_a_hopeless_concurrent_one
         run_id = f"{mode}-{total_mib}-{free_mib}"
         add_predicted(store, run_id, mode=mode, device="cuda:0")
         for other, _ in store.runs.listed():
-            if other.id != run_id:
-                store.runs.update(other.id, device="cuda:1", state="completed")
+            if other.id != run_id and State(other.state) not in ENDED:
+                store.runs.transition(other.id, None, Event.FAIL)
         supervisor.tick()
         return launcher.started == [run_id]
 
@@ -192,5 +191,5 @@ def test_a_run_with_no_prediction_or_one_in_other_words_waits_for_nothing(
 def test_a_device_that_cannot_be_asked_holds_nobody_back(store: Store, clock: SimulatedClock) -> None:
     launcher = Launcher()
     add_predicted(store, "r")
-    Supervisor(store, launcher, clock, budget=lambda device: Budget(None, None)).tick()
+    supervisor_of(store, launcher, clock, lambda device: Budget(None, None)).tick()
     assert launcher.started == ["r"]

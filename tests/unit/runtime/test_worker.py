@@ -48,12 +48,12 @@ def worker(store: Store, home: Home) -> Worker:
     take_up(store, "r")
     cpu = torch.device("cpu")
     bench = Workbench(home, "r", cpu)
-    run, _ = store.runs.get("r")
+    hybrid, _ = store.hybrids.get("r")
     engine = Engine(bench.hybrid, policy_named("fcfs", {}), device=cpu)
-    reporter = Reporter(store, run, bench, RealClock())
+    reporter = Reporter(store, hybrid, bench, RealClock())
     gauge: Any = Gauge()
     sigterm: Any = Sigterm()
-    reads, mark = workers._Reader(store, bench, reporter, RealClock()), WorkMark(home.at_work("r"))
+    reads, mark = workers._Reader(store, bench, reporter, RealClock(), shared=False), WorkMark(home.at_work("r"))
     return Worker(reads, engine, gauge, mark, sigterm, threads=1, step_limit_s=60.0)
 
 
@@ -136,10 +136,11 @@ def test_deadlines_and_joins_are_on_the_clock_of_the_run_and_tickets_are_the_own
 ) -> None:
     store.people.give_tickets("ann", 3, "admin")
     store.runs.update("r", created_at_s=100.0)
-    run, [first, late] = store.runs.get("r")
+    _, members = store.hybrids.get("r")
+    first, late = (member.row for member in members)
     first.owner, first.deadline_s, late.joined_at_s, late.deadline_s = "ann", 60.0, 150.0, 5.0
     standing = worker._reads.standing
-    assert standing(run, first, 130.0) == Standing(
+    assert standing(members[0], 130.0) == Standing(
         owner="ann", tickets=3, submitted_s=-30.0, deadline_s=60.0, joined_s=0.0
     )
-    assert standing(run, late, 130.0) == Standing(owner="", tickets=1, submitted_s=20.0, deadline_s=5.0, joined_s=20.0)
+    assert standing(members[1], 130.0) == Standing(owner="", tickets=1, submitted_s=20.0, deadline_s=5.0, joined_s=20.0)

@@ -226,7 +226,7 @@ def test_a_graph_of_an_older_version_is_shown_whole_or_not_at_all() -> None:
 
 
 def test_everything_that_the_service_tells_of_a_shared_run_is_filtered(here: World) -> None:
-    here.store.runs.update(SHARED, graph=json.dumps(GRAPH).replace("lenet", "bravo").replace("resnet", "alpha"))
+    here.store.hybrids.update(SHARED, graph=json.dumps(GRAPH).replace("lenet", "bravo").replace("resnet", "alpha"))
     for actor, own, other in ((ALICE, "alpha", "bravo"), (BOB, "bravo", "alpha")):
         service, runs = here.of(actor), here.of(actor).runs
         told = [

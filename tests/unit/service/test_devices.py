@@ -1,9 +1,16 @@
+from dataclasses import replace
+
 import pytest
 
+from tests.clock import SimulatedClock
 from tests.unit.service.kit import ADMIN, ALICE, OPERATOR, VIEWER, World
 from unifiednn_core.base.errors import BadInput, Forbidden, NotFound
+from unifiednn_core.base.paths import CPU_DEVICES_SETTING
 from unifiednn_core.machine.devices import devices_of_host
+from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.devices import Device
+from unifiednn_core.store import Store
+from unifiednn_core.store.devices import FRESH_S
 
 GPU = Device(name="cuda:0", type="cuda", host="h", index=0, kind="H200, driver 570", total_bytes=2**37, threads=8,
              uuid="GPU-1", cpus=(3, 4))  # fmt: skip
@@ -12,6 +19,15 @@ CPU = Device(name="cpu", type="cpu", host="h", index=0, kind="EPYC, AVX2, 7 thre
 
 def test_a_new_home_has_the_devices_of_its_machine(here: World) -> None:
     assert [view.name for view in here.of(OPERATOR).devices.devices()] == [one.name for one in devices_of_host()]
+
+
+def test_a_list_is_current_also_where_no_supervisor_runs(here: World, clock: SimulatedClock) -> None:
+    own = {one.name for one in devices_of_host()}
+    here.store.devices.write((replace(GPU, name="cuda:9"),))
+    assert [view.name for view in here.of(OPERATOR).devices.devices()] == ["cuda:9"], "somebody looked just now"
+    clock.advance(FRESH_S)
+    later = Service(here.home, Store.open(here.home, clock), here.service._supervisor, clock).devices.devices()
+    assert {view.name: view.state for view in later} == {"cuda:9": "away"} | dict.fromkeys(own, "ready")
 
 
 def test_operators_see_devices_and_submitters_what_they_can_ask_for(here: World) -> None:
@@ -49,6 +65,13 @@ def test_operators_drain_and_limit_and_the_log_says_who_did(here: World) -> None
         (OPERATOR.id, "limit_device", f"cpu {2**30}", "allowed"),
         (OPERATOR.id, "drain_device", "cuda:0", "allowed"),
     ]
+
+
+def test_a_bad_setting_is_told_before_the_supervisor_starts(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CPU_DEVICES_SETTING, "many")
+    with pytest.raises(BadInput, match="'many' is no number of devices"):
+        here.service.start_supervisor()
+    assert not here.service.supervisor_alive
 
 
 def test_what_cannot_be_is_told(here: World) -> None:

@@ -2,7 +2,7 @@ import pytest
 from sqlalchemy import event as sqlalchemy_event
 
 from tests.unit.store.test_store import add_run
-from tests.unit.store.test_workers import ME, states, take_up
+from tests.unit.store.test_workers import ME, claim_next, states, take_up
 from unifiednn_core.base.errors import BadInput, IllegalTransition
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.store import Store
@@ -65,7 +65,7 @@ def test_a_pause_asked_of_a_worker_that_died_is_shown_again(running: Store) -> N
     running.commands.issue("r", None, Verb.PAUSE)
     running.workers.lose("r", "It died.", "Again.")
     assert states(running, "r") == ["queued"] * 3
-    assert running.workers.claim_next("cpu") == "r"
+    assert claim_next(running) == "r"
     running.workers.register("r", ME)
     running.commands.adopt("r")
     assert states(running, "r")[0] == "pausing"
@@ -141,7 +141,7 @@ def test_a_failed_submodel_is_tried_again_with_what_was_changed_even_after_the_e
     assert states(running, "r") == ["queued", "queued", "completed"]
     assert (a.cause, a.ended_at_s, run.ended_at_s) == (None, None, None)
     assert run.spec["submodels"][0]["hyperparameters"] == {"epochs": 1, "batch_split": 2}
-    assert running.workers.claim_next("cpu") == "r"
+    assert claim_next(running) == "r"
 
 
 def test_one_more_submodel_is_there_from_the_acknowledgement_on(running: Store) -> None:
@@ -166,9 +166,9 @@ def test_a_run_that_waits_for_its_device_can_be_changed_paused_and_stopped_witho
     store.commands.settle_unclaimed()
     assert states(store, "r") == ["paused", "paused", "queued"]
     assert store.runs.get("r")[1][1].priority == -1
-    assert store.workers.claim_next("cpu") is None
+    assert claim_next(store) is None
     store.commands.issue("r", None, Verb.RESUME)
-    assert store.workers.claim_next("cpu") == "r"
+    assert claim_next(store) == "r"
 
     add_run(store, "s", created_at_s=6)
     store.commands.issue("s", "a", Verb.STOP)
@@ -184,7 +184,7 @@ def test_a_run_that_was_paused_is_stopped_by_a_worker_that_writes_out_what_was_l
     running.commands.issue("r", None, Verb.STOP)
     running.commands.settle_unclaimed()
     assert states(running, "r") == ["stopping"] * 3
-    assert running.workers.claim_next("cpu") == "r"
+    assert claim_next(running) == "r"
     assert running.workers.register("r", ME) == 2
     assert states(running, "r") == ["stopping"] * 3
 
@@ -192,7 +192,7 @@ def test_a_run_that_was_paused_is_stopped_by_a_worker_that_writes_out_what_was_l
 @pytest.mark.parametrize("submodel", [None, "a"])
 def test_a_pause_that_meets_an_interrupted_run_is_not_called_applied(store: Store, submodel: str | None) -> None:
     add_run(store, "r", recovery="ask")
-    store.workers.claim_next("cpu")
+    claim_next(store)
     store.workers.register("r", ME)
     store.runs.transition("r", None, Event.BEGIN)
     store.commands.issue("r", submodel, Verb.PAUSE)

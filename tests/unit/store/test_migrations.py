@@ -4,15 +4,20 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
-from unifiednn_core.spec.lifecycle import Event
+from unifiednn_core.spec.lifecycle import ENDED, Event, State
+from unifiednn_core.spec.run import HybridSettings
 from unifiednn_core.store import Store
 from unifiednn_core.store.migrations import STEPS
-from unifiednn_core.store.schema import SCHEMA_VERSION, Base
+from unifiednn_core.store.schema import SCHEMA_VERSION, AttemptRow, Base, HybridRow
+from unifiednn_core.store.workers import Berth
 from unifiednn_core.views.event_text import event_text
 
-TABLES_OF_4 = (Path(__file__).parent / "version_4.sql").read_text(encoding="utf-8")
+TABLES_OF_4, TABLES_OF_8 = (
+    (Path(__file__).parent / f"version_{version}.sql").read_text(encoding="utf-8") for version in (4, 8)
+)
 EVENTS = [
     (None, "state", "demo is queued."),
     ("a", "state", "a is running."),
@@ -67,7 +72,9 @@ def test_a_database_of_version_4_opens_and_everything_is_readable(database: Path
     assert [turn.from_step for turn in history.slices] == [0, 2, 3]
     assert [turn.steps for turn in history.slices] == [2, 1, 2]
     run, [part] = store.runs.get("r")
-    assert (run.name, run.deaths, run.resume_at_s, part.steps_done) == ("demo", 0, None, 5)
+    hybrid, [member] = store.hybrids.get("r")
+    assert (run.name, hybrid.deaths, hybrid.resume_at_s, part.steps_done) == ("demo", 0, None, 5)
+    assert (hybrid.shared, member.key, store.commands.open("r")) == (False, "a", [])
     store.runs.transition("r", "a", Event.COMPLETE)
     store.close()
     Store(f"sqlite:///{database}").close()  # and once more, with nothing left to migrate
@@ -75,7 +82,85 @@ def test_a_database_of_version_4_opens_and_everything_is_readable(database: Path
         assert [row[0] for row in connection.execute("SELECT outcome FROM commands")] == ["applied", "declined"]
 
 
-def test_the_steps_give_the_tables_of_a_new_database(database: Path) -> None:
+SPEC_OF_8 = {"policy": {"name": "round_robin", "quantum_steps": 3}, "profile": "fast", "lanes": 2, "recovery": "ask",
+             "checkpoint": {"every_steps": 5}, "step_limit_s": 9.0, "submodels": []}  # fmt: skip
+WORKER = {"worker_pid": 7, "worker_started_at_s": 3.0, "worker_boot_id": "boot", "heartbeat_at_s": 9.0}
+DIED = {"attempt": 3, "died_at": "a:step 4", "recoveries": 2, "deaths_there": 1, "deaths": 2, "resume_at_s": 99.0}
+FIGURES = {"cpu_s": 1.5, "gpu_s": 2.5, "energy_j": 3.5, "memory_source": "PSS", "peak_memory_bytes": 4711,
+           "memory_notes": ["a note"], "now_reason": "It is first.", "graph": "[]"}  # fmt: skip
+
+
+@pytest.fixture
+def of_8(tmp_path: Path) -> Path:
+    """A database as version 8 wrote it: a run in each state, each with a dead worker on its row, and its records."""
+    path = tmp_path / "old.sqlite3"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(TABLES_OF_8)
+        connection.execute("INSERT INTO schema_version VALUES (8)")
+        for state in State:
+            run = {"id": state.value, "name": "demo", "submitter": "ann", "state": state.value, "device": "cuda:1",
+                   "mode": "hybrid", "fingerprint": "f", "spec": SPEC_OF_8, "threads": 4, "created_at_s": 1.0,
+                   "launched_at_s": 2.0, "started_at_s": 3.0, "prediction": {"parts": []},
+                   "environment": {"torch": "2"}} | WORKER | DIED | FIGURES  # fmt: skip
+            part = {"run_id": state.value, "name": "a", "owner": "ann", "lenders": [], "arrival": 0, "number": 0,
+                    "state": state.value, "priority": 0, "attempt": 2, "model_format": "pt2", "parameters": 1,
+                    "epochs": 1, "epochs_done": 0, "steps_total": 9, "steps_done": 5, "service_s": 1.0, "paused_s": 0.0,
+                    "memory_key": ""}  # fmt: skip
+            of_run = {"run_id": state.value, "submodel": "a", "attempt": 1}
+            at = {"run_id": state.value, "at_s": 0.5, "source": "PSS"}
+            connection.execute(columns("runs", **run))
+            connection.execute(columns("submodels", **part))
+            connection.execute(columns("attempts", **of_run, from_step=0, at_s=3.0))
+            connection.execute(columns("memory_samples", **at, size_bytes=8))
+            connection.execute(columns("memory_strata", **at, total_bytes=8, strata={"weights": {"a": 8}}))
+    return path
+
+
+def test_a_run_of_version_8_gets_a_private_hybrid_and_keeps_its_meaning(of_8: Path) -> None:
+    store = Store(f"sqlite:///{of_8}")
+    settings = {name: value for name, value in SPEC_OF_8.items() if name != "submodels"}
+    for state in State:
+        run, [part] = store.runs.get(state)
+        hybrid, [member] = store.hybrids.get(state)
+        assert (run.state, run.shared, run.device, run.spec, run.launched_at_s) == (
+            state,
+            False,
+            "cuda:1",
+            SPEC_OF_8,
+            2,
+        )
+        assert run.environment == hybrid.environment == {"torch": "2"} and run.prediction == {"parts": []}
+        assert HybridSettings.model_validate(hybrid.settings).model_dump(exclude_none=True) == settings
+        assert (hybrid.id, hybrid.shared, hybrid.device, hybrid.threads) == (state, False, "cuda:1", 4)
+        assert (member.key, part.hybrid_id, part.leaving) == ("a", state, None)
+        assert {name: getattr(hybrid, name) for name in {**DIED, **FIGURES}} == {**DIED, **FIGURES}
+        holds = state not in {*ENDED, State.PAUSED}
+        assert {name: getattr(hybrid, name) for name in WORKER} == (WORKER if holds else dict.fromkeys(WORKER))
+        history = store.telemetry.history(state, "PSS")
+        assert (history.memory, history.strata[0].strata) == ([(0.5, 8)], {"weights": {"a": 8}})
+        with store._database.read() as session:
+            attempt = session.get_one(AttemptRow, (state.value, "a", 1))
+            assert (attempt.hybrid_id, attempt.device) == (state, "cuda:1")
+    assert {hybrid.id for hybrid in store.workers.held()} == set(State) - {*ENDED, State.PAUSED}
+
+
+def test_what_an_older_version_left_running_is_queued_again_and_claimed(of_8: Path) -> None:
+    store = Store(f"sqlite:///{of_8}")
+    with store._database.write() as session:
+        for hybrid in session.scalars(select(HybridRow)):
+            hybrid.settings = {**hybrid.settings, "recovery": "auto"}
+            hybrid.deaths, hybrid.resume_at_s = 0, None
+    berth = Berth(device="cuda:1", kind="H200", threads=1)
+    assert not store.workers.claim("running", berth), "its worker is not buried yet"
+    for hybrid in store.workers.held():
+        store.workers.lose(hybrid.id, "The host restarted.", "Resume it.", counts=False)
+    assert {run.id for run, _ in store.workers.waiting()} == set(State) - {*ENDED, State.PAUSED}
+    assert store.workers.claim("running", berth)
+
+
+@pytest.mark.parametrize("written", ["database", "of_8"])
+def test_the_steps_give_the_tables_of_a_new_database(request: pytest.FixtureRequest, written: str) -> None:
+    database = request.getfixturevalue(written)
     Store(f"sqlite:///{database}").close()
     with closing(sqlite3.connect(database)) as connection:
         for name, table in Base.metadata.tables.items():

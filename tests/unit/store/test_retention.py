@@ -30,10 +30,12 @@ def test_a_run_of_days_has_no_more_rows_than_can_be_drawn_and_no_stretch_without
     add_run(store, "r")
     add_run(store, "other")
     with store.telemetry._database.write() as session:
-        session.execute(insert(MemoryRow), [{"run_id": "other", "at_s": 1.0, "source": "PSS", "size_bytes": 9}] * 300)
+        session.execute(
+            insert(MemoryRow), [{"hybrid_id": "other", "at_s": 1.0, "source": "PSS", "size_bytes": 9}] * 300
+        )
         for place in range(2000):
             size = 10_000 if place == 777 else place % 50
-            at = {"run_id": "r", "at_s": 0.3 * place, "source": "PSS"}
+            at = {"hybrid_id": "r", "at_s": 0.3 * place, "source": "PSS"}
             session.execute(insert(MemoryRow), [{**at, "size_bytes": size}, {**at, "source": "GPU", "size_bytes": 1}])
             session.execute(insert(StrataRow), [{**at, "total_bytes": size, "strata": {"context": place}}])
             before = session.connection().exec_driver_sql("select total_changes()").scalar_one()
@@ -41,7 +43,7 @@ def test_a_run_of_days_has_no_more_rows_than_can_be_drawn_and_no_stretch_without
             thinned += before != session.connection().exec_driver_sql("select total_changes()").scalar_one()
         for table, size in ((MemoryRow, MemoryRow.size_bytes), (StrataRow, StrataRow.total_bytes)):
             rows = session.execute(
-                select(table.at_s, size).where(table.run_id == "r", table.source == "PSS").order_by(table.at_s)
+                select(table.at_s, size).where(table.hybrid_id == "r", table.source == "PSS").order_by(table.at_s)
             ).all()
             assert most // 2 <= len(rows) <= most
             assert max(rows, key=lambda row: row[1])[0] == 0.3 * 777
@@ -49,6 +51,6 @@ def test_a_run_of_days_has_no_more_rows_than_can_be_drawn_and_no_stretch_without
             assert max(steps) <= 3 * 0.3 * 2000 / (most // 2)
         kept = session.scalars(select(StrataRow).where(StrataRow.total_bytes == 10_000)).one()
         assert kept.strata == {"context": 777}, "a row stays as it is, or goes"
-        untouched = session.scalars(select(MemoryRow.id).where(MemoryRow.run_id == "other")).all()
-        assert len(untouched) == 300, "another run is another matter"
+        untouched = session.scalars(select(MemoryRow.id).where(MemoryRow.hybrid_id == "other")).all()
+        assert len(untouched) == 300, "another hybrid is another matter"
     assert thinned <= 3 * 2000 / (most // 2 - 2), "of three curves; history is not written anew with each sample"

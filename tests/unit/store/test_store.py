@@ -15,9 +15,11 @@ from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.runs import HEAVY
-from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
 from unifiednn_core.store.telemetry import Batch
-from unifiednn_core.store.workers import WorkerIdentity
+from unifiednn_core.store.workers import Berth, WorkerIdentity
+
+BERTH = Berth(device="cpu", kind="", threads=1)
 
 
 def add_run(
@@ -29,10 +31,15 @@ def add_run(
     *,
     owners: Sequence[str] = ("", ""),
     lenders: Sequence[str] = (),
+    shared: bool = False,
+    names: Sequence[str] = ("a", "b"),
 ) -> None:
-    parts = [{"name": name, "priority": 0, "hyperparameters": {"epochs": 1}} for name in ("a", "b")]
+    parts = [{"name": name, "priority": 0, "hyperparameters": {"epochs": 1}} for name in names]
     spec = {"recovery": recovery, "policy": {"name": "fcfs"}, "submodels": parts}
-    run = RunRow(id=run_id, name=run_id, state="queued", device=device, spec=spec, threads=1, created_at_s=created_at_s)
+    run = RunRow(
+        id=run_id, name=run_id, shared=shared, state="queued", device=device, spec=spec, threads=1,
+        created_at_s=created_at_s,
+    )  # fmt: skip
     submodels = [
         SubModelRow(
             run_id=run_id,
@@ -47,7 +54,7 @@ def add_run(
             epochs=1,
             steps_total=10,
         )
-        for place, name in enumerate(("a", "b"))
+        for place, name in enumerate(names)
     ]
     store.runs.add((run, submodels))
 
@@ -138,7 +145,7 @@ def test_a_turn_that_a_death_cut_short_is_told_and_its_lost_steps_count_nowhere(
     store: Store, clock: SimulatedClock
 ) -> None:
     add_run(store, "r")
-    store.workers.claim_next("cpu")
+    store.workers.claim("r", BERTH)
     store.workers.register("r", WorkerIdentity(1, 1.0, "boot"))
     store.runs.transition("r", None, Event.BEGIN)
     store.workers.begin("r", {"a": {"steps_done": 0}})
@@ -221,7 +228,8 @@ def test_light_rows_have_all_columns_but_the_heavy_ones(store: Store) -> None:
         add_run(store, run_id, created_at_s=place)
     (newest, parts), (oldest, _) = store.runs.listed()
     assert (newest.id, oldest.id, oldest.state) == ("second", "first", "queued")
-    assert set(newest._fields) == (set(RunRow.__table__.columns.keys()) - HEAVY) | {"policy"}
+    columns = {*RunRow.__table__.columns.keys(), *HybridRow.__table__.columns.keys()}
+    assert set(newest._fields) == (columns - HEAVY) | {"policy"}
     assert [part.name for part in parts] == [row.name for row in store.runs.get("second")[1]]
     assert newest.policy == store.runs.get("second")[0].spec.get("policy")
 
@@ -233,5 +241,5 @@ def test_runs_of_one_fingerprint_and_the_line_before_a_run_are_queries(store: St
         store.runs.update(run_id, fingerprint="f")
     assert [run.id for run, _ in store.runs.with_fingerprint("f")] == ["third", "first"]
     assert [store.runs.queued_before(store.runs.get(run_id)[0]) for run_id in ("first", "second", "third")] == [0, 1, 2]
-    assert store.workers.claim_next("cpu") == "first"
+    assert store.workers.claim("first", BERTH)
     assert store.runs.queued_before(store.runs.get("third")[0]) == 1

@@ -13,7 +13,7 @@ from unifiednn_core.spec.run import CheckpointSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.places import Place
-from unifiednn_core.store.workers import RESTARTS, RestartLimits, WorkerIdentity, first_period
+from unifiednn_core.store.workers import RESTARTS, Berth, RestartLimits, WorkerIdentity, first_period
 from unifiednn_core.views.event_text import event_text
 
 ME = WorkerIdentity(1, 1.0, "boot")
@@ -24,8 +24,18 @@ def states(store: Store, run_id: str) -> list[str]:
     return [run.state, *(part.state for part in parts)]
 
 
+def claim_next(store: Store, device: str = "cpu", claimer: WorkerIdentity | None = None) -> str | None:
+    """Place the first private run that waits and asks for this device; returns its id."""
+    line = (run.id for run, _ in store.workers.waiting() if run.device == device)
+    return next((run_id for run_id in line if store.workers.claim(run_id, berth(device), claimer)), None)
+
+
+def berth(device: str = "cpu") -> Berth:
+    return Berth(device=device, kind=f"kind of {device}", threads=1)
+
+
 def take_up(store: Store, run_id: str, worker: WorkerIdentity = ME) -> int | None:
-    assert store.workers.claim_next("cpu") == run_id
+    assert claim_next(store) == run_id
     attempt = store.workers.register(run_id, worker)
     store.runs.transition(run_id, None, Event.BEGIN)
     return attempt
@@ -35,12 +45,12 @@ def test_a_device_takes_one_run_at_a_time_in_order_of_arrival(store: Store) -> N
     add_run(store, "second", created_at_s=2)
     add_run(store, "first", created_at_s=1)
     add_run(store, "elsewhere", created_at_s=0, device="cuda:0")
-    assert store.workers.claim_next("cpu") == "first"
-    assert store.workers.claim_next("cpu") is None
-    assert store.workers.claim_next("cuda:0") == "elsewhere"
+    assert claim_next(store) == "first"
+    assert claim_next(store) is None
+    assert claim_next(store, "cuda:0") == "elsewhere"
     for event in (Event.BEGIN, Event.COMPLETE):
         store.runs.transition("first", None, event)
-    assert store.workers.claim_next("cpu") == "second"
+    assert claim_next(store) == "second"
 
 
 def test_a_paused_run_gives_its_device_and_its_worker_back(store: Store) -> None:
@@ -51,28 +61,32 @@ def test_a_paused_run_gives_its_device_and_its_worker_back(store: Store) -> None
     for event in (Event.PAUSE, Event.HOLD):
         store.runs.transition("a", None, event)
     assert states(store, "a") == ["paused", "queued", "queued"]
-    assert store.runs.get("a")[0].worker_pid is None
-    assert store.workers.claim_next("cpu") == "b"
+    assert store.hybrids.get("a")[0].worker_pid is None
+    assert claim_next(store) == "b"
 
 
-def test_of_many_supervisors_one_gets_the_run(home: Home) -> None:
-    add_run(Store.open(home), "only")
+@pytest.mark.parametrize("shared", [False, True], ids=["private", "shared"])
+def test_of_many_supervisors_one_gets_the_run(home: Home, shared: bool) -> None:
+    store = Store.open(home)
+    add_run(store, "only", shared=shared)
     context = multiprocessing.get_context("spawn")
     start, won = context.Event(), context.Queue()
-    processes = [context.Process(target=claim, args=(str(home.root), start, won)) for _ in range(4)]
+    processes = [context.Process(target=claim, args=(str(home.root), start, won, f"h{place}")) for place in range(4)]
     for process in processes:
         process.start()
     start.set()
     results = [won.get(timeout=60) for _ in processes]
     for process in processes:
         process.join()
-    assert sorted(results, key=str) == [None, None, None, "only"]
+    assert sorted(results) == [False, False, False, True]
+    [(hybrid, members)] = store.hybrids.listed()
+    assert (hybrid.device, [member.row.name for member in members]) == ("cpu", ["a", "b"])
 
 
 def test_one_worker_alone_can_register(store: Store) -> None:
     add_run(store, "r")
     assert store.workers.register("r", ME) is None, "nobody claimed it"
-    store.workers.claim_next("cpu")
+    claim_next(store)
     store.workers.launched("r", ME)
     assert store.workers.register("r", WorkerIdentity(2, 1.0, "boot")) is None
     assert store.workers.register("r", ME) == 1
@@ -99,7 +113,7 @@ def test_a_run_that_asks_waits_for_a_person(store: Store) -> None:
     run, _ = store.runs.get("r")
     assert states(store, "r") == ["interrupted"] * 3
     assert (run.cause, run.remedy) == ("It died.", "Resume it.")
-    assert store.workers.claim_next("cpu") is None
+    assert claim_next(store) is None
     store.runs.transition("r", None, Event.RESUME)
     assert states(store, "r") == ["queued"] * 3
     assert store.runs.get("r")[0].cause is None
@@ -140,9 +154,9 @@ def test_the_second_death_at_the_same_operator_is_enough_whatever_the_others_did
     for number, mark in enumerate(marks, start=1):
         assert states(store, "r") == ["queued"] * 3
         die(store, clock, mark)
-        assert store.runs.get("r")[0].deaths_there == (number if number < 3 else 0)
+        assert store.hybrids.get("r")[0].deaths_there == (number if number < 3 else 0)
         store.runs.record_checkpoint("r", "a", name="c", step=number, size_bytes=1)
-        assert store.runs.get("r")[0].deaths == 0
+        assert store.hybrids.get("r")[0].deaths == 0
     assert states(store, "r") == ["queued", "queued", "failed"]
     part = store.runs.get("r")[1][1]
     assert part.cause == "3 workers in a row died at step 7 of b, in the operator aten.div.Tensor_mode. Last: It died."
@@ -159,11 +173,11 @@ def test_a_place_is_forgotten_once_its_sub_model_is_past_it(
     add_run(store, "r")
     die(store, clock, "b:step 7")
     store.runs.record_checkpoint("r", "b", name="c", step=6, size_bytes=1)
-    assert store.runs.get("r")[0].died_at == "b:step 7"
+    assert store.hybrids.get("r")[0].died_at == "b:step 7"
     take_up(store, "r")
     store.runs.transition("r", "b", Event.BEGIN)
     past(store)
-    assert store.runs.get("r")[0].died_at is None
+    assert store.hybrids.get("r")[0].died_at is None
 
 
 @pytest.mark.parametrize(
@@ -221,18 +235,18 @@ def test_each_futile_death_doubles_the_wait_and_others_overtake(store: Store, cl
     for _ in range(4):
         take_up(store, "r")
         store.workers.lose("r", "It died.", "Again.")
-        run, _ = store.runs.get("r")
-        waits.append(None if run.resume_at_s is None else run.resume_at_s - clock.utc_s())
-        if run.resume_at_s is not None:
-            assert "because its last" in (run.waits_for or "")
-            clock.advance(run.resume_at_s - clock.utc_s() - 0.1)
-            assert store.workers.claim_next("cpu") is None
+        resume_at_s = store.hybrids.get("r")[0].resume_at_s
+        waits.append(None if resume_at_s is None else resume_at_s - clock.utc_s())
+        if resume_at_s is not None:
+            assert "because its last" in (store.runs.get("r")[0].waits_for or "")
+            clock.advance(resume_at_s - clock.utc_s() - 0.1)
+            assert claim_next(store) is None
             clock.advance(0.1)
     assert waits == [None, 0.5, 1.0, 2.0]
     assert take_up(store, "r") == 5
     store.workers.lose("r", "It died.", "Again.")
     add_run(store, "later", 2)
-    assert store.workers.claim_next("cpu") == "later"
+    assert claim_next(store) == "later"
     assert RestartLimits().wait_s(1000) == RESTARTS.longest_wait_s
 
 
@@ -241,17 +255,17 @@ def test_progress_counts_deaths_from_zero(store: Store, clock: SimulatedClock) -
 
     def deaths_after(progress: Callable[[], object]) -> int:
         die(store, clock, None)
-        take_up_at = store.runs.get("r")[0].deaths
+        take_up_at = store.hybrids.get("r")[0].deaths
         assert take_up_at > 0
         progress()
-        return store.runs.get("r")[0].deaths
+        return store.hybrids.get("r")[0].deaths
 
     checkpoint = {"name": "c", "size_bytes": 1}
     assert deaths_after(lambda: store.runs.record_checkpoint("r", "a", step=3, **checkpoint)) == 0
     assert deaths_after(lambda: store.runs.record_checkpoint("r", "a", step=3, **checkpoint)) == 1, "no new one"
     assert deaths_after(lambda: store.workers.begin("r", {"a": {"steps_done": 5, "checkpoint_step": 5}})) == 0
     store.workers.lose("r", "The host restarted.", "Again.", counts=False)
-    assert store.runs.get("r")[0].deaths == 0
+    assert store.hybrids.get("r")[0].deaths == 0
     assert deaths_after(lambda: [store.runs.transition("r", "a", e) for e in (Event.BEGIN, Event.COMPLETE)]) == 0
 
 
@@ -264,11 +278,11 @@ def test_workers_that_live_much_shorter_than_a_period_make_progress(
     done, period = 0, CheckpointSpec(every_s=30.0)
     for _ in range(3 * RESTARTS.futile):
         clock.advance(RESTARTS.longest_wait_s)
-        if store.workers.claim_next("cpu") is None:
+        if claim_next(store) is None:
             break
         store.workers.register("r", ME)
         store.runs.transition("r", None, Event.BEGIN)
-        deaths = store.runs.get("r")[0].deaths
+        deaths = store.hybrids.get("r")[0].deaths
         timer, step = CheckpointTimer(period, clock, first_period(deaths if adapts else 0)), done
         for _ in range(60):
             clock.advance(0.1)
