@@ -119,7 +119,7 @@ class History:
     """Events that explain changes of memory: states of sub-models, checkpoints, separations."""
 
 
-class Turn(NamedTuple):
+class HybridTurn(NamedTuple):
     """A turn of a member of a hybrid, in seconds since the start of the hybrid."""
 
     run_id: str
@@ -137,7 +137,7 @@ class HybridHistory:
 
     memory: Sequence[tuple[float, int]]
     strata: Sequence[StrataPoint]
-    turns: Sequence[Turn]
+    turns: Sequence[HybridTurn]
 
 
 class Telemetry:
@@ -212,7 +212,7 @@ class Telemetry:
             zero_s = hybrid.started_at_s or 0.0
             later_s = {row.id: (row.started_at_s or zero_s) - zero_s for row in session.execute(starts)}
             turns = [
-                Turn(row.run_id, row.submodel, row.start_s + later_s[row.run_id], row.end_s + later_s[row.run_id],
+                HybridTurn(row.run_id, row.submodel, row.start_s + later_s[row.run_id], row.end_s + later_s[row.run_id],
                      row.steps, row.reason, row.lane)
                 for row in rows
             ]  # fmt: skip
