@@ -97,6 +97,9 @@ class Commands:
             state = self._accept(session, command, row)
             session.add(command)
             self._runs.note(session, run_id, submodel, Code.ASKED, **brief_of(command))
+            if state is State.PAUSED and verb is Verb.PAUSE:  # it was in no hybrid, so there is no boundary to wait for
+                session.flush()
+                self._runs.answer_pauses_in(session, run_id, submodel)
             failpoints.passing("command.before_acknowledgement")
         failpoints.passing("command.after_acknowledgement")
         return state
@@ -213,10 +216,10 @@ class Commands:
         meant = [row for row in rows if submodel in (None, row.name)]
         if verb is Verb.PAUSE:
             for row in meant:
-                row.leaving = None if row.hybrid_id is None else _PAUSED
-                if row.hybrid_id is None and State(row.state) is State.PAUSING:
+                if row.hybrid_id is not None and State(row.state) not in ENDED:
+                    row.leaving = _PAUSED
+                elif State(row.state) is State.PAUSING:
                     self._runs.hold_in(session, run.id, row.name)
-                    self._runs.answer_pauses_in(session, run.id, row.name)
             self._runs.follow_in(session, run)
         elif verb is Verb.RESUME:
             for row in meant:

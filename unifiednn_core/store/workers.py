@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import delete, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
@@ -474,9 +474,10 @@ def _is_held(session: Session, device: str) -> bool:
 
 
 def _unplaced(session: Session, members: Sequence[tuple[str, str]]) -> list[SubModelRow]:
-    """Those of these sub-models that still wait for a place."""
-    rows = [submodel_of(session, run_id, name) for run_id, name in members]
-    return [row for row in rows if row.hybrid_id is None and State(row.state) in (State.QUEUED, State.STOPPING)]
+    """Those of these sub-models that still wait for a place; a person may have paused or stopped them meanwhile."""
+    asked = tuple_(SubModelRow.run_id, SubModelRow.name).in_(members)
+    rows = select(SubModelRow).join(RunRow, RunRow.id == SubModelRow.run_id).where(asked, *_UNPLACED)
+    return list(session.scalars(rows.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)))
 
 
 def _worker_of(hybrid: HybridRow) -> tuple[object, ...]:
