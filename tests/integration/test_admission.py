@@ -121,7 +121,7 @@ def test_a_run_waits_for_memory_and_starts_by_itself_and_the_next_one_after_it(h
         view = service.runs.observe(first)
         assert view.state is State.QUEUED
         assert view.prediction is not None
-        assert "64 MiB are free; other processes hold" in (view.waits_for or "")
+        assert "on any device; cpu has 64 MiB free" in (view.waits_for or "")
         assert service.runs.observe(second).waits_for is None, "it waits for the first"
         service.runs.stop(stopped)
         wait_until(lambda: service.runs.observe(stopped).state is State.STOPPED)

@@ -256,7 +256,7 @@ def test_a_confined_worker_pauses_resumes_terminates_and_stops(demo: Confined) -
     wait_until(lambda: State(demo.row().state) is State.PAUSED)
     steps = sum(part.steps_done for part in demo.parts())
     demo.service.runs.resume(demo.run_id)
-    wait_until(lambda: demo.row().worker_pid is not None and sum(part.steps_done for part in demo.parts()) > steps)
+    wait_until(lambda: demo.hybrid().worker_pid is not None and sum(part.steps_done for part in demo.parts()) > steps)
     os.kill(demo.worker(), signal.SIGTERM)
     wait_until(lambda: demo.hybrid().recoveries == 1)
     demo.worker()

@@ -77,8 +77,8 @@ def test_a_run_says_what_its_memory_and_its_time_were_spent_on(product: Product)
     product.until(one_has_ended, "a sample without the weights of one that has ended")
     product.go_on()
     view = product.finish()
-    run, rows = product.service.store.runs.get(product.run_id)
-    history = telemetry.history(product.run_id, run.memory_source)
+    _, rows = product.service.store.runs.get(product.run_id)
+    history = telemetry.history(product.run_id, view.memory_source)
     assert history.strata
     assert all(sum_of(row.strata) <= row.total_bytes for row in history.strata)
     first = history.strata[0].strata

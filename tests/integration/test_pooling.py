@@ -71,7 +71,7 @@ def test_who_shares_a_worker_is_told_nothing_of_the_other(pool: Pool) -> None:
         own = pool.service.acting_as(person).runs
         assert [view.run_id for view in own.runs()] == [runs[person.id]]
         view = own.observe(runs[person.id])
-        assert view.peak_memory_bytes is view.memory_source is view.cpu_s is view.lanes is None
+        assert (view.peak_memory_bytes, view.memory_source, view.cpu_s, view.lanes) == (None,) * 4
         for call in (own.observe, own.document, own.metrics_csv, own.stop, own.discard):
             with pytest.raises(NotFound):
                 call(runs[other.id])

@@ -29,7 +29,7 @@ from unifiednn_core.runtime import confinement, launchers, supervisor
 from unifiednn_core.runtime.launchers import LocalLauncher, training_environment
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
+from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
 
 pytestmark = pytest.mark.new_interpreters
 ECHO = "tests.integration.fork_facts:echo"
@@ -46,13 +46,16 @@ class Product:
     def row(self) -> RunRow:
         return self.service.store.runs.get(self.run_id)[0]
 
+    def hybrid(self) -> HybridRow:
+        return self.service.store.hybrids.get(self.run_id)[0]
+
     def parts(self) -> list[SubModelRow]:
         return self.service.store.runs.get(self.run_id)[1]
 
     def worker(self) -> int:
         """Process id of a worker that trains."""
-        wait_until(lambda: self.row().worker_pid is not None and any(part.steps_done for part in self.parts()))
-        return self.row().worker_pid or 0
+        wait_until(lambda: self.hybrid().worker_pid is not None and any(part.steps_done for part in self.parts()))
+        return self.hybrid().worker_pid or 0
 
     def end(self) -> State:
         wait_until(lambda: State(self.row().state) in ENDED)
@@ -95,7 +98,7 @@ def test_a_forked_worker_trains_the_same_bits_and_is_what_a_worker_is(
     assert not any("nvidia" in str(handle.readlink()) for handle in Path(f"/proc/{warm.pid}/fd").iterdir())
     worker.terminate()
     assert product.end() is State.COMPLETED
-    assert product.row().recoveries == 1
+    assert product.hybrid().recoveries == 1
     facts = product.service.runs.document(product.run_id)
     assert facts["start"] == "warm" and facts["start_s"] > 0
     assert product.hashes() == {name: alone(name) for name in EPOCHS}
@@ -112,7 +115,7 @@ def test_a_killed_forked_worker_is_seen_and_a_killed_template_leaves_it_alone(
     wait_until(lambda: warm.pid is None)
     assert psutil.Process(worker).is_running()
     os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: product.row().recoveries == 1)
+    wait_until(lambda: product.hybrid().recoveries == 1)
     assert product.end() is State.COMPLETED
     assert product.hashes() == {name: alone(name) for name in EPOCHS}
     wait_until(warm.ready)  # a new one has come

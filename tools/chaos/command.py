@@ -19,7 +19,8 @@ from rich.table import Table
 from tools.chaos import report
 from tools.chaos.judge import Outcome
 from tools.chaos.plan import ROUNDS
-from tools.chaos.runner import run_exercises
+from tools.chaos.pool import OfManyPeople
+from tools.chaos.runner import Drill, OfOneRun, run_exercises
 from tools.machine import commit, machine
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.paths import Home
@@ -35,6 +36,7 @@ def chaos(
     seed: Annotated[int, typer.Option(help="Seed of the plan.")] = 0,
     rounds: Annotated[int, typer.Option(help="Workers per exercise that something happens to.", min=1)] = ROUNDS,
     processes: Annotated[int, typer.Option(help="Trainings at the same time.", min=1, max=64)] = os.cpu_count() or 1,
+    pooled: Annotated[bool, typer.Option(help="Several people's submissions in shared hybrids.")] = False,
     home: Annotated[
         Path | None, typer.Option(help="Empty folder for the homes of the test; default: a temporary one.")
     ] = None,
@@ -46,14 +48,16 @@ def chaos(
     folder = home or Path(tempfile.mkdtemp(prefix="unifiednn-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     asked = {
-        "command": f"python -m tools.chaos --kills {kills} --seed {seed} --rounds {rounds} --processes {processes}",
+        "command": f"python -m tools.chaos {'--pooled ' * pooled}--kills {kills} --seed {seed} --rounds {rounds}"
+        f" --processes {processes}",
         "commit": commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": machine(),
     }
     begun_s = time.monotonic()
     try:
-        outcome = _followed(folder.resolve(), seed, kills, rounds, processes, quiet=as_json)
+        drill = OfManyPeople(rounds) if pooled else OfOneRun()
+        outcome = _followed(folder.resolve(), drill, seed, kills, rounds, processes, quiet=as_json)
     except KeyboardInterrupt:
         err.print("Interrupted; this chaos test does not count.")
         shutil.rmtree(folder, ignore_errors=True)
@@ -96,17 +100,17 @@ def _refuse_what_cannot_be_done(home: Path | None, write: Path | None) -> None:
         raise typer.Exit(BAD_INPUT)
 
 
-def _followed(folder: Path, seed: int, kills: int, rounds: int, lanes: int, *, quiet: bool) -> Outcome:
+def _followed(folder: Path, drill: Drill, seed: int, kills: int, rounds: int, lanes: int, *, quiet: bool) -> Outcome:
     """Carry it out, with a bar on a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
-        bar = progress.add_task("the demo without faults", total=kills)
+        bar = progress.add_task("without faults", total=kills)
 
         def on_progress(sums: Outcome) -> None:
             failing = f", {len(sums.problems)} problems" if sums.problems else ""
             progress.update(bar, completed=min(kills, sums.kills), description=f"kills{failing}")
 
-        return run_exercises(folder, seed=seed, kills=kills, rounds=rounds, lanes=lanes, on_progress=on_progress)
+        return run_exercises(folder, drill, seed=seed, kills=kills, rounds=rounds, lanes=lanes, on_progress=on_progress)
 
 
 def _show(found: report.Document) -> None:

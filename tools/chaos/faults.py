@@ -46,18 +46,18 @@ def follow(path: Path) -> None:
 OPEN_STATES = ("queued", "running", "pausing", "paused", "interrupted")
 
 
-def spoil(home: Home, run_id: str, how: str, share: float) -> Path | None:
+def spoil(home: Home, hybrid_id: str, how: str, share: float) -> Path | None:
     """Flip a byte of, or cut off, the newest checkpoint of one that still trains and has an earlier one.
 
-    Returns the file; None if no sub-model has two checkpoints.
+    Returns the file; None if no sub-model of the hybrid has two checkpoints.
     """
     with closing(sqlite3.connect(home.database)) as database:
         marks = ", ".join("?" * len(OPEN_STATES))
         rows = database.execute(
-            f"SELECT name FROM submodels WHERE run_id = ? AND state IN ({marks}) ORDER BY name",
-            (run_id, *OPEN_STATES),
+            f"SELECT run_id, name FROM submodels WHERE hybrid_id = ? AND state IN ({marks}) ORDER BY run_id, name",
+            (hybrid_id, *OPEN_STATES),
         )
-        candidates = [paths for (name,) in rows if len(paths := checkpoints(home, run_id, name)) > 1]
+        candidates = [paths for run_id, name in rows if len(paths := checkpoints(home, run_id, name)) > 1]
     if not candidates:
         return None
     path = candidates[int(share * len(candidates))][-1]

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from tools.chaos.plan import Round
 from tools.chaos.roles import play, role_of
@@ -41,6 +42,7 @@ class ForkServerClient:
 
     def plan(self, rounds: tuple[Round, ...]) -> None:
         """Tell it what happens to the workers that come next."""
+        self.ask(ForkRequest(do="no_plans"))
         for number, part in enumerate(rounds):
             fault, damage = part.fault, part.damage
             fate = ForkRequest(
@@ -56,10 +58,15 @@ class ForkServerClient:
 
 
 @contextmanager
-def fork_server(log: Path, *, loaded: Sequence[str] = LOADED_LATE) -> Iterator[ForkServerClient]:
-    """Run a fork server with these modules loaded during the block; its children end with it."""
+def fork_server(
+    log: Path, *, loaded: Sequence[str] = LOADED_LATE, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[ForkServerClient]:
+    """Run a fork server with these modules loaded during the block; its children end with it.
+
+    `settings` are added to its environment.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("UNIFIEDNN_")}
-    environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **settings}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PACKAGE_PARENT), environment.get("PYTHONPATH"))))
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, log.open("ab") as written:  # a socket's path is short
         socket_path = Path(folder) / "socket"
@@ -90,6 +97,7 @@ class Child:
     role: Role
     scene: Scene
     number: int
+    run_id: str
 
 
 class ForkServer:
@@ -137,11 +145,12 @@ class ForkServer:
     def _answer(self, connection: socket.socket) -> Job | None:
         request = read_request(connection)
         match request.do:
-            case "next_worker":
-                if request.number == 0:
-                    self._next_workers.clear()
-                self._next_workers.append(request)
+            case "no_plans":
+                self._next_workers.clear()
                 value: int | None = 1
+            case "next_worker":
+                self._next_workers.append(request)
+                value = 1
             case "kill":
                 value = self._kill(request)
             case "code":
@@ -164,10 +173,10 @@ class ForkServer:
     def _fork(self, request: ForkRequest) -> int:
         pid = os.fork()
         if pid:
-            child = Child(role_of(request), Scene(Path(request.folder)), request.number)
+            child = Child(role_of(request), Scene(Path(request.folder)), request.number, request.run_id)
             self._children[pid] = child
             entry = JournalEntry(what="started", role=child.role, pid=pid, number=request.number,
-                          fresh=request.fresh)  # fmt: skip
+                          fresh=request.fresh, run_id=request.run_id)  # fmt: skip
             child.scene.journal.write(entry)
         return pid
 
@@ -191,8 +200,9 @@ class ForkServer:
             self._codes[pid] = code
             if child.scene.folder.is_dir():
                 child.scene.journal.write(
-                    JournalEntry(what="ended", role=child.role, pid=pid, number=child.number, code=code)
-                )
+                    JournalEntry(what="ended", role=child.role, pid=pid, number=child.number, code=code,
+                                 run_id=child.run_id)
+                )  # fmt: skip
 
     def _end_all(self) -> None:
         for pid in self._children:

@@ -50,6 +50,16 @@ class Outcome:
     damage_untold: int = 0
     """Damaged checkpoints that no event of the run speaks of."""
     clock_jumps: int = 0
+    submissions: int = 0
+    """Shared runs that people submitted."""
+    hybrids: int = 0
+    """Shared hybrids that trained them."""
+    moves: int = 0
+    """Times that a sub-model left a hybrid before its end."""
+    contradictions: int = 0
+    """Rows of hybrids, runs and sub-models that did not fit together."""
+    left_behind: int = 0
+    """Submissions that did not end as they should."""
     downloads: int = 0
     broken_downloads: int = 0
     problems: list[str] = field(default_factory=list)
@@ -137,19 +147,25 @@ def _shot_with(pid: int, shot: dict[int, JournalEntry]) -> str | None:
 
 
 def _time_recoveries(outcome: Outcome, entries: Sequence[JournalEntry]) -> None:
-    """From a worker's death to the first step of the next. Not timed: a next one that died before, or a pause."""
-    died_at_s: float | None = None
-    fresh = False
+    """From a worker's death to the first step of the next one of that run or hybrid.
+
+    Not timed: a next one that died before, or a pause.
+    """
+    died_at_s: dict[str, float] = {}
+    fresh: dict[str, bool] = {}
     for entry in entries:
+        key = entry.run_id
         if entry.what == "ended" and entry.role == "worker":
-            died_at_s = entry.at_s if entry.code else None
+            died_at_s.pop(key, None)
+            if entry.code:
+                died_at_s[key] = entry.at_s
         elif entry.what == "started" and entry.role == "worker":
-            fresh = entry.fresh
+            fresh[key] = entry.fresh
         elif entry.what == "paused":
-            died_at_s = None
-        elif entry.what == "stepped" and died_at_s is not None:
-            (outcome.fresh_recovery_s if fresh else outcome.recovery_s).append(entry.at_s - died_at_s)
-            died_at_s = None
+            died_at_s.pop(key, None)
+        elif entry.what == "stepped" and key in died_at_s:
+            times_s = outcome.fresh_recovery_s if fresh.get(key) else outcome.recovery_s
+            times_s.append(entry.at_s - died_at_s.pop(key))
 
 
 CHECK_PATIENCE_S = 60.0
@@ -180,13 +196,13 @@ def judge(
         outcome.problems.append(f"the store cannot be read: {wrong[0]}")
     else:
         audit = StoreAudit(scene.home, run_id)
-        _judge_commands(outcome, audit, entries)
-        _judge_damage(outcome, audit, entries)
+        judge_commands(outcome, audit, entries)
+        judge_damage(outcome, audit, entries)
         if state == "completed":
             outcome.recovered = 1
             epochs = {name: count for name, (count, *_) in audit.totals().items()}
             promises = promised(epochs) if epochs.items() <= PROMISED else {}
-            _judge_training(outcome, audit, promises, check(forks, scene, run_id))
+            judge_training(outcome, audit, promises, check(forks, scene, run_id))
             _judge_downloads(outcome, scene, run_id, entries)
         else:
             outcome.problems.append(f"the run was left as {state}: {audit.states()}")
@@ -207,17 +223,19 @@ def check(forks: ForkServerClient, scene: Scene, run_id: str) -> dict[str, str]:
     return dict(json.loads(scene.hashes.read_text(encoding="utf-8"))) if code == 0 else {}
 
 
-def _judge_commands(outcome: Outcome, audit: StoreAudit, entries: list[JournalEntry]) -> None:
+def judge_commands(outcome: Outcome, audit: StoreAudit, entries: list[JournalEntry]) -> None:
+    """Commands of one run, whose entries these are."""
     acknowledged = [entry.command for entry in entries if entry.what == "asked" and entry.command is not None]
     lost = [*audit.open_commands(acknowledged), *audit.values_not_as_asked(), *audit.pauses_without_effect()]
     lost += [f"'{entry.text}' was acknowledged without a trace"
              for entry in entries if entry.what == "asked" and entry.command is None]  # fmt: skip
     twice = audit.applied_otherwise_than_once()
-    outcome.lost_commands, outcome.commands_applied_twice = len(lost), len(twice)
+    outcome.lost_commands += len(lost)
+    outcome.commands_applied_twice += len(twice)
     outcome.problems += [*lost, *twice]
 
 
-def _judge_damage(outcome: Outcome, audit: StoreAudit, entries: list[JournalEntry]) -> None:
+def judge_damage(outcome: Outcome, audit: StoreAudit, entries: list[JournalEntry]) -> None:
     """`point` of such an entry is the sub-model, `text` the file."""
     for entry in entries:
         if entry.what == "damaged":
@@ -228,8 +246,13 @@ def _judge_damage(outcome: Outcome, audit: StoreAudit, entries: list[JournalEntr
                 outcome.problems.append(f"no event reports the damaged checkpoint {entry.point}/{entry.text}")
 
 
-def _judge_training(outcome: Outcome, audit: StoreAudit, promises: Promises, hashes: Mapping[str, str]) -> None:
+def judge_training(outcome: Outcome, audit: StoreAudit, promises: Promises, hashes: Mapping[str, str]) -> None:
+    """Steps, epochs, losses and weights of the sub-models of one run; of one that was stopped, up to there."""
+    states = audit.states()
     for name, (epochs, total, done, sha256) in audit.totals().items():
+        if states[name] == "stopped":
+            _judge_stopped(outcome, audit, name, done, promises.get((name, epochs)))
+            continue
         windows, begun_at = audit.windows(name), audit.begun_at(name)
         kept, promise = kept_windows(windows, begun_at), promises.get((name, epochs))
         counted = tiling(kept, total)
@@ -250,6 +273,21 @@ def _judge_training(outcome: Outcome, audit: StoreAudit, promises: Promises, has
         elif others := [w.step for w in kept if w.steps == 1 and promise.losses.get(w.step) != w.loss]:
             outcome.other_losses += len(others)
             outcome.problems.append(f"{name}: other losses at the steps {others[:5]}")
+
+
+def _judge_stopped(outcome: Outcome, audit: StoreAudit, name: str, done: int, promise: Promise | None) -> None:
+    kept = kept_windows(audit.windows(name), audit.begun_at(name))
+    counted = tiling(kept, done)
+    outcome.submodels, outcome.steps = outcome.submodels + 1, outcome.steps + done
+    outcome.steps_twice, outcome.steps_missing = (
+        outcome.steps_twice + counted.twice,
+        outcome.steps_missing + counted.missing,
+    )
+    if counted.twice or counted.missing:
+        outcome.problems.append(f"{name}, stopped: {counted.twice} steps count twice, {counted.missing} are missing")
+    if others := [w.step for w in kept if w.steps == 1 and (promise is None or promise.losses.get(w.step) != w.loss)]:
+        outcome.other_losses += len(others)
+        outcome.problems.append(f"{name}, stopped: other losses at the steps {others[:5]}")
 
 
 def _judge_downloads(outcome: Outcome, scene: Scene, run_id: str, entries: list[JournalEntry]) -> None:

@@ -18,13 +18,13 @@ _STEPS_PER_EPOCH = 23  # of the transformer: 1,437 digits in batches of 64
 
 def short_demo(demo: RunSpec, epochs: Mapping[str, int] = EPOCHS) -> RunSpec:
     """Cut the demo; on a CPU and with one thread, so that equal bits can be asked for."""
-    parts = tuple(_short(part, epochs[part.name]) for part in demo.submodels)
+    parts = tuple(short(part, epochs[part.name]) for part in demo.submodels)
     checkpoint = CheckpointSpec(every_s=_NEVER_S, every_steps=CHECKPOINT_STEPS)
     changes = {"name": "chaos", "device": "cpu", "threads": 1, "checkpoint": checkpoint, "submodels": parts}
     return demo.model_copy(update=changes)
 
 
-def _short(part: SubModelSpec, epochs: int) -> SubModelSpec:
+def short(part: SubModelSpec, epochs: int) -> SubModelSpec:
     """One cycle lasts as long as the longest training, whether it is stretched or not."""
     schedule = part.hyperparameters.lr_scheduler
     if schedule is not None and schedule.name == "one_cycle":
@@ -239,12 +239,16 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """One training of the demo with everything that goes wrong on its way."""
+    """One training of the demo, or of several submissions, with everything that goes wrong on its way."""
 
     number: int
     rounds: tuple[Round, ...]
     downloads: tuple[Errand, ...] = ()
     """Processes that download all models once they are there."""
+    arrivals: tuple[Errand, ...] = ()
+    """Processes that submit; seconds count from the start of the exercise."""
+    mode: str = "pooled"
+    """What the server does with shared submissions."""
 
 
 def exercise(seed: int, number: int, rounds: int = ROUNDS) -> Exercise:

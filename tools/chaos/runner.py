@@ -8,12 +8,14 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
 
 from tools.chaos import faults
 from tools.chaos.audit import Promise, StoreAudit, kept_windows
@@ -32,6 +34,50 @@ LEFT_ALONE_S = 10.0
 ENDED = ("completed", "failed", "stopped")
 
 
+class Watch(Protocol):
+    """What can be seen of an exercise from outside."""
+
+    state: str
+    """Of the run; of several `completed` once all have ended, `stuck` if nothing goes on."""
+    orders: str
+    """Request that starts a process which gives orders."""
+    run_id: str
+    """Of the run, if there is one only."""
+    errands: deque[Errand]
+    """What a person would do, seeing this."""
+
+    def look(self, workers: Iterable[int]) -> Iterator[JournalEntry]: ...  # noqa: D102
+
+
+class RunWatch:
+    """Watches one run: its states, and the first step of each worker that stands in the store."""
+
+    orders = "commands"
+
+    def __init__(self, scene: Scene, run_id: str):
+        self._scene, self.run_id = scene, run_id
+        self.state, self.errands = "queued", deque[Errand]()
+        self._state_since_s, self._rows_before, self._stepped = time.monotonic(), 0, 0
+        self._left_alone = False
+
+    def look(self, workers: Iterable[int]) -> Iterator[JournalEntry]:
+        """Notice what is new."""
+        with closing(sqlite3.connect(f"file:{self._scene.database}?mode=ro", uri=True)) as database:
+            [(state,)] = database.execute("SELECT state FROM runs WHERE id = ?", (self.run_id,))
+            [(rows,)] = database.execute("SELECT coalesce(max(rowid), 0) FROM step_metrics")
+        if state != self.state and self.state != "left alone":
+            self.state, self._state_since_s = state, time.monotonic()
+            if state == "paused":
+                yield JournalEntry(what="paused", role="test", run_id=self.run_id)
+        if state == "interrupted" and time.monotonic() - self._state_since_s > LEFT_ALONE_S:
+            self.state = "left alone"
+        worker = next(iter(workers), 0)
+        if rows > self._rows_before and worker and self._stepped != worker:
+            self._stepped = worker
+            yield JournalEntry(what="stepped", role="test", run_id=self.run_id)
+        self._rows_before = rows
+
+
 class ExerciseRunner:
     """One exercise."""
 
@@ -39,31 +85,34 @@ class ExerciseRunner:
         self,
         forks: ForkServerClient,
         scene: Scene,
-        run_id: str,
+        watch: Watch,
         exercise: Exercise,
         abandoned: Callable[[], bool] = lambda: False,
     ):
         """`abandoned` says whether the result is no longer wanted."""
         self._abandoned = abandoned
-        self._forks, self._scene, self._run_id, self._exercise = forks, scene, run_id, exercise
+        self._forks, self._scene, self._watch, self._exercise = forks, scene, watch, exercise
         self._journal = scene.journal
         self._deeds: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._worker = self._server = self._asking = 0
+        self._workers: set[int] = set()
+        """Process ids."""
+        self._server = self._asking = 0
         """Process ids; 0 if there is none."""
-        self._has_stepped = False
-        self._rows_before = self._offset_s = 0
+        self._offset_s = 0
         self._server_fault: Fault | None = None
         self._errands: deque[tuple[int, Errand]] = deque()
         self._errand, self._first_open = Errand((), 0.0), 0
         self._downloads = deque((0, errand) for errand in exercise.downloads)
-        self._server_back_s = 0.0
-        self._next_look_s, self._state, self._state_since_s = 0.0, "queued", time.monotonic()
+        self._to_come = len(exercise.arrivals)
+        self._server_back_s, self._next_look_s = 0.0, 0.0
 
     def run(self) -> str:
         """Carry it out; returns the state in which the run was left."""
         faults.set_offset(self._scene.clock, 0.0)
         self._forks.plan(self._exercise.rounds)
+        for errand in self._exercise.arrivals:
+            self._at(errand.after_s, partial(self._arrive, errand))
         deadline_s = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline_s and not self._over() and not self._abandoned():
             for entry in self._journal.news():
@@ -73,35 +122,42 @@ class ExerciseRunner:
             if time.monotonic() >= self._next_look_s:
                 self._next_look_s = time.monotonic() + LOOK_S
                 with suppress(sqlite3.OperationalError):  # the store is not open now
-                    self._look()
+                    for entry in self._watch.look(self._workers):
+                        self._journal.write(entry)
+                while self._watch.errands:
+                    self._errands.append((0, self._watch.errands.popleft()))
             self._keep_serving()
             self._keep_asking()
             time.sleep(POLL_S)
         self._tell("over")
-        for pid in (self._server, self._asking, self._worker):
+        for pid in (self._server, self._asking, *self._workers):
             self._kill(pid)
-        return self._state
+        return self._watch.state
 
     def _over(self) -> bool:
-        if self._asking or self._errands:
+        if self._watch.state in ("stuck", "left alone"):
+            return True
+        if self._asking or self._errands or self._to_come:
             return False
-        if self._state in ENDED:
-            return not self._downloads and not self._worker
-        return self._state == "interrupted" and time.monotonic() - self._state_since_s > LEFT_ALONE_S
+        return self._watch.state in ENDED and not self._downloads and not self._workers
+
+    def _arrive(self, errand: Errand) -> None:
+        self._to_come -= 1
+        self._errands.append((0, errand))
 
     # -- what is planned
 
     def _hear(self, entry: JournalEntry) -> None:
         match entry.what, entry.role:
             case "started", "worker":
-                self._worker, self._has_stepped = entry.pid, False
+                self._workers.add(entry.pid)
                 if 0 <= entry.number < len(self._exercise.rounds):
                     self._schedule(self._exercise.rounds[entry.number], entry.pid)
             case "ended", "worker":
-                self._worker = 0 if self._worker == entry.pid else self._worker
+                self._workers.discard(entry.pid)
             case "ended", "server":
                 self._server = 0
-            case "asked" | "refused", _:
+            case "asked" | "refused" | "done", _:
                 self._first_open = entry.number + 1
             case "ended", "commands":
                 self._asking = 0
@@ -150,13 +206,13 @@ class ExerciseRunner:
             return
         if self._errands:
             first, errand = self._errands.popleft()
-        elif self._downloads and self._state in ENDED:
+        elif self._downloads and self._watch.state in ENDED:
             first, errand = self._downloads.popleft()
         else:
             return
         self._errand, self._first_open, fault = errand, first, errand.fault
         self._asking = self._request(
-            "commands",
+            self._watch.orders,
             fault=named(fault),
             times=fault.times if fault else 1,
             asks=tuple((ask.verb, ask.submodel, ask.value) for ask in errand.asks[first:]),
@@ -167,31 +223,15 @@ class ExerciseRunner:
             self._at(errand.kill_s, lambda: self._kill(asking))
 
     def _request(self, do: str, **fields: object) -> int:
-        request = ForkRequest(do=do, folder=str(self._scene.folder), run_id=self._run_id, **fields)  # type: ignore[arg-type]
+        request = ForkRequest(do=do, folder=str(self._scene.folder), run_id=self._watch.run_id, **fields)  # type: ignore[arg-type]
         return self._forks.ask(request) or 0
 
     def _kill(self, pid: int) -> None:
         if pid:
             self._forks.ask(ForkRequest(do="kill", pid=pid, signal=signal.SIGKILL))
 
-    # -- what can be seen from outside
-
-    def _look(self) -> None:
-        """Notice states, and the first step of a worker that stands in the store."""
-        with closing(sqlite3.connect(f"file:{self._scene.database}?mode=ro", uri=True)) as database:
-            [(state,)] = database.execute("SELECT state FROM runs WHERE id = ?", (self._run_id,))
-            [(rows,)] = database.execute("SELECT coalesce(max(rowid), 0) FROM step_metrics")
-        if state != self._state:
-            self._state, self._state_since_s = state, time.monotonic()
-            if state == "paused":
-                self._tell("paused")
-        if rows > self._rows_before and self._worker and not self._has_stepped:
-            self._has_stepped = True
-            self._tell("stepped")
-        self._rows_before = rows
-
     def _tell(self, what: str, text: str = "") -> None:
-        self._scene.journal.write(JournalEntry(what=what, role="test", text=text))  # type: ignore[arg-type]
+        self._journal.write(JournalEntry(what=what, role="test", text=text))  # type: ignore[arg-type]
 
 
 PREPARATION_S = 180.0
@@ -215,22 +255,39 @@ class References:
                 shutil.copytree(self._template, scene.home.root)
                 more = tuple(("epochs", name, count) for name, count in epochs.items() if count != EPOCHS[name])
                 if more:
-                    _await(forks, scene, _ask(forks, "commands", scene, run_id=self._run_id, asks=more, first=0))
+                    await_end(forks, scene, ask(forks, "commands", scene, run_id=self._run_id, asks=more, first=0))
                 self._promises |= _promises(forks, scene, epochs)
             return dict(self._promises)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What all exercises begin with: a home in which the demo waits, and what it comes out as without faults."""
+class Drill(Protocol):
+    """What exercises are made of."""
 
-    template: Path
-    run_id: str
-    references: References
+    settings: Mapping[str, str]
+    """Environment of all processes."""
+
+    def plan(self, seed: int, number: int, rounds: int) -> Exercise: ...  # noqa: D102
+
+    def prepare(self, forks: ForkServerClient, folder: Path) -> "Setting": ...  # noqa: D102
+
+
+class Setting(Protocol):
+    """What all exercises of a drill begin with."""
+
+    def one(  # noqa: D102
+        self, forks: ForkServerClient, planned: Exercise, abandoned: Callable[[], bool]
+    ) -> Outcome: ...
 
 
 def run_exercises(
-    folder: Path, *, seed: int, kills: int, rounds: int, lanes: int, on_progress: Callable[[Outcome], None]
+    folder: Path,
+    drill: Drill,
+    *,
+    seed: int,
+    kills: int,
+    rounds: int,
+    lanes: int,
+    on_progress: Callable[[Outcome], None],
 ) -> Outcome:
     """Kill at least `kills` processes, in exercises of `rounds` workers. Raises `ToolFailed`.
 
@@ -242,7 +299,7 @@ def run_exercises(
 
     def lane(forks: ForkServerClient, setting: Setting) -> None:
         while not enough.is_set() and not abandoned.is_set():
-            outcome = _one(forks, folder, setting, exercise(seed, next(numbers), rounds), abandoned)
+            outcome = setting.one(forks, drill.plan(seed, next(numbers), rounds), abandoned.is_set)
             with lock:
                 if abandoned.is_set():
                     return
@@ -252,8 +309,9 @@ def run_exercises(
                     enough.set()
 
     with ExitStack() as stack:
-        servers = [stack.enter_context(fork_server(folder / f"fork-server-{place}.log")) for place in range(lanes)]
-        setting = prepare(servers[0], folder)
+        logs = [folder / f"fork-server-{place}.log" for place in range(lanes)]
+        servers = [stack.enter_context(fork_server(log, settings=drill.settings)) for log in logs]
+        setting = drill.prepare(servers[0], folder)
         pool = stack.enter_context(ThreadPoolExecutor(lanes, thread_name_prefix="lane"))
         try:
             for done in as_completed([pool.submit(lane, forks, setting) for forks in servers]):
@@ -266,29 +324,46 @@ def run_exercises(
     return total
 
 
-def prepare(forks: ForkServerClient, folder: Path) -> Setting:
-    """Submit the demo; its home is the template of all others."""
-    scene = Scene(folder / "template")
-    scene.folder.mkdir(parents=True)
-    _await(forks, scene, _ask(forks, "prepare", scene))
-    run_id = _run_id(scene.database)
-    return Setting(scene.home.root, run_id, References(folder, scene.home.root, run_id))
+class OfOneRun:
+    """The drill with one run, the demo."""
+
+    settings: Mapping[str, str] = MappingProxyType({})
+
+    def plan(self, seed: int, number: int, rounds: int) -> Exercise:
+        """Plan an exercise."""
+        return exercise(seed, number, rounds)
+
+    def prepare(self, forks: ForkServerClient, folder: Path) -> "SettingOfOneRun":
+        """Submit the demo; its home is the template of all others."""
+        scene = Scene(folder / "template")
+        scene.folder.mkdir(parents=True)
+        await_end(forks, scene, ask(forks, "prepare", scene))
+        run_id = _run_id(scene.database)
+        return SettingOfOneRun(folder, scene.home.root, run_id, References(folder, scene.home.root, run_id))
 
 
-def _one(
-    forks: ForkServerClient, folder: Path, setting: Setting, planned: Exercise, abandoned: threading.Event
-) -> Outcome:
-    scene = Scene(folder / f"exercise-{planned.number:05d}")
-    scene.folder.mkdir()
-    shutil.copytree(setting.template, scene.home.root)
-    state = ExerciseRunner(forks, scene, setting.run_id, planned, abandoned.is_set).run()
-    return judge(forks, scene, setting.run_id, planned, state, partial(setting.references.promises, forks))
+@dataclass(frozen=True, slots=True)
+class SettingOfOneRun:
+    """A home in which the demo waits, and what it comes out as without faults."""
+
+    folder: Path
+    template: Path
+    run_id: str
+    references: References
+
+    def one(self, forks: ForkServerClient, planned: Exercise, abandoned: Callable[[], bool]) -> Outcome:
+        """Carry out an exercise, and judge it."""
+        scene = Scene(self.folder / f"exercise-{planned.number:05d}")
+        scene.folder.mkdir()
+        shutil.copytree(self.template, scene.home.root)
+        state = ExerciseRunner(forks, scene, RunWatch(scene, self.run_id), planned, abandoned).run()
+        return judge(forks, scene, self.run_id, planned, state, partial(self.references.promises, forks))
 
 
 def _promises(forks: ForkServerClient, scene: Scene, epochs: Mapping[str, int]) -> dict[tuple[str, int], Promise]:
     """Train uninterrupted, by the local launcher as an operator does, and note what comes out."""
     run_id = _run_id(scene.database)
-    server = _ask(forks, "baseline", scene, run_id=run_id)
+    server = ask(forks, "baseline", scene, run_id=run_id)
     audit, deadline_s = StoreAudit(scene.home, run_id), time.monotonic() + PREPARATION_S
     while (state := audit.states()[None]) not in ("completed", "failed") and time.monotonic() < deadline_s:
         time.sleep(0.1)
@@ -303,18 +378,20 @@ def _promises(forks: ForkServerClient, scene: Scene, epochs: Mapping[str, int]) 
     return {(name, epochs[name]): Promise(hashes[name], losses[name]) for name in epochs}
 
 
-def _ask(forks: ForkServerClient, do: str, scene: Scene, **fields: object) -> int:
+def ask(forks: ForkServerClient, do: str, scene: Scene, **fields: object) -> int:
+    """Have a process forked for a scene; returns its id."""
     return forks.ask(ForkRequest(do=do, folder=str(scene.folder), **fields)) or 0  # type: ignore[arg-type]
 
 
-def _await(forks: ForkServerClient, scene: Scene, pid: int) -> None:
+def await_end(forks: ForkServerClient, scene: Scene, pid: int) -> None:
+    """Wait until a process has ended well. Raises `ToolFailed`."""
     deadline_s = time.monotonic() + PREPARATION_S
     while (code := forks.ask(ForkRequest(do="code", pid=pid))) is None:
         if time.monotonic() > deadline_s:
             break
         time.sleep(0.05)
     if code != 0:
-        raise ToolFailed(f"The demo could not be submitted; {scene.log('prepare')} says why.")
+        raise ToolFailed(f"The demo could not be submitted; the logs in {scene.folder} say why.")
 
 
 def _run_id(database: Path) -> str:

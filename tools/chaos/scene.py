@@ -22,6 +22,7 @@ What = Literal[
     "paused",
     "asked",
     "refused",
+    "done",
     "downloaded",
     "over",
 ]
@@ -47,6 +48,8 @@ class JournalEntry:
     text: str = ""
     command: int | None = None
     """Id in the store of what was asked and acknowledged."""
+    run_id: str = ""
+    """Run of a command; of a worker that of its hybrid."""
 
 
 class Journal:
@@ -125,7 +128,10 @@ LONGEST_BYTES = 1 << 20
 class ForkRequest:
     """A request to the fork server. Fields that say nothing for `do` are empty."""
 
-    do: Literal["prepare", "baseline", "worker", "server", "commands", "check", "next_worker", "kill", "code"]
+    do: Literal[
+        "prepare", "baseline", "worker", "server", "commands", "check", "next_worker", "no_plans", "kill", "code",
+        "prepare_pool", "prepare_alone", "people", "check_pool",
+    ]  # fmt: skip
     folder: str = ""
     """Of the scene."""
     run_id: str = ""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 
 from unifiednn_core.base.clock import Clock
@@ -22,6 +23,8 @@ from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
 
 BudgetOf = Callable[[str], Budget]
+Hybrids = Sequence[tuple[HybridRow, Sequence[Resident]]]
+Parts = Sequence[SubModelRow]
 Seconds = Mapping[str, float]
 """Seconds per step, by memory key."""
 
@@ -39,20 +42,23 @@ class Fleet:
     """What runs wait for whose people may not share a process, by id."""
 
 
-def fleet_of(store: Store, budget_of: BudgetOf, clock: Clock) -> Fleet:
-    """The fleet now, for `decide`."""
+def fleet_of(
+    store: Store, budget_of: BudgetOf, clock: Clock, hybrids: Hybrids, waiting: Sequence[tuple[RunRow, Parts]]
+) -> Fleet:
+    """The fleet now, for `decide`, from `hybrids.listed()` and `workers.waiting()`."""
     rows = {row.name: row for row in store.devices.all()}
-    pooling, waiting, hybrids = store.hybrids.pooling(), store.workers.waiting(), store.hybrids.listed()
+    pooling = store.hybrids.pooling()
     placed = [member for _, members in hybrids for member in members]
     all_rows = [*(row for _, parts in waiting for row in parts), *(member.row for member in placed)]
     speeds = store.runs.speeds(row.memory_key for row in all_rows)
     rule, used, held_bytes = store.people.sharing_rule(), allocator.of_workers(), store.telemetry.memory_now()
     known = [row.device for row in rows.values()]
     types = {device.type for device in known}
-    contexts = store.measured.recall([context_key(kind, version("torch"), used) for kind in sorted(types)])
+    keys: dict[str, str] = {kind: context_key(kind, _torch_version(), used) for kind in sorted(types)}
+    contexts = store.measured.recall(list(keys.values()))
 
     def context_bytes(kind: str) -> int:
-        return context_of(kind, contexts.get(context_key(kind, version("torch"), used)), used)
+        return context_of(kind, contexts.get(keys[kind]), used)
 
     held = {hybrid.device for hybrid, _ in hybrids}
     resting = {hybrid.device for hybrid, _ in hybrids if hybrid.worker_pid is None}
@@ -77,21 +83,18 @@ def fleet_of(store: Store, budget_of: BudgetOf, clock: Clock) -> Fleet:
             mode=pooling.mode,
             gather_s=pooling.gather_s,
             gather_n=pooling.gather_n,
-            lanes=max(
-                [
-                    1,
-                    *(
-                        lanes_of(pooling.hybrid.lanes, device.threads, device.type, len(device.cpus))
-                        for device in known
-                    ),
-                ]
-            ),
+            lanes=max([1, *(_lanes_on(device, pooling) for device in known)]),
         ),
         pooling,
         rows,
         {run.id: run for run, _ in waiting},
         {run_id: text for run_id, text in lacking.items() if text is not None},
     )
+
+
+@cache
+def _torch_version() -> str:
+    return version("torch")  # it reads a file
 
 
 def _device(row: DeviceRow, budget: Budget, context_bytes: int, *, resting: bool) -> DeviceView:

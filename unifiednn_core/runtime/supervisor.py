@@ -17,10 +17,11 @@ from unifiednn_core.base.paths import SHARED_HYBRID
 from unifiednn_core.machine.budget import Budget, budget_of
 from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, own_identity
-from unifiednn_core.runtime.placing import Fleet, fleet_of
+from unifiednn_core.runtime.placing import Fleet, Hybrids, fleet_of
 from unifiednn_core.scheduling.line import Placement
 from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.store import Store
+from unifiednn_core.store.devices import READY
 from unifiednn_core.store.hybrids import address
 from unifiednn_core.store.schema import HYBRID, HybridRow
 from unifiednn_core.store.workers import RESTARTS, Berth, RestartLimits, WorkerIdentity
@@ -87,7 +88,16 @@ class Supervisor:
                 self._lose(hybrid, death, "Resume it: it continues from its last checkpoints.")
         self._store.commands.settle_unclaimed()
         self._look_at_devices()
-        self._place(fleet_of(self._store, self._budget, self._clock))
+        hybrids, waiting = self._store.hybrids.listed(), self._store.workers.waiting()
+        self._go_on(hybrids)
+        if waiting or any(hybrid.shared for hybrid, _ in hybrids) or (hybrids and self._store.devices.drain()):
+            self._place(fleet_of(self._store, self._budget, self._clock, hybrids, waiting))
+
+    def fleet(self) -> Fleet:
+        """What placement sees now."""
+        self._look_at_devices()
+        hybrids, waiting = self._store.hybrids.listed(), self._store.workers.waiting()
+        return fleet_of(self._store, self._budget, self._clock, hybrids, waiting)
 
     def _look_at_devices(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -97,7 +107,6 @@ class Supervisor:
 
     def _place(self, fleet: Fleet) -> None:
         """Enact what placement decides."""
-        self._go_on(fleet)
         plan = decide(fleet.view)
         for placement in plan.placements:
             self._start(fleet, placement)
@@ -113,13 +122,12 @@ class Supervisor:
         for run_id, text in waits.items():
             self._say(fleet, run_id, text)
 
-    def _go_on(self, fleet: Fleet) -> None:
+    def _go_on(self, hybrids: Hybrids) -> None:
         """Start the shared hybrids again whose worker died, or end them if their device is not ready any more."""
-        for hybrid, members in self._store.hybrids.listed():
-            device = fleet.devices.get(hybrid.device or "")
-            if hybrid.heartbeat_at_s is not None:
-                continue
-            if not members or device is None or device.state != "ready":
+        dead = [(hybrid, members) for hybrid, members in hybrids if hybrid.heartbeat_at_s is None]
+        ready = {row.name for row in self._store.devices.all() if row.state == READY} if dead else set()
+        for hybrid, members in dead:
+            if not members or hybrid.device not in ready:
                 self._store.workers.give_back(hybrid.id)
             elif self._store.workers.restart(hybrid.id, own_identity()):
                 self._launch(hybrid.id, hybrid.threads, HYBRID)

@@ -5,10 +5,10 @@ Placement is `placement.decide` on views that are built as the supervisor builds
 """
 
 import heapq
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import ceil, inf, isinf
 
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.line import (
@@ -27,6 +27,8 @@ from unifiednn_core.scheduling.sites import predicted_bytes
 
 NEVER_S = 1e9
 """Duration of those whose seconds are unknown."""
+MOST_LOOKS = 20_000
+"""Moments of a forecast, about a second of work."""
 _EPOCHS = 10  # of a job of which only the seconds are known
 
 
@@ -58,14 +60,14 @@ class FleetTrace:
 def forecast(
     view: FleetView, policy: Policy, jobs: Mapping[str, SimulatedJob] | None = None
 ) -> Mapping[str, tuple[float, float] | None]:
-    """When each waiting sub-model starts and ends if nobody else comes; None where that is unknown.
+    """When each waiting sub-model starts and ends if nobody else comes; None if that is unknown or too many turns away.
 
     `jobs` are by key; those that it lacks have a few equal epochs.
     """
-    trace = run_fleet(view, policy, jobs=jobs)
+    trace = run_fleet(view, policy, jobs=jobs, most_looks=MOST_LOOKS)
     found: dict[str, tuple[float, float] | None] = {}
     for key in (key for entry in view.waiting for key in entry.keys):
-        start_s, end_s = trace.starts_s.get(key, math.inf), trace.ends_s.get(key, math.inf)
+        start_s, end_s = trace.starts_s.get(key, inf), trace.ends_s.get(key, inf)
         found[key] = (start_s, end_s) if end_s - view.now_s < NEVER_S / 2 else None
     return found
 
@@ -78,13 +80,14 @@ def run_fleet(
     coming: Iterable[Waiting] = (),
     changes: Iterable[Change] = (),
     watch: Callable[[FleetView, Plan], object] = lambda view, plan: None,
+    most_looks: int | None = None,
 ) -> FleetTrace:
-    """Simulate from a view on until everyone has ended whom a device helps.
+    """Simulate from a view on until everyone has ended whom a device helps and whose seconds are known.
 
     `jobs` says how long sub-models really train, by key; by default their `left_s` is true. `coming` are submitted
-    later. `watch` sees each view with the plan for it.
+    later. `watch` sees each view with the plan for it. It ends after `most_looks` moments at which anything changes.
     """
-    return _Fleet(view, policy, jobs or {}, coming, changes, watch).run()
+    return _Fleet(view, policy, jobs or {}, coming, changes, watch).run(inf if most_looks is None else most_looks)
 
 
 @dataclass(slots=True)
@@ -118,6 +121,11 @@ class _Fleet:
     ):
         self._view, self._policy, self._jobs, self._watch = view, policy, dict(jobs), watch
         self._trace = FleetTrace()
+        self._unknown: set[str] = set()
+        """Keys of those whose seconds are unknown."""
+        placed = (member.left_s for hybrid in view.hybrids for member in hybrid.members)
+        known_s = [left_s for left_s in (*placed, *(entry.left_s for entry in view.waiting)) if left_s]
+        self._usual_s = sum(known_s) / len(known_s) if known_s else 60.0
         self._now_s = view.now_s
         self._devices = {device.name: device for device in view.devices}
         self._hybrids: dict[str, _Hybrid] = {}
@@ -129,8 +137,8 @@ class _Fleet:
         self._pools: dict[str, float] = {}
         """Bytes of each pool that hybrids may share out."""
         for device in view.devices:
-            free_bytes = math.inf if device.free_bytes is None else device.free_bytes
-            self._pools[_pool(device)] = min(self._pools.get(_pool(device), math.inf), free_bytes)
+            free_bytes = inf if device.free_bytes is None else device.free_bytes
+            self._pools[_pool(device)] = min(self._pools.get(_pool(device), inf), free_bytes)
         for hybrid in view.hybrids:
             self._begin_with(hybrid)
         for entry in coming:
@@ -140,14 +148,13 @@ class _Fleet:
         for entry in view.waiting:
             self._expect(entry)
 
-    def run(self) -> FleetTrace:
+    def run(self, most_looks: float) -> FleetTrace:
         self._place()
-        while True:
-            next_s = min((one.train.next_s for one in self._hybrids.values()), default=math.inf)
-            event_s = self._events[0][0] if self._events else math.inf
-            self._now_s = max(self._now_s, min(next_s, event_s))
-            if math.isinf(self._now_s) or (not self._hybrids and not self._events):
-                return self._trace
+        looks = 0
+        while looks < most_looks and (self._events or not self._open_end()):
+            looks += 1
+            next_s = min((one.train.next_s for one in self._hybrids.values()), default=inf)
+            self._now_s = max(self._now_s, min(next_s, self._events[0][0] if self._events else inf))
             changed = False
             while self._events and self._events[0][0] <= self._now_s:
                 heapq.heappop(self._events)[2]()
@@ -156,6 +163,12 @@ class _Fleet:
                 self._place()
             if self._advance():
                 self._place()
+
+        return self._trace
+
+    def _open_end(self) -> bool:
+        """Whether only those train whose seconds are unknown, if any."""
+        return all(key in self._unknown for one in self._hybrids.values() for key in one.members)
 
     def _at(self, at_s: float, act: Callable[[], object]) -> None:
         heapq.heappush(self._events, (at_s, next(self._order), act))
@@ -181,7 +194,7 @@ class _Fleet:
         self._pools[_pool(device)] += held_bytes
         for place, member in enumerate(view.members):
             entry = Waiting(
-                keys=(member.key,), run_id=member.run_id, submitted_at_s=-math.inf, arrival=place,
+                keys=(member.key,), run_id=member.run_id, submitted_at_s=-inf, arrival=place,
                 asked=view.device, devices=member.devices, private=view.private, people=member.people,
                 need=member.need, threads=view.threads, profile=view.profile, left_s=member.left_s,
             )  # fmt: skip
@@ -191,11 +204,14 @@ class _Fleet:
         """The job behind a key."""
         known = self._jobs.get(key)
         if known is None:
-            left_s = NEVER_S if entry.left_s is None else max(entry.left_s / len(entry.keys), 1e-3)
-            steps = max(1, round(left_s / _EPOCHS)) if entry.left_s is not None else 10**6
+            left_s = self._usual_s if entry.left_s is None else max(entry.left_s / len(entry.keys), 1e-3)
+            steps = max(1, round(left_s / _EPOCHS))
+            epochs = _EPOCHS if entry.left_s is not None else ceil(NEVER_S / left_s) * _EPOCHS
             step_s = left_s / (steps * _EPOCHS)
-            known = SimulatedJob(name=key, epochs=_EPOCHS, steps_per_epoch=steps, seconds_per_step=step_s)
+            known = SimulatedJob(name=key, epochs=epochs, steps_per_epoch=steps, seconds_per_step=step_s)
             self._jobs[key] = known
+            if entry.left_s is None:
+                self._unknown.add(key)
         return known
 
     def _member(self, entry: Waiting, key: str, moved_at_s: float | None) -> _Member:
@@ -218,7 +234,7 @@ class _Fleet:
             held_bytes = predicted_bytes(view, device, self._view.lanes, self._view.company_share)
             free[_pool(device)] -= held_bytes or 0
         devices = tuple(
-            replace(device, free_bytes=None if math.isinf(free[_pool(device)]) else max(0, int(free[_pool(device)])))
+            replace(device, free_bytes=None if isinf(free[_pool(device)]) else max(0, int(free[_pool(device)])))
             for device in self._devices.values()
         )
         waiting = tuple(self._waiting.values())

@@ -176,8 +176,8 @@ class Commands:
                     if State(run.state) is not State.STOPPING:
                         self._runs.transition_in(session, run.id, None, Event(command.verb))
                     self._runs.halt_in(session, run.id)
-                elif command.verb not in _NEEDS_WORKER:
-                    self._carry_out_in(session, command, None)
+                elif command.verb not in _NEEDS_WORKER and not (run.shared and command.verb == Verb.PAUSE):
+                    self._carry_out_in(session, command, None)  # to pause in a shared hybrid is to leave it
 
     def _accept(self, session: Session, command: CommandRow, row: SubModelRow | None) -> State:
         """Check a new command against the states, and show it in them; return the state of its target."""

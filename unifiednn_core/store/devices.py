@@ -102,6 +102,11 @@ class Devices:
             row = None if name is None else session.get(DeviceRow, name)
             return [] if row is None else row.cpus
 
+    def drain(self) -> bool:
+        """Whether an operator drains one."""
+        with self._database.read() as session:
+            return session.scalar(select(DeviceRow.name).where(DeviceRow.state == DRAINING).limit(1)) is not None
+
     def set_state(self, name: str, state: DeviceState) -> None:
         """Set the state of a device; raises `NotFound`."""
         with self._database.write() as session:

@@ -58,13 +58,15 @@ class Hybrids:
     def listed(self) -> list[tuple[HybridRow, list[Resident]]]:
         """Hybrids that have not ended, with their members that have not, in order of their ids."""
         with self._database.read() as session:
-            members: dict[str, list[Resident]] = {}
-            of_open = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id).where(OPEN)
-            for run, row in session.execute(of_open.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)):
-                members.setdefault(row.hybrid_id or "", []).append(Resident(run, row))
             going = CLAIMED | (HybridRow.shared & HybridRow.ended_at_s.is_(None))
-            hybrids = select(HybridRow).where(going).order_by(HybridRow.id)
-            return [(hybrid, members.get(hybrid.id, [])) for hybrid in session.scalars(hybrids)]
+            hybrids = list(session.scalars(select(HybridRow).where(going).order_by(HybridRow.id)))
+            members: dict[str, list[Resident]] = {hybrid.id: [] for hybrid in hybrids}
+            placed = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
+            placed = placed.where(OPEN, SubModelRow.hybrid_id.in_(members))
+            placed = placed.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)
+            for run, row in session.execute(placed) if members else ():
+                members[row.hybrid_id or ""].append(Resident(run, row))
+            return [(hybrid, members[hybrid.id]) for hybrid in hybrids]
 
     def open_members(self, hybrid_id: str) -> list[tuple[str, bool]]:
         """Keys of all that is placed in a hybrid and has not ended, and whether each is to leave."""

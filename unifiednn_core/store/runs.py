@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Row, func, select, tuple_
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNError
@@ -21,10 +21,19 @@ _OF_RUN = [column for column in RunRow.__table__.columns if column.name not in H
 _OF_HYBRID = [
     column for column in HybridRow.__table__.columns if column.name not in {*RunRow.__table__.columns.keys(), *HEAVY}
 ]
+_THERE = aliased(HybridRow)
+_PLACED = (
+    select(func.max(_THERE.device))
+    .join(SubModelRow, SubModelRow.hybrid_id == _THERE.id)
+    .where(SubModelRow.run_id == RunRow.id)
+    .correlate(RunRow)
+    .scalar_subquery()
+)
+"""Device of a run in shared hybrids."""
 _LISTED = (
     *(column for column in _OF_RUN if column.name != "device"),
     *_OF_HYBRID,
-    func.coalesce(HybridRow.device, RunRow.device).label("device"),
+    func.coalesce(HybridRow.device, _PLACED, RunRow.device).label("device"),
     RunRow.spec["policy"].label("policy"),
 )
 _FINAL = ENDED - {State.INTERRUPTED}
@@ -298,6 +307,7 @@ class Runs:
             row.ended_at_s = self._clock.utc_s()
         if isinstance(row, SubModelRow):
             self._keep_pause(row, paused=False)
+            row.leaving = None
             if state is State.COMPLETED and before is not state:
                 note_progress(session, row, None)
         if state in _FINAL and state is not before:

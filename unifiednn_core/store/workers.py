@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import delete, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
@@ -111,13 +111,14 @@ class Workers:
         now_s = self._clock.utc_s()
         due = or_(HybridRow.resume_at_s.is_(None), HybridRow.resume_at_s <= now_s,
                   HybridRow.resume_at_s > now_s + RESTARTS.longest_wait_s)  # the clock was set back  # fmt: skip
-        private = select(RunRow).join(HybridRow, HybridRow.id == RunRow.id).where(_WAITING, ~CLAIMED, due)
-        shared = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
-        shared = shared.where(RunRow.shared, *_UNPLACED).order_by(SubModelRow.arrival)
+        all_of = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
+        all_of = all_of.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)
+        private = all_of.join(HybridRow, HybridRow.id == RunRow.id).where(_WAITING, ~CLAIMED, due)
+        found: dict[str, tuple[RunRow, list[SubModelRow]]] = {}
         with self._database.read() as session:
-            found = {run.id: (run, list(session.scalars(submodels_of(run.id)))) for run in session.scalars(private)}
-            for run, row in session.execute(shared):
-                found.setdefault(run.id, (run, []))[1].append(row)
+            for asked in (private, all_of.where(RunRow.shared, *_UNPLACED)):
+                for run, row in session.execute(asked):
+                    found.setdefault(run.id, (run, []))[1].append(row)
         return sorted(found.values(), key=lambda one: (one[0].created_at_s, one[0].id))
 
     def hold_back(self, run_id: str, waits_for: str) -> None:
@@ -174,15 +175,22 @@ class Workers:
             return True
 
     def restart(self, hybrid_id: str, claimer: WorkerIdentity | None = None) -> bool:
-        """Let a shared hybrid whose worker died go on, on the same device; False if that is held by another one."""
+        """Let a shared hybrid whose worker died go on, on the same device.
+
+        False if that is held by another one, if it still backs off, or if all its members were to leave.
+        """
         with self._writes("restart") as session:
             hybrid, now_s = hybrid_of(session, hybrid_id), self._clock.utc_s()
-            backs_off = hybrid.resume_at_s is not None and now_s < hybrid.resume_at_s <= now_s + RESTARTS.longest_wait_s
-            device = hybrid.device or ""
-            if backs_off or hybrid.ended_at_s is not None or hybrid.heartbeat_at_s or _is_held(session, device):
+            if hybrid.ended_at_s is not None or hybrid.heartbeat_at_s is not None:
                 return False
-            self._take(hybrid, Berth(device=device, kind=hybrid.device_kind, threads=hybrid.threads), claimer)
-            self._follow(session, members_of(session, hybrid_id))
+            self._let_go(session, members_of(session, hybrid_id))  # who was to leave since its worker died
+            members = [one for one in members_of(session, hybrid_id) if State(one.row.state) not in ENDED]
+            backs_off = hybrid.resume_at_s is not None and now_s < hybrid.resume_at_s <= now_s + RESTARTS.longest_wait_s
+            if backs_off or not members or _is_held(session, hybrid.device or ""):
+                return False
+            at = Berth(device=hybrid.device or "", kind=hybrid.device_kind, threads=hybrid.threads)
+            self._take(hybrid, at, claimer)
+            self._follow(session, members)
             return True
 
     def ask_to_leave(self, hybrid_id: str, members: Sequence[tuple[str, str]] | None, reason: str) -> None:
@@ -273,6 +281,12 @@ class Workers:
             self._runs.transition_in(session, run.id, row.name, Event.RELEASE)
             self._runs.note(session, run.id, row.name, Code.LEFT, device=hybrid.device, reason=reason)
         self._runs.follow_in(session, run)
+
+    def _let_go(self, session: Session, members: Sequence[Resident]) -> None:
+        """Release those that are to leave a hybrid without a worker; they go on from their last checkpoints."""
+        for member in members:
+            if member.row.leaving is not None and State(member.row.state) not in ENDED:
+                self._release(session, member, member.row.leaving)
 
     def _follow(self, session: Session, members: Sequence[Resident]) -> None:
         for run in {member.run.id: member.run for member in members}.values():
@@ -394,11 +408,14 @@ class Workers:
             if not hybrid.shared:
                 for run_id in runs:
                     self._runs.transition_in(session, run_id, None, Event.LOSE, cause=cause, remedy=remedy)
-            open_rows = [row for _, row in members if State(row.state) not in ENDED]
-            for row in open_rows:
-                self._runs.transition_in(session, row.run_id, row.name, Event.LOSE)
-            release_worker(hybrid)
             again = not futile and hybrid.settings.get("recovery", "auto") == "auto"
+            if hybrid.shared and again:
+                self._let_go(session, members)
+            open_rows = [row for _, row in members if State(row.state) not in ENDED and row.hybrid_id is not None]
+            for row in open_rows:
+                if not (hybrid.shared and again and State(row.state) is State.STOPPING):  # the next worker ends it
+                    self._runs.transition_in(session, row.run_id, row.name, Event.LOSE)
+            release_worker(hybrid)
             wait_s = limits.wait_s(hybrid.deaths) if again else 0.0
             hybrid.recoveries += again
             waits_for = f"{wait_s:g} s to pass, because its last {hybrid.deaths} workers died" if wait_s else None
@@ -426,7 +443,7 @@ class Workers:
         if not again:
             hybrid.ended_at_s = self._clock.utc_s()
             for row in rows:
-                row.hybrid_id = None
+                row.hybrid_id = row.leaving = None
 
     def _count_death(
         self, session: Session, hybrid: HybridRow, died_at: str | None, cause: str, limits: RestartLimits
@@ -459,9 +476,10 @@ def _is_held(session: Session, device: str) -> bool:
 
 
 def _unplaced(session: Session, members: Sequence[tuple[str, str]]) -> list[SubModelRow]:
-    """Those of these sub-models that still wait for a place."""
-    rows = [submodel_of(session, run_id, name) for run_id, name in members]
-    return [row for row in rows if row.hybrid_id is None and State(row.state) in (State.QUEUED, State.STOPPING)]
+    """Those of these sub-models that still wait for a place; a person may have paused or stopped them meanwhile."""
+    asked = tuple_(SubModelRow.run_id, SubModelRow.name).in_(members)
+    rows = select(SubModelRow).join(RunRow, RunRow.id == SubModelRow.run_id).where(asked, *_UNPLACED)
+    return list(session.scalars(rows.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)))
 
 
 def _worker_of(hybrid: HybridRow) -> tuple[object, ...]:

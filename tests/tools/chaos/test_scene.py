@@ -77,6 +77,7 @@ def home_with_checkpoints(home: Home) -> Home:
         for name, state in (("lenet", "completed"), ("resnet", "queued"), ("transformer", "queued")):
             columns = {
                 "arrival": 0,
+                "hybrid_id": "run",
                 "priority": 0,
                 "model_format": "kit",
                 "parameters": 1,

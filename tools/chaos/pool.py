@@ -1,0 +1,264 @@
+"""The drill with shared hybrids: several people submit, orders and faults come from all sides, and all is judged."""
+
+import json
+import shutil
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from tools.chaos import pool_audit
+from tools.chaos.audit import Promise, StoreAudit, kept_windows, readable
+from tools.chaos.fork_server import ForkServerClient
+from tools.chaos.judge import CHECK_PATIENCE_S, Outcome, judge_commands, judge_damage, judge_training, tally
+from tools.chaos.plan import CHECKPOINT_STEPS, Ask, Errand, Exercise
+from tools.chaos.pool_plan import BY_NAME, pool_exercise, submitted_in
+from tools.chaos.runner import PREPARATION_S, ExerciseRunner, ask, await_end
+from tools.chaos.scene import ForkRequest, JournalEntry, Scene
+from tools.machine import ToolFailed
+from unifiednn_core.base.paths import CPU_DEVICES_SETTING
+from unifiednn_core.spec.pooling import Pooling
+from unifiednn_core.spec.run import CheckpointSpec, HybridSettings, PolicySpec
+from unifiednn_core.store import Store
+
+STUCK_S = 60.0
+"""Nothing goes on any more if the history and the steps stay the same for so long."""
+_NEVER_S = 24 * 3600.0
+_FINAL = ("completed", "failed", "stopped")
+_NEWEST = "SELECT (SELECT max(id) FROM events), (SELECT max(rowid) FROM step_metrics), (SELECT count(*) FROM commands)"
+_STEPPED = "SELECT DISTINCT hybrid_id FROM step_metrics JOIN attempts USING (run_id, submodel, attempt) WHERE step_metrics.rowid > ?"  # noqa: E501
+
+
+class PoolWatch:
+    """Watches all runs; notices failed sub-models, which a person then retries, and what contradicts itself."""
+
+    orders, run_id = "people", ""
+
+    def __init__(self, scene: Scene):
+        self._scene = scene
+        self.state, self.errands = "queued", deque[Errand]()
+        self.contradictions: dict[str, None] = {}
+        """What was found, in order."""
+        self._newest: tuple[int | None, ...] = ()
+        self._rows = 0
+        self._changed_at_s = time.monotonic()
+        self._retried: set[str] = set()
+        self._workers: dict[str, frozenset[int]] = {}
+
+    def look(self, workers: Iterable[int]) -> Iterator[JournalEntry]:
+        """Notice what is new."""
+        with closing(sqlite3.connect(f"file:{self._scene.database}?mode=ro", uri=True)) as database:
+            [newest] = database.execute(_NEWEST)
+            states = dict(database.execute("SELECT id, state FROM runs WHERE shared"))
+            stepped = [hybrid_id for (hybrid_id,) in database.execute(_STEPPED, (self._rows,))]
+            failed = database.execute(
+                "SELECT runs.name || '/' || submodels.name FROM submodels JOIN runs ON runs.id = run_id"
+                " WHERE submodels.state = 'failed' AND runs.state = 'failed'"
+            ).fetchall()
+        self.contradictions |= dict.fromkeys(pool_audit.contradictions(self._scene.database))
+        if newest != self._newest:
+            self._newest, self._changed_at_s = newest, time.monotonic()
+        self._rows = newest[1] or 0
+        for (part,) in failed:
+            if part not in self._retried and BY_NAME[part.partition("/")[0]].diverges:
+                self._retried.add(part)
+                self.errands.append(Errand((Ask("retry", part),), 0.0))
+        if time.monotonic() - self._changed_at_s > STUCK_S:
+            self.state = "stuck"
+        else:
+            ended = bool(states) and not self.errands and all(state in _FINAL for state in states.values())
+            self.state = "completed" if ended else "running"
+        for hybrid_id in stepped:
+            if self._workers.get(hybrid_id) != (now := frozenset(workers)):
+                self._workers[hybrid_id] = now
+                yield JournalEntry(what="stepped", role="test", run_id=hybrid_id)
+
+
+class Alone:
+    """What each network comes out as when it trains alone without faults, trained as soon as somebody asks."""
+
+    def __init__(self, folder: Path, template: Path):
+        self._folder, self._template = folder, template
+        self._promises: dict[tuple[str, str, int], Promise] = {}
+        self._lock = threading.Lock()
+
+    def promises(self, forks: ForkServerClient, wanted: Iterable[tuple[str, str, int]]) -> Mapping[str, Promise]:
+        """Promises for networks of submissions, each of so many epochs, by `submission/network/epochs`."""
+        with self._lock:
+            missing = [one for one in dict.fromkeys(wanted) if one not in self._promises]
+            if missing:
+                scene = Scene(self._folder / f"alone-{len(self._promises)}")
+                scene.folder.mkdir()
+                shutil.copytree(self._template, scene.home.root)
+                forks.plan(())
+                await_end(forks, scene, ask(forks, "prepare_alone", scene, asks=tuple(missing)))
+                self._promises |= _trained(forks, scene, missing)
+            return {"/".join(map(str, key)): promise for key, promise in self._promises.items()}
+
+
+def _trained(
+    forks: ForkServerClient, scene: Scene, wanted: Iterable[tuple[str, str, int]]
+) -> dict[tuple[str, str, int], Promise]:
+    server, deadline_s = ask(forks, "server", scene), time.monotonic() + PREPARATION_S
+    while (runs := _runs(scene)) and any(run.state not in _FINAL for run in runs) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    forks.ask(ForkRequest(do="kill", pid=server, signal=9))
+    hashes, found = check(forks, scene), {}
+    ids = {run.name: run.id for run in runs if run.state == "completed"}
+    for name, part, epochs in wanted:
+        run_id = ids.get(f"{name}/{part}/{epochs}", "")
+        if f"{run_id}/{part}" not in hashes:
+            raise ToolFailed(f"{name} did not train alone; {scene.folder} has its logs.")
+        audit = StoreAudit(scene.home, run_id)
+        windows = kept_windows(audit.windows(part), audit.begun_at(part))
+        losses = {window.step: window.loss for window in windows}
+        found[name, part, epochs] = Promise(hashes[f"{run_id}/{part}"], losses)
+    return found
+
+
+def check(forks: ForkServerClient, scene: Scene) -> dict[str, str]:
+    """Hash of every trained model by `run/name`, read back from its zip by a process that has torch."""
+    pid, deadline_s = ask(forks, "check_pool", scene), time.monotonic() + CHECK_PATIENCE_S
+    while (code := forks.ask(ForkRequest(do="code", pid=pid))) is None and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    return dict(json.loads(scene.hashes.read_text(encoding="utf-8"))) if code == 0 else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    id: str
+    name: str
+    state: str
+
+
+def _runs(scene: Scene) -> list[_Run]:
+    with closing(sqlite3.connect(scene.database)) as database:
+        return [_Run(*row) for row in database.execute("SELECT id, name, state FROM runs")]
+
+
+class OfManyPeople:
+    """The drill with shared hybrids, on two logical devices."""
+
+    settings: Mapping[str, str] = MappingProxyType({CPU_DEVICES_SETTING: "2"})
+
+    def __init__(self, rounds: int):
+        self._rounds = rounds
+
+    def plan(self, seed: int, number: int, rounds: int) -> Exercise:
+        """Plan an exercise."""
+        return pool_exercise(seed, number, rounds)
+
+    def prepare(self, forks: ForkServerClient, folder: Path) -> "SettingOfManyPeople":
+        """Make the home with which all exercises begin."""
+        scene = Scene(folder / "template")
+        scene.folder.mkdir(parents=True)
+        asks = tuple((one.name, None, None) for one in submitted_in(self._rounds))
+        await_end(forks, scene, ask(forks, "prepare_pool", scene, asks=asks))
+        return SettingOfManyPeople(folder, scene.home.root, Alone(folder, scene.home.root))
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOfManyPeople:
+    """A home with people, and what their networks come out as alone."""
+
+    folder: Path
+    template: Path
+    alone: Alone
+
+    def one(self, forks: ForkServerClient, planned: Exercise, abandoned: Callable[[], bool]) -> Outcome:
+        """Carry out an exercise, and judge it."""
+        scene = Scene(self.folder / f"exercise-{planned.number:05d}")
+        scene.folder.mkdir()
+        shutil.copytree(self.template, scene.home.root)
+        _set_pooling(scene, planned)
+        pool_audit.watch(scene.database)
+        watch = PoolWatch(scene)
+        state = ExerciseRunner(forks, scene, watch, planned, abandoned).run()
+        return _judge(forks, scene, planned, state, watch, self.alone)
+
+
+def _set_pooling(scene: Scene, planned: Exercise) -> None:
+    checkpoint = CheckpointSpec(every_s=_NEVER_S, every_steps=CHECKPOINT_STEPS)
+    hybrid = HybridSettings(policy=PolicySpec.model_validate({"name": "fair", "turn_s": 0.1}), checkpoint=checkpoint)
+    pooling = Pooling.model_validate({"mode": planned.mode, "gather_s": 1.5, "gather_n": 2, "hybrid": hybrid})
+    store = Store.open(scene.home)
+    store.hybrids.set_pooling(pooling, by="")
+    store.close()
+
+
+def _judge(
+    forks: ForkServerClient, scene: Scene, planned: Exercise, state: str, watch: PoolWatch, alone: Alone
+) -> Outcome:
+    """Judge an exercise that was left in `state`; deletes its folder if nothing went wrong."""
+    entries = scene.journal.news()
+    outcome = tally(entries, planned)
+    outcome.exercises, outcome.stores_checked = 1, 1
+    wrong = readable(scene.database)
+    if wrong:
+        outcome.unreadable_stores = 1
+        outcome.problems.append(f"the store cannot be read: {wrong[0]}")
+    else:
+        _judge_rows(outcome, scene, state, watch)
+        _judge_runs(outcome, forks, scene, entries, alone)
+    if outcome.problems:
+        outcome.problems = [f"exercise {planned.number}: {problem}" for problem in outcome.problems]
+        outcome.kept = [str(scene.folder)]
+        (scene.folder / "problems.txt").write_text("\n".join(outcome.problems) + "\n", encoding="utf-8")
+    else:
+        shutil.rmtree(scene.folder)
+    return outcome
+
+
+def _judge_rows(outcome: Outcome, scene: Scene, state: str, watch: PoolWatch) -> None:
+    found = [*pool_audit.found(scene.database), *watch.contradictions, *pool_audit.contradictions(scene.database)]
+    held = pool_audit.still_held(scene.database)
+    found = list(dict.fromkeys([*found, *held]))
+    outcome.contradictions += len(found)
+    outcome.problems += found
+    if state == "completed":
+        outcome.recovered = 1
+    else:
+        outcome.problems.append(f"nothing went on; it was left as {state}")
+    with closing(sqlite3.connect(scene.database)) as database:
+        [(outcome.hybrids,)] = database.execute("SELECT count(*) FROM hybrids WHERE shared AND attempt > 0")
+        [(outcome.moves,)] = database.execute("SELECT count(*) FROM events WHERE code = 'left'")
+
+
+def _judge_runs(
+    outcome: Outcome, forks: ForkServerClient, scene: Scene, entries: list[JournalEntry], alone: Alone
+) -> None:
+    runs, hashes = {run.id: run for run in _runs(scene)}, check(forks, scene)
+    submitted = {entry.run_id for entry in entries if entry.what == "done" and entry.text.startswith("submit")}
+    lost = submitted - runs.keys()
+    outcome.lost_commands += len(lost)
+    outcome.problems += [f"the submission {run_id} is gone" for run_id in sorted(lost)]
+    outcome.acknowledged += len(submitted)
+    for run in runs.values():
+        audit, own = StoreAudit(scene.home, run.id), [entry for entry in entries if entry.run_id == run.id]
+        outcome.submissions += 1
+        before = len(outcome.problems)
+        judge_commands(outcome, audit, [entry for entry in own if entry.what == "asked"])
+        judge_damage(outcome, audit, own)
+        ended = any(entry.what == "asked" and entry.text.startswith(("stop", "discard")) for entry in own)
+        if run.state not in ("completed", "stopped" if ended else "completed"):
+            outcome.left_behind += 1
+            outcome.problems.append(f"was left as {run.state}: {audit.states()}")
+        else:
+            _judge_weights(outcome, forks, audit, run, hashes, alone)
+        outcome.problems[before:] = [f"{run.name} ({run.id}): {one}" for one in outcome.problems[before:]]
+
+
+def _judge_weights(
+    outcome: Outcome, forks: ForkServerClient, audit: StoreAudit, run: _Run, hashes: Mapping[str, str], alone: Alone
+) -> None:
+    epochs, submission = {name: count for name, (count, *_) in audit.totals().items()}, BY_NAME[run.name]
+    asked = {(run.name, name, count) for name, count in epochs.items()
+             if count - submission.epochs[name] in (0, 1)}  # fmt: skip
+    promises = alone.promises(forks, asked)
+    own = {(name, count): promises[f"{run.name}/{name}/{count}"] for _, name, count in asked}
+    judge_training(outcome, audit, own, {name: hashes.get(f"{run.id}/{name}", "") for name in epochs})
