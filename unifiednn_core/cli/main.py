@@ -17,7 +17,7 @@ import typer
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.paths import Home, application
-from unifiednn_core.cli import access, comparisons, devices, files, runs, simulate, terminal
+from unifiednn_core.cli import access, comparisons, devices, files, queue, runs, simulate, terminal
 from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
 from unifiednn_core.spec.run import PolicySpec, load_run
 
@@ -91,8 +91,9 @@ def policies(as_json: AsJson = False) -> None:
 
 
 _OTHERS: tuple[Callable[..., None], ...] = (
-    comparisons.baseline, comparisons.compare, files.pack, files.convert, runs.runs, runs.pause, runs.resume, runs.save,
-    runs.stop, runs.retry, runs.edit, runs.add, runs.download, runs.checkpoint, access.audit, access.protections,
+    queue.submit, comparisons.baseline, comparisons.compare, files.pack, files.convert, runs.runs, runs.pause,
+    runs.resume, runs.save, runs.stop, runs.retry, runs.edit, runs.add, runs.download, runs.checkpoint, access.audit,
+    access.protections,
 )  # fmt: skip
 for _command in _OTHERS:
     app.command()(_command)
@@ -100,6 +101,7 @@ app.command("simulate")(simulate.simulate_trace)
 app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")
 app.add_typer(devices.devices, name="devices")
+app.add_typer(queue.queue, name="queue")
 
 
 @app.command("app")

@@ -112,7 +112,8 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
     problem = next((found for run in runs if (found := _problem(run, steered)) is not None), None)
     parts = tuple(_arm_submodel(name, runs) for name in (part.name for part in runs[0].submodels))
     differing = [part.name for part in parts if len(set(part.state_sha256)) > 1]
-    if problem is None and differing and not (mode == HYBRID and _is_fast(runs[0])):
+    moved = any(run.kinds for run in runs)
+    if problem is None and differing and not moved and not (mode == HYBRID and _is_fast(runs[0])):
         problem = f"repeats disagree: the weights of {', '.join(differing)} differ between equal {mode} runs"
     sources = {run.memory_source for run in runs}
     queued_s = [max(0.0, (run.launched_at_s or 0.0) - run.created_at_s) for run in runs]
@@ -130,6 +131,7 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
         starts=tuple(sorted({run.start for run in runs if run.start is not None})),
         **{name: _spread(getattr(run, name) for run in runs) for name in ("makespan_s", "cpu_s", "gpu_s", "start_s")},
         **{name: _spread(_loader(run, name) for run in runs) for name in ("loader_s", "loader_cpu_s")},
+        kinds=next((run.kinds for run in runs if run.kinds), ()),
         submodels=parts,
         problem=problem,
     )
@@ -176,6 +178,9 @@ def _verdict(
     same = None if baseline is None else _identical(hybrid, baseline)
     if same is not None and _is_fast(of):
         same, notes = None, (*notes, _ROUNDED)
+    if same is not None and hybrid.kinds:
+        kinds = f"it trained on {len(hybrid.kinds)} kinds of device ({'; '.join(hybrid.kinds)})"
+        same, notes = None, (*notes, f"weights are not compared: {kinds}, which round differently")
     if (
         same is False
         and of.device.startswith("cpu")

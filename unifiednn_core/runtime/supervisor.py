@@ -93,6 +93,12 @@ class Supervisor:
         if waiting or any(hybrid.shared for hybrid, _ in hybrids) or (hybrids and self._store.devices.drain()):
             self._place(fleet_of(self._store, self._budget, self._clock, hybrids, waiting))
 
+    def fleet(self) -> Fleet:
+        """What placement sees now."""
+        self._look_at_devices()
+        hybrids, waiting = self._store.hybrids.listed(), self._store.workers.waiting()
+        return fleet_of(self._store, self._budget, self._clock, hybrids, waiting)
+
     def _look_at_devices(self) -> None:
         now_s = self._clock.monotonic_s()
         if self._devices_at_s is None or now_s - self._devices_at_s >= DEVICES_AGAIN_S:

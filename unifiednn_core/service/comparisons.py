@@ -93,7 +93,9 @@ class ComparisonService:
     def _comparison(self, run_id: str) -> Comparison:
         run, _ = self._store.runs.get(run_id)
         peers = self._reader.equal_to(run)
-        views = {other.id: run_view(other, parts, self._clock.utc_s()) for other, parts in peers}
+        attempts = self._store.telemetry.attempts(other.id for other, _ in peers)
+        now_s = self._clock.utc_s()
+        views = {other.id: run_view(other, parts, now_s, attempts=attempts[other.id]) for other, parts in peers}
         of = views[run_id] if run.mode == HYBRID else next((v for v in views.values() if v.mode == HYBRID), None)
         if of is None:
             raise NotFound(f"Run '{run_id}' is a baseline without a hybrid. Train the same spec as a hybrid.")

@@ -8,33 +8,40 @@ from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
+from unifiednn_core.service.line import Line
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, permissions_of
+from unifiednn_core.service.queue import QueueService
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.store import Store
 
-PERMISSIONS = permissions_of(RunService, LibraryService, ComparisonService, PeopleService, DeviceService)
+PERMISSIONS = permissions_of(RunService, LibraryService, ComparisonService, PeopleService, DeviceService, QueueService)
 """Permission of each action, by name."""
 
 
 class Service:
-    """All actions of one person, in five parts. Safe to share between threads."""
+    """All actions of one person, in six parts. Safe to share between threads."""
 
-    def __init__(self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR):
+    def __init__(
+        self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR,
+        line: Line | None = None,
+    ):  # fmt: skip
+        """`line` is that of the same store, so that all people look at one."""
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
-        self._supervisor = supervisor
+        self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock)
         guard = Guard(actor, store.runs, store.people)
         importer = FileImporter(home, store.library, actor)
-        reader = RunReader(store, clock, actor, importer.references)
+        reader = RunReader(store, clock, actor, importer.references, self._line)
         submissions = Submissions(home, store, clock, actor, importer, reader)
         self.runs = RunService(guard, home, store, clock, reader, submissions)
         self.library = LibraryService(guard, home, store.library, importer, submissions)
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
         self.people = PeopleService(guard, home, store.people, clock)
         self.devices = DeviceService(guard, store.devices)
+        self.queue = QueueService(guard, store, clock, self._line)
 
     @classmethod
     def open(cls, home: Home | None = None) -> "Service":
@@ -45,7 +52,7 @@ class Service:
 
     def acting_as(self, actor: Actor) -> "Service":
         """The same service for another person, who owns what they submit and sees what their role allows."""
-        return Service(self.home, self.store, self._supervisor, self.clock, actor)
+        return Service(self.home, self.store, self._supervisor, self.clock, actor, self._line)
 
     def start_supervisor(self) -> None:
         """Start queued runs and watch for dead workers from now on; idempotent. Raises `BadInput` for a bad setting."""

@@ -3,12 +3,17 @@
 In a hybrid of several people, a submitter sees only their own sub-models: curves, events, turns, memory, and their part
 of the spec. Figures of the whole run are withheld: total memory and time, place in the queue, prediction, the policy's
 reasons, other people's commands, the fingerprint. It stays visible that their sub-models wait.
+
+A run in shared hybrids is wholly its owner's, so little is in it that belongs to others: the policy's reasons, the
+hybrid's id, what steps together with its sub-models, and the memory of the whole process.
 """
 
+import re
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Any
 
+from unifiednn_core.base.paths import SHARED_HYBRID, SHARED_RUN
 from unifiednn_core.service.ownership import RunOwners
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.lifecycle import ENDED, State
@@ -25,6 +30,9 @@ ENDED_AS_A_WHOLE = "Its run could not continue."
 ASK_AN_OPERATOR = "Ask an operator: others have a part in this run."
 # Not the policy's reasons, which compare sub-models, and no sentences of older versions.
 _SHOWN_CODES = frozenset(Code) - {Code.REFUSED, Code.ILLEGAL_MOVE, Code.UNRECORDED}
+_OF_COMPANY = frozenset({Code.GANGED})
+"""Equal networks step together: it would tell that somebody has one."""
+_STRANGERS = re.compile(rf"\b[{SHARED_RUN}{SHARED_HYBRID}]\d{{8}}-\d{{6}}-[0-9a-f]+(/[\w-]+)?")
 _ENDS = (State.FAILED, State.INTERRUPTED, State.STOPPED)
 _FIGURES = ("peak_memory_bytes", "heartbeat_age_s", "queue_position", "prediction", "cpu_s", "gpu_s", "energy_j")
 _FILES = ("model", "train_data", "test_data")
@@ -33,6 +41,7 @@ _TOTALS: dict[str, Any] = {
     **dict.fromkeys(("memory", "utilisation", "power_w"), Series()),
     **{"fingerprint": "", "memory_notes": (), "attempt": 0, "recoveries": 0, "processes": {}, "oracle": {}},
     **{"pages": {}, "allocator": None, "lanes": None, "start": None},
+    **dict.fromkeys(("starts_in_s", "ends_in_s")),
     "actions": frozenset(),
 }
 
@@ -57,7 +66,7 @@ def share_of(view: RunView, names: frozenset[str], visible_files: frozenset[str]
     holder = next((part.name for part in parts if part.holds_device), None)
     cause, remedy = _cause(view, parts)
     states = {part.state for part in parts}
-    return replace(
+    seen = replace(
         view,
         **_TOTALS,
         state=next((state for state in _ENDS if state in states), State.COMPLETED) if ended else view.state,
@@ -76,9 +85,11 @@ def share_of(view: RunView, names: frozenset[str], visible_files: frozenset[str]
         schedule=tuple(
             turn._replace(reason=TURN.format(name=turn.submodel)) for turn in view.schedule if turn.submodel in names
         ),
+        stays=tuple(stay for stay in view.stays if stay.submodel in names),
         events=_own_events(view, names),
         spec=_own_spec(view.spec, names, visible_files),
     )
+    return _without_company(seen) if view.shared else seen
 
 
 def own_run(view: RunView, visible_files: frozenset[str]) -> RunView:
@@ -87,9 +98,44 @@ def own_run(view: RunView, visible_files: frozenset[str]) -> RunView:
     whole = len(layers) == len(view.breakdown.layers)
     breakdown = view.breakdown if whole else _of_layers(view.breakdown, layers)
     spec = _own_spec(view.spec, {part.name for part in view.submodels}, visible_files)
-    return replace(
-        view, queue_position=None, waits_for=_wait(view.waits_for), breakdown=breakdown, memory_notes=(), spec=spec
+    waits_for = _wait(view.waits_for, otherwise=view.waits_for or "")
+    seen = replace(view, waits_for=waits_for, breakdown=breakdown, memory_notes=(), spec=spec)
+    return _without_company(seen) if view.shared else seen
+
+
+def _without_company(view: RunView) -> RunView:
+    """The view of a run in shared hybrids, without a trace of who else is in them."""
+
+    def own(text: str | None) -> str | None:
+        return None if text is None else _without_hybrids(view.run_id, text)
+
+    parts = tuple(
+        replace(part, peak_memory_bytes=None, cause=own(part.cause), remedy=own(part.remedy)) for part in view.submodels
     )
+    holder = next((part.name for part in parts if part.holds_device), None)
+    return replace(
+        view,
+        submodels=parts,
+        cause=own(view.cause),
+        remedy=own(view.remedy),
+        now_reason=None if holder is None else TURN.format(name=holder),
+        schedule=tuple(turn._replace(reason=TURN.format(name=turn.submodel)) for turn in view.schedule),
+        events=tuple(
+            replace(
+                event,
+                message=own(event.message) or "",
+                fields={name: own(value) if isinstance(value, str) else value for name, value in event.fields.items()},
+            )
+            for event in view.events
+            if event.code in _SHOWN_CODES - _OF_COMPANY
+        ),
+    )
+
+
+def _without_hybrids(run_id: str, text: str) -> str:
+    """A sentence without the id of a shared hybrid, and without others in it."""
+    plain = text.replace(f"{run_id}/", "")
+    return _STRANGERS.sub(lambda found: run_id if found.group() == run_id else "another one", plain)
 
 
 def without_files(view: RunView) -> RunView:

@@ -6,9 +6,10 @@ from typing import Any
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.service.filtering import as_seen_by
+from unifiednn_core.service.line import Line
 from unifiednn_core.service.ownership import owners_of
 from unifiednn_core.service.roles import Actor
-from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.views import run_rows as present
@@ -20,8 +21,9 @@ Rows = tuple[RunRow, list[SubModelRow]]
 class RunReader:
     """Reads runs for one person. Methods raise `NotFound` for an unknown run."""
 
-    def __init__(self, store: Store, clock: Clock, actor: Actor, own_files: Callable[[], frozenset[str]]):
+    def __init__(self, store: Store, clock: Clock, actor: Actor, own_files: Callable[[], frozenset[str]], line: Line):
         self._store, self._clock, self._actor, self._own_files = store, clock, actor, own_files
+        self._line = line
 
     def all(self) -> tuple[RunView, ...]:
         """Runs that this person has a part in, the newest first, without curves."""
@@ -36,9 +38,15 @@ class RunReader:
         source = None if run.hybrid is None else run.hybrid.memory_source
         history = self._store.telemetry.history(run_id, source, last_slices=last_slices)
         commands = self._store.commands.open(run_id)
-        view = present.run_view(run, parts, self._clock.utc_s(), history=history, commands=commands)
+        attempts, now_s = self._store.telemetry.attempts([run_id])[run_id], self._clock.utc_s()
+        view = present.run_view(run, parts, now_s, history=history, commands=commands, attempts=attempts)
         if run.state == State.QUEUED.value:
             view = replace(view, queue_position=self._store.runs.queued_before(run) + 1)
+        if run.shared and view.state not in ENDED:
+            starts_in_s, ends_in_s = self._line.now().of(
+                f"{run_id}/{part.name}" for part in parts if not part.ended_at_s
+            )
+            view = replace(view, starts_in_s=None if view.launched_at_s else starts_in_s, ends_in_s=ends_in_s)
         return self._seen([(run, parts)], [view])[0]
 
     def document(self, run_id: str) -> dict[str, Any]:

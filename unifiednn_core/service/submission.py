@@ -25,6 +25,7 @@ from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.ownership import filename_for, lenders_in, owners_in, references, without_owners
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Actor
+from unifiednn_core.service.shared_spec import shared_findings
 from unifiednn_core.spec.devices import matches
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import ALL_BASELINES, Mode, RunSpec, SubModelSpec
@@ -72,7 +73,8 @@ class Submissions:
         report = client.check(spec, base, self._home)
         found = forecast(spec, report, self._measured)
         late = self._deadline_findings(spec, report)
-        findings = (*own_findings(spec), *report.findings, *(found.findings if found else ()), *late)
+        own = (*own_findings(spec), *shared_findings(spec, self._actor))
+        findings = (*own, *report.findings, *(found.findings if found else ()), *late)
         return report.model_copy(update={"findings": findings, "prediction": found and found.prediction})
 
     def admit(
@@ -93,7 +95,7 @@ class Submissions:
         """
         spec = self._with_allowed_files(spec, base)
         owners, lenders = self._people_of(spec, beside)
-        findings = own_findings(spec)
+        findings = (*own_findings(spec), *shared_findings(spec, self._actor))
         report = client.check(spec, base, self._home)
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
         if errors:

@@ -1,9 +1,12 @@
 """What the operator of a server decides about shared hybrids."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.run import HybridSettings, PolicySpec
 
 PoolMode = Literal["pooled", "gathered", "private"]
@@ -23,3 +26,17 @@ class Pooling(BaseModel):
     """Submissions after which it ends at once."""
     hybrid: HybridSettings = HybridSettings(policy=PolicySpec(name="fair"))
     """How shared hybrids train."""
+
+    def changed(self, **values: Any) -> "Pooling":
+        """The same with other values, those of its hybrids by name; raises `BadInput`, one finding per mistake."""
+        of_hybrid = {name: value for name, value in values.items() if name in HybridSettings.model_fields}
+        own = {name: value for name, value in values.items() if name not in of_hybrid}
+        known = self.model_dump(mode="json", exclude_none=True)
+        return _parsed({**known, **own, "hybrid": {**known["hybrid"], **of_hybrid}})
+
+
+def _parsed(document: Mapping[str, Any]) -> Pooling:
+    try:
+        return Pooling.model_validate(document)
+    except ValidationError as error:
+        raise BadInput([finding_of(detail, document) for detail in error.errors()]) from None

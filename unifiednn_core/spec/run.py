@@ -212,6 +212,11 @@ def parse_hyperparameters(data: object) -> Hyperparameters:
 
 def load_run(path: Path) -> RunSpec:
     """Read a spec file. Raises `BadInput` if it is missing, not JSON, or invalid."""
+    return parse_run(load_json(path))
+
+
+def load_json(path: Path) -> object:
+    """Read the JSON of a spec file. Raises `BadInput` if it is missing, too large, or not JSON."""
     try:
         size_bytes = path.stat().st_size
         text = path.read_text(encoding="utf-8") if size_bytes <= MAX_SPEC_BYTES else ""
@@ -222,7 +227,7 @@ def load_run(path: Path) -> RunSpec:
     if size_bytes > MAX_SPEC_BYTES:
         remedy = f"A spec is a small JSON file; at most {MAX_SPEC_BYTES} bytes are read."
         raise BadInput.of("Spec too large", str(path), f"The spec has {size_bytes} bytes.", remedy)
-    return parse_run(parse_json(text, field=str(path)))
+    return parse_json(text, field=str(path))
 
 
 def parse_json(text: str, *, field: str) -> object:

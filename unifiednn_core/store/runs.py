@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Row, func, select, tuple_
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNError
@@ -21,10 +21,19 @@ _OF_RUN = [column for column in RunRow.__table__.columns if column.name not in H
 _OF_HYBRID = [
     column for column in HybridRow.__table__.columns if column.name not in {*RunRow.__table__.columns.keys(), *HEAVY}
 ]
+_THERE = aliased(HybridRow)
+_PLACED = (
+    select(func.max(_THERE.device))
+    .join(SubModelRow, SubModelRow.hybrid_id == _THERE.id)
+    .where(SubModelRow.run_id == RunRow.id)
+    .correlate(RunRow)
+    .scalar_subquery()
+)
+"""Device of a run in shared hybrids."""
 _LISTED = (
     *(column for column in _OF_RUN if column.name != "device"),
     *_OF_HYBRID,
-    func.coalesce(HybridRow.device, RunRow.device).label("device"),
+    func.coalesce(HybridRow.device, _PLACED, RunRow.device).label("device"),
     RunRow.spec["policy"].label("policy"),
 )
 _FINAL = ENDED - {State.INTERRUPTED}
@@ -239,12 +248,12 @@ class Runs:
 
     def _end_in(self, session: Session, run: RunRow, rows: Sequence[SubModelRow]) -> None:
         failed = [row.name for row in rows if State(row.state) is State.FAILED]
-        if failed:
+        if any(State(row.state) is State.INTERRUPTED for row in rows):  # first, because those can be resumed
+            self.transition_in(session, run.id, None, Event.LOSE)
+        elif failed:
             cause = f"{', '.join(failed)} failed; the results of the others are kept."
             remedy = "Open the failed sub-model: its own cause and remedy are there."
             self.transition_in(session, run.id, None, Event.FAIL, cause=cause, remedy=remedy)
-        elif any(State(row.state) is State.INTERRUPTED for row in rows):
-            self.transition_in(session, run.id, None, Event.LOSE)
         else:
             stopping = State(run.state) is State.STOPPING
             self.transition_in(session, run.id, None, Event.HALT if stopping else Event.COMPLETE)

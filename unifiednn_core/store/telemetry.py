@@ -1,11 +1,11 @@
 """Reports of workers: metrics, turns, memory, progress. Workers write them in batches; pages read them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, delete, func, insert, select
+from sqlalchemy import Select, and_, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base.clock import Clock
@@ -119,6 +119,27 @@ class History:
     """Events that explain changes of memory: states of sub-models, checkpoints, separations."""
 
 
+class HybridTurn(NamedTuple):
+    """A turn of a member of a hybrid, in seconds since the start of the hybrid."""
+
+    run_id: str
+    submodel: str
+    start_s: float
+    end_s: float
+    steps: int
+    reason: str
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class HybridHistory:
+    """What a hybrid did with its device, oldest first."""
+
+    memory: Sequence[tuple[float, int]]
+    strata: Sequence[StrataPoint]
+    turns: Sequence[HybridTurn]
+
+
 class Telemetry:
     """Writes and reads what workers report."""
 
@@ -180,6 +201,24 @@ class Telemetry:
                 marks=session.scalars(marks).all()[::-1],
             )
 
+    def of_hybrid(self, hybrid_id: str, memory_source: str | None, *, last_turns: int) -> HybridHistory:
+        """Memory of a hybrid, and the newest turns of all sub-models in it, also of those that have left it."""
+        with self._database.read() as session:
+            hybrid = session.get_one(HybridRow, hybrid_id)
+            same = [getattr(AttemptRow, name) == getattr(SliceRow, name) for name in ("run_id", "submodel", "attempt")]
+            there = select(SliceRow).join(AttemptRow, and_(*same)).where(AttemptRow.hybrid_id == hybrid_id)
+            rows = list(session.scalars(there.order_by(SliceRow.id.desc()).limit(last_turns)))[::-1]
+            starts = select(RunRow.id, RunRow.started_at_s).where(RunRow.id.in_({row.run_id for row in rows}))
+            zero_s = hybrid.started_at_s or 0.0
+            later_s = {row.id: (row.started_at_s or zero_s) - zero_s for row in session.execute(starts)}
+            turns = [
+                HybridTurn(row.run_id, row.submodel, row.start_s + later_s[row.run_id], row.end_s + later_s[row.run_id],
+                     row.steps, row.reason, row.lane)
+                for row in rows
+            ]  # fmt: skip
+            memory, strata = _sampled(session, hybrid_id, memory_source or "")
+            return HybridHistory(memory, strata, turns)
+
     def memory_now(self) -> dict[str, int]:
         """Newest sample of each hybrid that has a worker, of its main source, in bytes."""
         newest = select(func.max(MemoryRow.id)).join(HybridRow, HybridRow.id == MemoryRow.hybrid_id)
@@ -188,6 +227,15 @@ class Telemetry:
             asked = select(MemoryRow.hybrid_id, MemoryRow.size_bytes)
             rows = session.execute(asked.where(MemoryRow.id.in_(newest.group_by(MemoryRow.hybrid_id))))
             return {row.hybrid_id: row.size_bytes for row in rows}
+
+    def attempts(self, run_ids: Iterable[str]) -> dict[str, list[AttemptRow]]:
+        """Attempts on the sub-models of runs, oldest first, by run."""
+        found: dict[str, list[AttemptRow]] = {run_id: [] for run_id in run_ids}
+        asked = select(AttemptRow).where(AttemptRow.run_id.in_(found)).order_by(AttemptRow.at_s, AttemptRow.attempt)
+        with self._database.read() as session:
+            for row in session.scalars(asked):
+                found[row.run_id].append(row)
+        return found
 
     def last_turns(self, hybrid_id: str) -> dict[str, float]:
         """End of the last turn of each sub-model of a hybrid, by key, in seconds since the start of the hybrid."""
@@ -230,11 +278,7 @@ def _samples(session: Session, run_id: str, source: str) -> tuple[list[tuple[flo
     """Memory of a run: of its private hybrid, or its own part in each shared one, without what it shares."""
     run = session.get_one(RunRow, run_id)
     if not run.shared:
-        of_source = (MemoryRow.hybrid_id == run_id) & (MemoryRow.source == source)
-        memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
-        used = _select(StrataRow, StrataPoint._fields).where(StrataRow.hybrid_id == run_id).order_by(StrataRow.at_s)
-        sizes = [(row.at_s, row.size_bytes) for row in session.execute(memory)]
-        return sizes, [StrataPoint._make(row) for row in session.execute(used)]
+        return _sampled(session, run_id, source)
     stays = select(HybridRow).where(HybridRow.id.in_(select(AttemptRow.hybrid_id).where(AttemptRow.run_id == run_id)))
     found: list[StrataPoint] = []
     for hybrid in session.scalars(stays.order_by(HybridRow.started_at_s)):
@@ -246,6 +290,15 @@ def _samples(session: Session, run_id: str, source: str) -> tuple[list[tuple[flo
                 size_bytes = sum(sum(sizes.values()) for sizes in own.values())
                 found.append(StrataPoint(point.at_s - earlier_s, point.source, size_bytes, own))
     return [], found
+
+
+def _sampled(session: Session, hybrid_id: str, source: str) -> tuple[list[tuple[float, int]], list[StrataPoint]]:
+    """Memory of a hybrid."""
+    of_source = (MemoryRow.hybrid_id == hybrid_id) & (MemoryRow.source == source)
+    memory = select(MemoryRow.at_s, MemoryRow.size_bytes).where(of_source).order_by(MemoryRow.at_s)
+    used = _select(StrataRow, StrataPoint._fields).where(StrataRow.hybrid_id == hybrid_id).order_by(StrataRow.at_s)
+    sizes = [(row.at_s, row.size_bytes) for row in session.execute(memory)]
+    return sizes, [StrataPoint._make(row) for row in session.execute(used)]
 
 
 def _own_strata(strata: Mapping[str, Any], prefix: str) -> dict[str, dict[str, int]]:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import delete, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
@@ -392,16 +392,18 @@ class Workers:
             hybrid = hybrid_of(session, hybrid_id)
             if hybrid.heartbeat_at_s is None or (seen is not None and _worker_of(hybrid) != _worker_of(seen)):
                 return
+            for member in members_of(session, hybrid_id):
+                _close_turn(session, hybrid, *member)
+                if member.row.leaving is not None and State(member.row.state) not in ENDED:
+                    self._release(session, member, member.row.leaving)  # it goes on elsewhere from its last checkpoint
             members = members_of(session, hybrid_id)
-            for run, row in members:
-                _close_turn(session, hybrid, run, row)
+            if hybrid.shared:  # its log and its id are the operator's
+                cause = "The worker that trained it died."
             if counts:
                 self._count_death(session, hybrid, died_at, cause, limits)
             futile = hybrid.deaths >= limits.futile
             if futile:
                 cause = f"{hybrid.deaths} workers in a row died without a new checkpoint. Last: {cause}"
-            if hybrid.shared:  # its log and its id are the operator's
-                cause = "The worker that trained it died."
             runs = {run.id: run for run, _ in members if State(run.state) not in ENDED}
             if not hybrid.shared:
                 for run_id in runs:
@@ -474,9 +476,10 @@ def _is_held(session: Session, device: str) -> bool:
 
 
 def _unplaced(session: Session, members: Sequence[tuple[str, str]]) -> list[SubModelRow]:
-    """Those of these sub-models that still wait for a place."""
-    rows = [submodel_of(session, run_id, name) for run_id, name in members]
-    return [row for row in rows if row.hybrid_id is None and State(row.state) in (State.QUEUED, State.STOPPING)]
+    """Those of these sub-models that still wait for a place; a person may have paused or stopped them meanwhile."""
+    asked = tuple_(SubModelRow.run_id, SubModelRow.name).in_(members)
+    rows = select(SubModelRow).join(RunRow, RunRow.id == SubModelRow.run_id).where(asked, *_UNPLACED)
+    return list(session.scalars(rows.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)))
 
 
 def _worker_of(hybrid: HybridRow) -> tuple[object, ...]:

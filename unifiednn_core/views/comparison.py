@@ -89,6 +89,8 @@ class Arm:
     loader_s: Spread | None = None
     """Seconds that the processes of a baseline spent on fetching and collating batches; None for a hybrid."""
     loader_cpu_s: Spread | None = None
+    kinds: tuple[str, ...] = ()
+    """Kinds of device on which one of its sub-models trained, if it is more than one."""
     submodels: tuple[ArmSubModel, ...]
     problem: str | None = None
     """Why its figures cannot be compared: it failed, was interrupted, paused or stopped, its repeats disagree."""

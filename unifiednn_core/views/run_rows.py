@@ -22,7 +22,17 @@ from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.spec.run import CheckpointSpec, EarlyStopping, PolicySpec
 from unifiednn_core.store.commands import OF_A_BASELINE, brief_of
-from unifiednn_core.store.schema import HYBRID, CommandRow, EpochRow, EventRow, FileRow, HybridRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import (
+    HYBRID,
+    AttemptRow,
+    CommandRow,
+    EpochRow,
+    EventRow,
+    FileRow,
+    HybridRow,
+    RunRow,
+    SubModelRow,
+)
 from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
 from unifiednn_core.views import runs, times
 from unifiednn_core.views.event_text import command_text, event_text
@@ -64,13 +74,16 @@ def run_view(
     *,
     history: History | None = None,
     commands: Sequence[CommandRow] = (),
+    attempts: Sequence[AttemptRow] = (),
 ) -> runs.RunView:
     """One run; curves and events only with a `history`."""
     asked = {part["name"]: part.get("hyperparameters", {}) for part in run.spec.get("submodels", ())}
     hybrid = run.hybrid or _NONE
     due = _due(run, submodels, run.spec.get("policy", {}), now_s)
     values = _run_values(run, hybrid, submodels, run.spec.get("policy", {}), now_s) | {
-        "device": hybrid.device or run.device,
+        "device": hybrid.device or (attempts[-1].device if run.shared and attempts else run.device),
+        "stays": tuple(runs.Stay(one.submodel, one.device, one.device_kind, one.at_s) for one in attempts),
+        "now_reason": hybrid.now_reason or _own_reason(run, submodels),
         "submodels": tuple(
             _submodel_view(run, hybrid, row, now_s, asked.get(row.name, {}), due.get(row.name, {}), history)
             for row in submodels
@@ -95,6 +108,17 @@ def run_view(
             "events": tuple(map(_event_view, history.events)),
         }
     return runs.RunView(**values)
+
+
+def _own_reason(run: Any, submodels: Sequence[Any]) -> str | None:
+    """Why the policy of a shared hybrid chose a sub-model of this run."""
+    reasons = (row.turn_reason for row in submodels if run.shared and row.lane == 1)
+    return next((plain_names(run.id, reason) for reason in reasons if reason), None)
+
+
+def plain_names(run_id: str, text: str) -> str:
+    """A policy's reason in which the sub-models of this run have the names that their owner gave them."""
+    return text.replace(f"{run_id}/", "")
 
 
 def listed_views(listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float) -> tuple[runs.RunView, ...]:
@@ -131,8 +155,9 @@ def _final_view(listed: _ListedRun) -> runs.RunView:
 def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> runs.RunView:
     run, parts = listed.run, listed.parts
     due = _due(run, parts, run.policy or {}, now_s)
+    values = _run_values(run, run, parts, run.policy or {}, now_s)
     return runs.RunView(
-        **_run_values(run, run, parts, run.policy or {}, now_s),
+        **values | {"now_reason": values["now_reason"] or _own_reason(run, parts)},
         device=run.device,
         submodels=tuple(_part_view(run, run, part, now_s, part.cause, **due.get(part.name, {})) for part in parts),
         cause=run.cause,
@@ -411,7 +436,7 @@ def _schedule(
     run: RunRow, hybrid: HybridRow, submodels: Sequence[SubModelRow], slices: Sequence[SlicePoint], now_s: float
 ) -> tuple[runs.Slice, ...]:
     """Turns that ended, and those that still run."""
-    ended = [runs.Slice(s.submodel, s.start_s, s.end_s, s.steps, s.reason, s.lane) for s in slices]
+    ended = [runs.Slice(s.submodel, s.start_s, s.end_s, s.steps, plain_names(run.id, s.reason), s.lane) for s in slices]
     if run.started_at_s is None or (hybrid.heartbeat_at_s is None and not run.shared):
         return tuple(ended)
     reached = {s.submodel: s.from_step + s.steps for s in slices}
@@ -420,7 +445,8 @@ def _schedule(
         since_s = _since_s(run, row, slices)
         if since_s is not None:
             steps = max(0, row.steps_done - reached.get(row.name, 0))
-            turn = runs.Slice(row.name, since_s, max(since_s, until_s), steps, row.turn_reason or "", row.lane or 1)
+            reason = plain_names(run.id, row.turn_reason or "")
+            turn = runs.Slice(row.name, since_s, max(since_s, until_s), steps, reason, row.lane or 1)
             ended.append(turn._replace(running=True))
     return tuple(ended)
 

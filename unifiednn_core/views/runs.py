@@ -45,6 +45,17 @@ class Slice(NamedTuple):
     """Part of the stretch in which the sub-model held the device; below 1 only if a chart gathers turns."""
 
 
+class Stay(NamedTuple):
+    """A stretch of the training of a sub-model on one device: one attempt."""
+
+    submodel: str
+    device: str
+    kind: str
+    """Kind of the device, of which equal bits depend; "" if an older version trained it."""
+    from_s: float
+    """When it began, UTC seconds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubModelView:
     """One sub-model of a run."""
@@ -185,6 +196,14 @@ class RunView:
     """Launch of the first process to the last model delivered; None until all sub-models have ended."""
     queue_position: int | None = None
     """1 is next; None when not queued."""
+    shared: bool = False
+    """Whether its sub-models train in hybrids with those of other runs."""
+    starts_in_s: float | None = None
+    """Estimate until it begins, if nobody else comes; None once it has begun, and where nothing is known."""
+    ends_in_s: float | None = None
+    """Estimate until the last of its sub-models ends."""
+    stays: tuple[Stay, ...] = ()
+    """Where it trained, oldest first."""
     memory: Series = Series()
     breakdown: MemoryBreakdown = field(default_factory=MemoryBreakdown)
     marks: tuple[Mark, ...] = ()
@@ -226,6 +245,15 @@ class RunView:
         if self.launched_at_s is None or self.started_at_s is None:
             return 0.0
         return max(0.0, self.started_at_s - self.launched_at_s)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of device on which one of its sub-models trained, if it is more than one kind."""
+        for part in self.submodels:
+            kinds = tuple(dict.fromkeys(stay.kind for stay in self.stays if stay.submodel == part.name and stay.kind))
+            if len(kinds) > 1:
+                return kinds
+        return ()
 
     @property
     def progress(self) -> float:

@@ -132,18 +132,19 @@ def test_totals_of_the_whole_are_withheld_and_ones_own_memory_is_shown() -> None
 
 
 UNCHANGED = {"run_id", "name", "policy", "policy_text", "device", "mode", "threads", "created_at_s", "launched_at_s",
-             "started_at_s", "checkpoint_text", "recovery"}  # fmt: skip
+             "started_at_s", "checkpoint_text", "recovery", "shared"}  # fmt: skip
 
 
 def test_every_field_of_a_run_is_known_to_the_filter() -> None:
     """A new field of the view must be put on this list, or be withheld."""
     secret = {field.name: object() for field in fields(RunView)}
     known = {name: getattr(full_view(), name) for name in secret.keys() - UNCHANGED - set(_TOTALS)}
+    secret["shared"] = False
     view = RunView(**secret | known)  # type: ignore[arg-type]
     seen = share_of(view, MINE, MY_FILES)
     assert {name for name, value in secret.items() if getattr(seen, name) is value} == UNCHANGED
     made = {"state", "submodels", "ended_at_s", "elapsed_s", "makespan_s", "cause", "remedy", "now_reason", "waits_for",
-            "waiting_commands", "breakdown", "marks", "schedule", "events", "spec"}  # fmt: skip
+            "waiting_commands", "breakdown", "marks", "schedule", "events", "spec", "stays"}  # fmt: skip
     assert set(known) == made
 
 
@@ -193,7 +194,7 @@ def test_of_ones_own_run_only_other_runs_are_withheld() -> None:
     strata = replace(view.breakdown, layers=(*view.breakdown.layers, MemoryLayer("others", None, (7.0, 7.0))))
     seen = own_run(replace(view, breakdown=strata), MY_FILES)
     assert seen.submodels == view.submodels and seen.prediction == view.prediction
-    assert (seen.queue_position, seen.waits_for) == (None, "room on the device")
+    assert (seen.queue_position, seen.waits_for) == (3, view.waits_for), "placement tells of devices only"
     assert seen.breakdown.total_bytes == (91.0, None) and all(layer.kind != "others" for layer in seen.breakdown.layers)
 
 

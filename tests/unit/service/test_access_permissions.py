@@ -16,12 +16,13 @@ from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, Own, Permission, permissions_of
+from unifiednn_core.service.queue import QueueService
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.spec.run import PolicySpec, SubModelSpec, parse_run
 
 KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService,
-         "devices": DeviceService}  # fmt: skip
+         "devices": DeviceService, "queue": QueueService}  # fmt: skip
 PART = SubModelSpec(name="new", model=f"sha256:{sha('alpha-model')}", train_data=f"sha256:{sha('alpha-data')}")
 
 # How each action on a run is called; `name` is a sub-model.

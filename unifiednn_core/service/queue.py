@@ -1,0 +1,135 @@
+"""The queue: the line for all devices, the hybrids that train, and how shared submissions become hybrids."""
+
+from collections.abc import Sequence
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.service.line import Line, Outlook
+from unifiednn_core.service.permissions import Guard, permission
+from unifiednn_core.service.roles import Role
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.pooling import Pooling
+from unifiednn_core.spec.sharing import PERMISSION
+from unifiednn_core.store import Store
+from unifiednn_core.store.hybrids import Resident
+from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
+from unifiednn_core.views.hybrids import HybridFigures, HybridMember, LineEntry, ListedHybrid
+from unifiednn_core.views.memory import breakdown_of
+from unifiednn_core.views.runs import SHOWN_TURNS, Series, Slice
+
+
+class QueueService:
+    """Shows the line and the hybrids; sets how shared submissions become hybrids."""
+
+    def __init__(self, guard: Guard, store: Store, clock: Clock, line: Line):
+        self.guard = guard
+        self._store, self._clock, self._line = store, clock, line
+
+    @permission(Role.VIEWER, audited=False)
+    def line(self) -> tuple[LineEntry, ...]:
+        """All that waits for a device, in order; a submitter gets only their own entries, with their places."""
+        actor, outlook = self.guard.actor, self._line.now()
+        waiting = self._store.workers.waiting()
+        return tuple(
+            _entry(run, parts, place, outlook, names_people=not actor.sees_only_own and actor.sees_files)
+            for place, (run, rows) in enumerate(waiting, start=1)
+            if not actor.sees_only_own or {run.submitter, *(row.owner for row in rows)} == {actor.id}
+            for parts in ([[row] for row in rows] if run.shared else [rows])
+        )
+
+    @permission(Role.OPERATOR, audited=False)
+    def hybrids(self) -> tuple[ListedHybrid, ...]:
+        """Every hybrid that holds a device, with its members, in order of devices."""
+        listed, outlook = self._store.hybrids.listed(), self._line.now()
+        memory = self._store.telemetry.memory_now()
+        found = [self._listed(hybrid, members, outlook, memory.get(hybrid.id)) for hybrid, members in listed]
+        return tuple(sorted(found, key=lambda one: (one.device, one.hybrid_id)))
+
+    @permission(Role.OPERATOR, audited=False)
+    def hybrid(self, hybrid_id: str) -> HybridFigures:
+        """One hybrid, also one that has ended, with its turns and memory; raises `NotFound`."""
+        row, members = self._store.hybrids.get(hybrid_id)
+        history = self._store.telemetry.of_hybrid(hybrid_id, row.memory_source, last_turns=SHOWN_TURNS)
+        turns = tuple(
+            Slice(f"{turn.run_id}/{turn.submodel}", turn.start_s, turn.end_s, turn.steps, turn.reason, turn.lane)
+            for turn in history.turns
+        )
+        times, sizes = ([point[place] for point in history.memory] for place in (0, 1))
+        return HybridFigures(
+            hybrid=self._listed(row, members, self._line.now(), int(sizes[-1]) if sizes else None),
+            schedule=turns,
+            memory=Series(tuple(times), tuple(map(float, sizes))),
+            breakdown=breakdown_of(history.strata),
+        )
+
+    @permission(Role.OPERATOR, audited=False)
+    def pooling(self) -> Pooling:
+        """How shared submissions become hybrids."""
+        return self._store.hybrids.pooling()
+
+    @permission(Role.OPERATOR, about="{pooling.mode}")
+    def set_pooling(self, pooling: Pooling) -> None:
+        """Set how shared submissions become hybrids from now on; raises `BadInput` for an unknown policy.
+
+        Hybrids that train stay as they are.
+        """
+        asked = pooling.hybrid.policy
+        policy_named(asked.name, asked.parameters)
+        self._store.hybrids.set_pooling(pooling, self.guard.actor.label)
+        self._line.forget()
+
+    def _listed(
+        self, hybrid: HybridRow, members: Sequence[Resident], outlook: Outlook, memory_bytes: int | None
+    ) -> ListedHybrid:
+        beat_s = hybrid.heartbeat_at_s
+        asked = hybrid.settings.get("policy", {})
+        return ListedHybrid(
+            hybrid_id=hybrid.id,
+            shared=hybrid.shared,
+            mode=hybrid.mode,
+            device=hybrid.device or "",
+            policy=str(asked.get("name", "fcfs")),
+            now_reason=hybrid.now_reason,
+            since_s=hybrid.launched_at_s,
+            memory_bytes=memory_bytes,
+            peak_memory_bytes=hybrid.peak_memory_bytes,
+            heartbeat_age_s=None if beat_s is None else max(0.0, self._clock.utc_s() - beat_s),
+            members=tuple(_member(run, row, outlook) for run, row in members),
+        )
+
+
+def _member(run: RunRow, row: SubModelRow, outlook: Outlook) -> HybridMember:
+    return HybridMember(
+        run_id=run.id,
+        run_name=run.name,
+        name=row.name,
+        number=row.number,
+        owner=row.owner,
+        state=State(row.state),
+        steps_done=row.steps_done,
+        steps_total=row.steps_total,
+        holds_device=row.lane is not None,
+        ends_in_s=None if State(row.state) in ENDED else outlook.ends_in_s.get(f"{run.id}/{row.name}"),
+        leaving=row.leaving,
+    )
+
+
+def _entry(run: RunRow, parts: Sequence[SubModelRow], place: int, outlook: Outlook, *, names_people: bool) -> LineEntry:
+    still = [row for row in parts if State(row.state) not in ENDED] or list(parts)
+    keys = [f"{run.id}/{row.name}" for row in still]
+    forbidden = outlook.fleet.forbidden.get(run.id)
+    if forbidden is not None and not names_people:
+        forbidden = PERMISSION
+    starts_in_s, ends_in_s = outlook.of(keys)
+    return LineEntry(
+        run_id=run.id,
+        name=run.name,
+        submodels=tuple(row.name for row in still),
+        owner=still[0].owner if names_people else "",
+        place=place,
+        asked=run.device,
+        submitted_at_s=run.created_at_s,
+        waits_for=forbidden or next((outlook.waits[key] for key in keys if key in outlook.waits), None),
+        starts_in_s=starts_in_s,
+        ends_in_s=ends_in_s,
+    )
