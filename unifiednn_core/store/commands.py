@@ -15,7 +15,7 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel
 from unifiednn_core.spec.sharing import NOT_IN_ONE_PROCESS
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
-from unifiednn_core.store.hybrids import CLAIMED, forget_deaths
+from unifiednn_core.store.hybrids import CLAIMED, forget_deaths, is_live
 from unifiednn_core.store.people import parties_of, sharing_rule_in
 from unifiednn_core.store.runs import Runs, row_of, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import HYBRID, CommandRow, HybridRow, RunRow, SubModelRow
@@ -97,9 +97,8 @@ class Commands:
             state = self._accept(session, command, row)
             session.add(command)
             self._runs.note(session, run_id, submodel, Code.ASKED, **brief_of(command))
-            if state is State.PAUSED and verb is Verb.PAUSE:  # it was in no hybrid, so there is no boundary to wait for
-                session.flush()
-                self._runs.answer_pauses_in(session, run_id, submodel)
+            if self._is_done(session, command, state):
+                self._carry_out_in(session, command, None)
             failpoints.passing("command.before_acknowledgement")
         failpoints.passing("command.after_acknowledgement")
         return state
@@ -216,18 +215,31 @@ class Commands:
         meant = [row for row in rows if submodel in (None, row.name)]
         if verb is Verb.PAUSE:
             for row in meant:
-                if row.hybrid_id is not None and State(row.state) not in ENDED:
+                if is_live(session, row):
                     row.leaving = _PAUSED
-                elif State(row.state) is State.PAUSING:
-                    self._runs.hold_in(session, run.id, row.name)
+                elif State(row.state) not in ENDED:
+                    row.hybrid_id = row.leaving = None
+                    if State(row.state) is State.PAUSING:
+                        self._runs.hold_in(session, run.id, row.name)
             self._runs.follow_in(session, run)
         elif verb is Verb.RESUME:
+            rests = all(State(row.state) in {State.PAUSED, *ENDED} for row in rows)
             for row in meant:
-                if State(row.state) in (State.PAUSED, State.INTERRUPTED):
+                was = State(row.state)
+                if was is State.INTERRUPTED or (was is State.PAUSED and (rests or submodel is not None)):
                     self._runs.transition_in(session, run.id, row.name, Event.RESUME)
             if State(run.state) is State.PAUSED:
                 self._runs.transition_in(session, run.id, None, Event.RESUME)
         return State(row_of(session, run.id, submodel).state)
+
+    def _is_done(self, session: Session, command: CommandRow, state: State) -> bool:
+        """Whether a pause or resume of a run in shared hybrids took effect at once, because no worker has a part."""
+        if not run_of(session, command.run_id).shared:
+            return False
+        if command.verb == Verb.RESUME:
+            rows = session.scalars(submodels_of(command.run_id))
+            return not any(is_live(session, row) for row in rows if command.submodel in (None, row.name))
+        return command.verb == Verb.PAUSE and state is State.PAUSED
 
     def _join(self, session: Session, run: RunRow, row: SubModelRow, arguments: Mapping[str, Any]) -> None:
         others = list(session.scalars(submodels_of(run.id)))

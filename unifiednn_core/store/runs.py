@@ -248,12 +248,12 @@ class Runs:
 
     def _end_in(self, session: Session, run: RunRow, rows: Sequence[SubModelRow]) -> None:
         failed = [row.name for row in rows if State(row.state) is State.FAILED]
-        if failed:
+        if any(State(row.state) is State.INTERRUPTED for row in rows):  # first, because those can be resumed
+            self.transition_in(session, run.id, None, Event.LOSE)
+        elif failed:
             cause = f"{', '.join(failed)} failed; the results of the others are kept."
             remedy = "Open the failed sub-model: its own cause and remedy are there."
             self.transition_in(session, run.id, None, Event.FAIL, cause=cause, remedy=remedy)
-        elif any(State(row.state) is State.INTERRUPTED for row in rows):
-            self.transition_in(session, run.id, None, Event.LOSE)
         else:
             stopping = State(run.state) is State.STOPPING
             self.transition_in(session, run.id, None, Event.HALT if stopping else Event.COMPLETE)

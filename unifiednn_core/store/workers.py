@@ -392,16 +392,18 @@ class Workers:
             hybrid = hybrid_of(session, hybrid_id)
             if hybrid.heartbeat_at_s is None or (seen is not None and _worker_of(hybrid) != _worker_of(seen)):
                 return
+            for member in members_of(session, hybrid_id):
+                _close_turn(session, hybrid, *member)
+                if member.row.leaving is not None and State(member.row.state) not in ENDED:
+                    self._release(session, member, member.row.leaving)  # it goes on elsewhere from its last checkpoint
             members = members_of(session, hybrid_id)
-            for run, row in members:
-                _close_turn(session, hybrid, run, row)
+            if hybrid.shared:  # its log and its id are the operator's
+                cause = "The worker that trained it died."
             if counts:
                 self._count_death(session, hybrid, died_at, cause, limits)
             futile = hybrid.deaths >= limits.futile
             if futile:
                 cause = f"{hybrid.deaths} workers in a row died without a new checkpoint. Last: {cause}"
-            if hybrid.shared:  # its log and its id are the operator's
-                cause = "The worker that trained it died."
             runs = {run.id: run for run, _ in members if State(run.state) not in ENDED}
             if not hybrid.shared:
                 for run_id in runs:
