@@ -124,7 +124,7 @@ def _facts(view: RunView, comparison: Comparison | None) -> list[markup.Fact]:
         markup.Fact("Elapsed" if view.makespan_s is None else "Makespan", elapsed, counts),
         _who(view),
         markup.Fact(memory, memory_text(last_bytes), peak),
-        markup.Fact("Device", markup.text(view.device), markup.text(threads)),
+        markup.Fact("Device", markup.text(wording.device_text(view.device)), markup.text(threads)),
     ]
 
 
