@@ -87,6 +87,7 @@ def test_without_that_the_pause_would_wait_for_nobody(pool: Pool, monkeypatch: p
 def test_a_stop_that_the_worker_did_not_live_to_see_is_obeyed_by_the_next(pool: Pool) -> None:
     hers, his = pool.submit(ALICE, ALPHA), pool.submit(BOB, BRAVO)
     pool.start_and_hold("alpha", 17)
+    pool.until(lambda: pool.row(his).checkpoint_step, "checkpoint")
     pool.service.acting_as(BOB).runs.stop(his)
     kill(pool)
     pool.go_on(17)
