@@ -226,6 +226,11 @@ def _judge_rows(outcome: Outcome, scene: Scene, state: str, watch: PoolWatch) ->
         outcome.problems.append(f"nothing went on; it was left as {state}")
     with closing(sqlite3.connect(scene.database)) as database:
         [(outcome.hybrids,)] = database.execute("SELECT count(*) FROM hybrids WHERE shared AND attempt > 0")
+        several = (
+            "SELECT attempts.hybrid_id FROM attempts JOIN submodels ON (submodels.run_id, name) = (attempts.run_id,"
+            " submodel) GROUP BY attempts.hybrid_id HAVING count(DISTINCT owner) > 1"
+        )
+        [(outcome.shared_hybrids,)] = database.execute(f"SELECT count(*) FROM ({several})")
         [(outcome.moves,)] = database.execute("SELECT count(*) FROM events WHERE code = 'left'")
 
 
