@@ -404,10 +404,9 @@ class Workers:
             hybrid = hybrid_of(session, hybrid_id)
             if hybrid.heartbeat_at_s is None or (seen is not None and _worker_of(hybrid) != _worker_of(seen)):
                 return
-            for member in members_of(session, hybrid_id):
-                _close_turn(session, hybrid, *member)
-                if member.row.leaving is not None and State(member.row.state) not in ENDED:
-                    self._release(session, member, member.row.leaving)  # it goes on elsewhere from its last checkpoint
+            for run, row in members_of(session, hybrid_id):
+                _close_turn(session, hybrid, run, row)
+            self._let_go(session, members_of(session, hybrid_id))
             members = members_of(session, hybrid_id)
             if hybrid.shared:  # its log and its id are the operator's
                 cause = "The worker that trained it died."
@@ -421,9 +420,7 @@ class Workers:
                 for run_id in runs:
                     self._runs.transition_in(session, run_id, None, Event.LOSE, cause=cause, remedy=remedy)
             again = not futile and hybrid.settings.get("recovery", "auto") == "auto"
-            if hybrid.shared and again:
-                self._let_go(session, members)
-            open_rows = [row for _, row in members if State(row.state) not in ENDED and row.hybrid_id is not None]
+            open_rows = [row for _, row in members if State(row.state) not in ENDED]
             for row in open_rows:
                 if not (hybrid.shared and again and State(row.state) is State.STOPPING):  # the next worker ends it
                     self._runs.transition_in(session, row.run_id, row.name, Event.LOSE)

@@ -19,6 +19,7 @@ from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.schema import HybridRow
+from unifiednn_core.store.telemetry import Batch
 from unifiednn_core.store.workers import RESTARTS
 
 SETTINGS = HybridSettings()
@@ -369,3 +370,29 @@ def test_after_any_order_of_events_all_rows_agree_and_everything_can_end(
         for run in ("ann", "bob"):
             assert store.commands.open(run) == [], "every command was answered"
         store.close()
+
+
+def test_turns_count_from_the_start_of_each_run_and_memory_is_its_own(store: Store, clock: SimulatedClock) -> None:
+    add_both(store)
+    store.workers.open_shared("h", OF_ANN, berth(), SETTINGS)
+    store.hybrids.begin("h")  # at 1000
+    clock.advance(2)
+    work(store, "h")
+    store.workers.join("h", OF_BOB)
+    clock.advance(8)
+    work(store, "h")
+    turn = {"attempt": 1, "steps": 3, "reason": "", "lane": 1, "start_s": 11.0, "end_s": 14.0}
+    weights = {"ann/a": 3, "ann/b": 4, "bob/c": 50}
+    strata = [{"at_s": 12.0, "source": "PSS", "total_bytes": 999, "strata": {"context": 7, "weights": weights}}]
+    columns = {key: {"turn_since_s": 20.0, "lane": 2, "turn_reason": ""} for key in KEYS}
+    memory = [{"at_s": 12.0, "source": "PSS", "size_bytes": 999}]
+    turns = [{"submodel": key, **turn} for key in KEYS]
+    store.telemetry.write("h", Batch(slices=turns, strata=strata, memory=memory, submodels=columns))
+    for run, earlier_s, own in (("ann", 2.0, {"a": 3, "b": 4}), ("bob", 10.0, {"c": 50})):
+        history = store.telemetry.history(run, "PSS")
+        assert {(one.start_s, one.end_s) for one in history.slices} == {(11.0 - earlier_s, 14.0 - earlier_s)}
+        assert {row.turn_since_s for row in store.runs.get(run)[1]} == {20.0 - earlier_s}
+        [point] = history.strata
+        assert (point.at_s, point.total_bytes, point.strata) == (12.0 - earlier_s, sum(own.values()), {"weights": own})
+        assert history.memory == [], "what the process holds is everybody's"
+    assert store.telemetry.last_turns("h") == dict.fromkeys(KEYS, 14.0)
