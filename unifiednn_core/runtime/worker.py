@@ -271,7 +271,7 @@ class Worker:
                 continue
             if command.id in self._posted:
                 continue
-            if command.verb == Verb.RESUME and command.submodel is None:  # it asked for this very worker
+            if command.verb in (Verb.RESUME, Verb.MOVES) and command.submodel is None:  # for this very worker, or later
                 self._store.commands.carry_out(command.id)
             elif (name := _joining(command)) is not None:
                 if not self._bring(name, command):
@@ -290,7 +290,7 @@ class Worker:
         told |= names
         if not names:
             return
-        if command.verb == Verb.RETRY:  # this worker began with it
+        if command.verb in (Verb.RETRY, Verb.MOVES):  # this worker began with it, or need not know
             self._store.commands.carry_out(command.id)
         elif self._carry_to_exporter(command):
             return
@@ -324,7 +324,9 @@ class Worker:
         here = self._store.hybrids.open_members(self._hybrid_id)
         self._told_to_leave &= {key for key, _ in here}
         for key, leaves in here:
-            if key not in self._reporter.open and not leaves:
+            if leaves and key in self._reporter.exporter.paused:  # its weights have to be written before it can go
+                self._reporter.exporter.retry(key)
+            elif key not in self._reporter.open and not leaves:
                 self._bring(key)
             elif key in self._reporter.open and leaves and key not in self._told_to_leave:
                 self._told_to_leave.add(key)
@@ -369,6 +371,9 @@ class Worker:
         except OSError:  # a full or read-only disk
             traceback.print_exc()
             return False
+        self._told_to_leave.discard(name)  # what its last stay was told does not count for this one
+        for told in self._told.values():
+            told.discard(name)
         read = self._reads.read(member, members)
         if read is not None:
             standing = self._reads.standing(member, self._reads.clock.utc_s() - self._engine.now_s())

@@ -12,7 +12,6 @@ from math import ceil, inf, isinf
 
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.line import (
-    DeviceState,
     DeviceView,
     FleetView,
     HybridView,
@@ -24,6 +23,7 @@ from unifiednn_core.scheduling.line import (
 from unifiednn_core.scheduling.placement import STAY_S, decide
 from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob
 from unifiednn_core.scheduling.sites import predicted_bytes
+from unifiednn_core.spec.devices import DeviceState
 
 NEVER_S = 1e9
 """Duration of those whose seconds are unknown."""

@@ -303,7 +303,7 @@ def _hopeless(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str | Non
     asked, ready = _asked(entry), [site for site in matching if site.usable]
     if not matching:
         text = f"{asked}, which this server does not have"
-        return text if entry.kind is None else f"{text} any more. A new run can start from its checkpoint on another"
+        return text if entry.kind is None else f"{text} any more. Allow others with: unifiednn edit RUN --moves any"
     if not ready:
         states = ", ".join(f"{site.device.name} is {_STATES[site.device.state]}" for site in matching[:3])
         return f"{asked}; {states}"

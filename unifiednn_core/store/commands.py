@@ -35,10 +35,11 @@ class Verb(StrEnum):
     DEADLINE = "deadline"
     ORDER = "order"
     POLICY = "policy"
+    MOVES = "moves"
     ADD = "add"
 
 
-EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.DEADLINE, Verb.ORDER, Verb.POLICY, Verb.ADD})
+EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.DEADLINE, Verb.ORDER, Verb.POLICY, Verb.MOVES, Verb.ADD})
 # Commands for a baseline, which is one uninterrupted measurement; a resume restarts it.
 OF_A_BASELINE = frozenset({Verb.STOP, Verb.DISCARD, Verb.RESUME})
 # Commands that need a worker, because they involve weights or checkpoints.
@@ -54,7 +55,7 @@ def brief_of(command: CommandRow) -> dict[str, Any]:
     """The verb of a command and its essential argument; `views.event_text.command_text` makes the text."""
     arguments: dict[str, Any] = command.arguments
     match command.verb:
-        case Verb.PRIORITY | Verb.EPOCHS:
+        case Verb.PRIORITY | Verb.EPOCHS | Verb.MOVES:
             more = {"value": arguments[command.verb]}
         case Verb.DEADLINE:
             more = {"value": arguments["deadline_s"]}
@@ -176,8 +177,19 @@ class Commands:
                     if State(run.state) is not State.STOPPING:
                         self._runs.transition_in(session, run.id, None, Event(command.verb))
                     self._runs.halt_in(session, run.id)
+                elif ends and run.shared and self._halted(session, run, command.submodel):
+                    continue
                 elif command.verb not in _NEEDS_WORKER and not (run.shared and command.verb == Verb.PAUSE):
                     self._carry_out_in(session, command, None)  # to pause in a shared hybrid is to leave it
+
+    def _halted(self, session: Session, run: RunRow, submodel: str | None) -> bool:
+        """End the sub-models of a shared run that are to be stopped and never trained; whether that was all."""
+        meant = [row for row in session.scalars(submodels_of(run.id)) if submodel in (None, row.name)]
+        rows = [row for row in meant if State(row.state) is State.STOPPING]
+        for row in rows:
+            if row.attempt == 0:
+                self._runs.transition_in(session, run.id, row.name, Event.HALT)
+        return all(row.attempt == 0 for row in rows)
 
     def _accept(self, session: Session, command: CommandRow, row: SubModelRow | None) -> State:
         """Check a new command against the states, and show it in them; return the state of its target."""
@@ -190,8 +202,9 @@ class Commands:
             message = f"The {verb} belongs to the hybrids that this run shares with others."
             raise BadInput.of("Shared hybrid", run.id, message, "Ask an operator, or submit it as a private one.")
         if verb in EDITS:
-            _require_open(run, verb)
-            _require_open(target, verb)
+            if verb is not Verb.MOVES:  # for one that failed for that, too
+                _require_open(run, verb)
+                _require_open(target, verb)
             if row is not None:
                 self._join(session, run, row, command.arguments)
             return State(target.state)
@@ -328,6 +341,8 @@ def _apply(session: Session, runs: Runs, command: CommandRow) -> State | None:
             for place, name in enumerate(names):
                 submodel_of(session, run.id, name).arrival = place
             run.spec = {**run.spec, "submodels": [parts[name] for name in names]}
+        case "moves":
+            run.spec = {**run.spec, "moves": arguments["moves"]}
         case "policy":
             run.spec = {**run.spec, "policy": arguments["policy"]}
             hybrid = session.get_one(HybridRow, run.id)

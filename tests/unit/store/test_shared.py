@@ -79,8 +79,9 @@ def test_from_the_line_to_the_end(store: Store, clock: SimulatedClock) -> None:
     work(store, "h")
     assert states(store, "ann") == ["running"] * 3
     clock.advance(7)
-    assert store.workers.join("h", OF_BOB)
-    assert not store.workers.join("h", OF_BOB), "it is placed"
+    assert not store.workers.join("h", OF_BOB, beside=OF_ANN[:1]), "it was decided for other members"
+    assert store.workers.join("h", OF_BOB, beside=OF_ANN)
+    assert not store.workers.join("h", OF_BOB, beside=OF_ANN), "it is placed"
     bob = store.runs.get("bob")[0]
     assert (bob.state, bob.launched_at_s, bob.started_at_s) == ("starting", 1007.0, None)
     clock.advance(1)
@@ -91,16 +92,17 @@ def test_from_the_line_to_the_end(store: Store, clock: SimulatedClock) -> None:
         assert not store.workers.close("h")
         store.runs.transition(run, name, Event.COMPLETE)
     assert (states(store, "ann"), states(store, "bob")) == (["completed"] * 3, ["completed"] * 2)
+    assert not store.workers.join("h", OF_BOB, beside=[]), "nobody else is in there, and it is about to end"
     assert store.workers.close("h")
     assert (store.workers.held(), store.hybrids.listed()) == ([], [])
-    assert not store.workers.join("h", OF_BOB) and not store.workers.restart("h")
+    assert not store.workers.join("h", OF_BOB, beside=OF_ANN) and not store.workers.restart("h")
 
 
 def test_one_that_gathered_takes_nobody_later(store: Store) -> None:
     add_both(store)
     assert store.workers.open_shared("h", OF_ANN, berth(), SETTINGS, stays_open=False)
     work(store, "h")
-    assert not store.workers.join("h", OF_BOB)
+    assert not store.workers.join("h", OF_BOB, beside=OF_ANN)
 
 
 def test_who_leaves_waits_for_a_place_and_keeps_what_it_trained(training: Store) -> None:
@@ -207,7 +209,7 @@ def test_who_takes_the_worker_down_again_and_again_fails_alone(training: Store, 
     )
     training.commands.issue("bob", "c", Verb.RETRY)
     assert (states(training, "bob"), placed(training)["c"]) == (["queued"] * 2, None)
-    assert training.workers.join("h", OF_BOB)
+    assert training.workers.join("h", OF_BOB, beside=OF_ANN)
 
 
 @pytest.mark.parametrize("target", [None, "c"])
@@ -272,7 +274,8 @@ class Fleet:
         waiting = [(run.id, row.name) for run, rows in self.store.workers.waiting() for row in rows][:most]
         there = self.on(device)
         if there is not None:
-            self.store.workers.join(there[0].id, waiting)
+            beside = [(run.id, row.name) for run, row in there[1]]
+            self.store.workers.join(there[0].id, waiting, beside=beside)
             return
         self.made += 1
         self.store.workers.open_shared(f"h{self.made}", waiting, berth(device), SETTINGS)
