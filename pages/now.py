@@ -100,7 +100,8 @@ def _active_card(run: RunView) -> None:
         if run.heartbeat_age_s is not None and run.heartbeat_age_s > wording.STALE_AFTER_S:
             st.html(markup.notice("orange", "warning", "Stale", wording.stale_text(run.heartbeat_age_s)))
         progress = markup.bar(run.progress, f"Progress of {run.name}")
-        figures = f"{percent_text(run.progress)} of all steps · {duration_text(run.elapsed_s)} · {run.device}"
+        done, device = percent_text(run.progress), wording.device_text(run.device)
+        figures = f"{done} of all steps · {duration_text(run.elapsed_s)} · {device}"
         reason = run.now_reason or wording.STATES[run.state].sentence
         lines = f'<div class="u-line u-small"><b>{markup.text(reason)}</b>{markup.faint(figures)}</div>'
         st.html(f'{lines}<div class="u-gap">{progress}</div>' + "".join(map(submodels.mini, run.submodels)))

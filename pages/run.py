@@ -135,7 +135,9 @@ def _facts(view: RunView, comparison: Comparison | None) -> list[markup.Fact]:
         _who(view),
         *([_when(view)] if view.shared and view.state not in ENDED else []),
         markup.Fact(memory, memory_text(last_bytes), peak),
-        markup.Fact("Device", markup.text(view.device), markup.text(_devices_text(view) or threads)),
+        markup.Fact(
+            "Device", markup.text(wording.device_text(view.device)), markup.text(_devices_text(view) or threads)
+        ),
     ]
 
 

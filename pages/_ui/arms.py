@@ -144,7 +144,7 @@ def missing_buttons(view: RunView, found: Mapping[Mode, RunView]) -> None:
     changed = service.why_no_baseline(view.run_id)
     for mode in BASELINES:
         reason = no_baseline_text(view.state, found[mode].state if mode in found else None) or changed
-        tip = reason or f"Trains the same sub-models by {HOW[mode]}. It starts when the device is free."
+        tip = reason or f"Trains the same sub-models by {HOW[mode]}. It starts when a device is free."
         key, icon = f"baseline-{mode}-{view.run_id}", ":material/playlist_play:"
         if st.button(f"Run {mode}", key=key, icon=icon, disabled=bool(reason), help=tip):
             actions.attempt(partial(service.start_baseline, view.run_id, mode))

@@ -122,7 +122,7 @@ def test_a_run_waits_for_memory_and_starts_by_itself_and_the_next_one_after_it(h
         assert view.state is State.QUEUED
         assert view.prediction is not None
         assert "on any device; cpu has 64 MiB free" in (view.waits_for or "")
-        assert service.runs.observe(second).waits_for is None, "it waits for the first"
+        wait_until(lambda: service.runs.observe(second).waits_for == "its turn; 1 is before it in line")
         service.runs.stop(stopped)
         wait_until(lambda: service.runs.observe(stopped).state is State.STOPPED)
         assert service.runs.observe(first).state is State.QUEUED

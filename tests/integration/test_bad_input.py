@@ -91,7 +91,7 @@ def wrong_architecture(document: Document, folder: Path) -> None:
         (negative_learning_rate, "submodels.lenet.hyperparameters.learning_rate", "a number above 0"),
         (same_name, "submodels.lenet.name", "own name"),
         (unknown_policy, "policy.name", "round_robin"),
-        (no_such_gpu, "device", "cuda:7 does not exist"),
+        (no_such_gpu, "device", "This machine has no device 'cuda:7'"),
         (wrong_architecture, "submodels.resnet.model", "compared with the architecture"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

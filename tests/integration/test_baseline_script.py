@@ -90,7 +90,7 @@ def by_engine(home: Home, spec: RunSpec, every_steps: int | None = None) -> tupl
 
     bench = Workbench(home, "run", resolve(spec.device))
     with torch.random.fork_rng(devices=[]):
-        bench.add(bench.read(spec, spec.submodels[0].name, {}, lambda sentences: None))
+        bench.add(bench.read(spec.submodels[0].name, spec, {}, lambda sentences: None))
     period = None if every_steps is None else CheckpointSpec(every_steps=every_steps)
     engine = Engine(bench.hybrid, FirstComeFirstServed(), device=bench.device, report=take, checkpoint=period)
     engine.run()

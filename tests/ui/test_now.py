@@ -1,7 +1,7 @@
 import re
 from dataclasses import replace
 
-from tests.ui.fake_views import mid_flight
+from tests.ui.fake_views import mid_flight, queued
 from tests.ui.reading import html_of, labels, text_of
 from unifiednn_core.spec.lifecycle import State
 
@@ -71,3 +71,11 @@ def test_a_missing_protection_is_told_with_its_remedy(open_page, monkeypatch):
     monkeypatch.setenv("UNIFIEDNN_LOCAL_USERS", "all")
     words = text_of(open_page("now"))
     assert "every user of this machine can use the dashboard" in words and "Unset UNIFIEDNN_LOCAL_USERS." in words
+
+
+def test_a_run_that_waits_for_any_device_says_so_and_one_that_trains_names_its_own(open_page, service):
+    service.listed[1] = replace(queued(), device="auto")
+    service.listed[0] = replace(mid_flight(), device="cuda:1")
+    assert "any device" in text_of(open_page("run", run="r-queued"))
+    assert "cuda:1" in text_of(open_page("run", run="r-live"))
+    assert "cuda:1" in text_of(open_page("now"))

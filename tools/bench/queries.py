@@ -87,6 +87,7 @@ def _seed(home: Home, runs: int, slices: int) -> None:
     store = Store.open(home)
     for number in range(runs):
         store.runs.add((_run(number), [_submodel(number, place, name) for place, name in enumerate(NAMES)]))
+        store.hybrids.update(_run_id(number), device="cpu", attempt=1, graph="digraph{" + "n -> m;\n" * 150 + "}")
     rows = [
         {
             "run_id": _run_id(1),
@@ -117,7 +118,6 @@ def _run(number: int) -> RunRow:
         mode="hybrid",
         fingerprint="same" if number < 3 else f"other {number}",
         spec={"policy": {"name": "round_robin", "unit": "steps"}, "submodels": submodels},
-        attempt=1,
         threads=1,
         created_at_s=float(number),
         launched_at_s=float(number),
@@ -125,7 +125,6 @@ def _run(number: int) -> RunRow:
         ended_at_s=number + 1.0,
         environment={"files": {}, "asked_sha256": "x", "measured_on": {"cpu": "x"}},
         prediction={},
-        graph="digraph{" + "n -> m;\n" * 150 + "}",
     )
 
 

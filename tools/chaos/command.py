@@ -26,6 +26,7 @@ from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.paths import Home
 
 PAGE, RESULT = "RELIABILITY.md", Path("results", "chaos.json")
+POOLED_RESULT = Path("results", "chaos_pooled.json")
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 out, err = Console(), Console(stderr=True)
@@ -79,7 +80,7 @@ def chaos(
 
 def record(folder: Path, found: report.Document) -> None:
     """Write the result file, and the tables on the page beside it."""
-    result, page = folder / RESULT, folder / PAGE
+    result, page = folder / (POOLED_RESULT if "pooled" in found else RESULT), folder / PAGE
     result.parent.mkdir(exist_ok=True)
     result.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     page.write_text(report.with_table(page.read_text(encoding="utf-8"), found), encoding="utf-8")

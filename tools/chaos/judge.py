@@ -53,7 +53,9 @@ class Outcome:
     submissions: int = 0
     """Shared runs that people submitted."""
     hybrids: int = 0
-    """Shared hybrids that trained them."""
+    """Hybrids that trained them."""
+    shared_hybrids: int = 0
+    """Those of them that trained submissions of several people."""
     moves: int = 0
     """Times that a sub-model left a hybrid before its end."""
     contradictions: int = 0

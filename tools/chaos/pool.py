@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from tools.chaos import pool_audit
 from tools.chaos.audit import Promise, StoreAudit, kept_windows, readable
@@ -31,7 +32,9 @@ STUCK_S = 60.0
 _NEVER_S = 24 * 3600.0
 _FINAL = ("completed", "failed", "stopped")
 _NEWEST = "SELECT (SELECT max(id) FROM events), (SELECT max(rowid) FROM step_metrics), (SELECT count(*) FROM commands)"
-_STEPPED = "SELECT DISTINCT hybrid_id FROM step_metrics JOIN attempts USING (run_id, submodel, attempt) WHERE step_metrics.rowid > ?"  # noqa: E501
+_STEPPED = """
+SELECT DISTINCT hybrid_id, run_id, submodel, attempt FROM step_metrics JOIN attempts USING (run_id, submodel, attempt)
+WHERE step_metrics.rowid > ?"""
 
 
 class PoolWatch:
@@ -48,14 +51,15 @@ class PoolWatch:
         self._rows = 0
         self._changed_at_s = time.monotonic()
         self._retried: set[str] = set()
-        self._workers: dict[str, frozenset[int]] = {}
+        self._attempts: set[tuple[Any, ...]] = set()
+        """Those whose first step was seen."""
 
     def look(self, workers: Iterable[int]) -> Iterator[JournalEntry]:
         """Notice what is new."""
         with closing(sqlite3.connect(f"file:{self._scene.database}?mode=ro", uri=True)) as database:
             [newest] = database.execute(_NEWEST)
             states = dict(database.execute("SELECT id, state FROM runs WHERE shared"))
-            stepped = [hybrid_id for (hybrid_id,) in database.execute(_STEPPED, (self._rows,))]
+            stepped = set(database.execute(_STEPPED, (self._rows,)))
             failed = database.execute(
                 "SELECT runs.name || '/' || submodels.name FROM submodels JOIN runs ON runs.id = run_id"
                 " WHERE submodels.state = 'failed' AND runs.state = 'failed'"
@@ -73,10 +77,9 @@ class PoolWatch:
         else:
             ended = bool(states) and not self.errands and all(state in _FINAL for state in states.values())
             self.state = "completed" if ended else "running"
-        for hybrid_id in stepped:
-            if self._workers.get(hybrid_id) != (now := frozenset(workers)):
-                self._workers[hybrid_id] = now
-                yield JournalEntry(what="stepped", role="test", run_id=hybrid_id)
+        for attempt in stepped - self._attempts:
+            yield JournalEntry(what="stepped", role="test", run_id=attempt[0])
+        self._attempts |= stepped
 
 
 class Alone:
@@ -226,6 +229,11 @@ def _judge_rows(outcome: Outcome, scene: Scene, state: str, watch: PoolWatch) ->
         outcome.problems.append(f"nothing went on; it was left as {state}")
     with closing(sqlite3.connect(scene.database)) as database:
         [(outcome.hybrids,)] = database.execute("SELECT count(*) FROM hybrids WHERE shared AND attempt > 0")
+        several = (
+            "SELECT attempts.hybrid_id FROM attempts JOIN submodels ON (submodels.run_id, name) = (attempts.run_id,"
+            " submodel) GROUP BY attempts.hybrid_id HAVING count(DISTINCT owner) > 1"
+        )
+        [(outcome.shared_hybrids,)] = database.execute(f"SELECT count(*) FROM ({several})")
         [(outcome.moves,)] = database.execute("SELECT count(*) FROM events WHERE code = 'left'")
 
 
@@ -238,27 +246,25 @@ def _judge_runs(
     outcome.lost_commands += len(lost)
     outcome.problems += [f"the submission {run_id} is gone" for run_id in sorted(lost)]
     outcome.acknowledged += len(submitted)
+    promises = alone.promises(forks, (one for run in runs.values() for one in _wanted(scene, run)))
     for run in runs.values():
-        audit, own = StoreAudit(scene.home, run.id), [entry for entry in entries if entry.run_id == run.id]
+        audit, about = StoreAudit(scene.home, run.id), [entry for entry in entries if entry.run_id == run.id]
         outcome.submissions += 1
         before = len(outcome.problems)
-        judge_commands(outcome, audit, [entry for entry in own if entry.what == "asked"])
-        judge_damage(outcome, audit, own)
-        ended = any(entry.what == "asked" and entry.text.startswith(("stop", "discard")) for entry in own)
+        judge_commands(outcome, audit, [entry for entry in about if entry.what == "asked"])
+        judge_damage(outcome, audit, about)
+        ended = any(entry.what == "asked" and entry.text.startswith(("stop", "discard")) for entry in about)
         if run.state not in ("completed", "stopped" if ended else "completed"):
             outcome.left_behind += 1
             outcome.problems.append(f"was left as {run.state}: {audit.states()}")
         else:
-            _judge_weights(outcome, forks, audit, run, hashes, alone)
+            own = {(name, count): promises[f"{run.name}/{name}/{count}"] for _, name, count in _wanted(scene, run)}
+            trained = {name: hashes.get(f"{run.id}/{name}", "") for name in audit.totals()}
+            judge_training(outcome, audit, own, trained)
         outcome.problems[before:] = [f"{run.name} ({run.id}): {one}" for one in outcome.problems[before:]]
 
 
-def _judge_weights(
-    outcome: Outcome, forks: ForkServerClient, audit: StoreAudit, run: _Run, hashes: Mapping[str, str], alone: Alone
-) -> None:
-    epochs, submission = {name: count for name, (count, *_) in audit.totals().items()}, BY_NAME[run.name]
-    asked = {(run.name, name, count) for name, count in epochs.items()
-             if count - submission.epochs[name] in (0, 1)}  # fmt: skip
-    promises = alone.promises(forks, asked)
-    own = {(name, count): promises[f"{run.name}/{name}/{count}"] for _, name, count in asked}
-    judge_training(outcome, audit, own, {name: hashes.get(f"{run.id}/{name}", "") for name in epochs})
+def _wanted(scene: Scene, run: _Run) -> list[tuple[str, str, int]]:
+    """What the networks of a run are held against; of one epoch more, if a person asked for it."""
+    totals, asked = StoreAudit(scene.home, run.id).totals(), BY_NAME[run.name].epochs
+    return [(run.name, name, count) for name, (count, *_) in totals.items() if count - asked[name] in (0, 1)]

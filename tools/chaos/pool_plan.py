@@ -70,6 +70,7 @@ _DISK_POINTS = ("checkpoint.before_write", "checkpoint.before_rename", "separati
                 "separation.before_rename")  # fmt: skip
 _MOMENTS = ("worker",) * 6 + ("server",) * 3 + ("both",) * 4 + ("commands",) * 2 + ("drain",) * 4
 _LATE = ("separation", "placement.before_close", "placement.after_close")
+"""Points that a worker passes once a sub-model has ended."""
 
 DECK: tuple[Card, ...] = (
     *(Card("point", action, point, hits) for point, hits in _OF_WORKER.items() for action in SIGNALS),
@@ -90,7 +91,7 @@ def pool_exercise(seed: int, number: int, rounds: int = ROUNDS) -> Exercise:
     chance = random.Random(f"pooled {seed}/{number}")
     few = rounds < ROUNDS
     submitted = tuple(chance.sample(submitted_in(rounds), k=len(submitted_in(rounds))))
-    cards = sorted(_dealt(seed, number, rounds), key=lambda card: card.fault_point.startswith(_LATE))
+    cards = _dealt(seed, number, rounds)
     once = _only_once(chance, submitted)
     planned = tuple(_round(chance, card, submitted, once) for card in cards)
     times_s = sorted(chance.uniform(0.0, LAST_ARRIVAL_S / (1 + few)) for _ in submitted[1:])
@@ -161,7 +162,8 @@ def _round(chance: random.Random, card: Card, submitted: Sequence[Submission], o
     match card.kind:
         case "point":
             asked = errand(chance, submitted, [*first, *_needed(chance, card, submitted)]) if card.signal else ordinary
-            kill_s = LATEST_S * (1 + fresh) if card.signal else soon_s
+            late = card.fault_point.startswith(_LATE)
+            kill_s = LATEST_S * (1 + fresh + late) if card.signal else soon_s
             return replace(met, fresh=fresh, fault=card.fault(chance), kill_s=kill_s, errand=asked)
         case "commands":
             return replace(met, errand=errand(chance, submitted, first, card.fault(chance)))

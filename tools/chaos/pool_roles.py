@@ -47,8 +47,7 @@ def spec_of(demo: RunSpec, one: Submission) -> RunSpec:
             rate = {"learning_rate": HOPELESS} if one.diverges else {}
             hyperparameters = cut.hyperparameters.model_copy(update={"seed": one.seed(part.name), **rate})
             parts.append(cut.model_copy(update={"owner": one.owner, "hyperparameters": hyperparameters}))
-    how = {"name": one.name, "device": "cpu", "threads": 1, "hybrid": "shared"}
-    return demo.model_copy(update={**how, "submodels": tuple(parts)})
+    return RunSpec(name=one.name, device="cpu", threads=1, hybrid="shared", submodels=tuple(parts))
 
 
 def prepare(scene: Scene, request: ForkRequest) -> int:

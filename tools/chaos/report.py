@@ -9,7 +9,10 @@ from tools.chaos.plan import CHECKPOINT_STEPS
 from unifiednn_core.base.failpoints import ACTIONS, POINTS
 
 BEGIN, END = "<!-- chaos:begin -->", "<!-- chaos:end -->"
+POOLED_BEGIN, POOLED_END = "<!-- pooled:begin -->", "<!-- pooled:end -->"
 SHOWN_PROBLEMS = 50
+PLACEMENT = "placement."
+"""Beginning of the points that only shared hybrids pass."""
 _ACTION_NAMES = {"sigkill": "SIGKILL", "sigterm": "SIGTERM", "disk_full": "disk full", "read_only": "read-only disk",
                  "locked": "store locked"}  # fmt: skip
 Document = Mapping[str, Any]
@@ -51,9 +54,15 @@ def document(outcome: Outcome, *, asked: Mapping[str, Any], elapsed_s: float) ->
             {"place": place, **{action: outcome.struck[place, action] for action in ACTIONS}}
             for place in _places(outcome)
         ],
+        **({"pooled": _pooled(outcome)} if outcome.submissions else {}),
         "problems": outcome.problems[:SHOWN_PROBLEMS],
         "kept": outcome.kept,
     }
+
+
+def _pooled(outcome: Outcome) -> dict[str, int]:
+    names = ("submissions", "hybrids", "shared_hybrids", "moves", "contradictions", "left_behind")
+    return {name: getattr(outcome, name) for name in names}
 
 
 def result_rows(found: Document) -> list[Row]:
@@ -62,6 +71,7 @@ def result_rows(found: Document) -> list[Row]:
     submodels, damaged, downloads = found["submodels"], found["damaged_checkpoints"], found["downloads"]
     return [
         ("processes killed", f"{found['kills']:,}", ""),
+        *(_pooled_rows(found["pooled"]) if "pooled" in found else []),
         ("trainings, each with faults throughout", f"{found['exercises']:,}", ""),
         ("trainings that completed without help", f"{found['recovered']:,}", "all"),
         ("acknowledged commands lost", f"{commands['lost']} of {commands['acknowledged']:,}", "0"),
@@ -79,6 +89,17 @@ def result_rows(found: Document) -> list[Row]:
         ("broken downloads", f"{downloads['broken']} of {downloads['made']:,}", "0"),
         ("unplanned deaths of processes", f"{found['unplanned_deaths']}", "0"),
         ("clock jumps, up to 12 h forwards or backwards", f"{found['clock_jumps']:,}", ""),
+    ]
+
+
+def _pooled_rows(pooled: Mapping[str, int]) -> list[Row]:
+    return [
+        ("submissions", f"{pooled['submissions']:,}", ""),
+        ("hybrids that trained them", f"{pooled['hybrids']:,}", ""),
+        ("hybrids that trained submissions of several people", f"{pooled['shared_hybrids']:,}", ""),
+        ("times that a sub-model left a hybrid before its end", f"{pooled['moves']:,}", ""),
+        ("submissions left behind", f"{pooled['left_behind']} of {pooled['submissions']:,}", "0"),
+        ("contradictions between hybrids, runs and sub-models", f"{pooled['contradictions']}", "0"),
     ]
 
 
@@ -102,7 +123,7 @@ FAULT_HEADS: Row = ("where it struck", *(_ACTION_NAMES[action] for action in ACT
 
 
 def markdown(found: Document) -> str:
-    """The part of `docs/RELIABILITY.md` between the markers."""
+    """The part of `docs/RELIABILITY.md` between two markers."""
     machine, commit = found["machine"], found["commit"] or "unknown"
     verdict = "It passed." if found["passed"] else "**It failed.**"
     parts = [
@@ -119,16 +140,18 @@ def markdown(found: Document) -> str:
 
 def with_table(page: str, found: Document) -> str:
     """A page with its table made anew; raises `ValueError` if it has no place for it."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    first, last = (POOLED_BEGIN, POOLED_END) if "pooled" in found else (BEGIN, END)
+    before, begin, rest = page.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"The page has no lines {BEGIN} and {END} to put the table between.")
-    return f"{before}{BEGIN}\n{markdown(found)}\n{END}{after}"
+        raise ValueError(f"The page has no lines {first} and {last} to put the table between.")
+    return f"{before}{first}\n{markdown(found)}\n{last}{after}"
 
 
 def _places(outcome: Outcome) -> list[str]:
     moments = sorted({place for place, _ in outcome.struck if place.startswith(ANY_MOMENT)})
-    return [*POINTS, *moments]
+    of_drill = [point for point in POINTS if outcome.submissions or not point.startswith(PLACEMENT)]
+    return [*of_drill, *moments]
 
 
 def _spread(values: Sequence[float]) -> dict[str, float] | None:

@@ -57,8 +57,8 @@ class OtherKind(BadCheckpoint):
     """A sub-model may not go on here, because its bits would be others than on the kind of device it was trained on."""
 
     remedy = (
-        'Resume it where such a device is. Or submit it anew with "moves": "any" and start it from its checkpoint: '
-        "it then goes on anywhere, and its result says so."
+        "Allow it with: unifiednn edit RUN --moves any. Then retry it: it goes on from its checkpoint, and its result "
+        "says that it was trained on several kinds."
     )
 
     def __init__(self, differences: Sequence[str]):

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,14 @@ from unifiednn_core.cli.shared import AsJson, Folder, MaybeSubModel, RunId, Spec
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import PolicySpec, load_run
+
+
+class Moves(StrEnum):
+    """Devices on which a run may go on."""
+
+    SAME = "same"
+    ANY = "any"
+
 
 NEEDS_SUPERVISOR = "It takes effect while a dashboard, or a train or resume command, is running."
 
@@ -105,18 +114,24 @@ def edit(
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Policy of the run.")] = None,
     order: Annotated[str | None, typer.Option(help="Order of all sub-models of the run: a,b,c.")] = None,
+    moves: Annotated[
+        Moves | None, typer.Option(help="Devices on which the run may go on: of the same kind, or any.")
+    ] = None,
 ) -> None:
     """Change a run or one sub-model while it trains."""
     with opened() as service:
         own = (priority, epochs, deadline_s) != (None, None, None)
-        if not own and policy is None and order is None:
-            remedy = "Give --priority, --epochs, --deadline-s, --policy or --order."
+        if not own and (policy, order, moves) == (None, None, None):
+            remedy = "Give --priority, --epochs, --deadline-s, --policy, --order or --moves."
             raise bad_option("options", "No change was given.", remedy)
         if own and submodel is None:
             remedy = "Name it after the run's id."
             raise bad_option("SUBMODEL", "Priority, epochs and deadline belong to a sub-model.", remedy)
-        if (policy, order) != (None, None) and submodel is not None:
-            raise bad_option("SUBMODEL", "Policy and order belong to the run.", "Leave the sub-model out.")
+        if (policy, order, moves) != (None, None, None) and submodel is not None:
+            raise bad_option("SUBMODEL", "Policy, order and moves belong to the run.", "Leave the sub-model out.")
+        if moves is not None:
+            service.runs.set_moves(run_id, moves.value)
+            terminal.say(f"Requested: moves {moves}.")
         if policy is not None:
             service.runs.set_policy(run_id, PolicySpec(name=policy))
             terminal.say(f"Requested: policy {policy}.")

@@ -24,6 +24,7 @@ from unifiednn_core.spec.sweep import members_by_sweep
 from unifiednn_core.views.comparison import Comparison, Spread
 from unifiednn_core.views.report import cards
 from unifiednn_core.views.runs import RunView
+from unifiednn_core.views.wording import device_text
 
 POLL_S = 0.25
 LONGEST_VALUE = 100
@@ -184,7 +185,7 @@ def print_runs(views: Sequence[RunView]) -> None:
             view.mode,
             view.state,
             view.policy,
-            view.device,
+            device_text(view.device),
             f"{100 * view.progress:.0f} %",
             duration_text(view.elapsed_s),
         )

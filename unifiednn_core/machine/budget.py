@@ -35,14 +35,13 @@ def device_type(asked: str) -> str:
 def budget_of(device: str) -> Budget:
     """Memory of a device of this machine now, by its name; unknown for a GPU that NVML cannot read.
 
-    `cpu:N` has an equal share of the host's memory, and never more free than the host.
+    `cpu:N` has an equal share of the host's memory; what is free is free for all of them.
     """
     kind, _, index = device.partition(":")
     if kind == "cuda":
         return _of_gpu(int(index)) if index.isdecimal() else UNKNOWN
     total_bytes, free_bytes = host_memory()
-    share_bytes = total_bytes // cpu_devices() if index else total_bytes
-    return Budget(share_bytes, min(free_bytes, share_bytes))
+    return Budget(total_bytes // cpu_devices() if index else total_bytes, free_bytes)
 
 
 def _of_gpu(index: int) -> Budget:

@@ -87,9 +87,11 @@ class SubModelLoader:
     def read(self, member: Resident, members: Sequence[Resident]) -> Ingredients | None:
         """Read one of the members and open its attempt; None if it could not be read, and has failed."""
         run, row = member
-        spec, files = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(row.name, {})
-        self.rooms[:] = [self._room(run, members)]
         try:
+            spec, files = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(row.name, {})
+            if State(row.state) is State.STOPPING:  # it is only saved, which gives the same bits anywhere
+                spec = spec.model_copy(update={"moves": "any"})
+            self.rooms[:] = [self._room(run, members)]
             read = self.bench.read(member.key, spec, files, partial(self.store.runs.warn, run.id, row.name))
         except OperationalError:
             raise

@@ -17,7 +17,7 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.spec.run import is_concurrent
 from unifiednn_core.store import Store
-from unifiednn_core.store.devices import DeviceRow
+from unifiednn_core.store.devices import AWAY, READY, DeviceRow
 from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
@@ -27,6 +27,10 @@ Hybrids = Sequence[tuple[HybridRow, Sequence[Resident]]]
 Parts = Sequence[SubModelRow]
 Seconds = Mapping[str, float]
 """Seconds per step, by memory key."""
+GONE_S = 600.0
+"""Seconds after which a device that is away does not count any more for what `auto` means."""
+NOTHING = Need(kept_bytes=0, working_bytes=0)
+"""Need of a sub-model that is only to be saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +50,13 @@ def fleet_of(
     store: Store, budget_of: BudgetOf, clock: Clock, hybrids: Hybrids, waiting: Sequence[tuple[RunRow, Parts]]
 ) -> Fleet:
     """The fleet now, for `decide`, from `hybrids.listed()` and `workers.waiting()`."""
-    rows = {row.name: row for row in store.devices.all()}
+    rows, now_s = {row.name: row for row in store.devices.all()}, clock.utc_s()
     pooling = store.hybrids.pooling()
     placed = [member for _, members in hybrids for member in members]
     all_rows = [*(row for _, parts in waiting for row in parts), *(member.row for member in placed)]
     speeds = store.runs.speeds(row.memory_key for row in all_rows)
     rule, used, held_bytes = store.people.sharing_rule(), allocator.of_workers(), store.telemetry.memory_now()
-    known = [row.device for row in rows.values()]
+    known = [row.device for row in rows.values() if row.state != AWAY or now_s - row.seen_at_s < GONE_S]
     types = {device.type for device in known}
     keys: dict[str, str] = {kind: context_key(kind, _torch_version(), used) for kind in sorted(types)}
     contexts = store.measured.recall(list(keys.values()))
@@ -60,11 +64,9 @@ def fleet_of(
     def context_bytes(kind: str) -> int:
         return context_of(kind, contexts.get(keys[kind]), used)
 
-    held = {hybrid.device for hybrid, _ in hybrids}
     resting = {hybrid.device for hybrid, _ in hybrids if hybrid.worker_pid is None}
     devices = tuple(
-        _device(row, budget_of(row.name), context_bytes(row.type), resting=row.name in held & resting)
-        for row in rows.values()
+        _device(row, budget_of(row.name), context_bytes(row.type), resting=row.name in resting) for row in rows.values()
     )
     lacking = {run.id: lacks_permission(run, parts, rule) for run, parts in waiting}
     asked = [
@@ -75,15 +77,15 @@ def fleet_of(
     ]
     return Fleet(
         FleetView(
-            now_s=clock.utc_s(),
+            now_s=now_s,
             devices=devices,
-            hybrids=tuple(_hybrid(one, members, known, speeds, held_bytes.get(one.id)) for one, members in hybrids),
+            hybrids=tuple(_hybrid(one, members, known, speeds, held_bytes.get(one.id, 0)) for one, members in hybrids),
             waiting=tuple(asked),
             rule=rule,
             mode=pooling.mode,
             gather_s=pooling.gather_s,
             gather_n=pooling.gather_n,
-            lanes=max([1, *(_lanes_on(device, pooling) for device in known)]),
+            lanes=max([1, *(_lanes_on(row.device, pooling) for row in rows.values() if row.state == READY)]),
         ),
         pooling,
         rows,
@@ -124,8 +126,8 @@ def _entries(
     if run.shared:
         return [_shared(run, row, devices, speeds, private=private) for row in parts]
     still = [row for row in parts if State(row.state) not in ENDED]
-    kind = next((row.device_kind for row in still if row.checkpoint_step and row.device_kind), None)
     saves_only = all(State(row.state) is State.STOPPING for row in still)
+    kind = None if saves_only else next(filter(None, map(_kind, still)), None)
     return [Waiting(
         keys=tuple(f"{run.id}/{row.name}" for row in still),
         run_id=run.id,
@@ -144,7 +146,8 @@ def _entries(
 
 
 def _shared(run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Seconds, *, private: bool) -> Waiting:
-    kind = row.device_kind if row.checkpoint_step and row.device_kind else None
+    saves_only = State(row.state) is State.STOPPING
+    kind = None if saves_only else _kind(row)
     usable = _devices_for(run, kind, devices)
     kinds = {device.type for device in devices if device.name in usable}
     return Waiting(
@@ -157,7 +160,7 @@ def _shared(run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Se
         kind=kind,
         private=private,
         people=(row.owner, *row.lenders),
-        need=_need(run, row, min(kinds, default="cpu")),
+        need=NOTHING if saves_only else _need(run, row, min(kinds, default="cpu")),
         threads=run.threads,
         profile=run.spec.get("profile", "exact"),
         left_s=_left_s(row, speeds),
@@ -165,7 +168,7 @@ def _shared(run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Se
 
 
 def _hybrid(
-    hybrid: HybridRow, members: Sequence[Resident], devices: Sequence[Device], speeds: Seconds, used_bytes: int | None
+    hybrid: HybridRow, members: Sequence[Resident], devices: Sequence[Device], speeds: Seconds, used_bytes: int
 ) -> HybridView:
     kind = (hybrid.device or "cpu").partition(":")[0]
     own = next(iter(members), None)
@@ -174,7 +177,7 @@ def _hybrid(
         id=hybrid.id,
         device=hybrid.device or "",
         private=not hybrid.shared,
-        accepts=hybrid.shared and hybrid.open and hybrid.heartbeat_at_s is not None,
+        accepts=bool(members) and hybrid.shared and hybrid.open and hybrid.heartbeat_at_s is not None,
         threads=hybrid.threads,
         profile=hybrid.settings.get("profile", "exact"),
         members=tuple(
@@ -191,8 +194,13 @@ def _hybrid(
             for run, row in members
         ),
         peak_bytes=peak_bytes,
-        used_bytes=used_bytes,
+        used_bytes=0 if hybrid.worker_pid is None else used_bytes,
     )
+
+
+def _kind(row: SubModelRow) -> str | None:
+    """Kind of device that its progress belongs to; None if it has none."""
+    return row.device_kind if row.checkpoint_step and row.device_kind else None
 
 
 def _devices_for(run: RunRow, kind: str | None, devices: Sequence[Device]) -> frozenset[str]:
@@ -206,7 +214,11 @@ def _need(run: RunRow, row: SubModelRow, device_type: str) -> Need | None:
     """Memory of a sub-model, from the prediction of its run; None without one."""
     try:
         [part] = open_parts(run, [row])
-    except ValueError:  # there is none, or another version wrote it: nobody else may wait for that
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # there is none, or another version wrote it: nobody else may wait for that
         return None
     return need_of(part, device_type, allocator.of_workers())
 

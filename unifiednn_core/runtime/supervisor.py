@@ -128,7 +128,7 @@ class Supervisor:
         ready = {row.name for row in self._store.devices.all() if row.state == READY} if dead else set()
         for hybrid, members in dead:
             if not members or hybrid.device not in ready:
-                self._store.workers.give_back(hybrid.id)
+                self._store.workers.give_back(hybrid.id, dead=True)
             elif self._store.workers.restart(hybrid.id, own_identity()):
                 self._launch(hybrid.id, hybrid.threads, HYBRID)
 
@@ -137,7 +137,8 @@ class Supervisor:
         at = Berth(device=device.name, kind=device.kind, threads=placement.threads)
         workers = self._store.workers
         if placement.hybrid_id is not None:
-            workers.join(placement.hybrid_id, members)
+            [hybrid] = [one for one in fleet.view.hybrids if one.id == placement.hybrid_id]
+            workers.join(hybrid.id, members, beside=[address("", member.key) for member in hybrid.members])
             return
         run = fleet.runs[members[0][0]]
         if not run.shared:

@@ -86,6 +86,8 @@ class Worker:
         self._threads, self._step_limit_s, self._lanes = threads, step_limit_s, lanes
         self._trainer = MainThreadTrainer(engine.run)
         self._posted: set[int] = set()
+        self._told: dict[int, set[str]] = {}
+        """Sub-models to which each command of a shared run was passed, by its id."""
         self._told_to_leave: set[str] = set()
         self._device_is_needed = False
         """Whether the run goes back to the line as soon as its checkpoints are on disk."""
@@ -264,27 +266,41 @@ class Worker:
     def _carry_commands(self) -> None:
         """Pass new commands to the engine; it answers each when it has taken effect."""
         for command in self._store.commands.open_in(self._hybrid_id):
+            if self._shared:
+                self._carry_shared(command)
+                continue
             if command.id in self._posted:
                 continue
-            if command.verb == Verb.RESUME and command.submodel is None:  # it asked for this very worker
+            if command.verb in (Verb.RESUME, Verb.MOVES) and command.submodel is None:  # for this very worker, or later
                 self._store.commands.carry_out(command.id)
-            elif not self._shared and (name := _joining(command)) is not None:
+            elif (name := _joining(command)) is not None:
                 if not self._bring(name, command):
                     continue
-            elif self._shared and command.verb == Verb.RETRY:
-                continue  # its sub-model comes by placement
             elif not self._carry_to_exporter(command):
-                self._post(command)
+                self._engine.post(order_of(command, command.submodel or ""))
             self._posted.add(command.id)
 
-    def _post(self, command: CommandRow) -> None:
-        """Give the engine the orders of a command; one for a whole run in a shared hybrid means its own sub-models."""
-        if not self._shared or command.submodel is not None:
-            self._engine.post(order_of(command, self._key(command)))
+    def _carry_shared(self, command: CommandRow) -> None:
+        """Pass a command to those of its sub-models that have come and do not know it; others come by placement.
+
+        A stop of a whole run is answered by its end, because other hybrids may have to obey it, too.
+        """
+        told = self._told.setdefault(command.id, set())
+        names = (self._of(command) & self._reporter.open) - told
+        told |= names
+        if not names:
             return
-        names = self._of(command)
-        for place, name in enumerate(sorted(names), start=1):
-            self._engine.post(Order(Event(command.verb), name, command.id if place == len(names) else None))
+        if command.verb in (Verb.RETRY, Verb.MOVES):  # this worker began with it, or need not know
+            self._store.commands.carry_out(command.id)
+        elif self._carry_to_exporter(command):
+            return
+        elif command.submodel is not None:
+            self._engine.post(order_of(command, self._key(command)))
+        else:
+            answers = command.verb not in (Verb.STOP, Verb.DISCARD)
+            for name in sorted(names):
+                last = answers and name == max(names)
+                self._engine.post(Order(Event(command.verb), name, command.id if last else None))
 
     def _of(self, command: CommandRow) -> set[str]:
         """Keys of the open sub-models that a command is for."""
@@ -308,7 +324,9 @@ class Worker:
         here = self._store.hybrids.open_members(self._hybrid_id)
         self._told_to_leave &= {key for key, _ in here}
         for key, leaves in here:
-            if key not in self._reporter.open and not leaves:
+            if leaves and key in self._reporter.exporter.paused:  # its weights have to be written before it can go
+                self._reporter.exporter.retry(key)
+            elif key not in self._reporter.open and not leaves:
                 self._bring(key)
             elif key in self._reporter.open and leaves and key not in self._told_to_leave:
                 self._told_to_leave.add(key)
@@ -353,6 +371,9 @@ class Worker:
         except OSError:  # a full or read-only disk
             traceback.print_exc()
             return False
+        self._told_to_leave.discard(name)  # what its last stay was told does not count for this one
+        for told in self._told.values():
+            told.discard(name)
         read = self._reads.read(member, members)
         if read is not None:
             standing = self._reads.standing(member, self._reads.clock.utc_s() - self._engine.now_s())

@@ -12,7 +12,6 @@ from math import ceil, inf, isinf
 
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.line import (
-    DeviceState,
     DeviceView,
     FleetView,
     HybridView,
@@ -24,6 +23,7 @@ from unifiednn_core.scheduling.line import (
 from unifiednn_core.scheduling.placement import STAY_S, decide
 from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob
 from unifiednn_core.scheduling.sites import predicted_bytes
+from unifiednn_core.spec.devices import DeviceState
 
 NEVER_S = 1e9
 """Duration of those whose seconds are unknown."""
@@ -127,7 +127,7 @@ class _Fleet:
         known_s = [left_s for left_s in (*placed, *(entry.left_s for entry in view.waiting)) if left_s]
         self._usual_s = sum(known_s) / len(known_s) if known_s else 60.0
         self._now_s = view.now_s
-        self._devices = {device.name: device for device in view.devices}
+        self._devices = {device.name: replace(device, resting=False) for device in view.devices}
         self._hybrids: dict[str, _Hybrid] = {}
         self._waiting = {id(entry): entry for entry in view.waiting}
         self._order = count()
@@ -140,7 +140,8 @@ class _Fleet:
             free_bytes = inf if device.free_bytes is None else device.free_bytes
             self._pools[_pool(device)] = min(self._pools.get(_pool(device), inf), free_bytes)
         for hybrid in view.hybrids:
-            self._begin_with(hybrid)
+            if hybrid.device in self._devices:
+                self._begin_with(hybrid)
         for entry in coming:
             self._at(entry.submitted_at_s, lambda entry=entry: self._submit(entry))  # type: ignore[misc]
         for change in changes:

@@ -2,19 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
+from unifiednn_core.spec.devices import DeviceState
+from unifiednn_core.spec.pooling import PoolMode
 from unifiednn_core.spec.sharing import SharingRule
 
 COMPANY_SHARE = 0.1
 """What sub-models that step at once may add to the peak of one at a time, as a share of it."""
-
-PoolMode = Literal["pooled", "gathered", "private"]
-"""What happens to shared submissions: they join the hybrid that trains; they start together, once some have come; each
-gets a hybrid of its own."""
-
-
-DeviceState = Literal["ready", "draining", "away"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

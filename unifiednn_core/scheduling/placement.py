@@ -77,7 +77,7 @@ class _Fleet:
         for devices, count in asked_by.items():
             self._wanted.update(dict.fromkeys(devices, count))
         self._ready: dict[frozenset[str], list[Site]] = {}
-        self.kept_for: dict[str, Waiting] = {}
+        self.kept: set[str] = set()
         """Devices that are kept for somebody in line."""
         self.left: list[tuple[Waiting, str]] = []
         """Who is not placed, and what each waits for."""
@@ -196,7 +196,7 @@ class _Fleet:
         (_, latest_s), claimed = min(starts, key=lambda start: (start[0][1], start[0][0], start[1].index))
         for (earliest_s, _), site in starts:
             if site is claimed or earliest_s < latest_s:
-                self.kept_for[site.device.name] = entry
+                self.kept.add(site.device.name)
         joins = self.view.mode == "pooled" and claimed.accepts(entry, self.circles(entry.people))
         ended_bytes = 0 if joins else claimed.predicted_bytes or 0
         self._free_bytes[self._pool(claimed)] -= max(0, (claimed.alone_bytes(entry) or 0) - ended_bytes)
@@ -230,7 +230,7 @@ def _filled(view: FleetView, line: Sequence[Waiting]) -> _Fleet:
         if obstacle is not None:
             fleet.left.append((entry, obstacle))
             continue
-        allowed = [site for site in sites if site.device.name not in fleet.kept_for]
+        allowed = [site for site in sites if site.device.name not in fleet.kept]
         if not allowed:
             fleet.left.append((entry, f"its turn; {_before_it(len(fleet.left))}"))
             continue
@@ -303,7 +303,7 @@ def _hopeless(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str | Non
     asked, ready = _asked(entry), [site for site in matching if site.usable]
     if not matching:
         text = f"{asked}, which this server does not have"
-        return text if entry.kind is None else f"{text} any more. A new run can start from its checkpoint on another"
+        return text if entry.kind is None else f"{text} any more. Allow others with: unifiednn edit RUN --moves any"
     if not ready:
         states = ", ".join(f"{site.device.name} is {_STATES[site.device.state]}" for site in matching[:3])
         return f"{asked}; {states}"
@@ -368,7 +368,7 @@ def _to_free_devices(fleet: _Fleet) -> Iterator[Move]:
     if fleet.view.mode != "pooled":
         return
     free = [site for site in fleet.sites if site.empty and site.usable and not site.device.resting]
-    free = [site for site in free if site.device.name not in fleet.kept_for]
+    free = [site for site in free if site.device.name not in fleet.kept]
     stay = {site.device.name for site in fleet.sites if site.usable}
     rich = {
         hybrid.id: list(hybrid.members) for hybrid in fleet.view.hybrids if hybrid.device in stay and not hybrid.private

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound
@@ -19,7 +19,7 @@ from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.submission import OnWarnings, Submissions, require_baseline, submodel_row
 from unifiednn_core.spec.hyperparameters import Hyperparameters, at_learning_rate
-from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.lifecycle import ENDED, Event, State, submodel_actions
 from unifiednn_core.spec.run import Mode, PolicySpec, RunSpec, SubModelSpec, parse_hyperparameters, parse_run
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb, require_new_name
@@ -122,6 +122,12 @@ class RunService:
     @permission(Role.SUBMITTER, Own.PART)
     def save(self, run_id: str, submodel: str | None = None) -> State:
         """Write a checkpoint of a run's sub-models, or of one, now, and verify the data sets that they train on."""
+        run, rows = self._store.runs.get(run_id)
+        if run.shared and submodel is None:  # they may be in several hybrids
+            for row in rows:
+                if Event.SAVE in submodel_actions(State(run.state), State(row.state)):
+                    self._store.commands.issue(run_id, row.name, Verb.SAVE)
+            return State(run.state)
         return self._store.commands.issue(run_id, submodel, Verb.SAVE)
 
     @permission(Role.SUBMITTER, Own.PART)
@@ -204,6 +210,11 @@ class RunService:
         """Use another policy from the next step on; raises `BadInput` for an unknown one."""
         policy_named(policy.name, policy.parameters)
         return self._store.commands.issue(run_id, None, Verb.POLICY, {"policy": policy.model_dump(mode="json")})
+
+    @permission(Role.SUBMITTER, Own.RUN, about="to {moves}")
+    def set_moves(self, run_id: str, moves: Literal["same", "any"]) -> State:
+        """Say on which devices a run may go on: of the kind on which it was trained, or on any."""
+        return self._store.commands.issue(run_id, None, Verb.MOVES, {"moves": moves})
 
     # -- observe
 

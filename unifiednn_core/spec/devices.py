@@ -11,6 +11,7 @@ from typing import Literal
 CPU: Literal["cpu"] = "cpu"
 CUDA: Literal["cuda"] = "cuda"
 AUTO = "auto"
+DeviceState = Literal["ready", "draining", "away"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,8 @@ from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.run import HybridSettings, PolicySpec
 
 PoolMode = Literal["pooled", "gathered", "private"]
+"""What happens to shared submissions: they join the hybrid that trains; they start together, once some have come; each
+gets a hybrid of its own."""
 
 
 class Pooling(BaseModel):

@@ -15,7 +15,7 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel
 from unifiednn_core.spec.sharing import NOT_IN_ONE_PROCESS
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
-from unifiednn_core.store.hybrids import CLAIMED, forget_deaths
+from unifiednn_core.store.hybrids import CLAIMED, forget_deaths, is_live
 from unifiednn_core.store.people import parties_of, sharing_rule_in
 from unifiednn_core.store.runs import Runs, row_of, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import HYBRID, CommandRow, HybridRow, RunRow, SubModelRow
@@ -35,10 +35,11 @@ class Verb(StrEnum):
     DEADLINE = "deadline"
     ORDER = "order"
     POLICY = "policy"
+    MOVES = "moves"
     ADD = "add"
 
 
-EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.DEADLINE, Verb.ORDER, Verb.POLICY, Verb.ADD})
+EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.DEADLINE, Verb.ORDER, Verb.POLICY, Verb.MOVES, Verb.ADD})
 # Commands for a baseline, which is one uninterrupted measurement; a resume restarts it.
 OF_A_BASELINE = frozenset({Verb.STOP, Verb.DISCARD, Verb.RESUME})
 # Commands that need a worker, because they involve weights or checkpoints.
@@ -54,7 +55,7 @@ def brief_of(command: CommandRow) -> dict[str, Any]:
     """The verb of a command and its essential argument; `views.event_text.command_text` makes the text."""
     arguments: dict[str, Any] = command.arguments
     match command.verb:
-        case Verb.PRIORITY | Verb.EPOCHS:
+        case Verb.PRIORITY | Verb.EPOCHS | Verb.MOVES:
             more = {"value": arguments[command.verb]}
         case Verb.DEADLINE:
             more = {"value": arguments["deadline_s"]}
@@ -97,6 +98,8 @@ class Commands:
             state = self._accept(session, command, row)
             session.add(command)
             self._runs.note(session, run_id, submodel, Code.ASKED, **brief_of(command))
+            if self._is_done(session, command, state):
+                self._carry_out_in(session, command, None)
             failpoints.passing("command.before_acknowledgement")
         failpoints.passing("command.after_acknowledgement")
         return state
@@ -174,8 +177,19 @@ class Commands:
                     if State(run.state) is not State.STOPPING:
                         self._runs.transition_in(session, run.id, None, Event(command.verb))
                     self._runs.halt_in(session, run.id)
+                elif ends and run.shared and self._halted(session, run, command.submodel):
+                    continue
                 elif command.verb not in _NEEDS_WORKER and not (run.shared and command.verb == Verb.PAUSE):
                     self._carry_out_in(session, command, None)  # to pause in a shared hybrid is to leave it
+
+    def _halted(self, session: Session, run: RunRow, submodel: str | None) -> bool:
+        """End the sub-models of a shared run that are to be stopped and never trained; whether that was all."""
+        meant = [row for row in session.scalars(submodels_of(run.id)) if submodel in (None, row.name)]
+        rows = [row for row in meant if State(row.state) is State.STOPPING]
+        for row in rows:
+            if row.attempt == 0:
+                self._runs.transition_in(session, run.id, row.name, Event.HALT)
+        return all(row.attempt == 0 for row in rows)
 
     def _accept(self, session: Session, command: CommandRow, row: SubModelRow | None) -> State:
         """Check a new command against the states, and show it in them; return the state of its target."""
@@ -188,8 +202,9 @@ class Commands:
             message = f"The {verb} belongs to the hybrids that this run shares with others."
             raise BadInput.of("Shared hybrid", run.id, message, "Ask an operator, or submit it as a private one.")
         if verb in EDITS:
-            _require_open(run, verb)
-            _require_open(target, verb)
+            if verb is not Verb.MOVES:  # for one that failed for that, too
+                _require_open(run, verb)
+                _require_open(target, verb)
             if row is not None:
                 self._join(session, run, row, command.arguments)
             return State(target.state)
@@ -213,18 +228,31 @@ class Commands:
         meant = [row for row in rows if submodel in (None, row.name)]
         if verb is Verb.PAUSE:
             for row in meant:
-                row.leaving = None if row.hybrid_id is None else _PAUSED
-                if row.hybrid_id is None and State(row.state) is State.PAUSING:
-                    self._runs.hold_in(session, run.id, row.name)
-                    self._runs.answer_pauses_in(session, run.id, row.name)
+                if is_live(session, row):
+                    row.leaving = _PAUSED
+                elif State(row.state) not in ENDED:
+                    row.hybrid_id = row.leaving = None
+                    if State(row.state) is State.PAUSING:
+                        self._runs.hold_in(session, run.id, row.name)
             self._runs.follow_in(session, run)
         elif verb is Verb.RESUME:
+            rests = all(State(row.state) in {State.PAUSED, *ENDED} for row in rows)
             for row in meant:
-                if State(row.state) in (State.PAUSED, State.INTERRUPTED):
+                was = State(row.state)
+                if was is State.INTERRUPTED or (was is State.PAUSED and (rests or submodel is not None)):
                     self._runs.transition_in(session, run.id, row.name, Event.RESUME)
             if State(run.state) is State.PAUSED:
                 self._runs.transition_in(session, run.id, None, Event.RESUME)
         return State(row_of(session, run.id, submodel).state)
+
+    def _is_done(self, session: Session, command: CommandRow, state: State) -> bool:
+        """Whether a pause or resume of a run in shared hybrids took effect at once, because no worker has a part."""
+        if not run_of(session, command.run_id).shared:
+            return False
+        if command.verb == Verb.RESUME:
+            rows = session.scalars(submodels_of(command.run_id))
+            return not any(is_live(session, row) for row in rows if command.submodel in (None, row.name))
+        return command.verb == Verb.PAUSE and state is State.PAUSED
 
     def _join(self, session: Session, run: RunRow, row: SubModelRow, arguments: Mapping[str, Any]) -> None:
         others = list(session.scalars(submodels_of(run.id)))
@@ -313,6 +341,8 @@ def _apply(session: Session, runs: Runs, command: CommandRow) -> State | None:
             for place, name in enumerate(names):
                 submodel_of(session, run.id, name).arrival = place
             run.spec = {**run.spec, "submodels": [parts[name] for name in names]}
+        case "moves":
+            run.spec = {**run.spec, "moves": arguments["moves"]}
         case "policy":
             run.spec = {**run.spec, "policy": arguments["policy"]}
             hybrid = session.get_one(HybridRow, run.id)

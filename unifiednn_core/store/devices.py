@@ -9,14 +9,13 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import NotFound
-from unifiednn_core.spec.devices import Device
+from unifiednn_core.spec.devices import Device, DeviceState
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.schema import Base
 
 READY: Final = "ready"
 DRAINING: Final = "draining"
 AWAY: Final = "away"
-DeviceState = Literal["ready", "draining", "away"]
 SEEN_AGAIN_S = 10.0
 FRESH_S = 3 * SEEN_AGAIN_S
 """A device that was seen so lately is there, even if this process may not use it."""

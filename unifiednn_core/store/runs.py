@@ -248,14 +248,14 @@ class Runs:
 
     def _end_in(self, session: Session, run: RunRow, rows: Sequence[SubModelRow]) -> None:
         failed = [row.name for row in rows if State(row.state) is State.FAILED]
-        if failed:
+        stopping = State(run.state) is State.STOPPING
+        if any(State(row.state) is State.INTERRUPTED for row in rows) and not stopping:  # first: those can be resumed
+            self.transition_in(session, run.id, None, Event.LOSE)
+        elif failed:
             cause = f"{', '.join(failed)} failed; the results of the others are kept."
             remedy = "Open the failed sub-model: its own cause and remedy are there."
             self.transition_in(session, run.id, None, Event.FAIL, cause=cause, remedy=remedy)
-        elif any(State(row.state) is State.INTERRUPTED for row in rows):
-            self.transition_in(session, run.id, None, Event.LOSE)
         else:
-            stopping = State(run.state) is State.STOPPING
             self.transition_in(session, run.id, None, Event.HALT if stopping else Event.COMPLETE)
 
     def halt_in(self, session: Session, run_id: str) -> None:

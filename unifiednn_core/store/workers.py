@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import delete, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
@@ -122,10 +122,12 @@ class Workers:
         return sorted(found.values(), key=lambda one: (one[0].created_at_s, one[0].id))
 
     def hold_back(self, run_id: str, waits_for: str) -> None:
-        """Record what a run waits for."""
+        """Record what a run waits for, if a part of it still waits."""
         with self._database.write() as session:
-            run = session.get(RunRow, run_id)
-            if run is not None and State(run.state) not in ENDED:
+            of_shared = select(SubModelRow.name).where(SubModelRow.run_id == RunRow.id, *_UNPLACED).exists()
+            of_private = select(HybridRow.id).where(HybridRow.id == RunRow.id, ~CLAIMED, _WAITING).exists()
+            run = session.scalar(select(RunRow).where(RunRow.id == run_id, or_(of_shared, of_private)))
+            if run is not None:
                 run.waits_for = waits_for
 
     def claim(self, run_id: str, at: Berth, claimer: WorkerIdentity | None = None) -> bool:
@@ -164,12 +166,17 @@ class Workers:
             self._place(session, hybrid, rows)
             return True
 
-    def join(self, hybrid_id: str, members: Sequence[tuple[str, str]]) -> bool:
-        """Place sub-models in a shared hybrid that has a worker; it reads them at its next tick. False if it ended."""
+    def join(self, hybrid_id: str, members: Sequence[tuple[str, str]], *, beside: Sequence[tuple[str, str]]) -> bool:
+        """Place sub-models in a shared hybrid that has a worker; it reads them at its next tick.
+
+        False if that ended, or if its open members are not those that it was decided for: they decide who may share
+        the process, and its memory.
+        """
         with self._writes("join") as session:
             hybrid = hybrid_of(session, hybrid_id)
             rows = _unplaced(session, members)
-            if not rows or not hybrid.open or hybrid.heartbeat_at_s is None:
+            now = {(run.id, row.name) for run, row in members_of(session, hybrid_id) if State(row.state) not in ENDED}
+            if not rows or not hybrid.open or hybrid.heartbeat_at_s is None or not now or now != set(beside):
                 return False
             self._place(session, hybrid, rows)
             return True
@@ -213,10 +220,15 @@ class Workers:
             if row.hybrid_id == hybrid_id and State(row.state) not in ENDED:
                 self._release(session, Resident(run_of(session, run_id), row), row.leaving or "")
 
-    def give_back(self, hybrid_id: str) -> None:
-        """Record that a worker has ended in order because its device is needed: what it trained waits again."""
+    def give_back(self, hybrid_id: str, *, dead: bool = False) -> None:
+        """Record that a worker has ended in order because its device is needed: what it trained waits again.
+
+        With `dead`, it is for a hybrid whose worker died, and does nothing if that has another one by now.
+        """
         with self._writes("give_back") as session:
             hybrid = hybrid_of(session, hybrid_id)
+            if dead and hybrid.heartbeat_at_s is not None:
+                return
             reason = hybrid.leaving or "its device is needed"
             for run, row in members_of(session, hybrid_id):
                 if State(row.state) not in ENDED and not hybrid.shared:
@@ -255,7 +267,7 @@ class Workers:
         hybrid.device, hybrid.device_kind, hybrid.threads = at.device, at.kind, at.threads
         hybrid.heartbeat_at_s = self._clock.utc_s()
         hybrid.claimer = None if claimer is None else asdict(claimer)
-        hybrid.resume_at_s = None
+        hybrid.resume_at_s = hybrid.leaving = None
 
     def _place(self, session: Session, hybrid: HybridRow, rows: Sequence[SubModelRow]) -> None:
         for row in rows:
@@ -392,24 +404,23 @@ class Workers:
             hybrid = hybrid_of(session, hybrid_id)
             if hybrid.heartbeat_at_s is None or (seen is not None and _worker_of(hybrid) != _worker_of(seen)):
                 return
-            members = members_of(session, hybrid_id)
-            for run, row in members:
+            for run, row in members_of(session, hybrid_id):
                 _close_turn(session, hybrid, run, row)
+            self._let_go(session, members_of(session, hybrid_id))
+            members = members_of(session, hybrid_id)
+            if hybrid.shared:  # its log and its id are the operator's
+                cause = "The worker that trained it died."
             if counts:
                 self._count_death(session, hybrid, died_at, cause, limits)
             futile = hybrid.deaths >= limits.futile
             if futile:
                 cause = f"{hybrid.deaths} workers in a row died without a new checkpoint. Last: {cause}"
-            if hybrid.shared:  # its log and its id are the operator's
-                cause = "The worker that trained it died."
             runs = {run.id: run for run, _ in members if State(run.state) not in ENDED}
             if not hybrid.shared:
                 for run_id in runs:
                     self._runs.transition_in(session, run_id, None, Event.LOSE, cause=cause, remedy=remedy)
             again = not futile and hybrid.settings.get("recovery", "auto") == "auto"
-            if hybrid.shared and again:
-                self._let_go(session, members)
-            open_rows = [row for _, row in members if State(row.state) not in ENDED and row.hybrid_id is not None]
+            open_rows = [row for _, row in members if State(row.state) not in ENDED]
             for row in open_rows:
                 if not (hybrid.shared and again and State(row.state) is State.STOPPING):  # the next worker ends it
                     self._runs.transition_in(session, row.run_id, row.name, Event.LOSE)
@@ -474,9 +485,10 @@ def _is_held(session: Session, device: str) -> bool:
 
 
 def _unplaced(session: Session, members: Sequence[tuple[str, str]]) -> list[SubModelRow]:
-    """Those of these sub-models that still wait for a place."""
-    rows = [submodel_of(session, run_id, name) for run_id, name in members]
-    return [row for row in rows if row.hybrid_id is None and State(row.state) in (State.QUEUED, State.STOPPING)]
+    """Those of these sub-models that still wait for a place; a person may have paused or stopped them meanwhile."""
+    asked = tuple_(SubModelRow.run_id, SubModelRow.name).in_(members)
+    rows = select(SubModelRow).join(RunRow, RunRow.id == SubModelRow.run_id).where(asked, *_UNPLACED)
+    return list(session.scalars(rows.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)))
 
 
 def _worker_of(hybrid: HybridRow) -> tuple[object, ...]:

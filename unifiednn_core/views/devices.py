@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from unifiednn_core.store.devices import DeviceState
+from unifiednn_core.spec.devices import DeviceState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

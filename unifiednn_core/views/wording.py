@@ -25,7 +25,7 @@ class StateWords(NamedTuple):
 
 
 STATES: dict[State, StateWords] = {
-    State.QUEUED: StateWords("Queued", "schedule", "violet", "It starts when the device is free."),
+    State.QUEUED: StateWords("Queued", "schedule", "violet", "It starts when a device is free."),
     State.STARTING: StateWords("Starting", "hourglass_top", "blue", "The worker is loading models and data."),
     State.RUNNING: StateWords("Running", "play_arrow", "blue", "Training."),
     State.PAUSING: StateWords("Pausing…", "hourglass_top", "orange", "It pauses at the end of the current step."),
@@ -56,6 +56,11 @@ ADD_HELP = "It joins the hybrid while the others train; the policy decides when 
 NO_ESTIMATE = "no estimate yet"
 STALE_AFTER_S = 10.0
 _WORDS = re.compile(r"[^\W_]+(?:[-_ ][^\W_]+)*")
+
+
+def device_text(device: str) -> str:
+    """Where a run trains, or what it asked for while it waits for a place."""
+    return {"auto": "any device", "cuda": "any GPU"}.get(device, device)
 
 
 def stale_text(heartbeat_age_s: float) -> str:

@@ -1,5 +1,6 @@
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,10 @@ def test_times_are_told_by_values_that_were_measured() -> None:
 
 def test_every_point_has_a_row_also_where_nothing_struck() -> None:
     rows = report.fault_rows(FOUND)
-    assert [row[0] for row in rows] == [*POINTS, "any moment: worker"]
+    assert [row[0] for row in rows] == [
+        *(p for p in POINTS if not p.startswith(report.PLACEMENT)),
+        "any moment: worker",
+    ]
     assert next(row for row in rows if row[0] == "store.after_commit") == ("store.after_commit", "3", "", "", "", "")
 
 
@@ -59,6 +63,15 @@ def test_the_table_is_put_between_the_markers() -> None:
     assert report.with_table(made, FOUND) == made
     with pytest.raises(ValueError, match="no lines"):
         report.with_table("# Another page", FOUND)
+
+
+def test_the_drill_with_shared_hybrids_has_its_own_place_and_rows() -> None:
+    found = report.document(replace(OUTCOME, submissions=7, hybrids=4, left_behind=1), asked=ASKED, elapsed_s=1)
+    page = f"{report.BEGIN}\n{report.END}\n{report.POOLED_BEGIN}\n{report.POOLED_END}\n"
+    made = report.with_table(page, found)
+    assert made.startswith(f"{report.BEGIN}\n{report.END}\n")
+    assert "| submissions left behind | 1 of 7 | 0 |" in made
+    assert [row[0] for row in report.fault_rows(found)] == [*POINTS, "any moment: worker"]
 
 
 def test_a_result_is_recorded_with_its_page(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from unifiednn_core.runtime import worker as workers
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.gauge import Reading
 from unifiednn_core.runtime.launchers import WorkMark
+from unifiednn_core.runtime.loader import SubModelLoader
 from unifiednn_core.runtime.reporter import Reporter
 from unifiednn_core.runtime.worker import DONE, MOST_DEFECTS, Worker
 from unifiednn_core.scheduling.registry import policy_named
@@ -53,7 +54,7 @@ def worker(store: Store, home: Home) -> Worker:
     reporter = Reporter(store, hybrid, bench, RealClock())
     gauge: Any = Gauge()
     sigterm: Any = Sigterm()
-    reads, mark = workers._Reader(store, bench, reporter, RealClock(), shared=False), WorkMark(home.at_work("r"))
+    reads, mark = SubModelLoader(store, bench, reporter, RealClock(), shared=False), WorkMark(home.at_work("r"))
     return Worker(reads, engine, gauge, mark, sigterm, threads=1, step_limit_s=60.0)
 
 

@@ -196,6 +196,9 @@ def check_plan(view: FleetView, plan: Plan) -> None:
     for pool, more in grown.items():
         free = [one.free_bytes for one in view.devices if (one.pool or one.name) == pool]
         assert all(size is None or more <= size for size in free), (pool, more, free)
+    members_of = {hybrid.id: {one.key: one for one in hybrid.members} for hybrid in view.hybrids}
+    assert len({move.key for move in plan.moves}) == len(plan.moves)
+    assert not any(members_of[move.hybrid_id][move.key].leaving for move in plan.moves)
     for text in (*plan.waits.values(), *(move.reason for move in plan.moves), *(one.reason for one in plan.placements)):
         assert_readable(text)
 

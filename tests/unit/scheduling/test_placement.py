@@ -176,6 +176,7 @@ def test_what_each_one_waits_for() -> None:
     assert decide(fleet([ONE], hopeless)).waits["s0zz/netzz"] == (
         "18.1 GiB on any device; cuda:0 has 8,192 MiB in all. Stop it, and submit it with smaller batches"
     )
+    assert decide(fleet([ONE], replace(hopeless, private=True))).waits  # its need counts where no peak is predicted
     nowhere = entry(0, [], asked="H200")
     assert decide(fleet([ONE], nowhere)).waits["s0zz/netzz"] == "any H200, which this server does not have"
     busy = hybrid(ONE, 120.0, 80.0, private=True, there=[ONE])
