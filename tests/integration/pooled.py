@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.formats.layer_list import build
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.machine.devices import Device, devices_of_host
+from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Actor, Role
@@ -34,7 +35,7 @@ PEOPLE = tuple(
     Actor(id=f"{name}@example.org", name=name, role=Role.SUBMITTER) for name in ("alice", "bob", "carol", "dave")
 )
 ALICE, BOB, CAROL, DAVE = PEOPLE
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 SAMPLES, FEATURES, CLASSES, BATCH = 24, 16, 3, 8
 STEPS_PER_EPOCH = SAMPLES // BATCH
 DATA_BYTES = SAMPLES * (FEATURES * 4 + 8)
@@ -103,12 +104,14 @@ class Pool:
     """Added to that of workers that start from now on."""
     devices: Callable[[], Sequence[Device]] = devices_of_host
     sharing: str = "everyone"
+    launcher: Callable[[Home], LocalLauncher] | None = None
+    """By default one whose workers our template forks."""
 
     def __post_init__(self) -> None:
         clock = RealClock()
         store = Store.open(self.home, clock)
-        launcher = ForkingLauncher(self.home, self.environment)
-        self.supervisor = Supervisor(store, launcher, clock, devices=lambda: self.devices())
+        launcher = self.launcher or partial(ForkingLauncher, environment=self.environment)
+        self.supervisor = Supervisor(store, launcher(self.home), clock, devices=lambda: self.devices())
         self.service = Service(self.home, store, self.supervisor, clock)
         self.service.people.set_sharing(self.sharing)
         self.store.devices.write(self.devices())
@@ -159,7 +162,8 @@ class Pool:
         sha256 = hashlib.sha256(content).hexdigest()
         place = self.home.file(sha256)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
+        if not place.exists():  # workers may have mapped it into memory
+            place.write_bytes(content)
         self.store.library.add_file(
             sha256=sha256, kind=kind, filename=filename, format="", size_bytes=len(content), facts={}, owner=person.id
         )

@@ -20,6 +20,8 @@ _MODULES = {
     "replayed-steps": "replays",
     "simulate": "simulate",
     "start": "start",
+    "two-devices": "two_devices",
+    "two-people": "two_people",
 }
 NAMES: tuple[str, ...] = tuple(_MODULES)
 ON_GPU = frozenset({"gpu-probe", "replayed-steps"})
