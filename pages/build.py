@@ -1,20 +1,16 @@
 """Build: assemble a hybrid, check it, start it. The draft `?draft=ID` holds all entries, so a refresh loses nothing."""
 
-import json
-from collections.abc import Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
 import streamlit as st
 
-from pages._ui import actions, drafts, frame, predictions, run_form, submodel_form, uploads
-from unifiednn_core.base.errors import BadInput, Finding, NotFound, UnifiedNNError
-from unifiednn_core.base.units import memory_text
-from unifiednn_core.preflight.report import CheckReport
+from pages._ui import actions, drafts, frame, launch, run_form, submodel_form, uploads
+from unifiednn_core.base.errors import NotFound
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.views import markup, wording
 
-_DRAFT, _EDITOR, _REPORT, _WARNED, _CONFLICT = "draft", "editor", "report", "warned", "conflict"
+_DRAFT, _EDITOR, _CONFLICT = "draft", "editor", "conflict"
 
 CONFLICT = (
     "Another tab saved this draft after this tab read it. Your changes here are not saved until you overwrite it."
@@ -36,7 +32,7 @@ def main() -> None:
         changed = _submodels(draft)
     with right:
         changed |= run_form.settings(draft)
-    _check(spec)
+    launch.check(spec)
     if changed != draft:
         _save(changed)
     if changed != draft or editing != (_EDITOR in st.session_state):
@@ -55,7 +51,7 @@ def _load() -> drafts.Document:
         draft_id, draft = None, drafts.new()
         st.query_params.pop("draft", None)
     st.session_state[_DRAFT] = (draft_id, draft)
-    for entry in (_EDITOR, _REPORT, _CONFLICT):
+    for entry in (_EDITOR, launch.REPORT, _CONFLICT):
         st.session_state.pop(entry, None)
     return dict(draft)
 
@@ -96,43 +92,21 @@ def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
         icon, tip = ":material/play_arrow:", wording.plain(missing) if missing else None
         pressed = st.button("Start training", key="start", type="primary", icon=icon, disabled=spec is None, help=tip)
     if spec is not None:
-        anyway = _warnings(spec)
+        anyway = launch.warnings(spec)
         if pressed or anyway:
             _start(draft, spec, anyway=anyway)
 
 
-def _warnings(spec: RunSpec) -> bool:
-    """Draw the warnings of the last attempt to start this spec; returns whether to start anyway."""
-    warned, findings = st.session_state.get(_WARNED, (None, ()))
-    if warned != spec:
-        return False
-    with st.container(border=True, key="warned"):
-        count = wording.count_text(len(findings), "warning")
-        st.html(markup.section("Not started yet", f"{count}. The run can start, but read this first"))
-        st.html(markup.findings(findings))
-        with st.container(horizontal=True, horizontal_alignment="right"):
-            return st.button("Start anyway", key="start-anyway", icon=":material/play_arrow:")
-
-
 def _start(draft: drafts.Document, spec: RunSpec, *, anyway: bool) -> None:
     """Submit the run and open its page; if there are warnings, show them first."""
-
-    def on_warnings(findings: Sequence[Finding]) -> None:
-        if findings and not anyway:
-            st.session_state[_WARNED] = (spec, tuple(findings))
-            raise BadInput(findings)
-
     draft_id = st.query_params.get("draft")
     modes, first = run_form.plan(draft)
-    st.session_state.pop(_WARNED, None)
-    run_id = actions.try_submit(spec, modes, baselines_first=first, on_warnings=on_warnings)
+    run_id = launch.start(spec, modes, anyway=anyway, baselines_first=first)
     if run_id is not None:
         if draft_id:
             frame.service().library.delete_draft(draft_id)
         st.session_state.pop(_DRAFT, None)
         actions.open_run(run_id)
-    if _WARNED in st.session_state:
-        st.rerun()
 
 
 def _submodels(draft: drafts.Document) -> drafts.Document:
@@ -181,50 +155,6 @@ def _open_editor(at: int | None) -> None:
     # A fresh number gives fresh widgets, without the values of the sub-model edited before.
     number = st.session_state["editors"] = st.session_state.get("editors", 0) + 1
     st.session_state[_EDITOR] = (at, number)
-
-
-def _check(spec: RunSpec | None) -> None:
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.html(markup.section("Check", "tries one batch of each sub-model"))
-        pressed = st.button("Check", key="check", icon=":material/fact_check:", disabled=spec is None)
-    if spec is None:
-        return
-    if pressed:
-        try:
-            with st.spinner("Trying one batch of each sub-model…"):
-                st.session_state[_REPORT] = (spec, frame.service().runs.check(spec))
-        except UnifiedNNError as error:
-            actions.show_error(error)
-    checked, report = st.session_state.get(_REPORT, (None, None))
-    if report is not None and checked == spec:
-        _draw_report(report, spec)
-    elif report is not None:
-        st.html(markup.faint("The draft has changed since the last check."))
-    with st.expander("Preview the command and the spec", icon=":material/terminal:"):
-        text, icon = spec.to_json(), ":material/download:"
-        st.code("unifiednn train spec.json", language="bash")
-        st.download_button(
-            "Download spec.json", text, "spec.json", "application/json", "download-spec", on_click="ignore", icon=icon
-        )
-        st.code(json.dumps(json.loads(text), indent=2), language="json", height=320)
-
-
-def _draw_report(report: CheckReport, spec: RunSpec) -> None:
-    ready = markup.notice("green", "check", "Ready", "This run can start.")
-    st.html(markup.findings(report.findings) or ready)
-    table = markup.frame(
-        {"Sub-model": s.name, "Format": s.format, "Weights": s.parameters, "Size": memory_text(s.weights_bytes)}
-        | {"Input": markup.shape(s.input_shape or ()), "Training": s.samples, "Test": s.test_samples}
-        | {"Classes": s.classes, "Steps per epoch": s.steps_per_epoch}
-        for s in report.submodels.values()
-    )
-    caption = wording.count_text(len(table), "sub-model")
-    st.html(markup.table(caption, table, {"Sub-model": markup.bold}, right={"Size"}))
-    if report.prediction is not None:
-        numbers = {submodel.name: place for place, submodel in enumerate(spec.submodels)}
-        st.html(markup.section("Memory", "predicted, with the paper's equations"))
-        st.html(markup.strip(predictions.facts(report.prediction, spec.policy.name)))
-        st.html(predictions.tables(report.prediction, spec.policy.name, numbers))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ from typing import Literal
 
 import streamlit as st
 
-from pages._ui import actions, arms, dialogs, frame, run_lists, signed_in, submodels
+from pages._ui import actions, arms, dialogs, frame, hybrid_card, run_lists, signed_in, submodels
 from unifiednn_core.base.units import duration_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views import markup, wording
+from unifiednn_core.views.hybrids import ListedHybrid
 from unifiednn_core.views.runs import RunView
 
 RECENT_RUNS = 8
@@ -42,14 +43,26 @@ def draw(live: bool) -> None:
     _head(active, queued)
     if not active:
         st.html(markup.small(NOTHING_RUNS))
+    hybrids = _shared_hybrids()
+    for hybrid in hybrids:
+        hybrid_card.draw(hybrid, key="now")
+    placed = {member.run_id for hybrid in hybrids for member in hybrid.members}
     for run in active:
-        _active_card(run)
+        if run.run_id not in placed:
+            _active_card(run)
     if queued:
         st.html(markup.section("Queue", wording.count_text(len(queued), "run")))
         run_lists.draw_runs(queued, key="queue")
     if ended:
         st.html(markup.section("Recent runs"))
         run_lists.draw_runs(ended[:RECENT_RUNS], key="recent")
+
+
+def _shared_hybrids() -> tuple[ListedHybrid, ...]:
+    """Hybrids in which the networks of several runs train, for those who may see them."""
+    if not signed_in.may("hybrids"):
+        return ()
+    return tuple(hybrid for hybrid in frame.service().queue.hybrids() if hybrid.shared)
 
 
 def _head(active: Sequence[RunView], queued: Sequence[RunView]) -> None:

@@ -14,6 +14,8 @@ from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.runs import RunView
 from unifiednn_core.views.sweeps import sweep_rows
 
+SHARES = "trained in one process with the networks of others, with the same bits as alone"
+
 
 def main() -> None:
     """Draw the run; every second while it or one of its baselines is active."""
@@ -93,11 +95,16 @@ def _section(view: RunView) -> None:
         if arms.is_baseline(view):
             st.html(markup.section("Sub-models", "one process each"))
             return
-        st.html(markup.section("Sub-models", wording.kept_text(view.checkpoint_text, view.recovery)))
+        st.html(markup.section("Sub-models", _kept(view)))
         label, key, icon = "Add a sub-model", "add-submodel", ":material/add:"
-        if dialogs.is_open(view) and st.button(label, key=key, icon=icon, type="tertiary", help=wording.ADD_HELP):
+        adds = dialogs.is_open(view) and not view.shared
+        if adds and st.button(label, key=key, icon=icon, type="tertiary", help=wording.ADD_HELP):
             actions.open_dialog("add", view.run_id)
             st.rerun()
+
+
+def _kept(view: RunView) -> str:
+    return SHARES if view.shared else wording.kept_text(view.checkpoint_text, view.recovery)
 
 
 def _sweeps(view: RunView) -> None:
@@ -119,13 +126,34 @@ def _facts(view: RunView, comparison: Comparison | None) -> list[markup.Fact]:
     memory = "Last memory" if view.state in ENDED or view.state is State.PAUSED else "Memory"
     elapsed = "-" if view.elapsed_s is None else duration_text(view.elapsed_s)
     peak = markup.text(_peak_text(view)) + _against(comparison, "memory")
+    if view.shared:
+        memory, peak = "Own memory", "its own part of the process"
+        last_bytes = next((int(size) for size in reversed(view.breakdown.total_bytes) if size is not None), None)
     return [
         markup.Fact("Progress", percent_text(view.progress), steps),
         markup.Fact("Elapsed" if view.makespan_s is None else "Makespan", elapsed, counts),
         _who(view),
+        *([_when(view)] if view.shared and view.state not in ENDED else []),
         markup.Fact(memory, memory_text(last_bytes), peak),
-        markup.Fact("Device", markup.text(wording.device_text(view.device)), markup.text(threads)),
+        markup.Fact(
+            "Device", markup.text(wording.device_text(view.device)), markup.text(_devices_text(view) or threads)
+        ),
     ]
+
+
+def _when(view: RunView) -> markup.Fact:
+    """Place in line, and when it starts and ends."""
+    if view.state is State.QUEUED and view.queue_position:
+        when = wording.estimate_text(view.starts_in_s, view.ends_in_s) or wording.NO_ESTIMATE
+        return markup.Fact("In line", f"number {view.queue_position}", markup.text(when))
+    ends = "-" if view.ends_in_s is None else wording.about_text(view.ends_in_s)
+    return markup.Fact("Ends in about", ends, "" if view.ends_in_s is not None else wording.NO_ESTIMATE)
+
+
+def _devices_text(view: RunView) -> str:
+    """Devices on which it trained, if it has moved."""
+    devices = list(dict.fromkeys(stay.device for stay in view.stays))
+    return f"trained on {', then '.join(devices)}" if len(devices) > 1 else ""
 
 
 def _who(view: RunView) -> markup.Fact:

@@ -31,6 +31,9 @@ CHOICE_HELP = (
 OVERLAY_HELP = "Draws the training curves of the newest baseline of each kind over the hybrid's, dashed in grey."
 
 
+SHARED = "in shared hybrids"
+
+
 def is_baseline(view: RunView) -> bool:
     """Whether a run is a baseline."""
     return view.mode in ALL_BASELINES
@@ -50,7 +53,9 @@ def badge(view: RunView) -> str:
 
 
 def way_text(view: RunView) -> str:
-    """How a run trains: the policy of a hybrid, the processes of a baseline."""
+    """How a run trains: the policy of its own hybrid, in shared ones, or the processes of a baseline."""
+    if view.shared:
+        return SHARED
     return HOW[view.mode] if is_baseline(view) else view.policy_text
 
 

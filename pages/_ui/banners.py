@@ -50,8 +50,15 @@ def draw(view: RunView) -> None:
         place = f" Position {view.queue_position} in the queue." if view.queue_position else ""
         sentence = PAUSED_RUN if view.state is State.PAUSED else words.sentence
         if view.waits_for and view.state is State.QUEUED:
-            sentence = f"It waits for {view.waits_for}."
+            sentence = f"It waits for {view.waits_for.rstrip('.')}."
+        if when := wording.estimate_text(view.starts_in_s, view.ends_in_s) if view.state is State.QUEUED else "":
+            place += f" It {when}, if nobody comes before it."
         st.html(markup.notice(words.colour, words.icon, words.label, sentence + place))
+    if view.kinds:
+        kinds = (
+            f"It was trained on {len(view.kinds)} kinds of device, which round differently: {'; '.join(view.kinds)}."
+        )
+        st.html(markup.notice("orange", "warning", "Not the bits of one device", kinds))
     redone_steps = sum(submodel.redone_steps for submodel in view.submodels)
     recovered = wording.recovered_text(view.recoveries, redone_steps, ended=view.state in ENDED)
     if quiet := waiting(view) + (markup.quiet("history", recovered) if recovered else ""):

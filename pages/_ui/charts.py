@@ -44,6 +44,16 @@ def of_run(view: RunView, baselines: Sequence[RunView] = ()) -> None:
         use.html("".join(notes))
 
 
+def of_hybrid(view: RunView) -> None:
+    """Turns and memory of a hybrid with all its members."""
+    if not view.schedule and not view.memory.x:
+        st.html(markup.small(wording.NO_CURVES))
+        return
+    turns, use = st.columns(2, gap="medium")
+    _draw(turns, "schedule", schedule(view, HEIGHT_PX), "Turns of each sub-model on the device")
+    _draw(use, "memory", memory(view), "Memory over time, by use")
+
+
 def of_comparison(charts: Sequence[Chart]) -> None:
     """The charts of a comparison, two side by side; wide ones take the whole width."""
     narrow = iter([chart for chart in charts if not chart.wide])

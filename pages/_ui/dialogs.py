@@ -133,11 +133,13 @@ def _adjust(asked: actions.Dialog) -> None:
         st.html(markup.faint("This run has ended; nothing is left to adjust."))
         return
     st.html(markup.small(EDITS_HELP))
-    submodels, policy = st.tabs(["Sub-models", "Policy"], key=f"adjust-tabs-{asked.number}")
-    with submodels:
+    # the policy of shared hybrids is the operator's
+    tabs = st.tabs(["Sub-models"] if view.shared else ["Sub-models", "Policy"], key=f"adjust-tabs-{asked.number}")
+    with tabs[0]:
         _adjust_submodels(view, key=f"adjust{asked.number}")
-    with policy:
-        _adjust_policy(view, key=f"adjust{asked.number}-policy")
+    for policy in tabs[1:]:
+        with policy:
+            _adjust_policy(view, key=f"adjust{asked.number}-policy")
     # Observed again: a button above may have added a command.
     if waiting := banners.waiting(frame.service().runs.observe(asked.run_id)):
         st.html(waiting)

@@ -22,6 +22,8 @@ SIDEBAR_PX = 200
 _ROUTED = "routed"
 SCREENS = {
     "Now": "sensors",
+    "Queue": "dns",
+    "Submit": "send",
     "Build": "account_tree",
     "Run": "monitoring",
     "Compare": "balance",
@@ -108,16 +110,17 @@ def _ensure_routed() -> None:
 
 def _navigation() -> Page:
     person = signed_in.actor()
+    first = "Submit" if person is not None and person.sees_only_own else "Now"
     pages = [
         st.Page(
             f"pages/{title.lower()}.py",
             # Icons are part of the titles: the browser would fetch separate icons from the internet.
             title=f":material/{icon}: {title}",
             url_path=title.lower(),
-            default=title == "Now",
+            default=title == first,
             visibility="visible" if person is None or signed_in.may_see(person, title) else "hidden",
         )
-        for title, icon in SCREENS.items()
+        for title, icon in sorted(SCREENS.items(), key=lambda screen: screen[0] != first)
         if person is not None or title != "People"  # a page only for servers with sign-in
     ]
     signed_out = signed_in.login_configured() and person is None

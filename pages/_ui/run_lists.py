@@ -20,7 +20,7 @@ def draw_runs(runs: Iterable[RunView], *, key: str) -> None:
     with st.container(key=f"rows-{key}"):
         for run in runs:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-{key}-{run.run_id}"):
-                _line(run, actions.RUN_PAGE, arms.badge(run) or markup.faint(run.policy_text))
+                _line(run, actions.RUN_PAGE, arms.badge(run) or markup.faint(arms.way_text(run)))
                 if run.state is not State.QUEUED:
                     st.space(ACTIONS_WIDTH_PX)  # so that the columns of all lists align
                     continue
@@ -47,7 +47,7 @@ def _line(run: RunView, page: str, way: str) -> None:
     st.page_link(page, label=wording.plain(run.name), query_params={"run": run.run_id}, width=NAME_WIDTH_PX)
     if run.state is State.QUEUED:
         figure = f"position {run.queue_position}" if run.queue_position else "waiting"
-        figure += f", for {run.waits_for}" if run.waits_for else ""
+        figure += f", for {run.waits_for.rstrip('.')}" if run.waits_for else ""
         moment = f"submitted {frame.ago(run.created_at_s)}"
     else:
         figure = "-" if run.elapsed_s is None else duration_text(run.elapsed_s)

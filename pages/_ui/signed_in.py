@@ -140,8 +140,8 @@ def may(action: str) -> bool:
 
 def may_see(person: Actor, title: str) -> bool:
     """Whether a page of this title is for a person."""
-    needs = {"Build": "submit", "Library": "files", "People": "people"}.get(title, "runs")
-    return person.role.rank >= PERMISSIONS[needs].least.rank
+    needs = {"Submit": "submit", "Build": "submit", "Library": "files", "Queue": "hybrids", "People": "people"}
+    return person.role.rank >= PERMISSIONS[needs.get(title, "runs")].least.rank
 
 
 def _claims() -> dict[str, Any]:

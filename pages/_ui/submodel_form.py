@@ -31,8 +31,13 @@ ICONS = {
 }
 
 
-def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) -> dict[str, Any]:
-    """Draw the editor seeded with `submodel`; returns its entries. `taken` are the names of the others."""
+def submodel_form(
+    submodel: Mapping[str, Any], taken: Sequence[str], *, key: str, ranked: bool = True
+) -> dict[str, Any]:
+    """Draw the editor seeded with `submodel`; returns its entries. `taken` are the names of the others.
+
+    Without `ranked` there is no priority to be set.
+    """
     found = drafts.findings_by_entry(st.session_state.get(f"{key}-found", ()))
 
     def said(*entries: str) -> None:
@@ -69,10 +74,11 @@ def submodel_form(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str
     # The key follows the model until the sub-model has its own name.
     name_key = f"{key}-name-{'' if submodel.get('name') else model}"
     values["name"] = one.text_input("Name", name, key=name_key, max_chars=64)
-    priority = int(submodel.get("priority", 0))
-    values["priority"] = two.number_input("Priority", value=priority, key=f"{key}-priority", help=PRIORITY_HELP)
+    if ranked:
+        priority = int(submodel.get("priority", 0))
+        values["priority"] = two.number_input("Priority", value=priority, key=f"{key}-priority", help=PRIORITY_HELP)
     due_s = submodel.get("deadline_s")
-    due_min = three.number_input(
+    due_min = (three if ranked else two).number_input(
         "Deadline (min)", 0.0, None, due_s and due_s / 60, 10.0, "%g", f"{key}-deadline", DEADLINE_HELP,
         placeholder="none",
     )  # fmt: skip

@@ -87,6 +87,7 @@ class Seeded:
         supervisor = Supervisor(self.store, NoLauncher(), clock)  # type: ignore[arg-type]
         service = Service(home, self.store, supervisor, clock)
         self.close = service.close
+        self.queue, self.devices = service.queue, service.devices
         self.runs, self.library, self.comparisons, self.people = (
             service.runs, service.library, service.comparisons, service.people,
         )  # fmt: skip

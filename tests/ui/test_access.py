@@ -77,8 +77,18 @@ def signed_in_as(monkeypatch: pytest.MonkeyPatch, home: Home, actor: Actor) -> W
     return here
 
 
-PAGES = {"now": "", "build": "", "run": SHARED, "compare": SHARED, "library": "", "people": ""}
-CLOSED = {Role.VIEWER: {"build", "library", "people"}, Role.SUBMITTER: {"people"}, Role.OPERATOR: {"people"}}
+PAGES = {
+    "now": "",
+    "queue": "",
+    "submit": "",
+    "build": "",
+    "run": SHARED,
+    "compare": SHARED,
+    "library": "",
+    "people": "",
+}
+CLOSED = {Role.VIEWER: {"queue", "submit", "build", "library", "people"}, Role.SUBMITTER: {"queue", "people"},
+          Role.OPERATOR: {"people"}}  # fmt: skip
 FORBIDDEN = {("compare", Role.SUBMITTER): "from the work of several people"}
 
 
@@ -100,6 +110,16 @@ def test_each_role_is_shown_its_pages_and_on_them_what_is_its_own(home, monkeypa
             assert "alpha" in said and "bravo" in said
     ends = {line.action for line in here.of(LOCAL_OPERATOR).people.audit() if line.outcome == "forbidden"}
     assert ends <= ({"comparison"} if actor is ALICE else set()), "no page asks for what it is not given"
+    here.service.close()
+
+
+@pytest.mark.parametrize(("actor", "first"), [(ALICE, "Submit a network"), (OPERATOR, "on the device")])
+def test_a_submitter_begins_with_a_submission_and_an_operator_with_now(home, monkeypatch, actor, first) -> None:
+    here = signed_in_as(monkeypatch, home, actor)
+    app = AppTest.from_file(APP, default_timeout=60).run()
+    assert not app.exception, [error.value for error in app.exception]
+    assert first in " ".join(element.proto.body for element in app.main if element.type == "html")
+    assert "Priority" not in {box.label for box in app.number_input}, "an operator decides between people"
     here.service.close()
 
 

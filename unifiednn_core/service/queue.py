@@ -1,6 +1,7 @@
 """The queue: the line for all devices, the hybrids that train, and how shared submissions become hybrids."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.scheduling.registry import policy_named
@@ -13,9 +14,9 @@ from unifiednn_core.spec.sharing import PERMISSION
 from unifiednn_core.store import Store
 from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
-from unifiednn_core.views.hybrids import HybridFigures, HybridMember, LineEntry, ListedHybrid
-from unifiednn_core.views.memory import breakdown_of
-from unifiednn_core.views.runs import SHOWN_TURNS, Series, Slice
+from unifiednn_core.views.hybrid_rows import hybrid_view, plain_reason, shown_names
+from unifiednn_core.views.hybrids import DeviceUse, HybridFigures, HybridMember, LineEntry, ListedHybrid
+from unifiednn_core.views.runs import SHOWN_TURNS
 
 
 class QueueService:
@@ -42,7 +43,13 @@ class QueueService:
         """Every hybrid that holds a device, with its members, in order of devices."""
         listed, outlook = self._store.hybrids.listed(), self._line.now()
         memory = self._store.telemetry.memory_now()
-        found = [self._listed(hybrid, members, outlook, memory.get(hybrid.id)) for hybrid, members in listed]
+        found = []
+        for row, going in listed:
+            _, members = self._store.hybrids.get(row.id)  # with those that have ended, so that places stay
+            one = self._listed(row, members, outlook, memory.get(row.id))
+            still = {(run.id, part.name) for run, part in going}
+            kept = tuple(member for member in one.members if (member.run_id, member.name) in still)
+            found.append(replace(one, members=kept))
         return tuple(sorted(found, key=lambda one: (one.device, one.hybrid_id)))
 
     @permission(Role.OPERATOR, audited=False)
@@ -50,16 +57,23 @@ class QueueService:
         """One hybrid, also one that has ended, with its turns and memory; raises `NotFound`."""
         row, members = self._store.hybrids.get(hybrid_id)
         history = self._store.telemetry.of_hybrid(hybrid_id, row.memory_source, last_turns=SHOWN_TURNS)
-        turns = tuple(
-            Slice(f"{turn.run_id}/{turn.submodel}", turn.start_s, turn.end_s, turn.steps, turn.reason, turn.lane)
-            for turn in history.turns
-        )
-        times, sizes = ([point[place] for point in history.memory] for place in (0, 1))
-        return HybridFigures(
-            hybrid=self._listed(row, members, self._line.now(), int(sizes[-1]) if sizes else None),
-            schedule=turns,
-            memory=Series(tuple(times), tuple(map(float, sizes))),
-            breakdown=breakdown_of(history.strata),
+        size_bytes = history.memory[-1][1] if history.memory else None
+        listed = self._listed(row, members, self._line.now(), size_bytes)
+        return HybridFigures(hybrid=listed, view=hybrid_view(row, listed, members, history, self._clock.utc_s()))
+
+    @permission(Role.OPERATOR, audited=False)
+    def device_use(self) -> tuple[DeviceUse, ...]:
+        """Memory of each device now."""
+        held, sizes = self._store.hybrids.listed(), self._store.telemetry.memory_now()
+        own = {hybrid.device: sizes.get(hybrid.id, 0) for hybrid, _ in held}
+        return tuple(
+            DeviceUse(
+                name=device.name,
+                total_bytes=device.total_bytes,
+                own_bytes=own.get(device.name, 0),
+                free_bytes=device.free_bytes,
+            )
+            for device in self._line.now().fleet.view.devices
         )
 
     @permission(Role.OPERATOR, audited=False)
@@ -82,28 +96,30 @@ class QueueService:
         self, hybrid: HybridRow, members: Sequence[Resident], outlook: Outlook, memory_bytes: int | None
     ) -> ListedHybrid:
         beat_s = hybrid.heartbeat_at_s
-        asked = hybrid.settings.get("policy", {})
+        asked, names = hybrid.settings.get("policy", {}), shown_names(members)
         return ListedHybrid(
             hybrid_id=hybrid.id,
             shared=hybrid.shared,
             mode=hybrid.mode,
             device=hybrid.device or "",
             policy=str(asked.get("name", "fcfs")),
-            now_reason=hybrid.now_reason,
+            now_reason=hybrid.now_reason and plain_reason(hybrid.now_reason, names),
             since_s=hybrid.launched_at_s,
             memory_bytes=memory_bytes,
             peak_memory_bytes=hybrid.peak_memory_bytes,
             heartbeat_age_s=None if beat_s is None else max(0.0, self._clock.utc_s() - beat_s),
-            members=tuple(_member(run, row, outlook) for run, row in members),
+            members=tuple(_member(place, member, names, outlook) for place, member in enumerate(members)),
         )
 
 
-def _member(run: RunRow, row: SubModelRow, outlook: Outlook) -> HybridMember:
+def _member(place: int, member: Resident, names: Mapping[str, str], outlook: Outlook) -> HybridMember:
+    run, row = member
     return HybridMember(
         run_id=run.id,
         run_name=run.name,
         name=row.name,
-        number=row.number,
+        shown=names[f"{run.id}/{row.name}"],
+        number=place,
         owner=row.owner,
         state=State(row.state),
         steps_done=row.steps_done,

@@ -43,10 +43,13 @@ class RunReader:
         if run.state == State.QUEUED.value:
             view = replace(view, queue_position=self._store.runs.queued_before(run) + 1)
         if run.shared and view.state not in ENDED:
-            starts_in_s, ends_in_s = self._line.now().of(
-                f"{run_id}/{part.name}" for part in parts if not part.ended_at_s
-            )
-            view = replace(view, starts_in_s=None if view.launched_at_s else starts_in_s, ends_in_s=ends_in_s)
+            outlook = self._line.now()
+            starts_in_s, ends_in_s = outlook.of(f"{run_id}/{part.name}" for part in parts if not part.ended_at_s)
+            begun = view.launched_at_s is not None
+            view = replace(view, starts_in_s=None if begun else starts_in_s, ends_in_s=ends_in_s)
+            if view.waits_for is None and view.state is State.QUEUED:  # nobody has written it down yet
+                waits = (outlook.waits.get(f"{run_id}/{part.name}") for part in parts)
+                view = replace(view, waits_for=next(filter(None, waits), None))
         return self._seen([(run, parts)], [view])[0]
 
     def document(self, run_id: str) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.pooling import Pooling, PoolMode
-from unifiednn_core.views.memory import MemoryBreakdown
-from unifiednn_core.views.runs import Series, Slice
+from unifiednn_core.views.runs import RunView
 
 MODES: dict[PoolMode, str] = {
     "pooled": "Each joins the hybrid that trains as soon as it fits.",
@@ -52,7 +51,10 @@ class HybridMember:
     run_id: str
     run_name: str
     name: str
+    shown: str
+    """Its name, or its key where another member has the same name."""
     number: int
+    """Place in the hybrid, also among those that have ended; decides its colour."""
     owner: str
     state: State
     steps_done: int
@@ -88,9 +90,27 @@ class ListedHybrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HybridFigures:
-    """A hybrid with its turns and its memory over time; seconds count from its start. Names are its own keys."""
+    """A hybrid with its turns and its memory over time."""
 
     hybrid: ListedHybrid
-    schedule: tuple[Slice, ...]
-    memory: Series
-    breakdown: MemoryBreakdown
+    view: RunView
+    """The same as a run of all its members, ready for the charts; seconds count from its start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """Memory of a device now, in bytes; None if it is not known."""
+
+    name: str
+    total_bytes: int | None
+    """Without what the operator's limit keeps free."""
+    own_bytes: int
+    """Of its hybrid."""
+    free_bytes: int | None
+
+    @property
+    def others_bytes(self) -> int | None:
+        """What other programs hold, or other devices of the same host."""
+        if self.total_bytes is None or self.free_bytes is None:
+            return None
+        return max(0, self.total_bytes - self.free_bytes - self.own_bytes)

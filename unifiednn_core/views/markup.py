@@ -79,8 +79,13 @@ def icon(name: str) -> str:
 def state_badge(state: State) -> str:
     """State as icon, words and colour."""
     words = wording.STATES[state]
-    inside = f"{icon(words.icon)}{text(words.label)}"
-    return f'<span class="u-state" style="--c:var(--u-{words.colour})" title="{text(words.sentence)}">{inside}</span>'
+    return badge(words.label, words.icon, words.colour, words.sentence)
+
+
+def badge(label: str, symbol: str, colour: wording.Colour, tip: str) -> str:
+    """Words on their colour with a symbol; `tip` says what they mean."""
+    inside = f"{icon(symbol)}{text(label)}"
+    return f'<span class="u-state" style="--c:var(--u-{colour})" title="{text(tip)}">{inside}</span>'
 
 
 def bar(fraction: float, label: str, colour: str | None = None) -> str:
@@ -91,6 +96,14 @@ def bar(fraction: float, label: str, colour: str | None = None) -> str:
         f'<span class="u-bar" role="progressbar" aria-label="{text(label)}" aria-valuenow="{percent:.0f}" '
         f'aria-valuemin="0" aria-valuemax="100"{tint}><i style="width:{percent:.2f}%"></i></span>'
     )
+
+
+def parts_bar(parts: Iterable[tuple[float, str]], label: str) -> str:
+    """Thin bar of several parts, each a fraction of the whole with its colour; `label` says what it measures."""
+    inside = "".join(
+        f'<i style="width:{100 * min(1.0, max(0.0, fraction)):.1f}%;--c:{colour}"></i>' for fraction, colour in parts
+    )
+    return f'<span class="u-bar u-parts" role="img" aria-label="{text(label)}">{inside}</span>'
 
 
 def title(words: str, *more: str) -> str:

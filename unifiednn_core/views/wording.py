@@ -53,6 +53,7 @@ TITLES = {"applied": "Took effect", "fcfs": "First come", "sjf": "Shortest job",
 NO_RUNS = "No runs yet. Try the demo, or build your own hybrid."
 NO_CURVES = "Curves appear after the first step."
 ADD_HELP = "It joins the hybrid while the others train; the policy decides when it gets a turn."
+NO_ESTIMATE = "no estimate yet"
 STALE_AFTER_S = 10.0
 _WORDS = re.compile(r"[^\W_]+(?:[-_ ][^\W_]+)*")
 
@@ -79,6 +80,24 @@ def recovered_text(recoveries: int, redone_steps: int, *, ended: bool) -> str:
     if not redone_steps:
         return f"{often}; no step was lost." if ended else f"{often}."
     return f"{often}; {count_text(redone_steps, 'lost step')} trained again and counted once."
+
+
+def about_text(seconds: float) -> str:
+    """An estimate, no finer than it is: "a moment", "40 s", "12 min", "3 h", "2 days"."""
+    if seconds < 5:
+        return "a moment"
+    if seconds < 90:
+        return f"{round(seconds, -1):.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 36 * 3600 else f"{seconds / 86_400:.0f} days"
+
+
+def estimate_text(starts_in_s: float | None, ends_in_s: float | None) -> str:
+    """When something starts and ends, as far as that is known; empty if nothing is."""
+    starts = "" if starts_in_s is None else f"starts in about {about_text(starts_in_s)}"
+    ends = "" if ends_in_s is None else f"ends in about {about_text(ends_in_s)}"
+    return ", ".join(filter(None, (starts, ends))).replace("about a moment", "a moment")
 
 
 def kept_text(checkpoint_text: str, recovery: str) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from sqlalchemy import update
 
 from tests.unit.service.kit import ALICE, BOB, World, sha
-from tests.unit.service.kit import HERS as EARLIER
 from unifiednn_core.spec.devices import Device
 from unifiednn_core.spec.run import HybridSettings, PolicySpec
 from unifiednn_core.store.schema import RunRow, SubModelRow
@@ -27,6 +26,7 @@ HERS = Submitted("s20260101-000001-aaaa", ALICE.id, "lenet")
 HIS = Submitted("s20260101-000002-bbbb", BOB.id, "secretnet")
 HIS_NEXT = Submitted("s20260101-000003-cccc", BOB.id, "secondnet")
 HER_NEXT = Submitted("s20260101-000004-dddd", ALICE.id, "resnet")
+EARLIER = Submitted("s20260101-000000-eeee", ALICE.id, "oldnet")
 ALL = (HERS, HIS, HIS_NEXT, HER_NEXT)
 
 
@@ -48,9 +48,12 @@ def training(here: World) -> None:
     """Hers and his train in one hybrid, and two more wait behind them."""
     for at_s, one in enumerate(ALL):
         submit(here, one, 800.0 + at_s)
+    submit(here, EARLIER, 700.0)
     with here.store._database.write() as session:  # an earlier training of the same network took 1 s a step
-        earlier = update(SubModelRow).where(SubModelRow.run_id == EARLIER)
-        session.execute(earlier.values(memory_key="same", service_s=5.0, ended_at_s=900.0))
+        done = {"state": "completed", "ended_at_s": 750.0}
+        session.execute(update(RunRow).where(RunRow.id == EARLIER.run_id).values(**done))
+        earlier = update(SubModelRow).where(SubModelRow.run_id == EARLIER.run_id)
+        session.execute(earlier.values(**done, steps_done=20, service_s=20.0))
     workers, members = here.store.workers, [(one.run_id, one.name) for one in (HERS, HIS)]
     berth, settings = Berth(device="cpu", kind=CPU.kind, threads=7), HybridSettings(policy=PolicySpec(name="fair"))
     here.store.devices.write((CPU,))

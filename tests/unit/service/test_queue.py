@@ -93,9 +93,13 @@ def test_operators_see_the_hybrid_with_everyone_in_it(server: World) -> None:
     ]  # fmt: skip
     assert [part.holds_device for part in one.members] == [False, True]
     figures = service.hybrid(HYBRID)
-    [turn] = figures.schedule
-    assert (turn.submodel, turn.start_s, turn.end_s) == (f"{HERS.run_id}/lenet", 1.0, 2.0)
-    assert figures.memory.y == (84711.0,) and figures.breakdown.total_bytes == (84711.0,)
+    [turn] = figures.view.schedule
+    assert (turn.submodel, turn.start_s, turn.end_s) == ("lenet", 1.0, 2.0)
+    assert turn.reason == "lenet has had less than secretnet." and one.now_reason == "secretnet has waited longest."
+    assert figures.view.memory.y == (84711.0,) and figures.view.breakdown.total_bytes == (84711.0,)
+    assert {layer.submodel for layer in figures.view.breakdown.layers} >= {"lenet", "secretnet"}
+    [use] = service.device_use()
+    assert (use.name, use.own_bytes) == ("cpu", 84711)
     with pytest.raises(NotFound):
         service.hybrid("h-unknown")
     for call in (server.of(ALICE).queue.hybrids, lambda: server.of(VIEWER).queue.hybrid(HYBRID)):

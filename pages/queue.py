@@ -1,0 +1,215 @@
+"""Queue: devices, the hybrids that train on them, the line behind them, and the mode. `?hybrid=ID` shows one hybrid.
+
+For operators.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import streamlit as st
+
+from pages._ui import actions, charts, frame, hybrid_card, run_form
+from unifiednn_core.base.errors import NotFound, UnifiedNNError
+from unifiednn_core.base.units import GIB, memory_text
+from unifiednn_core.spec.pooling import Pooling
+from unifiednn_core.spec.run import MOST_LANES
+from unifiednn_core.views import markup, wording
+from unifiednn_core.views.devices import ListedDevice
+from unifiednn_core.views.hybrids import MODES, DeviceUse, LineEntry, ListedHybrid
+
+PLACE_WIDTH_PX = 24
+NOTHING_TRAINS = "No device trains now. What is submitted starts here by itself."
+NOTHING_WAITS = "Nobody waits. Who submits now starts as soon as a device has room."
+MODE_HELP = "What happens to networks that people submit one by one. Hybrids that train stay as they are."
+LIMIT_HELP = "Most memory that hybrids may use of this device. Empty means all of it. What trains there goes on."
+STATES: dict[str, tuple[str, wording.Colour, str]] = {
+    "ready": ("check", "green", "It takes what waits."),
+    "draining": ("output", "orange", "It takes nothing new, and what trains there goes on elsewhere."),
+    "away": ("power_off", "gray", "Its machine does not have it now."),
+}
+
+
+def main() -> None:
+    """Draw the page, every second; the settings below do not move."""
+    frame.page("Queue")
+    hybrid_id = st.query_params.get("hybrid")
+    if hybrid_id is not None:
+        frame.live(partial(_one, hybrid_id), True)
+        return
+    frame.live(draw, True)
+    _settings()
+
+
+def draw(_live: bool) -> None:
+    """Draw everything that moves."""
+    service = frame.service()
+    line, hybrids = service.queue.line(), service.queue.hybrids()
+    devices, pooling = service.devices.devices(), service.queue.pooling()
+    actions.show_refusals()
+    st.html(markup.title("Queue", markup.note(f"One line for all devices. · data as of {frame.clock()}")))
+    st.html(markup.strip(_facts(line, hybrids, devices, pooling)))
+    st.html(markup.section("Devices", wording.count_text(len(devices), "device")))
+    _devices(devices, {use.name: use for use in service.queue.device_use()}, hybrids)
+    st.html(markup.section("Training", wording.count_text(len(hybrids), "hybrid")))
+    if not hybrids:
+        st.html(markup.small(NOTHING_TRAINS))
+    for hybrid in hybrids:
+        hybrid_card.draw(hybrid, key="queue")
+    st.html(markup.section("The line", "in order of submission"))
+    _line(line)
+
+
+def _facts(
+    line: Sequence[LineEntry], hybrids: Sequence[ListedHybrid], devices: Sequence[ListedDevice], pooling: Pooling
+) -> list[markup.Fact]:
+    waiting = len({entry.run_id for entry in line})
+    oldest = min((entry.submitted_at_s for entry in line), default=None)
+    members = sum(len(hybrid.members) for hybrid in hybrids)
+    ready = sum(device.state == "ready" for device in devices)
+    used = sum(hybrid.memory_bytes or 0 for hybrid in hybrids)
+    behind = "nobody" if oldest is None else f"the first came {frame.ago(oldest)}"
+    return [
+        markup.Fact("Waiting", str(waiting), markup.text(behind)),
+        markup.Fact("Training", str(members), markup.text(f"in {wording.count_text(len(hybrids), 'hybrid')}")),
+        markup.Fact("Devices", f"{ready} of {len(devices)}", "ready"),
+        markup.Fact("Memory", memory_text(used), "of all hybrids now"),
+        markup.Fact("Mode", markup.text(pooling.mode.capitalize()), markup.text(MODES[pooling.mode]), wide=True),
+    ]
+
+
+def _devices(devices: Sequence[ListedDevice], uses: dict[str, DeviceUse], hybrids: Sequence[ListedHybrid]) -> None:
+    held = {hybrid.device: hybrid for hybrid in hybrids}
+    with st.container(key="rows-devices"):
+        for device in devices:
+            with st.container(horizontal=True, vertical_alignment="center", key=f"row-device-{device.name}"):
+                st.html(_device(device, uses.get(device.name), held.get(device.name)))
+                icons = f"icons-device-{device.name}"
+                with st.container(horizontal=True, key=icons, width=40, wrap=False):
+                    _device_button(device)
+
+
+def _device(device: ListedDevice, use: DeviceUse | None, hybrid: ListedHybrid | None) -> str:
+    name = f'<b>{markup.text(device.name)}</b><span class="u-under">{markup.text(device.kind)}</span>'
+    count = "free" if hybrid is None else wording.count_text(len(hybrid.members), "sub-model")
+    icon, colour, sentence = STATES[device.state]
+    state = markup.badge(device.state.capitalize(), icon, colour, sentence)
+    if use is None or use.total_bytes is None or use.free_bytes is None:
+        memory = markup.faint("memory not available")
+    else:
+        others = use.others_bytes or 0
+        bar = markup.parts_bar(
+            [(use.own_bytes / use.total_bytes, "var(--u-accent)"), (others / use.total_bytes, "var(--u-faint)")],
+            f"Memory of {device.name}",
+        )
+        sizes = ((use.own_bytes, "ours"), (others, "others"), (use.free_bytes, "free"))
+        words = " · ".join(f"{memory_text(size)} {word}" for size, word in sizes if size)
+        memory = f"{bar}{markup.faint(words)}"
+    limit = "" if device.limit_bytes is None else f"limit {memory_text(device.limit_bytes)}"
+    total = f"{markup.text(memory_text(device.total_bytes))}<span class='u-under'>{markup.text(limit)}</span>"
+    return markup.cells("u-brief u-device", (name, state, markup.text(count), memory, total))
+
+
+def _device_button(device: ListedDevice) -> None:
+    desk, name = frame.service().devices, wording.plain(device.name)
+    if device.state == "ready":
+        if actions.icon_button(f"Drain {name}", "output", f"drain-{device.name}"):
+            actions.attempt(partial(desk.drain_device, device.name))
+            st.rerun()
+    elif device.state == "draining" and actions.icon_button(f"Use {name} again", "play_arrow", f"ready-{device.name}"):
+        actions.attempt(partial(desk.ready_device, device.name))
+        st.rerun()
+
+
+def _line(line: Sequence[LineEntry]) -> None:
+    if not line:
+        st.html(markup.small(NOTHING_WAITS))
+        return
+    with st.container(key="rows-line"):
+        for entry in line:
+            row = f"row-line-{entry.run_id}-{'-'.join(entry.submodels[:1])}"
+            with st.container(horizontal=True, vertical_alignment="center", key=row):
+                st.html(f"<b>{entry.place}</b>", width=PLACE_WIDTH_PX)
+                hybrid_card.run_link(entry.name, entry.run_id)
+                st.html(_entry(entry))
+
+
+def _entry(entry: LineEntry) -> str:
+    parts = "" if entry.submodels == (entry.name,) else ", ".join(entry.submodels)
+    who = f"{markup.text(parts)}<span class='u-under'>{markup.text(entry.owner or 'local operator')}</span>"
+    reason = f"waits for {entry.waits_for}" if entry.waits_for else "starts in a moment"
+    when = wording.estimate_text(entry.starts_in_s, entry.ends_in_s) or wording.NO_ESTIMATE
+    cells = (who, markup.text(reason), markup.faint(when), markup.faint(wording.device_text(entry.asked)))
+    return markup.cells("u-brief u-line-entry", cells)
+
+
+def _settings() -> None:
+    desk = frame.service().queue
+    known = desk.pooling()
+    st.html(markup.section("How submissions become hybrids", MODE_HELP))
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        mode = frame.segments("Mode", list(MODES), known.mode, "pool-mode", str.capitalize)
+        st.html(markup.small(MODES[mode]))
+        given: dict[str, object] = {"mode": mode}
+        if mode == "gathered":
+            one, two = st.columns(2)
+            given["gather_n"] = one.number_input("Submissions", 1, 1000, known.gather_n, key="pool-count")
+            given["gather_s"] = two.number_input(
+                "or after (s)", 0.0, 86_400.0, known.gather_s, 10.0, "%g", key="pool-after"
+            )
+        given["policy"] = run_form.policy(known.hybrid.policy.model_dump(), key="pool-policy")
+        limits = ["auto", *range(1, MOST_LANES + 1)]
+        with st.columns(2)[0]:
+            at = limits.index(known.hybrid.lanes)
+            given["lanes"] = st.selectbox("Lanes", limits, at, key="pool-lanes", help=run_form.LANES_HELP)
+        if st.button("Save", key="pool-save", icon=":material/check:", type="primary"):
+            _attempt(lambda: desk.set_pooling(known.changed(**given)))
+    with right:
+        _limits()
+
+
+def _limits() -> None:
+    desk = frame.service().devices
+    devices = {device.name: device for device in desk.devices()}
+    if not devices:
+        return
+    name = st.selectbox("Limit the memory of", list(devices), key="limit-device")
+    known = devices[name].limit_bytes
+    shown = None if known is None else known / GIB
+    typed = st.number_input(
+        "Most (GiB)", 0.0, None, shown, 1.0, "%g", key=f"limit-{name}", placeholder="all", help=LIMIT_HELP
+    )
+    if st.button("Set limit", key="limit-save", icon=":material/check:"):
+        limit_bytes = known if typed == shown else None if typed is None else round(typed * GIB)
+        _attempt(lambda: desk.limit_device(name, limit_bytes))
+
+
+def _attempt(call: Callable[[], object]) -> None:
+    """Do it and draw the page again, or say why it is refused."""
+    try:
+        call()
+    except UnifiedNNError as error:
+        actions.show_error(error)
+        return
+    st.rerun()
+
+
+def _one(hybrid_id: str, _live: bool) -> None:
+    try:
+        found = frame.service().queue.hybrid(hybrid_id)
+    except NotFound as error:
+        st.html(markup.notice("red", "error", "No such hybrid", str(error)))
+        found = None
+    with st.container(horizontal=True, vertical_alignment="center"):
+        name = "Hybrid" if found is None else found.view.name
+        st.html(markup.title(name, markup.note(f"{hybrid_id} · data as of {frame.clock()}")))
+        if st.button("All devices", key="all-devices", icon=":material/list:", type="tertiary"):
+            st.query_params.pop("hybrid", None)
+            st.rerun()
+    if found is not None:
+        hybrid_card.draw(found.hybrid, key="one", opens=False)
+        charts.of_hybrid(found.view)
+
+
+if __name__ == "__main__":
+    main()

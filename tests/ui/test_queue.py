@@ -1,0 +1,85 @@
+import pytest
+
+from tests.ui.reading import html_of, labels, press, text_of
+from tests.unit.service.queue_kit import HER_NEXT, HERS, HIS, HIS_NEXT, HYBRID, training
+
+
+@pytest.fixture
+def busy(service):
+    """A shared hybrid of two people trains on the CPU, and two more wait."""
+    service.listed.clear()
+    training(service)
+    return service
+
+
+def test_an_empty_server_says_what_happens_next(open_page, service):
+    service.listed.clear()
+    words = text_of(open_page("queue"))
+    assert "No device trains now." in words and "Nobody waits." in words and "cpu" in words
+
+
+def test_devices_hybrids_and_the_line_are_shown_with_reasons(open_page, busy):
+    app = open_page("queue")
+    words = text_of(app)
+    assert "Hybrid on cpu" in words and "shared" in words and "2 sub-models" in words
+    assert "secretnet has waited longest." in words and HIS.run_id not in words, "plain names in the reason"
+    assert "waits for any device to be free" in words
+    links = [link.proto.label for link in app.get("page_link")]
+    assert links == ["lenet", "secretnet", "secondnet-run", "resnet-run"]
+    assert "alice@example.org" in words and "bob@example.org" in words
+
+
+def test_a_device_is_drained_and_used_again(open_page, busy):
+    app = press(open_page("queue"), "Drain cpu")
+    assert [one.state for one in busy.devices.devices()] == ["draining"]
+    assert "Draining" in text_of(app)
+    press(app, "Use cpu again")
+    assert [one.state for one in busy.devices.devices()] == ["ready"]
+
+
+def test_the_memory_of_a_device_is_limited(open_page, busy):
+    app = open_page("queue")
+    app.number_input(key="limit-cpu").set_value(4.0).run()
+    press(app, "Set limit")
+    assert busy.devices.devices()[0].limit_bytes == 4 * 2**30
+    assert "limit 4,096 MiB" in text_of(app)
+
+
+def test_the_mode_and_the_policy_of_shared_hybrids_are_set(open_page, busy):
+    app = open_page("queue")
+    assert not [box for box in app.number_input if box.key == "pool-count"], "only gathering counts"
+    app.session_state["pool-mode"] = "gathered"
+    app.run()
+    app.number_input(key="pool-count").set_value(7).run()
+    app.session_state["pool-policy-name"] = "sjf"
+    press(app.run(), "Save")
+    found = busy.queue.pooling()
+    assert (found.mode, found.gather_n, found.hybrid.policy.name) == ("gathered", 7, "sjf")
+
+
+def test_one_hybrid_is_shown_with_its_turns(open_page, busy):
+    app = open_page("queue", hybrid=HYBRID)
+    assert HYBRID in text_of(app) and "5 / 20 steps" in text_of(app)
+    assert [link.proto.label for link in app.get("page_link")] == ["lenet", "secretnet"]
+    assert "No such hybrid" in text_of(open_page("queue", hybrid="h-none"))
+
+
+def test_now_groups_what_shares_a_hybrid(open_page, busy):
+    app = open_page("now")
+    words = text_of(app)
+    assert words.count("Hybrid on cpu") == 1 and "Turns and memory" in labels(app)
+    assert not [button for button in app.button if button.key == f"open-{HERS.run_id}"], "no second card"
+    assert "position 1" in words and "position 2" in words
+    assert {HIS_NEXT.name, HER_NEXT.name} <= {
+        link.proto.label.strip("`").removesuffix("-run") for link in app.get("page_link")
+    }
+
+
+def test_the_page_of_a_run_that_waits_has_its_place_reason_and_estimate(open_page, busy):
+    words = text_of(open_page("run", run=HER_NEXT.run_id))
+    assert "number 2" in words and "It waits for" in words and "ends in about" in words
+
+
+def test_names_cannot_become_markup(open_page, busy):
+    busy.store.runs.update(HIS_NEXT.run_id, name="<script>alert(1)</script>")
+    assert "<script" not in html_of(open_page("queue"))
