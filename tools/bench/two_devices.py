@@ -19,7 +19,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.run import SubModelSpec
 
 AT_MOST, MOVES_WITHIN_S = 0.60, 2.0
-_EPOCHS, _LONG = 24, 4_000
+_EPOCHS, _LONG = 120, 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
