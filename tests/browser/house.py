@@ -1,12 +1,17 @@
 """People in browsers of their own before one dashboard with sign-in, and all that they are told."""
 
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from playwright.sync_api import APIResponse, Browser, BrowserContext, Page, Response, WebSocket, expect
+from playwright.sync_api import APIResponse, Browser, BrowserContext, Page, Playwright, Response, WebSocket, expect
 
-from tests.browser.conftest import Server
-from tests.browser.identity import IdentityProvider
+from tests.browser.conftest import ARGUMENTS, CHROMIUM, Server, free_port
+from tests.browser.identity import CLIENT_ID, CLIENT_SECRET, IdentityProvider
+from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Actor
 
@@ -85,3 +90,47 @@ class House:
 
     def acting(self, person: Actor) -> Service:
         return self.service.acting_as(person)
+
+    def keep_model(self, person: str, filename: str, layers: list[Any], seed: int) -> str:
+        """Put a network of these layers into somebody's library; returns its SHA-256."""
+        document = json.dumps({"format": "unifiednn-layers", "seed": seed, "layers": layers}).encode()
+        sha256 = hashlib.sha256(document).hexdigest()
+        place = self.server.home.file(sha256)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(document)
+        self.service.store.library.add_file(
+            sha256=sha256, kind="model", filename=filename, format="layers", size_bytes=len(document), facts={},
+            owner=person,
+        )  # fmt: skip
+        return sha256
+
+
+@contextmanager
+def opened(playwright: Playwright, home: Home, groups: Mapping[str, str], roles: Mapping[str, str]) -> Iterator[House]:
+    """A dashboard that these people can sign in to, each of a group; `roles` are those of the groups."""
+    secrets = home.root / "secrets.toml"
+    server = Server(home, free_port(), options=("--secrets.files", str(secrets)))
+    people = {person: {"groups": [group]} for person, group in groups.items()}
+    provider = IdentityProvider(free_port(), f"{server.url}/oauth2callback", people)
+    given = "\n".join(f'{group} = "{role}"' for group, role in roles.items())
+    secrets.write_text(
+        f"""
+[auth]
+redirect_uri = "{provider.redirect_uri}"
+cookie_secret = "{"for a test alone " * 3}"
+client_id = "{CLIENT_ID}"
+client_secret = "{CLIENT_SECRET}"
+server_metadata_url = "{provider.issuer}/.well-known/openid-configuration"
+[access.roles]
+{given}
+"""
+    )
+    provider.start()
+    server.start()
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    service = Service.open(home)
+    yield House(server, provider, browser, service)
+    service.close()
+    browser.close()
+    server.kill()
+    provider.stop()

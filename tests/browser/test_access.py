@@ -1,6 +1,5 @@
 """Two people in one hybrid, and the operator who arranged it, in the browser: what each sees, fetches, and must not."""
 
-import hashlib
 import http.client
 import json
 import re
@@ -15,12 +14,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Playwright, expect
 
-from tests.browser.conftest import ARGUMENTS, CHROMIUM, Server, free_port
 from tests.browser.house import House, Visitor
-from tests.browser.identity import CLIENT_ID, CLIENT_SECRET, IdentityProvider
+from tests.browser.house import opened as house_of_people
 from tests.unit.service.kit import HIS, NOWHERE, add_run
 from unifiednn_core.base.paths import Home
-from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor, Role
 from unifiednn_core.spec.lifecycle import ENDED, State
 
@@ -33,32 +30,9 @@ LAYERS = [["Flatten"], ["Linear", {"in_features": 16, "out_features": 3}]]
 @pytest.fixture(scope="module")
 def house(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     home = Home(tmp_path_factory.mktemp("access") / "home").create()
-    secrets = home.root / "secrets.toml"
-    server = Server(home, free_port(), options=("--secrets.files", str(secrets)))
-    people = {ALICE: {"groups": ["learners"]}, BOB: {"groups": ["learners"]}, OTTO: {"groups": ["staff"]}}
-    provider = IdentityProvider(free_port(), f"{server.url}/oauth2callback", people)
-    secrets.write_text(
-        f"""
-        [auth]
-        redirect_uri = "{provider.redirect_uri}"
-        cookie_secret = "{"for a test alone " * 3}"
-        client_id = "{CLIENT_ID}"
-        client_secret = "{CLIENT_SECRET}"
-        server_metadata_url = "{provider.issuer}/.well-known/openid-configuration"
-        [access.roles]
-        learners = "submitter"
-        staff = "operator"
-        """
-    )
-    provider.start()
-    server.start()
-    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-    service = Service.open(home)
-    yield House(server, provider, browser, service)
-    service.close()
-    browser.close()
-    server.kill()
-    provider.stop()
+    groups = {ALICE: "learners", BOB: "learners", OTTO: "staff"}
+    with house_of_people(playwright, home, groups, {"learners": "submitter", "staff": "operator"}) as house:
+        yield house
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +50,7 @@ def shared(house: House, visitors: dict[str, Visitor]) -> str:
     np.savez(data, inputs=numbers.random((24, 16), dtype=np.float32), targets=np.arange(24) % 3)
     parts = []
     for seed, (person, name) in enumerate(PARTS.items()):
-        model = keep_model(house, person, f"net-{name}.json", seed)
+        model = house.keep_model(person, f"net-{name}.json", LAYERS, seed)
         answers[person] = visitors[person].send(f"data-{name}.npz", data.getvalue())
         assert [status for status, _ in answers[person]] == [201, 204, 200]
         parts.append(
@@ -102,25 +76,6 @@ def shared(house: House, visitors: dict[str, Visitor]) -> str:
     [run] = house.service.runs.runs()
     assert run.state is State.COMPLETED
     return run.run_id
-
-
-def keep_model(house: House, person: str, filename: str, seed: int) -> str:
-    """Put a small network into somebody's library; returns its SHA-256."""
-    document = json.dumps({"format": "unifiednn-layers", "seed": seed, "layers": LAYERS}).encode()
-    sha256 = hashlib.sha256(document).hexdigest()
-    place = house.server.home.file(sha256)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(document)
-    house.service.store.library.add_file(
-        sha256=sha256,
-        kind="model",
-        filename=filename,
-        format="layers",
-        size_bytes=len(document),
-        facts={},
-        owner=person,
-    )
-    return sha256
 
 
 def _alike(answers: list[tuple[int, dict[str, Any]]], name: str) -> str:

@@ -219,9 +219,9 @@ def described(found: Sequence[Way]) -> dict[str, Any]:
             f"Source: {found[0].source}. Workers at once share the pages of torch's files, which each counts by its"
             " part; one after the other, each counts them all.",
             f"Files of the common data: {data}.",
-            "A hybrid saves a second context and a second data set, and only one of its sub-models has temporary"
-            " memory at a time: the smaller the networks are beside the context of a process, the more it saves. Of the"
-            " largest networks here nothing is promised.",
+            "A hybrid saves a second context and a second data set, and most of the temporary memory of all but one"
+            " network: the smaller the networks are beside the context of a process, the more it saves. Of the largest"
+            " networks here nothing is promised.",
             "All weights have the same bits in all ways." if same else "**The weights differ.**",
         ],
         "tables": [
