@@ -126,6 +126,7 @@ def test_without_a_baseline_nothing_is_claimed() -> None:
     [
         (replace(HYBRID, state=State.RUNNING), CONCURRENT, "hybrid run h is running"),
         (replace(HYBRID, attempt=2), CONCURRENT, "was paused or interrupted"),
+        (replace(HYBRID, shared=True), CONCURRENT, "in a shared hybrid; its times and its memory are not its own"),
         (with_part(HYBRID, paused_s=2.0), CONCURRENT, "was paused"),
         (with_part(HYBRID, attempt=2), CONCURRENT, "was retried"),
         (with_part(HYBRID, redone_steps=3), CONCURRENT, "was retried"),
