@@ -40,7 +40,7 @@ def test_nothing_is_lost_when_processes_are_killed(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "options",
-    [("--kills=1", "--rounds=3", "--seed=0"), pytest.param(("--kills=100",), marks=pytest.mark.long)],
+    [("--kills=1", "--rounds=3", "--seed=4"), pytest.param(("--kills=100",), marks=pytest.mark.long)],
     ids=["short", "long"],
 )
 def test_everybodys_submissions_go_on_when_processes_are_killed(tmp_path: Path, options: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.pooled import ALICE, BOB, CAROL, Net, Pool
+from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.base.paths import CPU_DEVICES_SETTING, Home
 from unifiednn_core.runtime import supervisor
 from unifiednn_core.spec.lifecycle import State
@@ -64,6 +65,8 @@ def test_who_was_about_to_be_paused_is_paused_by_the_death_and_the_others_go_on(
     pool.go_on(17)
     pool.finish(his)
     assert pool.state(hers) is State.PAUSED, "it waits for its person"
+    with pytest.raises(IllegalTransition, match="save"):  # it would be acknowledged and never take effect
+        pool.service.acting_as(ALICE).runs.save(hers)
     pool.service.acting_as(ALICE).runs.resume(hers)
     pool.finish()
     assert pool.wrong() == {}

@@ -230,6 +230,8 @@ class Round:
     server_down_s: float = 0.0
     server_fault: Fault | None = None
     """Armed in the server that comes up next."""
+    second_server_s: float | None = None
+    """When a second server starts beside the first; it is there to the end, or until it meets `server_fault`."""
     damage: Damage | None = None
     jump_s: float | None = None
     """By how much the clock is set, forwards or backwards."""

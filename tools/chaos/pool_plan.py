@@ -68,7 +68,8 @@ _ASKED = {"command.before_acknowledgement": 2, "command.after_acknowledgement": 
           "store.after_commit": 4}  # fmt: skip
 _DISK_POINTS = ("checkpoint.before_write", "checkpoint.before_rename", "separation.before_write",
                 "separation.before_rename")  # fmt: skip
-_MOMENTS = ("worker",) * 6 + ("server",) * 3 + ("both",) * 4 + ("commands",) * 2 + ("drain",) * 4
+_MOMENTS = (*("worker",) * 6, *("server",) * 3, *("second server",) * 3, *("both",) * 4, *("commands",) * 2,
+            *("drain",) * 4)  # fmt: skip
 _LATE = ("separation", "placement.before_close", "placement.after_close")
 """Points that a worker passes once a sub-model has ended."""
 
@@ -205,6 +206,8 @@ def _moment(chance: random.Random, card: Card, met: Round, submitted: Sequence[S
     match card.action:
         case "worker":
             return replace(met, fresh=fresh, kill_s=now_s)
+        case "second server":
+            return replace(met, kill_s=now_s + 1.0, kill_server_s=now_s, second_server_s=now_s / 2)
         case "drain":
             drained = errand(chance, submitted, _drawn(chance, "drain", submitted))
             return replace(met, errand=drained, kill_s=drained.after_s + chance.uniform(0.0, 0.6))

@@ -99,6 +99,7 @@ class ExerciseRunner:
         """Process ids."""
         self._server = self._asking = 0
         """Process ids; 0 if there is none."""
+        self._second_servers: list[int] = []
         self._offset_s = 0
         self._server_fault: Fault | None = None
         self._errands: deque[tuple[int, Errand]] = deque()
@@ -130,7 +131,7 @@ class ExerciseRunner:
             self._keep_asking()
             time.sleep(POLL_S)
         self._tell("over")
-        for pid in (self._server, self._asking, *self._workers):
+        for pid in (self._server, self._asking, *self._second_servers, *self._workers):
             self._kill(pid)
         return self._watch.state
 
@@ -155,7 +156,7 @@ class ExerciseRunner:
                     self._schedule(self._exercise.rounds[entry.number], entry.pid)
             case "ended", "worker":
                 self._workers.discard(entry.pid)
-            case "ended", "server":
+            case "ended", "server" if entry.pid == self._server:
                 self._server = 0
             case "asked" | "refused" | "done", _:
                 self._first_open = entry.number + 1
@@ -171,6 +172,9 @@ class ExerciseRunner:
             self._at(plan.kill_s, lambda: self._kill(worker))
         if plan.kill_server_s is not None:
             self._at(plan.kill_server_s, lambda: self._kill_server(plan, worker if together else 0))
+        if plan.second_server_s is not None:
+            fault = named(plan.server_fault)
+            self._at(plan.second_server_s, lambda: self._second_servers.append(self._request("server", fault=fault)))
         if plan.jump_s is not None:
             jump_s = plan.jump_s
             self._at(plan.jump_at_s, lambda: self._jump(jump_s))

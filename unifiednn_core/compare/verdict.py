@@ -65,7 +65,7 @@ def _is_fast(run: RunView) -> bool:
 
 
 def _way(run: RunView) -> tuple[object, ...]:
-    own = run.policy_text, run.checkpoint_text, run.start, run.lanes
+    own = run.policy_text, run.checkpoint_text, run.start, run.lanes, run.shared
     return *own, tuple((part.name, part.priority, part.deadline_s) for part in run.submodels)
 
 
@@ -90,6 +90,8 @@ def _problem(run: RunView, steered: Callable[[RunView], bool]) -> str | None:
     each = _process_threads(run)
     if max(each) > 1 and sum(each) > (run.threads or 1):
         return f"{run.mode} run {run.run_id} had {sum(each)} threads, the hybrid {run.threads}; run the baseline again"
+    if run.shared:
+        return f"hybrid run {run.run_id} trained in a shared hybrid; its times and its memory are not its own"
     if run.mode == HYBRID and run.attempt > 1:
         return f"hybrid run {run.run_id} was paused or interrupted; its times cannot be compared"
     if any(part.paused_s > 0 for part in run.submodels):

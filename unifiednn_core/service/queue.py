@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from unifiednn_core.base.clock import Clock
+from unifiednn_core.scheduling.line import DeviceView
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.service.line import Line, Outlook
 from unifiednn_core.service.permissions import Guard, permission
@@ -66,15 +67,8 @@ class QueueService:
         """Memory of each device now."""
         held, sizes = self._store.hybrids.listed(), self._store.telemetry.memory_now()
         own = {hybrid.device: sizes.get(hybrid.id, 0) for hybrid, _ in held}
-        return tuple(
-            DeviceUse(
-                name=device.name,
-                total_bytes=device.total_bytes,
-                own_bytes=own.get(device.name, 0),
-                free_bytes=device.free_bytes,
-            )
-            for device in self._line.now().fleet.view.devices
-        )
+        devices = self._line.now().fleet.view.devices
+        return tuple(_use(device, own.get(device.name, 0)) for device in devices)
 
     @permission(Role.OPERATOR, audited=False)
     def pooling(self) -> Pooling:
@@ -110,6 +104,13 @@ class QueueService:
             heartbeat_age_s=None if beat_s is None else max(0.0, self._clock.utc_s() - beat_s),
             members=tuple(_member(place, member, names, outlook) for place, member in enumerate(members)),
         )
+
+
+def _use(device: DeviceView, own_bytes: int) -> DeviceUse:
+    total_bytes, free_bytes = device.total_bytes, device.free_bytes
+    if total_bytes is not None and free_bytes is not None:  # of a logical CPU: what is free on its host
+        free_bytes = min(free_bytes, max(0, total_bytes - own_bytes))
+    return DeviceUse(name=device.name, total_bytes=total_bytes, own_bytes=own_bytes, free_bytes=free_bytes)
 
 
 def _member(place: int, member: Resident, names: Mapping[str, str], outlook: Outlook) -> HybridMember:

@@ -124,9 +124,9 @@ class RunService:
         """Write a checkpoint of a run's sub-models, or of one, now, and verify the data sets that they train on."""
         run, rows = self._store.runs.get(run_id)
         if run.shared and submodel is None:  # they may be in several hybrids
-            for row in rows:
-                if Event.SAVE in submodel_actions(State(run.state), State(row.state)):
-                    self._store.commands.issue(run_id, row.name, Verb.SAVE)
+            names = [row.name for row in rows if Event.SAVE in submodel_actions(State(run.state), State(row.state))]
+            for name in names or [rows[0].name]:  # which says why it cannot be saved now
+                self._store.commands.issue(run_id, name, Verb.SAVE)
             return State(run.state)
         return self._store.commands.issue(run_id, submodel, Verb.SAVE)
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import unifiednn_core
 from tools.chaos import report
-from tools.chaos.command import PAGE, RESULT, record
+from tools.chaos.command import PAGE, POOLED_RESULT, RESULT, record
 from tools.chaos.judge import Outcome
 from tools.machine import commit, machine
 from unifiednn_core.base.failpoints import POINTS
@@ -90,6 +90,15 @@ def test_the_recorded_chaos_test_was_long_and_passed() -> None:
     found = json.loads((DOCS / RESULT).read_text())
     assert found["passed"] is True
     assert found["kills"] >= 1000
+    assert not found["problems"]
+
+
+def test_the_page_says_what_the_recorded_test_of_shared_hybrids_found() -> None:
+    found, page = json.loads((DOCS / POOLED_RESULT).read_text()), (DOCS / PAGE).read_text()
+    assert page == report.with_table(page, found)
+    assert found["passed"] is True
+    assert found["kills"] >= 300
+    assert found["pooled"]["shared_hybrids"] >= 50
     assert not found["problems"]
 
 

@@ -11,7 +11,7 @@ from unifiednn_core.base.units import MIB
 from unifiednn_core.compare.verdict import compare
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views.comparison import Comparison
-from unifiednn_core.views.runs import RunView, SubModelView
+from unifiednn_core.views.runs import RunView, Stay, SubModelView
 
 LAUNCHED_S = 1_000.0
 NAMES = ("lenet", "resnet")
@@ -126,6 +126,7 @@ def test_without_a_baseline_nothing_is_claimed() -> None:
     [
         (replace(HYBRID, state=State.RUNNING), CONCURRENT, "hybrid run h is running"),
         (replace(HYBRID, attempt=2), CONCURRENT, "was paused or interrupted"),
+        (replace(HYBRID, shared=True), CONCURRENT, "in a shared hybrid; its times and its memory are not its own"),
         (with_part(HYBRID, paused_s=2.0), CONCURRENT, "was paused"),
         (with_part(HYBRID, attempt=2), CONCURRENT, "was retried"),
         (with_part(HYBRID, redone_steps=3), CONCURRENT, "was retried"),
@@ -311,3 +312,17 @@ def test_a_fast_run_is_never_called_identical_nor_withheld_for_its_bits() -> Non
     exact = run("h", submodels=(part("lenet", 4.0, state_sha256="bits"),))
     found = compare([exact, replace(baseline, spec={})], exact, lambda run: False, {}).verdicts["sequential"]
     assert found.identical_weights is True
+
+
+def test_weights_of_two_kinds_of_device_are_not_compared() -> None:
+    baseline = run("b", "sequential")
+    one, two = (
+        replace(HYBRID, stays=tuple(Stay("lenet", device, kind, 0.0) for device, kind in there))
+        for there in ([("cuda:0", "H200"), ("cuda:1", "H200")], [("cuda:0", "H200"), ("cuda:1", "A100")])
+    )
+    for other_bits in (False, True):
+        hybrid = with_part(two, state_sha256="others") if other_bits else two
+        found = comparison(hybrid, baseline).verdicts["sequential"]
+        assert found.identical_weights is None and found.withheld_because is None
+        assert any("2 kinds of device (H200; A100)" in note for note in found.notes)
+    assert comparison(one, baseline).verdicts["sequential"].identical_weights is True, "it moved within a kind"

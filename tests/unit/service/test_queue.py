@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
+from tests.clock import SimulatedClock
 from tests.unit.service.kit import ADMIN, ALICE, BOB, OPERATOR, VIEWER, World, sha
 from tests.unit.service.queue_kit import ALL, CPU, HER_NEXT, HERS, HIS, HIS_NEXT, HYBRID, training
 from unifiednn_core.base.errors import BadInput, Forbidden, NotFound
 from unifiednn_core.service import filtering
+from unifiednn_core.service.line import KEPT_S
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.service.shared_spec import shared_findings
 from unifiednn_core.spec.pooling import Pooling
@@ -65,6 +67,21 @@ def test_estimates_count_what_is_left_before_somebody(server: World) -> None:
     assert all(entry.starts_in_s is None for entry in server.of(OPERATOR).queue.line()), "nobody knows its seconds"
 
 
+def test_the_forecast_is_made_once_for_all_who_look(server: World, clock: SimulatedClock) -> None:
+    looked: list[float] = []
+    look = server.service._line._look
+    server.service._line._look = lambda: (looked.append(clock.utc_s()), look())[1]
+    for actor in (ALICE, BOB, OPERATOR):
+        server.of(actor).queue.line()
+    assert len(looked) == 1
+    clock.advance(KEPT_S)
+    server.of(BOB).queue.line()
+    assert len(looked) == 2
+    server.of(OPERATOR).queue.set_pooling(Pooling(mode="private"))
+    server.of(BOB).queue.line()
+    assert len(looked) == 3, "it has just changed"
+
+
 @pytest.mark.parametrize(("who", "others"), [(ALICE, (HIS, HIS_NEXT, BOB)), (BOB, (HERS, HER_NEXT, ALICE))])
 def test_nobody_learns_who_shares(
     server: World, who: Actor, others: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
@@ -100,6 +117,7 @@ def test_operators_see_the_hybrid_with_everyone_in_it(server: World) -> None:
     assert {layer.submodel for layer in figures.view.breakdown.layers} >= {"lenet", "secretnet"}
     [use] = service.device_use()
     assert (use.name, use.own_bytes) == ("cpu", 84711)
+    assert use.own_bytes + (use.others_bytes or 0) + (use.free_bytes or 0) == use.total_bytes
     with pytest.raises(NotFound):
         service.hybrid("h-unknown")
     for call in (server.of(ALICE).queue.hybrids, lambda: server.of(VIEWER).queue.hybrid(HYBRID)):
