@@ -15,7 +15,6 @@ from tests.integration.pooled import ALICE, BATCH, BOB, DATA_BYTES, Net, numbers
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import parse_run
 from unifiednn_core.store.schema import HybridRow, StrataRow
 
 pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(300)]
@@ -31,7 +30,7 @@ def house(playwright: Playwright, home: Home) -> Iterator[House]:
 
 
 def submit(house: House, visitor: Visitor, person: Actor) -> str:
-    """Upload the common data under an own name and submit a network; returns the id of the run."""
+    """Upload the common data under an own name and submit a network on the page; returns the id of the run."""
     net, data = NETS[person], BytesIO()
     np.savez(data, **numbers(net.data))
     answers = visitor.send(f"data-{net.name}.npz", data.getvalue())
@@ -41,8 +40,14 @@ def submit(house: House, visitor: Visitor, person: Actor) -> str:
                        "optimizer": "adam"}  # fmt: skip
     part = {"name": net.name, "model": f"sha256:{model}", "train_data": f"sha256:{answers[-1][1]['sha256']}",
             "hyperparameters": hyperparameters}  # fmt: skip
-    spec = {"name": f"of-{net.name}", "hybrid": "shared", "threads": 1, "submodels": [part]}
-    return house.acting(person).runs.submit(parse_run(spec))
+    draft = {"name": net.name, "hybrid": "shared", "device": "auto", "submodels": [part]}
+    visitor.open(f"?draft={house.acting(person).library.save_draft(draft)}", "Submit a network")
+    visitor.page.get_by_role("button", name="Submit", exact=True).click(timeout=60_000)
+    visitor.page.get_by_role("button", name="Start anyway").click(timeout=60_000)  # there are no test data
+    visitor.page.wait_for_url("**/run?*")
+    visitor.read(net.name)
+    [run] = house.acting(person).runs.runs()
+    return run.run_id
 
 
 def test_two_people_in_two_browsers_share_a_worker_and_see_only_their_own(house: House) -> None:
@@ -51,8 +56,7 @@ def test_two_people_in_two_browsers_share_a_worker_and_see_only_their_own(house:
     devices.devices()
     devices.drain_device("cpu")  # so that both wait for it
     runs = {person: submit(house, visitor, person) for person, visitor in visitors.items()}
-    for person, visitor in visitors.items():
-        visitor.open(f"run?run={runs[person]}", NETS[person].name)
+    for visitor in visitors.values():
         visitor.page.get_by_role("tab", name="Memory", exact=True).click()
     devices.ready_device("cpu")
     deadline_s = time.monotonic() + 180
@@ -76,7 +80,7 @@ def test_two_people_in_two_browsers_share_a_worker_and_see_only_their_own(house:
         for tab in ("Values", "Graph", "Spec and command"):
             me.page.get_by_role("tab", name=tab, exact=True).click()
             expect(me.page.get_by_role("tabpanel").last).to_be_attached()
-        me.go("Now", f"of-{NETS[person].name}")
+        me.go("Now", NETS[person].name)
         me.go("Library", f"data-{NETS[person].name}.npz")
         for path in (f"models/RUN/{NETS[person].name}", f"checkpoints/RUN/{NETS[person].name}", "runs/RUN.json",
                      "specs/RUN.json"):  # fmt: skip

@@ -67,11 +67,12 @@ def test_who_shares_a_worker_is_told_nothing_of_the_other(pool: Pool) -> None:
     for person, other in ((ALICE, BOB), (BOB, ALICE)):
         said = told(pool, person, runs[person.id])
         assert all(word in said for word in words[person.id] - {person.id.partition("@")[0]})
-        assert not [word for word in (*words[other.id], hybrid.id) if word in said]
+        assert not [word for word in (*words[other.id], hybrid.id, "least served") if word in said]
         own = pool.service.acting_as(person).runs
         assert [view.run_id for view in own.runs()] == [runs[person.id]]
         view = own.observe(runs[person.id])
         assert (view.peak_memory_bytes, view.memory_source, view.cpu_s, view.lanes) == (None,) * 4
+        assert view.submodels[0].peak_memory_bytes is None, "that of the process is not only theirs"
         for call in (own.observe, own.document, own.metrics_csv, own.stop, own.discard):
             with pytest.raises(NotFound):
                 call(runs[other.id])

@@ -19,7 +19,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.run import SubModelSpec
 
 AT_MOST, MOVES_WITHIN_S = 0.60, 2.0
-_EPOCHS, _LONG = 24, 4_000
+_EPOCHS, _LONG = 120, 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def described(pairs: Sequence[Pair], moves: Sequence[Move]) -> dict[str, Any]:
         for count, of in ((1, ones), (2, twos))
     ]  # fmt: skip
     second = [
-        (f"{to}", _spread([1e3 * move.step_s for move in of], "ms"), _spread([move.left_s for move in of]),
+        (f"{to}", _spread([move.step_s for move in of]), _spread([move.left_s for move in of]),
          _spread([move.goes_on_s for move in of]), str(max(move.repeated_steps for move in of)))
         for to in dict.fromkeys(move.to for move in moves)
         if (of := [move for move in moves if move.to == to])
@@ -173,8 +173,8 @@ def described(pairs: Sequence[Pair], moves: Sequence[Move]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _spread(figures: Sequence[float], unit: str = "s") -> str:
-    return f"{median(figures):.2f} {unit} ({min(figures):.2f} to {max(figures):.2f})"
+def _spread(figures: Sequence[float]) -> str:
+    return f"{median(figures):.2f} s ({min(figures):.2f} to {max(figures):.2f})"
 
 
 if __name__ == "__main__":

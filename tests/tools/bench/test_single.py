@@ -6,7 +6,7 @@ import pytest
 from tests.tools.bench.kit import ASKED
 from tools.bench import overhead as overhead_bench
 from tools.bench import prediction as prediction_bench
-from tools.bench import queries, report, simulate, single
+from tools.bench import queries, report, simulate, single, two_devices, two_people
 from tools.bench.overhead import Overhead
 from tools.bench.prediction import Predicted
 from tools.machine import ToolFailed
@@ -90,3 +90,40 @@ def test_policies_are_simulated_beside_fcfs_and_a_broken_promise_is_told() -> No
         if one.policy == "srtf" else one for one in measured
     ]  # fmt: skip
     assert not simulate.described(slower)["passed"]
+
+
+def way(name: str, *peaks_mib: int, case: str = "two networks", sha256: str = "a") -> two_people.Way:
+    peaks_bytes = tuple(size * MIB for size in peaks_mib)
+    return two_people.Way(
+        case=case, way=name, peaks_bytes=peaks_bytes, source="process PSS", data_bytes=MIB, state_sha256=(sha256, "b")
+    )
+
+
+def test_two_people_in_one_hybrid_are_shown_beside_two_workers() -> None:
+    apart = [way(two_people.IN_TURN, 250, 250), way(two_people.AT_ONCE, 225, 215)]
+    found = two_people.described([way(two_people.POOLED, 260), *apart])
+    assert found["passed"]
+    text = shown("two-people", found)
+    assert "| two networks | 260 MiB (260 to 260) | 500 MiB (500 to 500) | 440 MiB (440 to 440) | 0.52 | 0.59 |" in text
+    assert "| two networks: memory against two workers, one after the other | 0.60 | 0.52 | yes |" in text
+    assert not two_people.described([way(two_people.POOLED, 310), *apart])["passed"]
+    assert not two_people.described([way(two_people.POOLED, 260, sha256="c"), *apart])["passed"], "other bits"
+
+
+def test_two_devices_are_shown_beside_one_and_how_soon_a_drained_one_is_left() -> None:
+    def pair(devices: int, makespan_s: float) -> two_devices.Pair:
+        return two_devices.Pair(
+            devices=devices, makespan_s=makespan_s, service_s=20.0, hybrids=devices, state_sha256=("a", "b")
+        )
+
+    def move(left_s: float) -> two_devices.Move:
+        return two_devices.Move(to="nothing", step_s=0.5, left_s=left_s, goes_on_s=left_s + 1, repeated_steps=0)
+
+    found = two_devices.described([pair(1, 20.0), pair(2, 11.0)], [move(1.0), move(2.4)])
+    assert found["passed"]
+    text = shown("two-devices", found)
+    assert "| two devices: makespan against one device | 0.60 | 0.55 | yes |" in text
+    assert "| nothing | 0.50 s (0.50 to 0.50) | 1.70 s (1.00 to 2.40) | 2.70 s (2.00 to 3.40) | 0 |" in text
+    assert "without its step: 1.90 s" in text
+    assert not two_devices.described([pair(1, 20.0), pair(2, 13.0)], [move(1.0)])["passed"]
+    assert not two_devices.described([pair(1, 20.0), pair(2, 11.0)], [move(2.6)])["passed"]
