@@ -12,16 +12,16 @@ from tests.browser.conftest import ARGUMENTS, CHROMIUM, ROOT, Server, free_port
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED
-from unifiednn_core.spec.run import BASELINES
+from unifiednn_core.spec.run import BASELINES, RunSpec, parse_run
 
 IMAGES = ROOT / "docs" / "images"
-SHOWN_PROGRESS = 0.62
+SHOWN_PROGRESS, SHOWN_SHARED = 0.62, 0.1
 DESK, PHONE = (1440, 1140), (390, 844)
 PATIENCE_S = 900
 
 
 def main(folder: Path) -> None:
-    """Train the demo with its baselines before it, and take the pictures of its run and of the comparison."""
+    """Take the pictures of the demo in training, of its comparison, and of the queue with its networks in a hybrid."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home, sync_playwright() as playwright:
         server = Server(Home(Path(home)).create(), free_port())
@@ -43,10 +43,26 @@ def main(folder: Path) -> None:
             shoot(
                 opened(browser, f"{server.url}/run?run={run_id}", "light", PHONE), folder / "run-phone.png", whole=True
             )
+            shared = submit_shared(service, run_id)
+            wait(lambda: all(service.runs.observe(one).progress >= SHOWN_SHARED for one in shared))
+            for scheme in ("light", "dark"):
+                page = opened(browser, f"{server.url}/queue", scheme)
+                shoot(page, folder / name("queue", scheme), of="st-key-rows-devices")
         finally:
             service.close()
             browser.close()
             server.kill()
+
+
+def submit_shared(service: Service, run_id: str) -> list[str]:
+    """Submit each network of a run by itself, for a longer training."""
+    spec = parse_run(service.runs.spec_document(run_id))
+    longer = {"epochs": 200, "lr_scheduler": None}
+    parts = [
+        part.model_copy(update={"hyperparameters": part.hyperparameters.model_copy(update=longer), "priority": 0})
+        for part in spec.submodels
+    ]
+    return [service.runs.submit(RunSpec(name=part.name, hybrid="shared", submodels=(part,))) for part in parts]
 
 
 def name(what: str, scheme: str) -> str:
@@ -71,9 +87,9 @@ def opened(browser: Browser, url: str, scheme: str = "light", size: tuple[int, i
     return page
 
 
-def shoot(page: Page, path: Path, *, whole: bool = False) -> None:
-    """Take the picture of what is in view, or of the whole page, once its charts are drawn."""
-    expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=30_000)
+def shoot(page: Page, path: Path, *, whole: bool = False, of: str = "js-plotly-plot") -> None:
+    """Take the picture of what is in view, or of the whole page, once an element of the class `of` is drawn."""
+    expect(page.locator(f".{of}").first).to_be_visible(timeout=30_000)
     page.wait_for_timeout(2000)
     if whole:
         height = page.evaluate("document.querySelector('[data-testid=stMainBlockContainer]').scrollHeight")

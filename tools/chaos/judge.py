@@ -131,9 +131,18 @@ def _count_deaths(outcome: Outcome, entries: Sequence[JournalEntry], exercise: E
             entry.pid in fresh and (fault := exercise.rounds[entry.number].fault) and entry.code in (-9, -15, GRACEFUL)
         ):
             outcome.struck[fault.point, fault.action] += 1
-        elif (entry.pid, entry.code) not in locked:
+        elif (entry.pid, entry.code) not in locked and not _came_too_late(entry, entries):
             outcome.unplanned_deaths += 1
             outcome.problems.append(f"{entry.role} {entry.pid} of round {entry.number} ended with code {entry.code}")
+
+
+def _came_too_late(ended: JournalEntry, entries: Sequence[JournalEntry]) -> bool:
+    """Whether a worker found that another one had been started in its place, because its server died meanwhile."""
+    if ended.role != "worker" or ended.code != 1:
+        return False
+    workers = [entry for entry in entries if entry.what == "started" and entry.role == "worker"]
+    began_at_s = next((entry.at_s for entry in workers if entry.pid == ended.pid), ended.at_s)
+    return any(entry.run_id == ended.run_id and began_at_s < entry.at_s < ended.at_s for entry in workers)
 
 
 def _shot_with(pid: int, shot: dict[int, JournalEntry]) -> str | None:

@@ -57,21 +57,6 @@ class FleetTrace:
     """What those wait for that never start."""
 
 
-def forecast(
-    view: FleetView, policy: Policy, jobs: Mapping[str, SimulatedJob] | None = None
-) -> Mapping[str, tuple[float, float] | None]:
-    """When each waiting sub-model starts and ends if nobody else comes; None if that is unknown or too many turns away.
-
-    `jobs` are by key; those that it lacks have a few equal epochs.
-    """
-    trace = run_fleet(view, policy, jobs=jobs, most_looks=MOST_LOOKS)
-    found: dict[str, tuple[float, float] | None] = {}
-    for key in (key for entry in view.waiting for key in entry.keys):
-        start_s, end_s = trace.starts_s.get(key, inf), trace.ends_s.get(key, inf)
-        found[key] = (start_s, end_s) if end_s - view.now_s < NEVER_S / 2 else None
-    return found
-
-
 def run_fleet(
     view: FleetView,
     policy: Policy,

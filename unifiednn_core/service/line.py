@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.runtime.placing import Fleet
-from unifiednn_core.scheduling.fleet import NEVER_S, run_fleet
+from unifiednn_core.scheduling.fleet import MOST_LOOKS, NEVER_S, run_fleet
 from unifiednn_core.scheduling.line import FleetView
 from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.scheduling.registry import policy_named
@@ -77,7 +77,7 @@ def outlook_of(fleet: Fleet) -> Outlook:
     waits = dict(decide(fleet.view).waits)
     asked = fleet.pooling.hybrid.policy
     try:
-        trace = run_fleet(view, policy_named(asked.name, asked.parameters), jobs=_jobs(view))
+        trace = run_fleet(view, policy_named(asked.name, asked.parameters), jobs=_jobs(view), most_looks=MOST_LOOKS)
     except BadInput:  # the policy of a plugin that is gone
         return Outlook(fleet, waits, {}, {})
     waiting = {key for entry in view.waiting for key in entry.keys}

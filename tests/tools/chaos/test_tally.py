@@ -69,6 +69,13 @@ def test_a_worker_that_ends_before_a_locked_store_is_no_problem() -> None:
     assert len(count(started(1, 0.0), struck(1, "disk_full"), ended(1, 1.0, 1)).problems) == 1
 
 
+def test_a_worker_in_whose_place_another_was_started_ends_by_itself() -> None:
+    late = (started(1, 0.0), started(2, 1.0, number=1), ended(1, 2.0, 1))
+    assert count(*late).problems == []
+    assert len(count(started(1, 0.0), ended(1, 2.0, 1), started(2, 3.0, number=1)).problems) == 1
+    assert len(count(started(1, 0.0), replace(late[1], run_id="another"), ended(1, 2.0, 1)).problems) == 1
+
+
 def test_a_disk_that_stays_full_is_one_fault_and_no_kill() -> None:
     outcome = count(started(1, 0.0), *(struck(1, "disk_full"),) * 3)
     assert outcome.struck == {("store.after_commit", "disk_full"): 1}

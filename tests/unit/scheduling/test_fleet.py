@@ -8,8 +8,9 @@ from math import inf
 import pytest
 
 from tests.unit.scheduling.placement_kit import EVERYONE, GIB, POLICIES, check_plan, device, entry, need
+from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
-from unifiednn_core.scheduling.fleet import Change, FleetTrace, forecast, run_fleet
+from unifiednn_core.scheduling.fleet import MOST_LOOKS, NEVER_S, Change, FleetTrace, run_fleet
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Placed, Waiting
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.simulator import SimulatedJob, simulate
@@ -21,6 +22,13 @@ FCFS, TURNS = FirstComeFirstServed(), RoundRobin(unit="seconds", amount=1)
 def fleet(devices: Sequence[DeviceView], *waiting: Waiting, **given: object) -> FleetView:
     plain = {"now_s": 0.0, "devices": tuple(devices), "waiting": waiting, "rule": EVERYONE, "move_cost_s": 2.0}
     return FleetView(**{**plain, **given})  # type: ignore[arg-type]
+
+
+def forecast(view: FleetView, policy: Policy) -> dict[str, tuple[float, float] | None]:
+    """When each that waits starts and ends; None where that is unknown."""
+    trace = run_fleet(view, policy, most_looks=MOST_LOOKS)
+    known = {key for key, end_s in trace.ends_s.items() if end_s - view.now_s < NEVER_S / 2}
+    return {key: (trace.starts_s[key], trace.ends_s[key]) if key in known else None for key in keys(*view.waiting)}
 
 
 def keys(*entries: Waiting) -> list[str]:
