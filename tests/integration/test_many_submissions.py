@@ -13,7 +13,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.runtime import supervisor
-from unifiednn_core.runtime.placing import Fleet, fleet_of
+from unifiednn_core.runtime.placing import Fleet
 from unifiednn_core.scheduling.line import FleetView, Plan
 from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.scheduling.sites import MEMORY_SHARE, hybrid_bytes
@@ -90,7 +90,7 @@ def crowd(pool: Pool, monkeypatch: pytest.MonkeyPatch, seed: int, count: int) ->
     numbers, watcher = random.Random(seed), Watcher(pool)
     monkeypatch.setattr(supervisor, "decide", watcher.decide)
     runs = [pool.submit(PEOPLE[0], KINDS[0])]
-    fleet = fleet_of(pool.store, lambda name: pool.supervisor._budget(name), pool.service.clock)
+    fleet = pool.supervisor.fleet()
     limit_bytes = limit_for(pool, fleet)
     [device] = pool.store.devices.all()
     pool.service.devices.limit_device(device.name, limit_bytes)
