@@ -134,6 +134,9 @@ def described(pairs: Sequence[Pair], moves: Sequence[Move]) -> dict[str, Any]:
     """Tables and figures."""
     ones, twos = ([pair for pair in pairs if pair.devices == count] for count in (1, 2))
     ratios = [two.makespan_s / one.makespan_s for one, two in zip(ones, twos, strict=True)]
+    evened = median(two.makespan_s / two.service_s for two in twos) / median(
+        one.makespan_s / one.service_s for one in ones
+    )
     same = len({pair.state_sha256 for pair in pairs}) == 1
     slowest_s = max(move.left_s - move.step_s for move in moves)
     first = [
@@ -158,6 +161,7 @@ def described(pairs: Sequence[Pair], moves: Sequence[Move]) -> dict[str, Any]:
         "notes": [
             f"Two devices / one device: {middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f}), from the first"
             " submission to the last model. A submission includes its check, and each worker its start.",
+            f"For each second of training, which other programs on the machine stretch alike: {evened:.2f}.",
             f"Promised: what trains on a drained device leaves it within its step and {MOVES_WITHIN_S:g} s. Slowest,"
             f" without its step: {slowest_s:.2f} s.",
             "All weights have the same bits." if same else "**The weights differ.**",
