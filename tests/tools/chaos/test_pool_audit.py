@@ -130,9 +130,12 @@ def test_who_was_paused_since_the_line_was_read_is_not_placed(home: Home, store:
     assert run.id == "s1"
     store.commands.issue("s1", None, Verb.PAUSE)
     assert store.commands.open("s1") == []
-    assert not store.workers.join(HYBRID, [("s1", "net")])
+    assert not store.workers.join(HYBRID, [("s1", "net")], beside=[("s2", "net")])
     assert not store.workers.open_shared(OTHER, [("s1", "net")], BERTHS[OTHER], HybridSettings())
     assert state(store, "s1") == State.PAUSED
+    assert found(home) == []
+    store.commands.issue("s1", None, Verb.RESUME)
+    assert store.workers.join(HYBRID, [("s1", "net")], beside=[("s2", "net")]), "nothing but the pause was in the way"
     assert found(home) == []
 
 

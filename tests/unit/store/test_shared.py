@@ -378,7 +378,7 @@ def test_turns_count_from_the_start_of_each_run_and_memory_is_its_own(store: Sto
     store.hybrids.begin("h")  # at 1000
     clock.advance(2)
     work(store, "h")
-    store.workers.join("h", OF_BOB)
+    assert store.workers.join("h", OF_BOB, beside=OF_ANN)
     clock.advance(8)
     work(store, "h")
     turn = {"attempt": 1, "steps": 3, "reason": "", "lane": 1, "start_s": 11.0, "end_s": 14.0}
