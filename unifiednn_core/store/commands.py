@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
-from unifiednn_core.base.errors import BadInput, IllegalTransition
+from unifiednn_core.base.errors import BadInput, IllegalTransition, UnifiedNNError
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.spec.sharing import NOT_IN_ONE_PROCESS
 from unifiednn_core.store.database import Database
@@ -170,17 +170,24 @@ class Commands:
                 return
         with self._database.write() as session:
             for command in list(session.scalars(unclaimed)):
-                run, ends = run_of(session, command.run_id), command.verb in (Verb.STOP, Verb.DISCARD)
                 if command.applied_at_s is not None:  # its run has just ended, which answered it
                     continue
-                if ends and command.submodel is None and run.started_at_s is None:
-                    if State(run.state) is not State.STOPPING:
-                        self._runs.transition_in(session, run.id, None, Event(command.verb))
-                    self._runs.halt_in(session, run.id)
-                elif ends and run.shared and self._halted(session, run, command.submodel):
-                    continue
-                elif command.verb not in _NEEDS_WORKER and not (run.shared and command.verb == Verb.PAUSE):
-                    self._carry_out_in(session, command, None)  # to pause in a shared hybrid is to leave it
+                try:
+                    with session.begin_nested():
+                        self._settle_in(session, command)
+                except UnifiedNNError as error:  # one that cannot be settled must not hold up all others
+                    self._runs.answer(session, command, Code.DECLINED, verb=command.verb, reason=str(error))
+
+    def _settle_in(self, session: Session, command: CommandRow) -> None:
+        run, ends = run_of(session, command.run_id), command.verb in (Verb.STOP, Verb.DISCARD)
+        if ends and command.submodel is None and run.started_at_s is None:
+            if State(run.state) is not State.STOPPING:
+                self._runs.transition_in(session, run.id, None, Event(command.verb))
+            self._runs.halt_in(session, run.id)
+        elif ends and run.shared and self._halted(session, run, command.submodel):
+            return
+        elif command.verb not in _NEEDS_WORKER and not (run.shared and command.verb == Verb.PAUSE):
+            self._carry_out_in(session, command, None)  # to pause in a shared hybrid is to leave it
 
     def _halted(self, session: Session, run: RunRow, submodel: str | None) -> bool:
         """End the sub-models of a shared run that are to be stopped and never trained; whether that was all."""

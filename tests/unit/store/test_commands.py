@@ -178,6 +178,22 @@ def test_a_run_that_waits_for_its_device_can_be_changed_paused_and_stopped_witho
     assert store.commands.open("s") == []
 
 
+def test_a_command_that_cannot_be_settled_holds_up_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("r", "s"):
+        add_run(store, name)
+    store.commands.issue("r", None, Verb.STOP)
+    store.commands.issue("s", None, Verb.PAUSE)
+
+    def refuse(session: object, run_id: str) -> None:
+        raise IllegalTransition(run_id, "queued", "halt", [])
+
+    monkeypatch.setattr(store.runs, "halt_in", refuse)
+    store.commands.settle_unclaimed()
+    assert (states(store, "r")[0], states(store, "s")[0]) == ("stopping", "paused")
+    assert (store.commands.open("r"), store.commands.open("s")) == ([], [])
+    assert [event.code for event in store.telemetry.history("r", None).events][-1] == "declined"
+
+
 def test_a_run_that_was_paused_is_stopped_by_a_worker_that_writes_out_what_was_learnt(running: Store) -> None:
     running.commands.issue("r", None, Verb.PAUSE)
     running.commands.carry_out(running.commands.open("r")[0].id)
