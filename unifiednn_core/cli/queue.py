@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Column
 
 from unifiednn_core.base.units import duration_text, memory_text, percent_text
 from unifiednn_core.cli import shared, terminal
@@ -110,12 +111,11 @@ def _print_line(line: Sequence[LineEntry]) -> None:
     if not line:
         terminal.say("Nothing waits for a device.")
         return
-    columns = ("place", "run", "name", "sub-models", "starts in", "ends in", "waits for")
+    columns = ("place", Column("run", no_wrap=True), "sub-models", "starts in", "ends in", "waits for")
     rows = (
         (
             str(entry.place),
             entry.run_id,
-            entry.name,
             ", ".join(entry.submodels),
             *map(duration_text, (entry.starts_in_s, entry.ends_in_s)),
             entry.waits_for or "a moment",
@@ -129,16 +129,13 @@ def _print_hybrids(hybrids: Sequence[ListedHybrid]) -> None:
     if not hybrids:
         terminal.say("Nothing trains.")
         return
-    columns = ("device", "hybrid", "policy", "memory", "peak", "members")
-    rows = (
-        (
-            one.device,
-            f"{one.hybrid_id} ({'shared' if one.shared else 'private'})",
-            one.policy,
-            memory_text(one.memory_bytes),
-            memory_text(one.peak_memory_bytes),
-            tuple(f"{part.run_id}/{part.name} {part.state} {percent_text(part.progress)}" for part in one.members),
+    for one in hybrids:
+        memory = f"{memory_text(one.memory_bytes)} now, peak {memory_text(one.peak_memory_bytes)}"
+        kind = "Shared" if one.shared else "Private"
+        terminal.say(f"{kind} hybrid {one.hybrid_id} on {one.device}, policy {one.policy}, {memory}:")
+        columns = (Column("run", no_wrap=True), "sub-model", "state", "progress", "ends in")
+        rows = (
+            (part.run_id, part.name, part.state, percent_text(part.progress), duration_text(part.ends_in_s))
+            for part in one.members
         )
-        for one in hybrids
-    )
-    terminal.print_table(columns, rows)
+        terminal.print_table(columns, rows)

@@ -184,7 +184,7 @@ def print_runs(views: Sequence[RunView]) -> None:
             view.name,
             view.mode,
             view.state,
-            view.policy,
+            "shared" if view.shared else view.policy,
             device_text(view.device),
             f"{100 * view.progress:.0f} %",
             duration_text(view.elapsed_s),
