@@ -19,7 +19,7 @@ from unifiednn_core.views.hybrids import MODES, DeviceUse, LineEntry, ListedHybr
 
 PLACE_WIDTH_PX = 24
 NOTHING_TRAINS = "No device trains now. What is submitted starts here by itself."
-NOTHING_WAITS = "Nobody waits. Who submits now starts as soon as a device has room."
+NOTHING_WAITS = "Nothing waits. A submission starts as soon as a device has room for it."
 MODE_HELP = "What happens to networks that people submit one by one. Hybrids that train stay as they are."
 LIMIT_HELP = "Most memory that hybrids may use of this device. Empty means all of it. What trains there goes on."
 STATES: dict[str, tuple[str, wording.Colour, str]] = {

@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
                 opened(browser, f"{server.url}/run?run={run_id}", "light", PHONE), folder / "run-phone.png", whole=True
             )
             shared = submit_shared(service, run_id)
-            wait(lambda: all(service.runs.observe(one).progress >= SHOWN_SHARED for one in shared))
+            wait(lambda: any(service.runs.observe(one).progress >= SHOWN_SHARED for one in shared))
             for scheme in ("light", "dark"):
                 page = opened(browser, f"{server.url}/queue", scheme)
                 shoot(page, folder / name("queue", scheme), of="st-key-rows-devices")
@@ -57,7 +57,7 @@ def main(folder: Path) -> None:
 def submit_shared(service: Service, run_id: str) -> list[str]:
     """Submit each network of a run by itself, for a longer training."""
     spec = parse_run(service.runs.spec_document(run_id))
-    longer = {"epochs": 200, "lr_scheduler": None}
+    longer = {"epochs": 600, "lr_scheduler": None}
     parts = [
         part.model_copy(update={"hyperparameters": part.hyperparameters.model_copy(update=longer), "priority": 0})
         for part in spec.submodels
