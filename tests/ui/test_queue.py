@@ -15,7 +15,7 @@ def busy(service):
 def test_an_empty_server_says_what_happens_next(open_page, service):
     service.listed.clear()
     words = text_of(open_page("queue"))
-    assert "No device trains now." in words and "Nobody waits." in words and "cpu" in words
+    assert "No device trains now." in words and "Nothing waits." in words and "cpu" in words
 
 
 def test_devices_hybrids_and_the_line_are_shown_with_reasons(open_page, busy):
