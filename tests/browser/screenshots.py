@@ -48,6 +48,9 @@ def main(folder: Path) -> None:
             for scheme in ("light", "dark"):
                 page = opened(browser, f"{server.url}/queue", scheme)
                 shoot(page, folder / name("queue", scheme), of="st-key-rows-devices")
+            for one in shared:
+                service.runs.discard(one)
+            wait(lambda: all(service.runs.observe(one).state in ENDED for one in shared))  # workers outlive the server
         finally:
             service.close()
             browser.close()
