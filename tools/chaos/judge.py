@@ -198,14 +198,8 @@ def judge(
 
     `promised` says what an uninterrupted training of so many epochs gives.
     """
-    entries = scene.journal.news()
-    outcome = tally(entries, exercise)
-    outcome.exercises, outcome.stores_checked = 1, 1
-    wrong = readable(scene.database)
-    if wrong:
-        outcome.unreadable_stores = 1
-        outcome.problems.append(f"the store cannot be read: {wrong[0]}")
-    else:
+    entries, outcome, can_be_read = begin_judging(scene, exercise)
+    if can_be_read:
         audit = StoreAudit(scene.home, run_id)
         judge_commands(outcome, audit, entries)
         judge_damage(outcome, audit, entries)
@@ -217,9 +211,27 @@ def judge(
             _judge_downloads(outcome, scene, run_id, entries)
         else:
             outcome.problems.append(f"the run was left as {state}: {audit.states()}")
+    return end_judging(scene, exercise, outcome)
+
+
+def begin_judging(scene: Scene, exercise: Exercise) -> tuple[list[JournalEntry], Outcome, bool]:
+    """The journal of an exercise, its outcome so far, and whether its store can be read."""
+    entries = scene.journal.news()
+    outcome = tally(entries, exercise)
+    outcome.exercises, outcome.stores_checked = 1, 1
+    wrong = readable(scene.database)
+    if wrong:
+        outcome.unreadable_stores = 1
+        outcome.problems.append(f"the store cannot be read: {wrong[0]}")
+    return entries, outcome, not wrong
+
+
+def end_judging(scene: Scene, exercise: Exercise, outcome: Outcome) -> Outcome:
+    """Delete the folder of an exercise in which nothing went wrong; otherwise leave its problems there."""
     if outcome.problems:
         outcome.problems = [f"exercise {exercise.number}: {problem}" for problem in outcome.problems]
         outcome.kept = [str(scene.folder)]
+        (scene.folder / "problems.txt").write_text("\n".join(outcome.problems) + "\n", encoding="utf-8")
     else:
         shutil.rmtree(scene.folder)
     return outcome

@@ -14,13 +14,21 @@ from types import MappingProxyType
 from typing import Any
 
 from tools.chaos import pool_audit
-from tools.chaos.audit import Promise, StoreAudit, kept_windows, readable
+from tools.chaos.audit import Promise, StoreAudit, kept_windows
 from tools.chaos.fork_server import ForkServerClient
-from tools.chaos.judge import CHECK_PATIENCE_S, Outcome, judge_commands, judge_damage, judge_training, tally
+from tools.chaos.judge import (
+    CHECK_PATIENCE_S,
+    Outcome,
+    begin_judging,
+    end_judging,
+    judge_commands,
+    judge_damage,
+    judge_training,
+)
 from tools.chaos.plan import CHECKPOINT_STEPS, Ask, Errand, Exercise
 from tools.chaos.pool_plan import BY_NAME, pool_exercise, submitted_in
 from tools.chaos.runner import PREPARATION_S, ExerciseRunner, ask, await_end
-from tools.chaos.scene import ForkRequest, JournalEntry, Scene
+from tools.chaos.scene import ForkRequest, JournalEntry, Scene, scene_of
 from tools.machine import ToolFailed
 from unifiednn_core.base.paths import CPU_DEVICES_SETTING
 from unifiednn_core.spec.pooling import Pooling
@@ -175,9 +183,7 @@ class SettingOfManyPeople:
 
     def one(self, forks: ForkServerClient, planned: Exercise, abandoned: Callable[[], bool]) -> Outcome:
         """Carry out an exercise, and judge it."""
-        scene = Scene(self.folder / f"exercise-{planned.number:05d}")
-        scene.folder.mkdir()
-        shutil.copytree(self.template, scene.home.root)
+        scene = scene_of(self.folder, self.template, planned.number)
         _set_pooling(scene, planned)
         pool_audit.watch(scene.database)
         watch = PoolWatch(scene)
@@ -198,23 +204,11 @@ def _judge(
     forks: ForkServerClient, scene: Scene, planned: Exercise, state: str, watch: PoolWatch, alone: Alone
 ) -> Outcome:
     """Judge an exercise that was left in `state`; deletes its folder if nothing went wrong."""
-    entries = scene.journal.news()
-    outcome = tally(entries, planned)
-    outcome.exercises, outcome.stores_checked = 1, 1
-    wrong = readable(scene.database)
-    if wrong:
-        outcome.unreadable_stores = 1
-        outcome.problems.append(f"the store cannot be read: {wrong[0]}")
-    else:
+    entries, outcome, can_be_read = begin_judging(scene, planned)
+    if can_be_read:
         _judge_rows(outcome, scene, state, watch)
         _judge_runs(outcome, forks, scene, entries, alone)
-    if outcome.problems:
-        outcome.problems = [f"exercise {planned.number}: {problem}" for problem in outcome.problems]
-        outcome.kept = [str(scene.folder)]
-        (scene.folder / "problems.txt").write_text("\n".join(outcome.problems) + "\n", encoding="utf-8")
-    else:
-        shutil.rmtree(scene.folder)
-    return outcome
+    return end_judging(scene, planned, outcome)
 
 
 def _judge_rows(outcome: Outcome, scene: Scene, state: str, watch: PoolWatch) -> None:

@@ -22,7 +22,7 @@ from tools.chaos.audit import Promise, StoreAudit, kept_windows
 from tools.chaos.fork_server import ForkServerClient, fork_server
 from tools.chaos.judge import Outcome, Promises, check, judge
 from tools.chaos.plan import EPOCHS, Errand, Exercise, Round, exercise
-from tools.chaos.scene import ForkRequest, JournalEntry, Scene, named
+from tools.chaos.scene import ForkRequest, JournalEntry, Scene, named, scene_of
 from tools.machine import ToolFailed
 from unifiednn_core.base.failpoints import Fault
 
@@ -357,9 +357,7 @@ class SettingOfOneRun:
 
     def one(self, forks: ForkServerClient, planned: Exercise, abandoned: Callable[[], bool]) -> Outcome:
         """Carry out an exercise, and judge it."""
-        scene = Scene(self.folder / f"exercise-{planned.number:05d}")
-        scene.folder.mkdir()
-        shutil.copytree(self.template, scene.home.root)
+        scene = scene_of(self.folder, self.template, planned.number)
         state = ExerciseRunner(forks, scene, RunWatch(scene, self.run_id), planned, abandoned).run()
         return judge(forks, scene, self.run_id, planned, state, partial(self.references.promises, forks))
 

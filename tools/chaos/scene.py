@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import time
 from dataclasses import asdict, dataclass
@@ -175,3 +176,11 @@ def read_request(connection: socket.socket) -> ForkRequest:
         fields = json.loads(stream.read(LONGEST_BYTES))
     asks = tuple((verb, submodel, value) for verb, submodel, value in fields.pop("asks"))
     return ForkRequest(**fields, asks=asks)
+
+
+def scene_of(folder: Path, template: Path, number: int) -> Scene:
+    """Make the scene of an exercise from the home with which all begin."""
+    scene = Scene(folder / f"exercise-{number:05d}")
+    scene.folder.mkdir()
+    shutil.copytree(template, scene.home.root)
+    return scene
