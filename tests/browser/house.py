@@ -92,7 +92,7 @@ class House:
         return self.service.acting_as(person)
 
     def keep_model(self, person: str, filename: str, layers: list[Any], seed: int) -> str:
-        """Put a network of these layers into somebody's library; returns its SHA-256."""
+        """Put a network of these layers into a person's library; returns its SHA-256."""
         document = json.dumps({"format": "unifiednn-layers", "seed": seed, "layers": layers}).encode()
         sha256 = hashlib.sha256(document).hexdigest()
         place = self.server.home.file(sha256)

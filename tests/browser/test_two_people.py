@@ -1,4 +1,4 @@
-"""Two people in two browsers submit one network each: one worker trains both, and neither is told of the other."""
+"""Two people in two browsers submit one network each: one worker trains both, and neither sees a trace of the other."""
 
 import re
 import time

@@ -48,7 +48,9 @@ def test_what_cannot_be_is_told_with_what_can(home: Home, monkeypatch: pytest.Mo
     monkeypatch.setenv(CPU_DEVICES_SETTING, "many")
     for words in (("devices",), ("devices", "drain", "cpu:0")):
         done = unifiednn(Home(home.root / "new"), *words)
-        assert done.returncode == 2 and f"{CPU_DEVICES_SETTING}: 'many' is no number of devices." in done.stderr
+        assert (
+            done.returncode == 2 and f"{CPU_DEVICES_SETTING}: 'many' is not a valid number of devices." in done.stderr
+        )
 
 
 def test_a_submitter_is_told_what_to_ask_for_and_no_more(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

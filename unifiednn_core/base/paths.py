@@ -39,7 +39,7 @@ def cpu_devices() -> int:
     """Number of logical devices that share the CPU, 1 by default. Raises `BadInput`."""
     text = os.environ.get(CPU_DEVICES_SETTING, "").strip() or "1"
     if not (text.isdecimal() and 1 <= int(text) <= MOST_CPU_DEVICES):
-        message, remedy = f"'{text}' is no number of devices.", f"Give 1 to {MOST_CPU_DEVICES}, or unset it."
+        message, remedy = f"'{text}' is not a valid number of devices.", f"Give 1 to {MOST_CPU_DEVICES}, or unset it."
         raise BadInput.of("CPU devices", CPU_DEVICES_SETTING, message, remedy)
     return int(text)
 

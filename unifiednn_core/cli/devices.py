@@ -1,4 +1,4 @@
-"""Commands for devices: a list for everybody who submits, the others for operators."""
+"""Commands for devices: submitters can list them, operators can change them."""
 
 from dataclasses import asdict
 from typing import Annotated

@@ -3,22 +3,22 @@
 There is one line for all devices: nothing is bound to a device before it can start there. The supervisor and the
 simulator of a fleet (`scheduling.fleet`) build the same frozen view and enact the same plan.
 
-Order: by submission, then by arrival. Each entry takes a free device, that which the fewest others can use; if there is
-none it joins the hybrid with the least left to do. One that cannot start claims a device, and keeps others, so that
-nobody behind delays it:
+Order: by submission, then by arrival. Each entry takes a free device, the one that the fewest others can use; if none
+is free it joins the hybrid with the least left to do. An entry that cannot start claims a device, and keeps others, so
+that no later entry delays it:
 
-- On each device that it can use it has an earliest and a latest start if nobody else comes. Latest: when all that
+- On each device that it can use it has an earliest and a latest start if no other entry comes. Latest: when all that
   train there have ended, since a device with work does not rest. Earliest: the same, or, if it may join, when the
   first of them ends. Unknown seconds make the latest start infinite, and the earliest one 0 if it may join.
-- It claims the device with the least latest start among those that nobody before it keeps. It keeps this one, and each
-  with an earlier earliest start. Nobody behind is placed on a device that is kept.
+- It claims the device with the least latest start among those that no earlier entry keeps. It keeps this one, and each
+  with an earlier earliest start. No later entry is placed on a device that is kept.
 - Where devices draw on common memory, what it needs on the claimed one is taken off what is free for those behind.
 
-So whoever overtakes the first in line does it where the first can never start, or not before it starts elsewhere: as
-long as predicted seconds are right, nobody moves and other programs keep their memory, taking those who overtake away
-does not let it start earlier. If it waits for memory of other programs, all behind it that ask for its devices wait.
+So an entry overtakes the first in line only where the first can never start, or not before it starts elsewhere: as long
+as predicted seconds are right, nothing moves and other programs keep their memory, the first would start no earlier
+without the overtakers. If it waits for memory of other programs, all behind it that ask for its devices wait.
 
-Entries that no device helps keep nobody waiting: those whose own people may not share a process, those that need more
+Entries that no device can serve hold up no other: those whose own people may not share a process, those that need more
 than any device has, and those that gather.
 """
 
@@ -78,9 +78,9 @@ class _Fleet:
             self._wanted.update(dict.fromkeys(devices, count))
         self._ready: dict[frozenset[str], list[Site]] = {}
         self.kept: set[str] = set()
-        """Devices that are kept for somebody in line."""
+        """Devices that are kept for an entry in line."""
         self.left: list[tuple[Waiting, str]] = []
-        """Who is not placed, and what each waits for."""
+        """Entries that are not placed, and what each waits for."""
         self.gathering = _gathering(view, self.circles)
 
     def circles(self, people: Iterable[str]) -> frozenset[tuple[str, ...]]:
@@ -191,7 +191,7 @@ class _Fleet:
         return work.known_s if self.view.lanes == 1 else work.most_s, latest_s
 
     def keep(self, entry: Waiting, sites: Sequence[Site]) -> None:
-        """Keep devices for an entry that cannot start now, so that nobody behind delays it; see the top of the file."""
+        """Keep devices for an entry that cannot start now, so that no later one delays it; see the top of the file."""
         starts = [(self.starts_within(entry, site), site) for site in sites]
         (_, latest_s), claimed = min(starts, key=lambda start: (start[0][1], start[0][0], start[1].index))
         for (earliest_s, _), site in starts:
@@ -220,7 +220,7 @@ class _Fleet:
 
 
 def _filled(view: FleetView, line: Sequence[Waiting]) -> _Fleet:
-    """Place everyone who can start now, in this order."""
+    """Place all entries that can start now, in this order."""
     fleet, placed = _Fleet(view), set[int]()
     for entry in line:
         if id(entry) in placed:
@@ -355,7 +355,7 @@ def _before_it(count: int) -> str:
 
 
 def _drained(view: FleetView) -> Iterator[Move]:
-    """Everybody leaves a device that is drained."""
+    """All sub-models leave a device that is drained."""
     states = {device.name: device.state for device in view.devices}
     for hybrid in view.hybrids:
         if states.get(hybrid.device) == "draining":

@@ -1,4 +1,4 @@
-"""The line for all devices, and when everyone in it starts and ends if nobody else comes.
+"""The line for all devices, and when each entry starts and ends if no other comes.
 
 The forecast simulates all devices, so it is made once for all who look, and kept for a while.
 """
@@ -89,7 +89,7 @@ def outlook_of(fleet: Fleet) -> Outlook:
 def _jobs(view: FleetView) -> dict[str, SimulatedJob]:
     """Each sub-model as a few long steps: finer ones change little, and take a thousand times as long.
 
-    One whose seconds are unknown takes one step that never ends, so nothing is foreseen of those who wait for it.
+    One whose seconds are unknown takes one step that never ends, so nothing is predicted for entries that wait for it.
     """
     lefts_s = {member.key: member.left_s for hybrid in view.hybrids for member in hybrid.members}
     for entry in view.waiting:

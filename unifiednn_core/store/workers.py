@@ -190,7 +190,9 @@ class Workers:
             hybrid, now_s = hybrid_of(session, hybrid_id), self._clock.utc_s()
             if hybrid.ended_at_s is not None or hybrid.heartbeat_at_s is not None:
                 return False
-            self._let_go(session, members_of(session, hybrid_id))  # who was to leave since its worker died
+            self._let_go(
+                session, members_of(session, hybrid_id)
+            )  # those that were asked to leave after its worker died
             members = [one for one in members_of(session, hybrid_id) if State(one.row.state) not in ENDED]
             backs_off = hybrid.resume_at_s is not None and now_s < hybrid.resume_at_s <= now_s + RESTARTS.longest_wait_s
             if backs_off or not members or _is_held(session, hybrid.device or ""):

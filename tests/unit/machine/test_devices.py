@@ -78,7 +78,9 @@ def test_logical_devices_share_the_cpu(count: int, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("setting", ["0", "-1", "two", "1.5", "²", str(MOST_CPU_DEVICES + 1)])
 def test_a_bad_number_of_devices_is_told(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CPU_DEVICES_SETTING, setting)
-    with pytest.raises(BadInput, match=f"{CPU_DEVICES_SETTING}: '{setting}' is no number of devices. Give 1 to"):
+    with pytest.raises(
+        BadInput, match=f"{CPU_DEVICES_SETTING}: '{setting}' is not a valid number of devices. Give 1 to"
+    ):
         devices_of_host()
 
 

@@ -69,7 +69,7 @@ def test_operators_drain_and_limit_and_the_log_says_who_did(here: World) -> None
 
 def test_a_bad_setting_is_told_before_the_supervisor_starts(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CPU_DEVICES_SETTING, "many")
-    with pytest.raises(BadInput, match="'many' is no number of devices"):
+    with pytest.raises(BadInput, match="'many' is not a valid number of devices"):
         here.service.start_supervisor()
     assert not here.service.supervisor_alive
 
