@@ -120,7 +120,7 @@ def test_a_script_that_is_killed_fails_alone_and_so_does_the_run(baseline: Basel
 def test_a_runner_that_is_killed_takes_its_scripts_along_and_the_next_begins_anew(
     baseline: Baseline, alone: Callable[..., str]
 ) -> None:
-    baseline.prepare("sequential", ("lenet", "resnet"), {"lenet": 1, "resnet": 8}).start()
+    baseline.prepare("sequential", ("lenet", "resnet"), {"lenet": 1, "resnet": 24}).start()
     baseline.until_trained("resnet")
     first, [script] = baseline.hybrid, baseline.scripts().values()
     assert baseline.states()["lenet"] is State.COMPLETED
@@ -129,12 +129,12 @@ def test_a_runner_that_is_killed_takes_its_scripts_along_and_the_next_begins_ane
     run = baseline.finish()
     assert (run.state, baseline.hybrid.attempt) == (State.COMPLETED, 2)
     assert (baseline.hybrid.launched_at_s or 0.0) > (first.launched_at_s or math.inf)
-    for name, epochs in (("lenet", 1), ("resnet", 8)):
+    for name, epochs in (("lenet", 1), ("resnet", 24)):
         assert baseline.parts[name].state_sha256 == alone(name, epochs)
         assert baseline.parts[name].attempt == 1
         assert baseline.slices()[name][2] == epochs * STEPS_PER_EPOCH[name]
     steps = baseline.rows("SELECT submodel, step FROM step_metrics WHERE run_id = ?")
-    assert len(set(steps)) == len(steps) == 23 + 8 * 12
+    assert len(set(steps)) == len(steps) == 23 + 24 * 12
     end_s = max(end_s for _, end_s, _ in baseline.slices().values())
     assert all(
         0 <= at_s <= end_s + 1 for (at_s,) in baseline.rows("SELECT at_s FROM memory_samples WHERE hybrid_id = ?")

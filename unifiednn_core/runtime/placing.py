@@ -129,7 +129,7 @@ def _entries(
     saves_only = all(State(row.state) is State.STOPPING for row in still)
     kind = None if saves_only else next(filter(None, map(_kind, still)), None)
     return [Waiting(
-        keys=tuple(f"{run.id}/{row.name}" for row in still),
+        keys=tuple(f"{run.id}/{row.name}" for row in still or parts),  # with none open a worker only ends the run
         run_id=run.id,
         submitted_at_s=run.created_at_s,
         arrival=0,

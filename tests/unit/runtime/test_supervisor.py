@@ -76,6 +76,15 @@ def test_one_run_for_each_device_is_started(store: Store, clock: SimulatedClock)
     assert launcher.started[-1] == "b"
 
 
+def test_a_worker_ends_a_run_whose_sub_models_have_all_ended(store: Store, clock: SimulatedClock) -> None:
+    launcher = Launcher()
+    add_run(store, "r")
+    for part in store.runs.get("r")[1]:
+        store.runs.transition("r", part.name, Event.FAIL)
+    supervisor_of(store, launcher, clock).tick()
+    assert launcher.started == ["r"]
+
+
 def test_a_worker_that_never_registers_is_given_up(store: Store, clock: SimulatedClock) -> None:
     launcher = Launcher()
     add_run(store, "quick", 1, recovery="ask")
