@@ -99,7 +99,7 @@ def test_ids_of_any_length_are_packed(path: Path) -> None:
     assert definition.build()(torch.zeros((4, 7), dtype=torch.int64)).shape == (4, 4)
 
 
-@pytest.mark.parametrize("factory", ["Sampling", "Twins", "Seen", "Rewriting"])
+@pytest.mark.parametrize("factory", ["Sampling", "Twins", "Seen", "Rewriting", "Modes", "SeenInTraining"])
 def test_what_evaluation_draws_and_counts_as_the_code_does_is_packed(path: Path, factory: str) -> None:
     assert pack(path, factory, NUMBERS).path is not None
 
@@ -123,25 +123,23 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
     ("factory", "example", "says"),
     [
         ("Branching", NUMBERS, ("depends on the values", "if x.sum() > 0", "torch.where")),
-        ("Pair", NUMBERS, ("gives a tuple", "exactly one tensor", "net(x)[0]")),
-        ("Mean", NUMBERS, ("must have a row per sample",)),
+        ("Texts", NUMBERS, ("gives no tensor",)),
+        ("Mean", NUMBERS, ("For a batch of 8 forward gives [2]", "a row for each sample")),
         ("OneBatch", NUMBERS, ("only one batch size", "x.shape[0]")),
         ("Outside", NUMBERS, ("NumPy",)),
         ("Dividing", NUMBERS, ("div.Tensor_mode", "what may be 0 or -1", "docs/OPERATORS.md")),
         ("Noisy", NUMBERS, ("differs from the code in the output of a batch of 8", "torch's own functions")),
         ("Counting", NUMBERS, ("differs from the code",)),
-        ("Recurrent", SEQUENCES.model_copy(update={"free": frozenset({1})}), ("dimension 1", "--free")),
+        ("Recurrent", parse_example("5,4", batch=3, free=(1,)), ("dimension 1", "--free")),
         ("Masked", SEQUENCES, ("is causal", "is_causal=True")),
         ("Untrainable", NUMBERS, ("no trainable weight",)),
         ("Scripted", NUMBERS, ("is TorchScript", "as Python code")),
         ("Net", NUMBERS, ("does not take a batch [8, 4] of float32", "--input")),
         ("number", NUMBERS, ("gives a int", "torch.nn.Module")),
         ("broken", NUMBERS, ("missing 1 required positional argument", "--arg NAME=VALUE")),
-        ("Modes", NUMBERS, ("differs from the code in the output in evaluation.", "instead of `if self.training`")),
-        ("SeenInTraining", NUMBERS, ("code in the buffers after an evaluation.", "instead of `if self.training`")),
         ("Assigning", NUMBERS, ("the weights after a training step", "in place: `buffer.add_(1)`")),
         ("Averaging", NUMBERS, ("momentum=None", "such as 0.1")),
-        ("State", NUMBERS, ("missing 1 required positional argument", "forward takes one tensor")),
+        ("State", NUMBERS, ("missing 1 required positional argument", "--input src=35")),
         ("Missing", NUMBERS, ("no class or function 'Missing'", "Networks in it: Net")),
     ],
 )
