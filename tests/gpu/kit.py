@@ -14,8 +14,8 @@ from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Ended, Report
 from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.optimizers import build_criterion, build_lr_scheduler, build_optimizer
 from unifiednn_core.engine.resident_data import ResidentData
-from unifiednn_core.engine.step import build_criterion, build_lr_scheduler, build_optimizer
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition, count_parameters, size_bytes
 from unifiednn_core.formats.weights import state_sha256

@@ -14,8 +14,8 @@ from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Captured, Ended, EpochDone, Report, Stepped
 from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.optimizers import build_criterion
 from unifiednn_core.engine.resident_data import ResidentData
-from unifiednn_core.engine.step import build_criterion
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from unifiednn_core.engine import late_dynamo
 from unifiednn_core.engine.device import warm_up
-from unifiednn_core.engine.step import build_lr_scheduler, build_optimizer
+from unifiednn_core.engine.optimizers import build_lr_scheduler, build_optimizer
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.spec.choices import OPTIMIZERS
 from unifiednn_core.spec.hyperparameters import Hyperparameters

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from unifiednn_core.base.errors import BadCheckpoint
 from unifiednn_core.engine import bounds
 from unifiednn_core.engine.optimizer_state import CHANGING_IN_LR_SCHEDULERS, LEARNING_RATES, MOMENTA, SCHEDULED_RATES
-from unifiednn_core.engine.step import build_lr_scheduler, build_optimizer
+from unifiednn_core.engine.optimizers import build_lr_scheduler, build_optimizer
 from unifiednn_core.spec.run import Hyperparameters
 
 _Kind = tuple[torch.dtype, tuple[int, ...]]

@@ -1,96 +1,11 @@
-"""The parts of a step: optimizer, criterion and LR scheduler, the update at its end, and its right answers."""
-
-from collections.abc import Callable, Iterable
+"""What the criterion of a sub-model counts: right answers and labels."""
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_, clip_grad_value_
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch import Tensor
 
 from unifiednn_core.engine.resident_data import Lease
-from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.choices import CLASSIFICATION
 from unifiednn_core.spec.run import Hyperparameters
-
-
-def build_optimizer(parameters: Iterable[nn.Parameter], hyperparameters: Hyperparameters) -> Optimizer:
-    """Build the optimizer; raises what torch raises for values that it refuses."""
-    optimizer: Callable[..., Optimizer] = getattr(torch.optim, OPTIMIZERS[hyperparameters.optimizer].torch_class)
-    return optimizer(parameters, lr=hyperparameters.learning_rate, **hyperparameters.optimizer_args)
-
-
-def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
-    """Build the criterion, with lists as tensors; raises what torch raises for values that it refuses.
-
-    Class weights and the like are its buffers, so it has to follow the network to its device.
-    """
-    criterion = getattr(nn, CRITERIA[hyperparameters.criterion].torch_class)
-    given = {
-        name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value
-        for name, value in hyperparameters.criterion_args.items()
-    }
-    built: nn.Module = criterion(**given)
-    if isinstance(built, nn.BCELoss):
-        built.register_forward_pre_hook(_require_probabilities)
-    return built
-
-
-def _require_probabilities(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-    """Raise here, because the assertion on a GPU would end the process, and so all trainings."""
-    if not bool(((given[0] >= 0) & (given[0] <= 1)).all()):
-        raise ValueError("the outputs of the network are not all between 0 and 1")
-
-
-def build_lr_scheduler(optimizer: Optimizer, hyperparameters: Hyperparameters) -> LRScheduler | None:
-    """Build the LR scheduler, if the spec has one; raises what torch raises for values that it refuses."""
-    asked = hyperparameters.lr_scheduler
-    if asked is None:
-        return None
-    lr_scheduler: type[LRScheduler] = getattr(torch.optim.lr_scheduler, LR_SCHEDULERS[asked.name].torch_class)
-    return lr_scheduler(optimizer, **asked.args)
-
-
-def step_lr_scheduler(
-    lr_scheduler: LRScheduler | None, hyperparameters: Hyperparameters, *, after: str, loss: float | None = None
-) -> None:
-    """Step the LR scheduler if it steps after this: an "epoch" with its `loss`, or a "step"."""
-    asked = hyperparameters.lr_scheduler
-    if lr_scheduler is None or asked is None or asked.per != after:
-        return
-    if LR_SCHEDULERS[asked.name].measured:
-        lr_scheduler.step(loss)  # type: ignore[arg-type]  # ReduceLROnPlateau
-    else:
-        lr_scheduler.step()
-
-
-def update(
-    optimizer: Optimizer, parameters: Iterable[nn.Parameter], hyperparameters: Hyperparameters, step: int
-) -> None:
-    """Finish step `step` (from 1): clip the gradients of `parameters` and step the optimizer.
-
-    A warm-up scales the learning rates for this step only. The host does not wait for the device.
-    """
-    clipping, share = hyperparameters.gradient_clipping, share_of_rate(hyperparameters, step)
-    if clipping is not None and clipping.norm is not None:
-        clip_grad_norm_(parameters, clipping.norm)
-    if clipping is not None and clipping.value is not None:
-        clip_grad_value_(parameters, clipping.value)
-    if share == 1.0:
-        optimizer.step()
-        return
-    rates = [group["lr"] for group in optimizer.param_groups]
-    try:
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * share
-        optimizer.step()
-    finally:
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-
-
-def share_of_rate(hyperparameters: Hyperparameters, step: int) -> float:
-    """Share of the learning rate that a step (from 1) uses."""
-    return 1.0 if hyperparameters.warm_up is None else hyperparameters.warm_up.factor(step)
 
 
 class Scorer:

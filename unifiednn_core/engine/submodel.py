@@ -27,9 +27,8 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import Diverged
-from unifiednn_core.engine import checkpoint_check, optimizer_state
+from unifiednn_core.engine import checkpoint_check, optimizer_state, optimizers
 from unifiednn_core.engine import kinds as device_kinds
-from unifiednn_core.engine import step as steps
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.cuda_graphs import StepRecorder
 from unifiednn_core.engine.device import RngState, launched
@@ -66,9 +65,9 @@ class SubModel:
         """
         self.spec, self.name, self.parameters = spec, spec.name if name is None else name, definition.parameters
         self.module = definition.build()
-        self.optimizer = steps.build_optimizer(self.module.parameters(), spec.hyperparameters)
-        self.criterion = steps.build_criterion(spec.hyperparameters)
-        self.lr_scheduler = steps.build_lr_scheduler(self.optimizer, spec.hyperparameters)
+        self.optimizer = optimizers.build_optimizer(self.module.parameters(), spec.hyperparameters)
+        self.criterion = optimizers.build_criterion(spec.hyperparameters)
+        self.lr_scheduler = optimizers.build_lr_scheduler(self.optimizer, spec.hyperparameters)
         self.epochs = spec.hyperparameters.epochs
         self.steps_per_epoch = spec.hyperparameters.steps_per_epoch(train.samples)
         self._train, self._test, self.device = train, test, device
@@ -179,11 +178,11 @@ class SubModel:
         if self._on_host and not math.isfinite(value := loss.item()):
             raise Diverged(self.spec.name, self.steps_done + 1, value)
         if not updated:
-            steps.update(self.optimizer, self._trained, self._hyperparameters, self.steps_done + 1)
+            optimizers.update(self.optimizer, self._trained, self._hyperparameters, self.steps_done + 1)
         if not self._measured:  # the first step creates the optimizer's state
             self._measure()
             self._measured = True
-        steps.step_lr_scheduler(self.lr_scheduler, self._hyperparameters, after="step")
+        optimizers.step_lr_scheduler(self.lr_scheduler, self._hyperparameters, after="step")
         self._progress.steps_done += 1
         labels = self._count(loss, correct, self._train, self._progress.used, self._progress.order)
         ready = None if self._on_host else launched(self.device)
@@ -228,14 +227,14 @@ class SubModel:
         figures = EpochFigures(
             epoch=progress.epochs_done + 1,
             step=progress.steps_done,
-            learning_rate=rate * steps.share_of_rate(hyperparameters, progress.steps_done),
+            learning_rate=rate * optimizers.share_of_rate(hyperparameters, progress.steps_done),
             train_loss=train_loss,
             train_accuracy=train_accuracy,
             test_loss=test_loss,
             test_accuracy=test_accuracy,
         )
         judged = train_loss if test_loss is None else test_loss
-        steps.step_lr_scheduler(self.lr_scheduler, hyperparameters, after="epoch", loss=judged)
+        optimizers.step_lr_scheduler(self.lr_scheduler, hyperparameters, after="epoch", loss=judged)
         progress.close_epoch(figures)
         self._stopped = stops_early(hyperparameters.early_stopping, self.figures)
         return figures

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from unifiednn_core.base.errors import BadInput, ContractBroken, Finding
 from unifiednn_core.data.datasets import Dataset, to_model_input
-from unifiednn_core.engine.step import build_criterion, build_lr_scheduler, build_optimizer, step_lr_scheduler
+from unifiednn_core.engine.optimizers import build_criterion, build_lr_scheduler, build_optimizer, step_lr_scheduler
 from unifiednn_core.preflight.trial import Trial, Tried, batch_sizes, part_sizes
 from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULERS
 from unifiednn_core.spec.run import Hyperparameters
@@ -159,7 +159,7 @@ class _Tryout:
         return loss
 
     def _check_shape(self) -> None:
-        expected, given = self.trial.definition.input_shape, self.data.inputs.shape[1:]
+        expected, given = self.trial.definition.inputs[0].shape, self.data.inputs.shape[1:]
         if expected is None:
             return
         if len(expected) != len(given) or any(e not in (None, g) for e, g in zip(expected, given, strict=True)):

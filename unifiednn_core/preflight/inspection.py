@@ -78,8 +78,8 @@ def _describe(path: Path) -> Described:
     facts: dict[str, object] = {
         "parameters": definition.parameters,
         "weights_bytes": definition.weights_bytes,
-        "input_shape": list(definition.input_shape or ()),
-        "input_dtype": definition.input_dtype,
+        "input_shape": list(definition.inputs[0].shape or ()),
+        "input_dtype": definition.inputs[0].dtype,
         "operators": list(definition.operators),
     }
     return "model", known.name, facts

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from unifiednn_core.engine.optimizer_state import follow_parameters, restore_state, scale_learning_rates
-from unifiednn_core.engine.step import build_lr_scheduler, build_optimizer
+from unifiednn_core.engine.optimizers import build_lr_scheduler, build_optimizer
 from unifiednn_core.formats.weights import tree_to_cpu
 from unifiednn_core.spec.choices import OPTIMIZERS
 from unifiednn_core.spec.run import Hyperparameters

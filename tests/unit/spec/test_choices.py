@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import lr_scheduler as lr_schedulers
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.engine.step import build_criterion, build_lr_scheduler, build_optimizer
+from unifiednn_core.engine.optimizers import build_criterion, build_lr_scheduler, build_optimizer
 from unifiednn_core.spec.choices import (
     CLASSIFICATION,
     CRITERIA,
