@@ -8,7 +8,8 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.engine.step import LossOfNetwork
+from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, NO_CRITERION, OPTIMIZERS
 from unifiednn_core.spec.run import Hyperparameters
 
 
@@ -23,6 +24,8 @@ def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
 
     Class weights and the like are its buffers, so it has to follow the network to its device.
     """
+    if hyperparameters.criterion == NO_CRITERION:
+        return LossOfNetwork()
     criterion = getattr(nn, CRITERIA[hyperparameters.criterion].torch_class)
     given = {
         name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value

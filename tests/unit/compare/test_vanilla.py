@@ -156,6 +156,6 @@ def test_a_script_loads_no_more_than_one_of_torch_alone(tmp_path: Path) -> None:
         command, capture_output=True, text=True, timeout=120, check=True
     ).stdout.splitlines()
     scripts = (f"compare{part}" for part in ("", ".job", ".vanilla"))
-    names = (*scripts, "formats", "formats.weights")
+    names = (*scripts, "data", "data.batch", "engine", "engine.step", "formats", "formats.weights")
     assert own == str([f"unifiednn_core.{name}" for name in names])
     assert others == "[]"
