@@ -15,6 +15,7 @@ from tests.integration.vanilla_loop import train as train_by_plain_loop
 from tests.unit.compare.kit import job_in
 from tests.unit.formats.kit import export
 from unifiednn_core.compare import vanilla
+from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import notebook
 from unifiednn_core.engine.engine import Engine
@@ -161,8 +162,10 @@ def views(monkeypatch: pytest.MonkeyPatch) -> None:
     """Switch the defence off: evaluation gives the network the data set itself."""
     copies = Dataset.batch
 
-    def batch(self: Dataset, samples: Tensor | slice) -> tuple[Tensor, Tensor]:
-        return copies(self, samples) if isinstance(samples, Tensor) else (self.inputs[samples], self.targets[samples])
+    def batch(self: Dataset, samples: Tensor | slice) -> Batch:
+        if isinstance(samples, Tensor):
+            return copies(self, samples)
+        return Batch({name: one[samples] for name, one in self.inputs.items()}, self.targets[samples])
 
     monkeypatch.setattr(Dataset, "batch", batch)
 

@@ -167,9 +167,7 @@ def data_of(network: Network) -> Dataset:
     """Generate its data, always the same."""
     generator = torch.Generator().manual_seed(_SEED)
     inputs = torch.randn(network.samples, *network.input_shape, generator=generator)
-    return Dataset.of(
-        inputs={"inputs": inputs}, targets=torch.randint(0, _CLASSES, (network.samples,), generator=generator)
-    )
+    return Dataset.of(inputs, torch.randint(0, _CLASSES, (network.samples,), generator=generator))
 
 
 def submodels_of(network: Network, data: Dataset, count: int) -> list[SubModel]:

@@ -64,7 +64,7 @@ def copies_of_evaluation() -> Pairs:
 
     def view(samples: slice) -> Batch:
         targets = None if data.targets is None else data.targets[samples]
-        return Batch({name: one[samples] for name, one in data.first.items()}, targets)
+        return Batch({name: one[samples] for name, one in data.inputs.items()}, targets)
 
     def timed(batch: Callable[[slice], Batch], samples: slice) -> float:
         began_s = time.thread_time()

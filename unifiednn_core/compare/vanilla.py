@@ -42,6 +42,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from unifiednn_core.compare.job import ScriptJob
+from unifiednn_core.compare.recipe import make_lr_scheduler, make_optimizer
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.engine.step import TARGETS, LossOfNetwork, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
@@ -192,13 +193,10 @@ class PlainScript:
         self.names = list(tensors)  # of the tensors of a batch
         self.module, self.meaning = read_network(job, self.names)
         self.module = self.module.to(self.device).train()
-        self.optimizer = getattr(torch.optim, job.optimizer)(self.module.parameters(), **job.optimizer_args)
+        self.optimizer = make_optimizer(job, self.module)
         criterion = getattr(nn, job.criterion)(**with_tensors(job.criterion_args)) if job.criterion else LossOfNetwork()
         self.criterion: nn.Module = criterion.to(self.device)
-        self.lr_scheduler = None
-        if job.lr_scheduler is not None:
-            scheduler = getattr(torch.optim.lr_scheduler, job.lr_scheduler)
-            self.lr_scheduler = scheduler(self.optimizer, **job.lr_scheduler_args)
+        self.lr_scheduler: Any = make_lr_scheduler(job, self.optimizer)  # ReduceLROnPlateau steps with a loss
         self.order = Permutations(len(tensors[self.names[0]]), job.seed)
         self.loader_s = self.loader_cpu_s = 0.0  # spent on fetching and collating batches; CPU seconds of all threads
         self.train_data = self._loader(tensors, self.order)

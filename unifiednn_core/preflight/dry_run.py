@@ -14,10 +14,17 @@ from unifiednn_core.base.errors import BadInput, ContractBroken, Finding
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.binding import training_step
-from unifiednn_core.engine.optimizers import build_criterion, build_lr_scheduler, build_optimizer, step_lr_scheduler
+from unifiednn_core.engine.optimizers import (
+    build_criterion,
+    build_lr_scheduler,
+    build_optimizer,
+    optimizer_of,
+    step_lr_scheduler,
+)
 from unifiednn_core.engine.step import TARGETS, Step
+from unifiednn_core.preflight.parameter_groups import check_groups
 from unifiednn_core.preflight.trial import Trial, Tried, batch_sizes, part_sizes
-from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULERS, NO_CRITERION
+from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, NO_CRITERION
 from unifiednn_core.spec.run import Hyperparameters
 
 IMAGE_SCALE = 1 / 255
@@ -48,8 +55,9 @@ def dry_run(trial: Trial) -> Tried:
             raise trial.refusal("Nothing to train", "model", "The network has no trainable weight.", remedy)
         with _arguments(trial, "criterion_args", hyper.criterion):
             criterion = build_criterion(hyper)
+        check_groups(trial, module)
         with _arguments(trial, "optimizer_args", hyper.optimizer):
-            optimizer = build_optimizer(module.parameters(), hyper)
+            optimizer = build_optimizer(module.named_parameters(), hyper)
         _check_batch_sizes(trial)
         step = training_step(trial.spec, trial.definition, tuple(trial.train.inputs))
         train = _Tryout(trial, step, module, criterion, trial.train, "train_data")
@@ -108,10 +116,10 @@ def _step(trial: Trial, loss: Tensor, optimizer: Optimizer) -> None:
 def _late_failure(hyper: Hyperparameters, steps_per_epoch: int) -> str | None:
     """How the LR scheduler fails in the first `MOST_STEPS` of the training, as the end of a sentence, or None."""
     asked = hyper.lr_scheduler
-    if asked is None or LR_SCHEDULERS[asked.name].measured:
+    if asked is None or LR_SCHEDULES[asked.name].measured:
         return None
     needed = hyper.epochs * (steps_per_epoch if asked.per == "step" else 1)
-    optimizer = build_optimizer([nn.Parameter(torch.zeros(_SHAPE))], hyper)
+    optimizer = optimizer_of([{"params": [nn.Parameter(torch.zeros(_SHAPE))]}], hyper)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         lr_scheduler = build_lr_scheduler(optimizer, hyper)
@@ -210,10 +218,17 @@ class _Tryout:
         except _TORCH_ERRORS as error:
             _require_memory(self.trial, error)
             raise self._not_run(batch, error) from None
-        several = next((one for one in outputs if not isinstance(one, Tensor)), None)
-        if several is not None:
-            message = f"The network returns a {type(several).__name__}; a criterion needs one tensor."
-            raise self.trial.refusal("Several outputs", "model", message, "Let forward return only the scores.")
+        named, other = (
+            self.trial.definition.outputs,
+            next((one for one in outputs if not isinstance(one, Tensor)), None),
+        )
+        if len(outputs) > len(named):
+            message = f"The network returns several outputs ({len(outputs)}), which this format of file does not name."
+            remedy = "Let forward return only the scores, or submit a .pt2 file, from `unifiednn pack`."
+            raise self.trial.refusal("Several outputs", "model", message, remedy)
+        if other is not None:
+            message = f"The network returns a {type(other).__name__}; a criterion needs one tensor."
+            raise self.trial.refusal("Output", "model", message, "Let forward return only the scores.")
         return outputs
 
     def _not_run(self, batch: Batch, error: Exception) -> BadInput:

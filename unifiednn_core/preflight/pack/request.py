@@ -4,9 +4,9 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from unifiednn_core.base.errors import BadInput, Finding
 
@@ -16,15 +16,23 @@ MAX_SIZE = 2**31
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
-class Example(BaseModel, frozen=True, extra="forbid"):
-    """The inputs that a network is exported with; their values do not matter."""
+class ExampleInput(BaseModel, frozen=True, extra="forbid"):
+    """One input of a network; the values do not matter."""
 
+    name: str = ""
+    """Parameter of `forward`; empty: the one at that place."""
     shape: tuple[int, ...]
     """Of one sample."""
     dtype: str = "float32"
-    batch: int = 8
     free: frozenset[int] = frozenset()
     """Dimensions besides the batch whose size may vary; 1 is the first after the batch."""
+
+
+class Example(BaseModel, frozen=True, extra="forbid"):
+    """The inputs that a network is exported with; all of them have the batch as their first dimension."""
+
+    inputs: Annotated[tuple[ExampleInput, ...], Field(min_length=1)]
+    batch: int = 8
 
 
 class Source(BaseModel, frozen=True, extra="forbid"):
@@ -96,4 +104,4 @@ def parse_example(shape: str, dtype: str = "float32", batch: int = 8, free: Sequ
     ):
         if not good:
             raise BadInput.of("Option", option, message, remedy)
-    return Example(shape=sizes, dtype=dtype, batch=batch, free=frozenset(free))
+    return Example(inputs=(ExampleInput(shape=sizes, dtype=dtype, free=frozenset(free)),), batch=batch)

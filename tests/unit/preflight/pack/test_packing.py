@@ -30,9 +30,9 @@ from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.spec.run import parse_hyperparameters, parse_json
 
 NETWORKS = Path(__file__).with_name("networks.py")
-IMAGES = Example(shape=(1, 6, 6), batch=3)
-NUMBERS = Example(shape=(4,), batch=8)
-SEQUENCES = Example(shape=(5, 4), batch=3)
+IMAGES = parse_example("1,6,6", batch=3)
+NUMBERS = parse_example("4")
+SEQUENCES = parse_example("5,4", batch=3)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def trained(network: nn.Module, example: Example, steps: int) -> tuple[str, list
     torch.manual_seed(11)
     optimizer, losses = torch.optim.Adam(network.parameters(), lr=0.01), []
     for step in range(steps):
-        inputs = torch.rand((2 + step, *example.shape))
+        inputs = torch.rand((2 + step, *example.inputs[0].shape))
         optimizer.zero_grad(set_to_none=True)
         loss = nn.functional.cross_entropy(network(inputs), torch.arange(2 + step) % 3)
         loss.backward()
@@ -92,7 +92,7 @@ def test_a_packed_network_trains_bit_for_bit_as_its_code_does(path: Path) -> Non
 
 
 def test_ids_of_any_length_are_packed(path: Path) -> None:
-    example = Example(shape=(12,), dtype="int64", free=frozenset({1}))
+    example = parse_example("12", "int64", free=(1,))
     report = pack(path, "Words", example)
     assert report.path is not None
     definition = ExportedFormat().read(report.path, None)
@@ -105,7 +105,7 @@ def test_what_evaluation_draws_and_counts_as_the_code_does_is_packed(path: Path,
 
 
 def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(path: Path) -> None:
-    report = pack(path, "Words", Example(shape=(3,), dtype="int64"))
+    report = pack(path, "Words", parse_example("3", "int64"))
     assert report.hyperparameters is not None
     text = report.hyperparameters.read_text()
     assert parse_hyperparameters(parse_json(text, field="hyperparameters")) == Hyperparameters()
@@ -113,7 +113,7 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
     edited = text.replace('"epochs": 1', '"epochs": 7')
     report.hyperparameters.write_text(edited)
     del sys.modules[path.stem]
-    pack(path, "Words", Example(shape=(3,), dtype="int64"))
+    pack(path, "Words", parse_example("3", "int64"))
     assert report.hyperparameters.read_text() == edited
 
 
