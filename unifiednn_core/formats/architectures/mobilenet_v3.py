@@ -38,7 +38,7 @@ class ChannelWeights(nn.Module):
         return result
 
 
-class InvertedResidual(nn.Module):
+class WeighedResidual(nn.Module):
     """Widens, filters each channel alone, weighs the channels and narrows; a shortcut where shapes allow."""
 
     def __init__(
@@ -66,7 +66,7 @@ class MobileNetV3(nn.Module):
         features: list[nn.Module] = [_filtered(channels, 16, 3, nn.Hardswish, 2)]
         wide = 16
         for settings in LARGE if large else SMALL:
-            features.append(InvertedResidual(wide, *settings))
+            features.append(WeighedResidual(wide, *settings))
             wide = settings[2]
         features.append(_filtered(wide, 6 * wide, 1, nn.Hardswish))
         self.features = nn.Sequential(*features)
