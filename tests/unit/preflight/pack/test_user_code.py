@@ -156,7 +156,9 @@ def net_wide(width):
         make, code
     )
     assert "def make_network():\n    return Net(width=...)" in refusal(make, code, "again.py:Net")
-    assert refusal(make, code.replace("self, width)", "self, width: int)"), "plain.py:Net").endswith("add --arg width=VALUE.")
+    assert refusal(make, code.replace("self, width)", "self, width: int)"), "plain.py:Net").endswith(
+        "add --arg width=VALUE."
+    )
     assert "has no argument 'size'. Its arguments are: width." in refusal(make, code, "wrong.py:Net", "size=3")
 
 
