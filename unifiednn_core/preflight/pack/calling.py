@@ -5,7 +5,8 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from typing import Any
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch.utils import _pytree
@@ -15,30 +16,54 @@ from unifiednn_core.formats.signature import THE_OUTPUT
 from unifiednn_core.preflight.pack.request import Example
 
 Outputs = dict[str, Tensor]
+Value = TypeVar("Value")
 _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def arguments_of(
-    network: nn.Module, example: Example, inputs: Sequence[Tensor]
-) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """Arguments of a call: by place where the names are those of forward's first parameters, else by name.
+def in_order(network: nn.Module, example: Example) -> Example:
+    """The same example with all inputs named, in the order of forward's parameters; one unnamed input stays as it is.
 
     Raises `BadInput` for a name that forward does not have.
     """
-    names = [given.name for given in example.inputs]
-    if not any(names):
-        return tuple(inputs), {}
+    if not any(given.name for given in example.inputs) and len(example.inputs) == 1:
+        return example
     parameters = inspect.signature(network.forward).parameters
-    first = [name for name, parameter in parameters.items() if parameter.kind in _BY_PLACE][: len(names)]
-    names = [name or place for name, place in zip(names, [*first, *[""] * len(names)], strict=False)]
+    places = [name for name, parameter in parameters.items() if parameter.kind in _BY_PLACE]
+    if not any(given.name for given in example.inputs) and len(places) < len(example.inputs):
+        return example  # forward(*inputs)
+    named = [
+        given if given.name or place is None else given.model_copy(update={"name": place})
+        for given, place in zip_longest(example.inputs, places[: len(example.inputs)])
+    ]
+    names = [given.name for given in named]
     any_name = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     unknown = [name for name in names if name not in parameters and not any_name]
     if unknown or len({*names}) < len(names):
-        message = f"forward has no input '{unknown[0]}'." if unknown else "An input has two shapes."
+        message = f"forward has no input '{unknown[0]}'." if unknown else "An input is given twice."
         raise BadInput.of("Option", "--input", message, f"The parameters of forward: {', '.join(parameters)}.")
-    if names == first:
-        return tuple(inputs), {}
-    return (), dict(zip(names, inputs, strict=True))
+    order = [*parameters]
+    named.sort(key=lambda given: order.index(given.name) if given.name in order else len(order))
+    return example.model_copy(update={"inputs": tuple(named)})
+
+
+def arguments_of(
+    network: nn.Module, example: Example, values: Sequence[Value]
+) -> tuple[tuple[Value, ...], dict[str, Value]]:
+    """Arguments of a call, one for each input: by place where these are forward's first parameters, else by name."""
+    names = [given.name for given in example.inputs]
+    if any(names):
+        parameters = inspect.signature(network.forward).parameters
+        if names != [name for name, known in parameters.items() if known.kind in _BY_PLACE][: len(names)]:
+            return (), dict(zip(names, values, strict=True))
+    return tuple(values), {}
+
+
+def by_parameter(network: nn.Module, given: Mapping[str, Value]) -> dict[str, Any]:
+    """Arguments by name, as forward's parameters hold them: those of `**kwargs` in a dict."""
+    parameters = inspect.signature(network.forward).parameters
+    rest = [name for name, known in parameters.items() if known.kind is inspect.Parameter.VAR_KEYWORD]
+    others = {name: value for name, value in given.items() if name not in parameters}
+    return {name: given[name] for name in given if name in parameters} | ({rest[0]: others} if others else {})
 
 
 def call(network: nn.Module, example: Example, inputs: Sequence[Tensor]) -> Outputs:

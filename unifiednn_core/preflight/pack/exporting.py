@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.preflight.pack.calling import arguments_of, call, plain_outputs
+from unifiednn_core.preflight.pack.calling import arguments_of, by_parameter, call, plain_outputs
 from unifiednn_core.preflight.pack.regions import without_regions
 from unifiednn_core.preflight.pack.request import Example, ExampleInput
+from unifiednn_core.preflight.pack.samples import stored
 
 Mode = Literal["train", "eval"]
 _READ_VALUES = frozenset({torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default})
@@ -58,11 +59,16 @@ _FAILURES = (
 
 def example_inputs(example: Example, batch: int | None = None) -> tuple[Tensor, ...]:
     """A batch of each input, always the same; integers are 0 and 1, which every embedding has."""
+    size = batch or example.batch
     generator = torch.Generator().manual_seed(0)
-    return tuple(_example_input(given, batch or example.batch, generator) for given in example.inputs)
+    held = [stored(example, given, size) for given in example.inputs]
+    return tuple(
+        _drawn(given, size, generator) if samples is None else samples
+        for given, samples in zip(example.inputs, held, strict=True)
+    )
 
 
-def _example_input(given: ExampleInput, batch: int, generator: torch.Generator) -> Tensor:
+def _drawn(given: ExampleInput, batch: int, generator: torch.Generator) -> Tensor:
     shape, dtype = (batch, *given.shape), getattr(torch, given.dtype)
     if dtype.is_floating_point:
         return torch.randn(shape, generator=generator).to(dtype)
@@ -78,13 +84,14 @@ def exported(network: nn.Module, example: Example, name: str, mode: Mode = "trai
     _check_parts(network, name)
     with torch.random.fork_rng(devices=[]), _kept(network):
         _check_forward(network, example, name)
-    inputs = example_inputs(example)
-    args, kwargs = arguments_of(network, example, inputs)
-    sizes = tuple({0: Dim("batch")} | dict.fromkeys(sorted(given.free), Dim.DYNAMIC) for given in example.inputs)
+    args, kwargs = arguments_of(network, example, example_inputs(example))
+    sizes = [{0: Dim("batch")} | dict.fromkeys(sorted(given.free), Dim.DYNAMIC) for given in example.inputs]
+    by_place, by_name = arguments_of(network, example, sizes)
+    dynamic = by_place or by_parameter(network, by_name)
     with torch.random.fork_rng(devices=[]), _kept(network), plain_outputs(network):
         try:
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-                program = export(network, args, kwargs, dynamic_shapes=sizes, strict=False)
+                program = export(network, args, kwargs, dynamic_shapes=dynamic, strict=False)
         except Exception as error:  # export fails in as many ways as Python can be written
             raise _explained(error, name) from error
     if any(node.target in _READ_VALUES for node in program.graph.nodes):

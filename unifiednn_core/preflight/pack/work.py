@@ -6,6 +6,7 @@ It runs in a separate process, which prints a report as JSON on stdout.
 import json
 import logging
 import os
+import random
 import sys
 import sysconfig
 import tempfile
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,9 +25,10 @@ from unifiednn_core.formats.exported import ExportedFormat, write_both
 from unifiednn_core.formats.signature import in_the_place_of
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.inspection import inspect_file
-from unifiednn_core.preflight.pack.calling import Outputs, call
+from unifiednn_core.preflight.pack.calling import Outputs, call, in_order
 from unifiednn_core.preflight.pack.exporting import example_inputs, exported
 from unifiednn_core.preflight.pack.request import Example, PackReport, PackRequest
+from unifiednn_core.preflight.pack.samples import with_data
 from unifiednn_core.preflight.pack.source import network_of
 from unifiednn_core.spec.run import Hyperparameters
 
@@ -60,11 +63,14 @@ def pack(request: PackRequest) -> PackReport:
     if out.suffix != SUFFIX or not out.parent.is_dir():
         remedy = f"Name a file that ends in {SUFFIX}, in an existing folder."
         raise BadInput.of("Option", "--out", f"{out} cannot be written.", remedy)
-    name = f"{request.source.path.name}:{request.source.factory}"
+    name, example = request.source.title, with_data(request.example)
+    torch.manual_seed(request.seed)
+    random.seed(request.seed)
+    np.random.seed(request.seed % 2**32)
     network = network_of(request.source)
     with tempfile.TemporaryDirectory(prefix=".packing-", dir=out.parent) as folder:
         written = Path(folder) / out.name
-        write_file(network, request.example, name, written)
+        write_file(network, example, name, written)
         report = inspect_file(written, out.name)
         if any(finding.severity == "error" for finding in report.findings):
             return PackReport(findings=report.findings)
@@ -81,6 +87,7 @@ def write_file(network: nn.Module, example: Example, name: str, path: Path) -> N
 
     It computes what the code does. Raises `BadInput` on `name` if it cannot.
     """
+    example = in_order(network, example)
     start = [(tensor, tensor.detach().clone()) for tensor in (*network.parameters(), *network.buffers())]
     torch.export.save(exported(network, example, name), path)
     different = _differences(network, path, example, name)
