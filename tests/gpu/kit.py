@@ -14,8 +14,8 @@ from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Ended, Report
 from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.optimizers import build_criterion, build_lr_scheduler, build_optimizer
 from unifiednn_core.engine.resident_data import ResidentData
-from unifiednn_core.engine.step import build_criterion, build_lr_scheduler, build_optimizer
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition, count_parameters, size_bytes
 from unifiednn_core.formats.weights import state_sha256
@@ -96,7 +96,7 @@ def dataset(kind: Kind, samples: int, seed: int) -> Dataset:
         inputs = torch.randn(samples, *kind.shape, generator=generator)
     per_word = kind.architecture == "transformer_lm"
     shape, classes = ((samples, *kind.shape), kind.words) if per_word else ((samples,), 2)
-    return Dataset(inputs=inputs, targets=torch.randint(0, classes, shape, generator=generator))
+    return Dataset.of(inputs=inputs, targets=torch.randint(0, classes, shape, generator=generator))
 
 
 def spec_of(name: str, kind: Kind, **hyperparameters: Any) -> SubModelSpec:
@@ -151,9 +151,9 @@ def alone(kind: Kind, spec: SubModelSpec, device: torch.device) -> str:
 
 def _alone(kind: Kind, spec: SubModelSpec, device: torch.device) -> str:
     hyper, train = spec.hyperparameters, dataset(kind, SAMPLES, 0)
-    inputs, targets = train.inputs.to(device), train.targets.to(device)
+    inputs, targets = train.first.to(device), train.targets.to(device)
     module = definition(kind).build().to(device).train()
-    optimizer, criterion = build_optimizer(module.parameters(), hyper), build_criterion(hyper)
+    optimizer, criterion = build_optimizer(module.named_parameters(), hyper), build_criterion(hyper)
     lr_scheduler = build_lr_scheduler(optimizer, hyper)
     seed = hyper.seed or 0
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD
 
-from unifiednn_core.engine import step as steps
+from unifiednn_core.engine import optimizers
 from unifiednn_core.engine.submodel import SubModel
 
 _EQUAL = ("momentum", "dampening", "weight_decay", "nesterov", "maximize")
@@ -89,7 +89,7 @@ class StackedSgd:
         self._launch(stacked, gradients, held, rates)
         for member in self._members:
             hyperparameters, trained = member.spec.hyperparameters, member.eager.trained
-            steps.update(member.optimizer, trained, hyperparameters, member.steps_done + 1)
+            optimizers.update(member.optimizer, trained, hyperparameters, member.steps_done + 1)
         pairs = list(zip((*stacked, *held), (*parameters, *buffers), strict=True))
         self._checked = True
         if self._exact:
@@ -101,5 +101,5 @@ class StackedSgd:
 def _rate(member: SubModel) -> float:
     """Learning rate of the next step."""
     rate = float(member.optimizer.param_groups[0]["lr"])
-    share = steps.share_of_rate(member.spec.hyperparameters, member.steps_done + 1)
+    share = optimizers.share_of_rate(member.spec.hyperparameters, member.steps_done + 1)
     return rate if share == 1.0 else rate * share

@@ -14,6 +14,16 @@ from unifiednn_core.spec.run import ArchitectureSpec
 PACK = "On your own machine, run `unifiednn pack your_module.py:make_network`, and submit the .pt2 file."
 
 
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One named input of a network."""
+
+    name: str = "inputs"
+    shape: tuple[int | None, ...] | None = None
+    """Of one sample, without the batch, if the file says it; None for a free dimension."""
+    dtype: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """Content of a model file: architecture, weights, input signature. No code of the file ever runs."""
@@ -25,15 +35,17 @@ class Definition:
     filename: str = ""
     """Name under which the file was submitted; empty if it is the name of `path`."""
     build: Callable[[], nn.Module]
-    """Makes the module with the file's weights, on the CPU, in train mode; `train()` and `eval()` switch it."""
+    """Makes the module with the file's weights, on the CPU, in train mode; `train()` and `eval()` switch it.
+
+    It is called with one tensor for each of `inputs`, and returns one for each of `outputs`: several as a tuple."""
     parameters: int
     """Number of trainable weights."""
     weights_bytes: int
     """Size of parameters and buffers together."""
     architecture: ArchitectureSpec | None = None
-    input_shape: tuple[int | None, ...] | None = None
-    """Shape of one input without the batch dimension, if the file says it; None for a free dimension."""
-    input_dtype: str | None = None
+    inputs: tuple[Input, ...] = (Input(),)
+    outputs: tuple[str, ...] = ("outputs",)
+    """Names of the outputs."""
     min_batch: int = 1
     """Smallest batch that the network accepts."""
     operators: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from torch import Tensor
 from unifiednn_core.formats import archive as container
 from unifiednn_core.formats import tensor_files, zips
 from unifiednn_core.formats.archive import DTYPES, TensorView
-from unifiednn_core.formats.base import Definition, Delivery, define, refuse_architecture
+from unifiednn_core.formats.base import Definition, Delivery, Input, define, refuse_architecture
 from unifiednn_core.formats.exported_schema import Payload, Payloads, Program
 from unifiednn_core.formats.graph import build_module, for_evaluation, operator_names, switched_off
 from unifiednn_core.formats.sanitize import ExportedNetwork, sanitized
@@ -42,13 +42,13 @@ class ExportedFormat:
         module = build_module(network)
         tensor_files.check_numbers(path, module.state_dict())
         sizes = [size.as_int if size.kind == "as_int" else None for size in network.input_meta.sizes]
+        dtype = str(DTYPES[network.input_meta.dtype]).removeprefix("torch.")
         return define(
             self.name,
             path,
             lambda: build_module(network),
             module,
-            input_shape=tuple(sizes[1:]),
-            input_dtype=str(DTYPES[network.input_meta.dtype]).removeprefix("torch."),
+            inputs=(Input(network.input_name, tuple(sizes[1:]), dtype),),
             min_batch=network.min_batch,
             operators=operator_names(network),
             switched_off=switched_off(network),

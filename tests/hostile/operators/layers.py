@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from tests.hostile.operators.values import Call, c, f, i
-from unifiednn_core.engine.step import build_criterion
+from unifiednn_core.engine.optimizers import build_criterion
 from unifiednn_core.formats.layer_list import BLOCKS
 from unifiednn_core.formats.torch_layers import LAYERS, construct, parameters
 from unifiednn_core.spec.choices import CRITERIA

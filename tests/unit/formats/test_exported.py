@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.formats.base import Delivery
+from unifiednn_core.formats.base import Delivery, Input
 from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.spec.run import ArchitectureSpec
@@ -151,7 +151,7 @@ def test_devices_in_the_file_follow_the_input(tmp_path: Path) -> None:
 
 def test_a_definition_says_what_goes_in(tmp_path: Path) -> None:
     definition = FORMAT.read(kit.exported(tmp_path, "cnn"), None)
-    assert (definition.input_shape, definition.input_dtype, definition.min_batch) == ((1, 8, 8), "float32", 1)
+    assert (definition.inputs, definition.min_batch) == ((Input("x", (1, 8, 8), "float32"),), 1)
     assert definition.operators == ("conv2d", "relu", "max_pool2d", "flatten", "dropout", "linear")
     assert definition.weights_bytes == sum(t.nbytes for t in kit.network("cnn").state_dict().values())
 
