@@ -159,13 +159,19 @@ _FORMS: Mapping[Any, _Function] = {
         operator: operator
         for operator in (
             _aten.bernoulli.default, _aten.bernoulli.p, _aten.bernoulli_.float, _aten.rrelu.default,
-            _aten.rrelu_.default,
+            _aten.rrelu_.default, _aten.uniform_.default, _aten.normal_.default, _aten.exponential_.default,
+            _aten.normal.Tensor_float, _aten.normal.float_Tensor, _aten.normal.Tensor_Tensor, _aten.multinomial.default,
         )
     },
     _aten.rand.default: _aten.rand.generator,
     _aten.randn.default: _aten.randn.generator,
     _aten.rand_like.default: _aten.rand_like.generator,
     _aten.randn_like.default: _aten.randn_like.generator,
+    _aten.randint.default: _aten.randint.generator,
+    _aten.randint.low: _aten.randint.low_generator,
+    _aten.randint_like.default: _aten.randint_like.generator,
+    _aten.randint_like.low_dtype: _aten.randint_like.low_generator_dtype,
+    _aten.randperm.default: _aten.randperm.generator,
 }  # fmt: skip
 
 
