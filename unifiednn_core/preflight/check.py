@@ -19,7 +19,7 @@ from unifiednn_core.formats.base import Definition
 from unifiednn_core.machine.budget import device_type
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.hyper_findings import hyper_findings
-from unifiednn_core.preflight.inspection import attempt, sha256_of
+from unifiednn_core.preflight.inspection import attempt, placed, sha256_of
 from unifiednn_core.preflight.kept import kept
 from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.prediction import MemoryNeed
@@ -36,7 +36,7 @@ NAMED_PER_FINDING = 6
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
 # Raise it when the verdict of a check changes.
-CHECK_VERSION = 5
+CHECK_VERSION = 6
 Result = TypeVar("Result")
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -133,6 +133,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> Check
         if start is not None:
             tried("start_from.file", lambda: files.resolve(start))
         return CheckedSubModel(findings=tuple(findings))
+    on_file = [placed(finding, f"submodels.{submodel.name}.model") for finding in definition.doubts]
     findings += _check_names(train, test, f"submodels.{submodel.name}.test_data")
     on_hyper = hyper_findings(submodel, train, test)
     findings += [finding for finding in on_hyper if finding.severity == "error"]
@@ -143,6 +144,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> Check
             lambda: check_start(submodel, definition, samples, files.resolve(start).path, device), place
         )
         on_start, begun = found or (on_start, definition)
+        on_start = tuple(placed(finding, place) for finding in on_start)
     if not findings:
         trial = Trial(submodel, begun, train, test)
         limit = at_most_cpu(DRY_RUN_CPU_S, trial, f"A training step of {trial.batch_size} samples")
@@ -151,7 +153,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> Check
             memory, unknown = _memory_of(trial, done, device, hashes)
             findings += unknown
             doubts = done.doubts
-    findings += [*on_start, *doubts, *(finding for finding in on_hyper if finding.severity == "warning")]
+    findings += [*on_file, *on_start, *doubts, *(finding for finding in on_hyper if finding.severity == "warning")]
     report = SubModelReport(
         name=submodel.name,
         format=definition.format,
