@@ -87,13 +87,12 @@ def fitted(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], names:
 def pairs_by_name(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, str] | None:
     """Map names of a network to names in a file that differ by prefixes alone, or not at all; None if some do not."""
     names = {name: name for name in weights}
-    while names and not _cover(names, expected):
-        prefix = next((prefix for prefix in PREFIXES if all(name.startswith(prefix) for name in names)), None)
-        if prefix is None:
+    while not _cover(names, expected):
+        shorter = _without_prefix(names)
+        if shorter is None:
+            names = {_unwrapped(name): own for name, own in names.items()}
             break
-        names = {name.removeprefix(prefix): own for name, own in names.items()}
-    if not _cover(names, expected):
-        names = {_unwrapped(name): own for name, own in names.items()}
+        names = shorter
     return names if _cover(names, expected) and len(names) == len(weights) else None
 
 
@@ -114,12 +113,17 @@ def other_names(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], f
     pairs = None if pairs_by_name(weights, expected) else pairs_by_shape(weights, expected)
     if pairs is None:
         return None
-    shown = [f"'{one}' = '{other}'" for one, other in pairs.items() if one != other]
+    names = {name: name for name in weights}
+    while (shorter := _without_prefix(names)) is not None:
+        names = shorter
+    plain = {own: name for name, own in names.items()}
+    renamed = {one: other for one, other in pairs.items() if one not in (other, plain[other])}
+    shown = [f"'{one}' = '{other}'" for one, other in renamed.items()]
     message = (
         "The names in the file are not those of the network; shapes and types are the same, in the same order. Network "
         f"= file: {some(shown, SHOWN_PAIRS)}."
     )
-    if doubtful := _doubtful(pairs, expected):
+    if doubtful := _doubtful(renamed, expected):
         message += f" Order alone tells these apart, for their shapes are equal: {some(doubtful)}."
     remedy = f'If these pairs are right, add "names": "{BY_SHAPE}" to {field.rpartition(".")[2]}.'
     return Finding(title="Other names of weights", field=field, message=message, remedy=remedy)
@@ -131,12 +135,18 @@ def confirmed(finding: Finding) -> Finding:
     return finding.model_copy(update={"severity": "warning", "remedy": remedy})
 
 
-def _doubtful(pairs: Mapping[str, str], expected: Mapping[str, Tensor]) -> list[str]:
+def _doubtful(renamed: Mapping[str, str], expected: Mapping[str, Tensor]) -> list[str]:
     """Names in the file that could also go elsewhere: another renamed weight has the same shape and role."""
-    renamed = {ours: theirs for ours, theirs in pairs.items() if ours != theirs and _role(ours) != _COUNTER}
     groups = {ours: (_kind(expected[ours]), _role(theirs)) for ours, theirs in renamed.items()}
     sizes = Counter(groups.values())
-    return [f"'{theirs}'" for ours, theirs in renamed.items() if sizes[groups[ours]] > 1]
+    return [f"'{renamed[ours]}'" for ours, group in groups.items() if sizes[group] > 1 and _role(ours) != _COUNTER]
+
+
+def _without_prefix(names: Mapping[str, str]) -> dict[str, str] | None:
+    """The names without the prefix that all of them have; None if they have none."""
+    found = (prefix for prefix in PREFIXES if names and all(name.startswith(prefix) for name in names))
+    prefix = next(found, None)
+    return None if prefix is None else {name.removeprefix(prefix): own for name, own in names.items()}
 
 
 def _cover(names: Mapping[str, str], expected: Mapping[str, Tensor]) -> bool:

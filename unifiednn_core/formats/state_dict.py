@@ -32,8 +32,8 @@ model.eval()
 _OWN_NAMES = """\
 
 # The submitted file has other names for these weights. To write them under its own names:
-# import json
-# own = json.load(open("names.json"))
+# import json, pathlib
+# own = json.loads(pathlib.Path("names.json").read_text())
 # torch.save({own.get(key, key): value for key, value in model.state_dict().items()}, "own_names.pt")
 """
 _PLACE = "architecture"
