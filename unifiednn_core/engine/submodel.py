@@ -9,6 +9,11 @@ runs after each epoch in `eval()` without grad, in file order, and before an LR 
 Every batch, in training and in evaluation, is a contiguous copy of its inputs and targets, because a network may write
 into its input.
 
+Parameter groups go to the optimizer in this order: those that no group of the spec names, then the groups as the spec
+lists them, each with its parameters in the order of the network; frozen ones have `requires_grad` off and are left out.
+Clipping takes all parameters in the order of the network. A sequence of LR schedulers is torch's `SequentialLR`, and
+one whose name begins with `warmup_` is `LambdaLR` with the function of the library transformers.
+
 With `accumulation_steps` = a > 1 a step takes the next a batches of the epoch, or those that are left; with
 `batch_split` = k > 1 each batch goes through as `batch.chunk(k)`. Each part goes forward and backward by itself, its
 loss times its share of the samples of the step. With `warm_up` the i-th step uses min(1, i / steps) times the learning
@@ -29,6 +34,7 @@ from torch import Tensor
 from unifiednn_core.base.errors import Diverged
 from unifiednn_core.engine import checkpoint_check, optimizer_state, optimizers
 from unifiednn_core.engine import kinds as device_kinds
+from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.cuda_graphs import StepRecorder
 from unifiednn_core.engine.device import RngState, launched
@@ -65,7 +71,7 @@ class SubModel:
         """
         self.spec, self.name, self.parameters = spec, spec.name if name is None else name, definition.parameters
         self.module = definition.build()
-        self.optimizer = optimizers.build_optimizer(self.module.parameters(), spec.hyperparameters)
+        self.optimizer = optimizers.build_optimizer(self.module.named_parameters(), spec.hyperparameters)
         self.criterion = optimizers.build_criterion(spec.hyperparameters)
         self.lr_scheduler = optimizers.build_lr_scheduler(self.optimizer, spec.hyperparameters)
         self.epochs = spec.hyperparameters.epochs
@@ -73,14 +79,17 @@ class SubModel:
         self._train, self._test, self.device = train, test, device
         self._seed, self._hyperparameters = seed, spec.hyperparameters
         self._progress = Progress(torch.Generator().manual_seed(seed))
-        self._randomness = Randomness(self.module, seed, device)
+        self.training_step = training_step(spec, definition, train.names)
+        self._randomness = Randomness(self.module, seed, device, transforms_draw=self.training_step.draws)
         self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
         self._threads = torch.get_num_threads()
         self._earlier_kinds: tuple[Kind, ...] = ()
-        self._trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        self._eager = EagerLearner(spec, self.module, self.criterion, self._trained, train)
+        self._trained = list(self.module.parameters())  # a norm over them depends on their order
         hyper = spec.hyperparameters
+        self._eager = EagerLearner(
+            self.training_step, hyper, self.module, self.criterion, self._trained, train, self._randomness
+        )
         self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)
         self.learner: Learner = self._eager
         """Does forward and backward of its steps."""
@@ -350,12 +359,13 @@ class SubModel:
         test, ignored = self._test.use(), self._eager.scorer.ignored_in(self._test)
         size = self._hyperparameters.batch_size
         self.module.train(False)
-        for start in range(0, len(test.targets), size):
+        for start in range(0, test.samples, size):
             samples = slice(start, start + size)
-            inputs, targets = self._eager.batch(test, samples)
-            outputs = self.module(inputs)
-            correct = self._eager.scorer.answers(outputs, targets, ignored)
-            self._count(self.criterion(outputs, targets), correct, self._test, samples)
+            batch = self._eager.batch(test, samples, training=False)
+            outputs = self.training_step.forward(self.module, batch)
+            correct = self._eager.scorer.answers(outputs, batch.targets, ignored)
+            loss = self.training_step.loss(self.criterion, outputs, batch, training=False)
+            self._count(loss, correct, self._test, samples)
             heartbeat()
         self.module.train(True)
         return self._progress.tally.means()

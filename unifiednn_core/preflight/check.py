@@ -36,7 +36,7 @@ NAMED_PER_FINDING = 6
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
 # Raise it when the verdict of a check changes.
-CHECK_VERSION = 4
+CHECK_VERSION = 5
 Result = TypeVar("Result")
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -157,7 +157,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> Check
         format=definition.format,
         parameters=definition.parameters,
         weights_bytes=definition.weights_bytes,
-        input_shape=definition.inputs[0].shape or tuple(train.inputs.shape[1:]),
+        input_shape=definition.inputs[0].shape or tuple(train.first.shape[1:]),
         samples=train.samples,
         test_samples=None if test is None else test.samples,
         classes=train.classes,
