@@ -129,7 +129,7 @@ class _Meta(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Refuses tensors that came neither from the batch nor from a call on the meta device: constants of the host."""
 
     def __init__(self, batch: Batch):
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._known = {id(tensor): tensor for tensor in _tensors(batch)}
 
     def __torch_dispatch__(
