@@ -37,7 +37,7 @@ def check_transform(transform: Transform, batch: Batch) -> None:
 def _check_form(transform: Transform) -> None:
     settings = getattr(type(transform), "__dataclass_params__", None)
     _require(settings is not None and settings.frozen, "a transform is a frozen dataclass")
-    for name in ("training_only", "draws", "reads_values"):
+    for name in ("training_only", "draws", "reads_values", "changes_targets"):
         _require(isinstance(getattr(transform, name, None), bool), f"{name} is True or False")
     _require(transform.input is None or isinstance(transform.input, str), "input is a name or None")
     arguments = [field.name for field in dataclasses.fields(transform)]  # type: ignore[arg-type]
@@ -78,6 +78,8 @@ def _check_result(transform: Transform, batch: Batch, result: Batch) -> None:
     for targets in (result.targets, None if result.mix is None else result.mix.targets):
         _require(targets is None or len(targets) == samples, "it keeps the number of targets")
     _require(batch.targets is None or result.targets is not None, "it keeps the targets")
+    kept = result.targets is batch.targets and result.mix is batch.mix
+    _require(kept or transform.changes_targets, "changes_targets says whether targets may be others")
     share = None if result.mix is None else result.mix.share
     _require(share is None or share.shape == (), "the share of a mix is one number")
 

@@ -35,6 +35,10 @@ class Transform(Protocol):
     def reads_values(self) -> bool:
         """Whether it asks the device for a value, so that no CUDA graph can record it."""
 
+    @property
+    def changes_targets(self) -> bool:
+        """Whether the targets of a batch may be others afterwards, or two for each sample."""
+
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
         """Transform a batch with draws from `generator`; None is torch's default one of the device.
 

@@ -24,6 +24,7 @@ class ColorJitter:
     training_only: ClassVar[bool] = True
     draws: ClassVar[bool] = True
     reads_values: ClassVar[bool] = False
+    changes_targets: ClassVar[bool] = False
     input: str | None = None
     brightness: float = 0.0
     contrast: float = 0.0

@@ -21,6 +21,11 @@ class RandomHorizontalFlip:
     p: float = 0.5
     masks: bool = False
 
+    @property
+    def changes_targets(self) -> bool:
+        """Whether the targets are others afterwards."""
+        return self.masks
+
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
         """Transform a batch; `Transform` says the rest."""
         name, tensor = images(batch, self)

@@ -17,6 +17,7 @@ class MixUp:
     training_only: ClassVar[bool] = True
     draws: ClassVar[bool] = True
     reads_values: ClassVar[bool] = False
+    changes_targets: ClassVar[bool] = True
     input: str | None = None
     alpha: float = 1.0
 

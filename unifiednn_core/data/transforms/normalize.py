@@ -16,6 +16,7 @@ class Normalize:
     training_only: ClassVar[bool] = False
     draws: ClassVar[bool] = False
     reads_values: ClassVar[bool] = False
+    changes_targets: ClassVar[bool] = False
     input: str | None = None
     mean: tuple[float, ...]
     std: tuple[float, ...]

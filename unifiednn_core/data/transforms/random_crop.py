@@ -28,6 +28,11 @@ class RandomCrop:
     mask_fill: int = 0
     """Value of the border of masks."""
 
+    @property
+    def changes_targets(self) -> bool:
+        """Whether the targets are others afterwards."""
+        return self.masks
+
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
         """Transform a batch; `Transform` says the rest."""
         name, tensor = images(batch, self)

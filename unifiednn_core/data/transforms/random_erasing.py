@@ -20,6 +20,7 @@ class RandomErasing:
     training_only: ClassVar[bool] = True
     draws: ClassVar[bool] = True
     reads_values: ClassVar[bool] = False
+    changes_targets: ClassVar[bool] = False
     input: str | None = None
     p: float = 0.5
     scale: tuple[float, float] = (0.02, 0.33)

@@ -27,6 +27,11 @@ class Resize:
     antialias: bool = True
     masks: bool = False
 
+    @property
+    def changes_targets(self) -> bool:
+        """Whether the targets are others afterwards."""
+        return self.masks
+
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
         """Transform a batch; `Transform` says the rest."""
         smooth = self.interpolation in _SMOOTH

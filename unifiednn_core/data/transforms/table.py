@@ -1,11 +1,8 @@
-"""All transforms by the names of `spec.transforms`, and how they run."""
+"""All transforms by the names of `spec.transforms`."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from torch import Generator
-
-from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.transforms.base import Transform
 from unifiednn_core.data.transforms.color_jitter import ColorJitter
 from unifiednn_core.data.transforms.horizontal_flip import RandomHorizontalFlip
@@ -34,14 +31,6 @@ TRANSFORMS: dict[str, Callable[..., Transform]] = {
 def build(specs: Iterable[TransformSpec]) -> tuple[Transform, ...]:
     """Make the transforms of a sub-model, in order."""
     return tuple(TRANSFORMS[spec.name](input=spec.input, **_frozen(spec.arguments)) for spec in specs)
-
-
-def transformed(batch: Batch, transforms: Iterable[Transform], generator: Generator | None, *, training: bool) -> Batch:
-    """Run transforms in order; evaluation leaves out those for training alone. Raises `BadInput`."""
-    for transform in transforms:
-        if training or not transform.training_only:
-            batch = transform(batch, generator)
-    return batch
 
 
 def _frozen(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,11 @@ class TokenMasking:
         """Whether evaluation leaves it out: as noise alone; its targets are needed there."""
         return not self.predict
 
+    @property
+    def changes_targets(self) -> bool:
+        """Whether the targets are others afterwards."""
+        return self.predict
+
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
         """Transform a batch; `Transform` says the rest."""
         name, ids = token_ids(batch, self)

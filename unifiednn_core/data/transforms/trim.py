@@ -25,6 +25,11 @@ class Trim:
     targets: bool = False
     """Whether targets of the same length are cut, too: one for each id."""
 
+    @property
+    def changes_targets(self) -> bool:
+        """Whether the targets are others afterwards."""
+        return self.targets
+
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
         """Transform a batch; `Transform` says the rest."""
         name, ids = token_ids(batch, self)

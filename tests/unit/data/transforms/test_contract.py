@@ -31,6 +31,7 @@ class _Good:
     training_only: ClassVar[bool] = True
     draws: ClassVar[bool] = True
     reads_values: ClassVar[bool] = False
+    changes_targets: ClassVar[bool] = False
     input: str | None = "image"
     by: float = 0.5
 
@@ -49,6 +50,7 @@ class _Mutable:
     training_only: ClassVar[bool] = True
     draws: ClassVar[bool] = True
     reads_values: ClassVar[bool] = False
+    changes_targets: ClassVar[bool] = False
     input: str | None = None
 
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
@@ -136,8 +138,15 @@ class _NoisyInEvaluation(_Good):
     training_only = False
 
 
+class _OtherTargets(_Good):
+    def add(self, batch: Batch, noise: Tensor) -> Batch:
+        assert batch.targets is not None
+        return replace(super().add(batch, noise), targets=batch.targets + 1)
+
+
 class _MixingInEvaluation(_FixedInTraining):
     training_only = False
+    changes_targets = True
 
     def add(self, batch: Batch, noise: Tensor) -> Batch:
         assert batch.targets is not None
@@ -186,6 +195,7 @@ def test_the_kit_accepts_a_transform_that_is_not_ours() -> None:
         (_Shorter(), "number of samples"),
         (_Wider(), "type of numbers"),
         (_Elsewhere(), "only its own input"),
+        (_OtherTargets(), "changes_targets says"),
         (_Writing(), "writes into nothing"),
         (_Replacing(), "leaves the dict as it is"),
         (_ByLayout(), "layout in memory"),
