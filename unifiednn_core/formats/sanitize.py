@@ -21,7 +21,7 @@ from torch import Tensor
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.formats import archive as container
 from unifiednn_core.formats import exported_schema as schema
-from unifiednn_core.formats import operators
+from unifiednn_core.formats import operators, refused
 from unifiednn_core.formats.archive import TensorView
 from unifiednn_core.formats.tensor_files import bad_file
 
@@ -153,10 +153,10 @@ def _check_targets(path: Path, nodes: Iterable[schema.Node]) -> None:
             raise HostileFile(f"The graph calls '{target}', which is not an operator.")
     unknown = [target for target in targets if target not in operators.ALLOWED]
     if unknown:
-        named = ", ".join(target.removeprefix("torch.ops.") for target in unknown[:5])
-        message = f"The graph uses operators that are not allowed here: {named}."
-        remedy = "Use common layers instead, or ask for the operator to be added to formats/operators.py."
-        raise bad_file(path, "Operator not allowed", message, remedy)
+        with _opened(path) as (archive, entries):
+            raise bad_file(
+                path, "Operator not allowed", *refused.explained(unknown, archive.read(entries[container.MODEL]))
+            )
 
 
 def _read(path: Path, views: dict[str, TensorView]) -> dict[str, Tensor]:
