@@ -7,7 +7,7 @@ from pages._ui import uploads
 from tests.ui.reading import text_of
 from unifiednn_core.cli import files as commands_of_files
 from unifiednn_core.cli import main as cli
-from unifiednn_core.preflight.pack.request import Example, PackReport
+from unifiednn_core.preflight.pack.request import ExampleInput, PackReport
 
 
 def shown(app):
@@ -38,5 +38,5 @@ def test_the_command_line_takes_every_word_that_is_shown(monkeypatch):
     options = [word for option, _ in uploads.OPTIONS if option not in uploads.COMMAND for word in shlex.split(option)]
     CliRunner().invoke(cli.app, [*shlex.split(uploads.COMMAND)[1:], *options])
     [request] = asked
-    assert request.example == Example(shape=(1, 28, 28), dtype="int64", free=frozenset({1}))
+    assert request.example.inputs == (ExampleInput(shape=(1, 28, 28), dtype="int64", free=frozenset({1})),)
     assert (request.source.factory, request.source.arguments) == ("Net", {"width": 16})

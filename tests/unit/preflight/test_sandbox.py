@@ -15,12 +15,12 @@ from unifiednn_core.base.paths import SANDBOX_SETTING
 from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.preflight import sandbox
 from unifiednn_core.preflight.pack import exporting, foreign
-from unifiednn_core.preflight.pack.request import Example, PackRequest, Source
+from unifiednn_core.preflight.pack.request import PackRequest, Source, parse_example
 from unifiednn_core.preflight.pack.source import network_of
 from unifiednn_core.preflight.pack.work import differences
 from unifiednn_core.preflight.sandbox import Limits
 
-EXAMPLE = Example(shape=(1, 6, 6))
+EXAMPLE = parse_example(["1,6,6"])
 NETWORK = """
 import torch
 from torch import nn
