@@ -88,7 +88,7 @@ class _Inside(io.RawIOBase):
         return len(found)
 
 
-class Unpacked(io.RawIOBase):
+class _Unpacked(io.RawIOBase):
     """The content of a gzip file, which is not read beyond what data compresses to; raises `HostileFile`."""
 
     def __init__(self, file: IO[bytes], size_bytes: int):
@@ -114,14 +114,14 @@ class Unpacked(io.RawIOBase):
 
     def _require(self, at: int) -> None:
         if at > self._most_bytes:
-            raise HostileFile(f"The file would unpack to more than {self._most_bytes:,} bytes, far more than data does.")
+            raise HostileFile(f"The file would unpack to over {self._most_bytes:,} bytes, far more than data does.")
 
 
 def unpacked(file: IO[bytes], size_bytes: int) -> IO[bytes]:
     """The content of a file of this size, which may be gzipped."""
     head = file.read(len(_GZIP))
     file.seek(0)
-    return io.BufferedReader(Unpacked(file, size_bytes)) if is_gzip(head) else file
+    return io.BufferedReader(_Unpacked(file, size_bytes)) if is_gzip(head) else file
 
 
 def is_gzip(head: bytes) -> bool:

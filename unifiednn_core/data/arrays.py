@@ -20,6 +20,7 @@ _MEANINGS = {
 }
 _UNNAMED = {"arr_0": INPUTS, "arr_1": TARGETS}  # numpy.savez(path, x, y)
 _WORDS = re.compile(r"[^a-z0-9]+")
+_PLAIN = re.compile(r"[A-Za-z0-9_./ -]+")
 _MAX_NAMES = 16
 Load = Callable[[], Mapping[str, Any]]
 """Maps or loads the arrays of a file by their names in it."""
@@ -44,6 +45,8 @@ def found_in(names: Iterable[object]) -> dict[str, Names]:
 
 def _said(name: str) -> tuple[str, str | None]:
     """Part and entry that a name says, such as `X_train`, `train_images` or `ytest`."""
+    if not _PLAIN.fullmatch(name):
+        return "", None
     words = [piece for word in _WORDS.split(PurePosixPath(name).name.lower()) for piece in _pieces(word)]
     parts = [PART_NAMES[word] for word in words if word in PART_NAMES]
     meanings = [_MEANINGS.get(word) for word in words if word not in PART_NAMES]
@@ -76,7 +79,7 @@ def _part(path: Path, names: Names, like: Mapping[str, Any], rows: Rows, notes: 
         shapes[TARGETS] = shapes[TARGETS].squeeze(1)
     if len({len(entry) for entry in shapes.values()}) > 1:
         lengths = ", ".join(f"'{names[entry][:60]}' has {len(found):,}" for entry, found in shapes.items())
-        raise _bad(path, "Lengths differ", f"The numbers of samples differ: {lengths}.", "Give one target for each input.")
+        raise _bad(path, "Lengths differ", f"The numbers of samples differ: {lengths}.", "Give one target for each.")
     return Part(shapes, read, notes)
 
 
@@ -92,7 +95,7 @@ def _shape_of(path: Path, name: str, value: object) -> Tensor:
         shapes = {tuple(one.shape): at for at, one in reversed(list(enumerate(value)))}
         if len(shapes) > 1 or len({one.dtype for one in value}) > 1:
             (first, _), (other, at) = sorted(shapes.items(), key=lambda item: item[1])[:2]
-            message = f"'{name[:60]}' is a list of samples of different shapes: {list(first)}, but {list(other)} at {at}."
+            message = f"'{name[:60]}' is a list of samples of several shapes: {list(first)}, but {list(other)} at {at}."
             raise _bad(path, "Samples differ", message, "Pad or cut all samples to one shape, then stack them.")
         return torch.empty(len(value), *value[0].shape, dtype=value[0].dtype, device="meta")
     if not isinstance(value, Tensor) or not value.dim():

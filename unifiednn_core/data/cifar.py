@@ -1,4 +1,4 @@
-"""Reads the pickles of CIFAR-10 and CIFAR-100. A pickle is a program, so this one never runs: it fills inert records."""
+"""Reads the pickles of CIFAR-10 and CIFAR-100. Pickles are programs, so none runs: they fill inert records."""
 
 import io
 import pickle
@@ -155,7 +155,8 @@ def _several(archive: Archive, entries: Sequence[Entry], names: tuple[str, ...])
     def batch(at: int) -> _Batch:
         return _batch(archive.path, archive.read(entries[at], MAX_PICKLE_BYTES))
 
-    labels, lengths = list[int](), list[int]()
+    labels: list[int] = []
+    lengths: list[int] = []
     for at in range(len(entries)):
         labels += batch(at).labels
         lengths.append(len(batch(at).labels))
@@ -207,7 +208,7 @@ def _bytes_of(array: _Array) -> bytes:
 
 def _class_names(path: Path, content: bytes) -> tuple[str, ...]:
     found = _loaded(path, content)
-    names = next((found[key] for key in _NAMES if isinstance(found.get(key), list)), [])
+    names: list[object] = next((found[key] for key in _NAMES if isinstance(found.get(key), list)), [])
     return tuple(name.decode("utf-8", "replace")[:200] for name in names[:MAX_CLASS_NAMES] if isinstance(name, bytes))
 
 

@@ -3,6 +3,7 @@
 import math
 import re
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from torch import Tensor
@@ -18,6 +19,7 @@ from unifiednn_core.formats.tensor_files import bad_file
 _DTYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _MOST_DIMENSIONS = 4
 _NAME = re.compile(r"[-.]idx\d?|-ubyte|\.idx")
+_HELD = {"inputs": "images", "targets": "labels"}
 _WORDS = re.compile(r"[^a-z0-9]+")
 _LAYOUT = (
     "Put the file of the images and the file of the labels into one zip; with all four files of MNIST in it, a "
@@ -42,11 +44,11 @@ def _kind(head: bytes) -> tuple[str, int] | None:
     return _DTYPES[head[2]], head[3]
 
 
-def alone(path: Path) -> BadInput:
-    """The finding for one IDX file, which holds images or labels, never both."""
+def refused(path: Path) -> Parts:
+    """Refuse one IDX file, which holds images or labels, never both; raises `BadInput`."""
     kind = _kind(archives.head_of(path, 16))
     held, missing = ("labels", "images") if kind is not None and kind[1] == 1 else ("images", "labels")
-    return bad_file(path, "One file of two", f"This IDX file holds {held} alone; the {missing} are in another.", _LAYOUT)
+    raise bad_file(path, "One file of two", f"This IDX file holds {held} alone; the {missing} are in another.", _LAYOUT)
 
 
 def files(archive: Archive, options: ImportOptions) -> Parts:
@@ -60,11 +62,11 @@ def files(archive: Archive, options: ImportOptions) -> Parts:
         part = next((PART_NAMES[word] for word in words if word in PART_NAMES), "")
         name = "targets" if len(array.shape) == 1 else "inputs"
         if found.setdefault(part, {}).setdefault(name, array) is not array:
-            raise _bad(archive, f"'{entry.name[:80]}' is a second file of {'labels' if name == 'targets' else 'images'}.")
+            raise _bad(archive, f"'{entry.name[:80]}' is a second file of {_HELD[name]}.")
     for part, arrays in found.items():
         if len(arrays) < 2:
-            held, missing = ("images", "labels") if "inputs" in arrays else ("labels", "images")
-            raise _bad(archive, f"The archive has {f'{part} ' if part else ''}{held} without {missing}.")
+            held, missing = _HELD.values() if "inputs" in arrays else reversed(_HELD.values())
+            raise _bad(archive, f"The archive has {held} without {missing}{part and f' ({part})'}.")
     return in_order({part: _part(arrays) for part, arrays in found.items()})
 
 
@@ -89,7 +91,7 @@ def _array(archive: Archive, entry: Entry) -> ArrayStream:
     return ArrayStream(file, offset, dtype, shape)
 
 
-def _length(file: archives.IO[bytes], wanted: int) -> int:
+def _length(file: IO[bytes], wanted: int) -> int:
     """Bytes of a file, or `wanted` if it has more; reads on in blocks."""
     file.seek(0)
     there = 0

@@ -47,7 +47,7 @@ def labelled(
     absent = sorted(set(range(len(names))) - set(targets))
     remarks = pictures.remarks(options)
     if absent:
-        remarks += (f"This part has no sample of {some([f"'{names[number][:60]}'" for number in absent], 3)}.",)
+        remarks += (f"This part has no sample of {some([repr(names[number][:60]) for number in absent], 3)}.",)
     notes = DataNotes(origin=origin, class_names=tuple(names), remarks=remarks)
 
     def rows(name: str, start: int, end: int) -> torch.Tensor:

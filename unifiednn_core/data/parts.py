@@ -24,6 +24,7 @@ MAX_READ_BYTES = 2 * 1024**3
 """Of a data set that is read without being converted first."""
 SPARE_BYTES = 256 * 1024**2
 _GIB = 1024**3
+_IN_LIBRARY = "Add the file to the library, which keeps a data set of each part, and name those in the run."
 Rows = Callable[[str, int, int], Tensor]
 """Returns samples of an entry by first and end. Callers ask in ascending order, one entry after the other."""
 
@@ -85,11 +86,11 @@ def opened_whole(path: Path, parts: Parts) -> Opened:
     """Read the only data set of a file into memory; raises `BadInput` if there are several, or for a large one."""
     if len(parts) > 1:
         message = f"The file holds {len(parts)} data sets: {', '.join(parts)}."
-        raise bad_file(path, "Several parts", message, "Add it to the library, which keeps each as a data set; name those.")
+        raise bad_file(path, "Several parts", message, _IN_LIBRARY)
     part = next(iter(parts.values()))
     if part.size_bytes > MAX_READ_BYTES:
         message = f"It would take {part.size_bytes / _GIB:.1f} GiB of memory."
-        raise bad_file(path, "Too large", message, "Add it to the library, which converts it block by block; name that.")
+        raise bad_file(path, "Too large", message, _IN_LIBRARY)
     entries = {}
     for name, like in part.like.items():
         entries[name] = torch.empty(like.shape, dtype=like.dtype)

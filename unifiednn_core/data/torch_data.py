@@ -49,7 +49,7 @@ def load(path: Path) -> Mapping[str, Any]:
     if isinstance(loaded, list | tuple) and len(loaded) > 1 and all(isinstance(one, Tensor) for one in loaded):
         return _of_tensors(loaded)
     if not isinstance(loaded, Mapping):
-        message = f"The file holds a {type(loaded).__name__}; data are a dict of tensors, or inputs and targets as a pair."
+        message = f"The file holds a {type(loaded).__name__}; data are a dict or a pair of tensors."
         raise tensor_files.bad_file(path, "Not a data set", message, _HOW_TO_SAVE)
     several = loaded.get(INPUTS)
     if not isinstance(several, Mapping):

@@ -48,7 +48,7 @@ class DataNotes(_Part):
 class ImportOptions(_Part):
     """Choices of the person who imports a data set; the defaults change nothing."""
 
-    size: int | None = Field(None, ge=1, le=4096)
+    size: int | None = Field(default=None, ge=1, le=4096)
     """Height and width of all images: the square in the middle of each, resized."""
     channels_last: bool = False  # the inputs are [samples, height, width, channels]; move the channels forward
 

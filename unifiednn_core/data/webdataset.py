@@ -16,7 +16,9 @@ LABELS = (".cls", ".json")
 _KEYS = ("label", "cls", "class", "target", "y")
 _MAX_LABEL_BYTES = 2**20
 _MAX_NAME = 200
-_LAYOUT = "Each sample needs an image (.png, .jpg) and a .cls or .json with its 'label', under one name: 000.jpg, 000.cls."
+_LAYOUT = (
+    "Each sample needs an image (.png, .jpg) and a .cls or .json with its 'label', under one name: 000.jpg, 000.cls."
+)
 
 
 def is_one(archive: Archive) -> bool:

@@ -20,7 +20,8 @@ import torch.export
 from torch import Tensor, fx, nn
 
 from unifiednn_core.base.visible import visible
-from unifiednn_core.data.datasets import open_data, to_model_input
+from unifiednn_core.data.containers import open_data
+from unifiednn_core.data.datasets import to_model_input
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.exported import ExportedFormat, write_checked
 from unifiednn_core.preflight.report import OracleJob, OracleReport

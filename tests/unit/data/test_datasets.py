@@ -14,7 +14,8 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.data import opened
-from unifiednn_core.data.datasets import container_of, read_dataset, to_model_input
+from unifiednn_core.data.containers import container_of
+from unifiednn_core.data.datasets import read_dataset, to_model_input
 
 
 def save_npz(data: dict[str, Tensor], path: Path) -> None:
@@ -69,9 +70,9 @@ X, Y = torch.ones(6, 4), torch.zeros(6, dtype=torch.int64)
         ({"inputs": X[:0], "targets": Y[:0]}, "has no samples"),
         ({"inputs": X}, "exactly 'inputs' and 'targets'"),
         ({"inputs": X, "targets": Y, "extra": Y}, "extra"),
-        ({"inputs": {"a": X, "b": X}, "targets": Y}, "several inputs are not supported yet"),
+        ({"inputs": {"a": X, "b": X}, "targets": Y}, "exactly 'inputs' and 'targets'; found: inputs.a"),
         ({"inputs": [1, 2], "targets": Y}, "is a list"),
-        ([X, Y], "holds a list"),
+        ([X, [Y]], "holds a list"),
         ({"inputs": X > 0, "targets": Y}, "is bool"),
         ({"inputs": X * 1j, "targets": Y}, "is complex64"),
         ({"inputs": X, "targets": torch.tensor(3)}, "single number"),
