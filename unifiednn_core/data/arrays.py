@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.data.opened import NO_NOTES, Opened, aligned
-from unifiednn_core.data.parts import PART_NAMES, Part, Parts, Rows, in_order, opened_whole
+from unifiednn_core.data.parts import PART_NAMES, DataPart, Parts, Rows, in_order, opened_whole
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.formats import tensor_files
 
@@ -67,7 +67,7 @@ def parts_of(path: Path, like: Mapping[str, Any], rows: Rows, notes: DataNotes =
     return in_order({part: _part(path, names, like, rows, notes) for part, names in groups.items()})
 
 
-def _part(path: Path, names: Names, like: Mapping[str, Any], rows: Rows, notes: DataNotes) -> Part:
+def _part(path: Path, names: Names, like: Mapping[str, Any], rows: Rows, notes: DataNotes) -> DataPart:
     shapes = {entry: _shape_of(path, name, like[name]) for entry, name in names.items()}
     column = TARGETS in names and is_column(shapes[TARGETS])
 
@@ -80,7 +80,7 @@ def _part(path: Path, names: Names, like: Mapping[str, Any], rows: Rows, notes: 
     if len({len(entry) for entry in shapes.values()}) > 1:
         lengths = ", ".join(f"'{names[entry][:60]}' has {len(found):,}" for entry, found in shapes.items())
         raise _bad(path, "Lengths differ", f"The numbers of samples differ: {lengths}.", "Give one target for each.")
-    return Part(shapes, read, notes)
+    return DataPart(shapes, read, notes)
 
 
 def is_column(targets: Tensor) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.data.archives import Archive, Entry
-from unifiednn_core.data.parts import TEST, TRAIN, Part, Parts, in_order
+from unifiednn_core.data.parts import TEST, TRAIN, DataPart, Parts, in_order
 from unifiednn_core.data.values import MAX_CLASS_NAMES, DataNotes, ImportOptions
 from unifiednn_core.formats.tensor_files import bad_file, full_name
 
@@ -150,7 +150,7 @@ def _by_name(entry: Entry) -> tuple[int, str]:
     return len(entry.name), entry.name
 
 
-def _several(archive: Archive, entries: Sequence[Entry], names: tuple[str, ...]) -> Part:
+def _several(archive: Archive, entries: Sequence[Entry], names: tuple[str, ...]) -> DataPart:
     @lru_cache(maxsize=1)
     def batch(at: int) -> _Batch:
         return _batch(archive.path, archive.read(entries[at], MAX_PICKLE_BYTES))
@@ -163,7 +163,7 @@ def _several(archive: Archive, entries: Sequence[Entry], names: tuple[str, ...])
     return _part(lengths, batch, labels, names)
 
 
-def _part(lengths: Sequence[int], batch: Any, labels: Sequence[int], names: tuple[str, ...]) -> Part:
+def _part(lengths: Sequence[int], batch: Any, labels: Sequence[int], names: tuple[str, ...]) -> DataPart:
     ends = np.cumsum(lengths)
     targets = torch.tensor(labels, dtype=torch.int64)
 
@@ -180,7 +180,7 @@ def _part(lengths: Sequence[int], batch: Any, labels: Sequence[int], names: tupl
 
     named = names if len(names) > max(labels, default=0) else ()
     like = torch.empty(len(labels), 3, 32, 32, dtype=torch.uint8, device="meta")
-    return Part({"inputs": like, "targets": targets}, rows, DataNotes(origin="cifar", class_names=named))
+    return DataPart({"inputs": like, "targets": targets}, rows, DataNotes(origin="cifar", class_names=named))
 
 
 def _batch(path: Path, content: bytes) -> _Batch:

@@ -11,7 +11,7 @@ from torch import Tensor
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import archives
 from unifiednn_core.data.archives import Archive, Entry
-from unifiednn_core.data.parts import PART_NAMES, Part, Parts, in_order
+from unifiednn_core.data.parts import PART_NAMES, DataPart, Parts, in_order
 from unifiednn_core.data.stream import ArrayStream, check_claim
 from unifiednn_core.data.values import DataNotes, ImportOptions
 from unifiednn_core.formats.tensor_files import bad_file
@@ -70,12 +70,12 @@ def files(archive: Archive, options: ImportOptions) -> Parts:
     return in_order({part: _part(arrays) for part, arrays in found.items()})
 
 
-def _part(arrays: dict[str, ArrayStream]) -> Part:
+def _part(arrays: dict[str, ArrayStream]) -> DataPart:
     def shaped(name: str, found: Tensor) -> Tensor:
         return found.unsqueeze(1) if name == "inputs" and found.dim() == 3 else found
 
     like = {name: shaped(name, arrays[name].like) for name in ("inputs", "targets")}
-    return Part(like, lambda name, start, end: shaped(name, arrays[name].rows(start, end)), DataNotes(origin="idx"))
+    return DataPart(like, lambda name, start, end: shaped(name, arrays[name].rows(start, end)), DataNotes(origin="idx"))
 
 
 def _array(archive: Archive, entry: Entry) -> ArrayStream:

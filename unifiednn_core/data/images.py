@@ -7,7 +7,7 @@ import torch
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import pictures
 from unifiednn_core.data.archives import Archive, Entry
-from unifiednn_core.data.parts import PART_NAMES, Part, Parts, in_order
+from unifiednn_core.data.parts import PART_NAMES, DataPart, Parts, in_order
 from unifiednn_core.data.pictures import SUFFIXES
 from unifiednn_core.data.values import MAX_CLASS_NAMES, DataNotes, ImportOptions
 from unifiednn_core.formats.base import some
@@ -41,7 +41,7 @@ def folders(archive: Archive, options: ImportOptions) -> Parts:
 
 def labelled(
     images: pictures.Pictures, targets: Sequence[int], names: Sequence[str], origin: str, options: ImportOptions
-) -> Part:
+) -> DataPart:
     """A part of images with class numbers; its notes tell named classes that it lacks."""
     numbers = torch.tensor(targets, dtype=torch.int64)
     absent = sorted(set(range(len(names))) - set(targets))
@@ -53,7 +53,7 @@ def labelled(
     def rows(name: str, start: int, end: int) -> torch.Tensor:
         return numbers[start:end] if name == "targets" else images.rows(start, end)
 
-    return Part({"inputs": images.like, "targets": numbers}, rows, notes)
+    return DataPart({"inputs": images.like, "targets": numbers}, rows, notes)
 
 
 def _placed(archive: Archive) -> list[tuple[str, str]]:

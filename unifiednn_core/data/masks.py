@@ -9,7 +9,7 @@ from torch import Tensor
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import pictures
 from unifiednn_core.data.archives import Archive, Entry
-from unifiednn_core.data.parts import PART_NAMES, Part, Parts, in_order
+from unifiednn_core.data.parts import PART_NAMES, DataPart, Parts, in_order
 from unifiednn_core.data.pictures import SUFFIXES, Pictures
 from unifiednn_core.data.values import DataNotes, ImportOptions
 from unifiednn_core.formats.tensor_files import bad_file
@@ -82,7 +82,7 @@ def pairs(archive: Archive, options: ImportOptions) -> Parts:
     return in_order({part: _part(Masks(found[part], of[part], white, dtype), options) for part in groups})
 
 
-def _part(masks: Masks, options: ImportOptions) -> Part:
+def _part(masks: Masks, options: ImportOptions) -> DataPart:
     told = {
         _WHITE: (),
         1: ("Masks: the value 255 is class 1.",),
@@ -94,7 +94,7 @@ def _part(masks: Masks, options: ImportOptions) -> Part:
     def rows(name: str, start: int, end: int) -> Tensor:
         return masks.rows(start, end) if name == "targets" else masks.images.rows(start, end)
 
-    return Part({"inputs": masks.images.like, "targets": masks.like}, rows, notes)
+    return DataPart({"inputs": masks.images.like, "targets": masks.like}, rows, notes)
 
 
 def _meaning_of_white(images: dict[str, Pictures], masks: dict[str, list[Entry]]) -> int:

@@ -30,7 +30,7 @@ Rows = Callable[[str, int, int], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DataPart:
     """One data set of a file."""
 
     like: Mapping[str, Tensor]  # type and shape of each entry; maybe on the device "meta"
@@ -55,11 +55,11 @@ class Part:
             yield self.rows(name, start, min(len(entry), start + step))
 
 
-Parts = Mapping[str, Part]
+Parts = Mapping[str, DataPart]
 """By name: "train", "val" and "test", or one that is named ""."""
 
 
-def in_order(parts: Mapping[str, Part]) -> Parts:
+def in_order(parts: Mapping[str, DataPart]) -> Parts:
     """The parts, training first, each with its name in its notes."""
     names = sorted(parts, key=lambda name: ORDER.index(name) if name in ORDER else -1)
     return {
@@ -68,16 +68,16 @@ def in_order(parts: Mapping[str, Part]) -> Parts:
     }
 
 
-def of_opened(opened: Opened) -> Part:
+def of_opened(opened: Opened) -> DataPart:
     """A part whose entries are tensors, mapped or in memory."""
 
     def rows(name: str, start: int, end: int) -> Tensor:
         return aligned(mapped_anew(opened, name)[start:end])
 
-    return Part(opened.entries, rows, opened.notes)
+    return DataPart(opened.entries, rows, opened.notes)
 
 
-def in_memory(entries: Mapping[str, Tensor], notes: DataNotes) -> Part:
+def in_memory(entries: Mapping[str, Tensor], notes: DataNotes) -> DataPart:
     """A part whose entries are in memory."""
     return of_opened(Opened(entries, notes))
 
@@ -106,7 +106,7 @@ def with_channels_first(path: Path, parts: Parts) -> Parts:
     return {name: _moved(path, part) for name, part in parts.items()}
 
 
-def _moved(path: Path, part: Part) -> Part:
+def _moved(path: Path, part: DataPart) -> DataPart:
     moved = [name for name, entry in part.like.items() if name.partition(".")[0] == "inputs" and entry.dim() == 4]
     if not moved:
         message = "No inputs are [samples, height, width, channels], so there are no channels to move."
@@ -119,7 +119,7 @@ def _moved(path: Path, part: Part) -> Part:
     like = {name: entry.permute(0, 3, 1, 2) if name in moved else entry for name, entry in part.like.items()}
     remark = "Channels were moved from the last dimension to the first of each sample."
     notes = part.notes.model_copy(update={"remarks": (*part.notes.remarks, remark)})
-    return Part(like, rows, notes)
+    return DataPart(like, rows, notes)
 
 
 def check_room(path: Path, parts: Parts, folder: Path) -> None:
