@@ -95,16 +95,23 @@ class Progress:
 
         An epoch begins with a permutation drawn on the CPU; its last step gets the remaining batches.
         """
-        size = hyperparameters.batch_size
         if self.order is None:
             self.order, self.cursor = torch.randperm(samples, generator=self.generator), 0
         if self._placed is None:
             self._placed = self.order.to(device)
-        used = used_samples(samples, hyperparameters)
-        end = min(used, self.cursor + size * hyperparameters.accumulation_steps)
-        batches = [self._placed[start : min(end, start + size)] for start in range(self.cursor, end, size)]
+        batches, end = self._following(self._placed, samples, hyperparameters)
         self.used, self.cursor = slice(self.cursor, end), end
         return batches
+
+    def upcoming(self, samples: int, hyperparameters: Hyperparameters) -> list[Tensor]:
+        """Batches of the step after the one just taken, as indices on the host; none at the end of an epoch."""
+        return [] if self.order is None else self._following(self.order, samples, hyperparameters)[0]
+
+    def _following(self, order: Tensor, samples: int, hyperparameters: Hyperparameters) -> tuple[list[Tensor], int]:
+        """Batches of a step from the cursor on, and the place where they end."""
+        size, used = hyperparameters.batch_size, used_samples(samples, hyperparameters)
+        end = min(used, self.cursor + size * hyperparameters.accumulation_steps)
+        return [order[start : min(end, start + size)] for start in range(self.cursor, end, size)], end
 
     @property
     def placed_order(self) -> Tensor | None:

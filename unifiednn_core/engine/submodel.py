@@ -174,8 +174,16 @@ class SubModel:
         return self.finish(self.learner(self.next_batches()))
 
     def next_batches(self) -> list[Tensor]:
-        """Begin a step: take its batches, each as indices of samples on the device, int64 [at most batch_size]."""
-        return self._progress.next_batches(self._train.samples, self._hyperparameters, self.device)
+        """Begin a step: take its batches, each as indices of samples, int64 [at most batch_size].
+
+        They are on the device; on the host if the data are streamed, and then those of the next step are read ahead.
+        """
+        progress, samples, asked = self._progress, self._train.samples, self._hyperparameters
+        if not self._train.streamed:
+            return progress.next_batches(samples, asked, self.device)
+        batches = progress.next_batches(samples, asked, HOST)
+        self._eager.expect(progress.upcoming(samples, asked))
+        return batches
 
     def finish(self, learned: Learned, *, updated: bool = False) -> Stepped:
         """End a step, once its gradients are in `.grad`: clip, update the weights unless they are, and count.
@@ -361,6 +369,8 @@ class SubModel:
         self.module.train(False)
         for start in range(0, test.samples, size):
             samples = slice(start, start + size)
+            if start + size < test.samples:
+                test.expect([slice(start + size, start + 2 * size)])
             batch = self._eager.batch(test, samples, training=False)
             outputs = self.training_step.forward(self.module, batch)
             correct = self._eager.scorer.answers(outputs, batch.targets, ignored)

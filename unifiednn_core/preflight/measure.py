@@ -52,7 +52,9 @@ class Moments(NamedTuple):
         return max(0, whole), max(0, parts), max(self.evaluation, default=0)
 
 
-def measure(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str]) -> MemoryNeed:
+def measure(
+    trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str], *, streamed: bool = False
+) -> MemoryNeed:
     """Memory of a sub-model on a device of this type; `hashes` name its data sets, training data first.
 
     This trains the network further; the default RNG stays the same.
@@ -77,7 +79,7 @@ def measure(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str])
         gradients_bytes=counted.gradients_bytes,
         optimizer_bytes=counted.optimizer_bytes,
         transient_bytes=0,
-        data=dict(zip(hashes, counted.data_bytes, strict=True)),
+        data=dict(zip(hashes, _read_ahead(trial) if streamed else counted.data_bytes, strict=True)),
         batch_size=batch_size,
         batch_split=min(hyper.batch_split, batch_size),
         # Like a later part of a batch, a later batch of a step meets the gradients of those before it.
@@ -86,6 +88,16 @@ def measure(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str])
         evaluation={size: peak[2] + order_bytes for size, peak in peaks.items() if trial.test is not None},
         fitted=not cheap,
     ).changed()
+
+
+def _read_ahead(trial: Trial) -> list[int]:
+    """Bytes in memory of each data set that is streamed: the batches of the step at work and of the next one."""
+    hyper = trial.spec.hyperparameters
+    sets = [(trial.train, hyper.accumulation_steps), *([] if trial.test is None else [(trial.test, 1)])]
+    return [
+        2 * min(data.samples, batches * hyper.batch_size) * -(-data.resident_bytes // data.samples)
+        for data, batches in sets
+    ]
 
 
 def fitted(low: Moments, high: Moments, sizes: tuple[int, int], size: int) -> Moments:
