@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import save_file
 
 from tests.integration.kit import CPU, dataset, definition, submodel_spec
-from unifiednn_core.data.datasets import Source, read_dataset
+from unifiednn_core.data.datasets import DataSource, read_dataset
 from unifiednn_core.data.streamed import Streamed
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def opened(path: Path, *, streamed: bool) -> Source:
+def opened(path: Path, *, streamed: bool) -> DataSource:
     found = Streamed.of_file(path, CPU) if streamed else read_dataset(path)
     assert found is not None
     return found

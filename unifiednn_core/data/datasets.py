@@ -21,7 +21,7 @@ KEYS = frozenset({INPUTS, TARGETS})
 _HOW_TO_SAVE = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, path).'
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """What trainings take their samples from: a `Dataset` in memory, or one that is `streamed` from its file."""
 
     @property
@@ -48,7 +48,7 @@ class Source(Protocol):
     def intact(self) -> bool:
         """Whether it has the bytes that it was read with."""
 
-    def to(self, device: torch.device) -> "Source":
+    def to(self, device: torch.device) -> "DataSource":
         """The same samples on a device."""
 
     def batch(self, samples: Tensor | slice) -> Batch:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from unifiednn_core.data.datasets import Dataset, Source
+from unifiednn_core.data.datasets import Dataset, DataSource
 from unifiednn_core.data.streamed import Streamed
 
 HOST = torch.device("cpu")
@@ -15,10 +15,10 @@ class ResidentData:
 
     def __init__(self, device: torch.device):
         self._device = device
-        self.sets: dict[str, Source] = {}
+        self.sets: dict[str, DataSource] = {}
         self.leases: set[Lease] = set()
 
-    def hold(self, sha256: str, read: Callable[[], Source], name: str | None = None) -> "Lease":
+    def hold(self, sha256: str, read: Callable[[], DataSource], name: str | None = None) -> "Lease":
         """Lease a data set, and read it first if this is the only lease; `name` is what its user calls it."""
         if sha256 not in self.sets:
             held = read()
@@ -27,7 +27,7 @@ class ResidentData:
         self.leases.add(lease)
         return lease
 
-    def peek(self, sha256: str) -> Source | None:
+    def peek(self, sha256: str) -> DataSource | None:
         """Return a data set without leasing it; None if no lease exists."""
         return self.sets.get(sha256)
 
@@ -50,12 +50,12 @@ class ResidentData:
 class Lease:
     """The right of one sub-model to a data set."""
 
-    def __init__(self, data: ResidentData, sha256: str, held: Source, name: str):
+    def __init__(self, data: ResidentData, sha256: str, held: DataSource, name: str):
         self._data, self.sha256, self.name, self.in_use = data, sha256, name, False
         self.samples, self.names = held.samples, tuple(held.inputs)
         self.streamed = isinstance(held, Streamed)
 
-    def use(self) -> Source:
+    def use(self) -> DataSource:
         """Return the data set on the device."""
         if not self.in_use:
             self.in_use = True

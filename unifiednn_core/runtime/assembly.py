@@ -10,7 +10,7 @@ import torch
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
-from unifiednn_core.data.datasets import Source, read_dataset
+from unifiednn_core.data.datasets import DataSource, read_dataset
 from unifiednn_core.data.streamed import Streamed
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_store import CheckpointStore
@@ -34,7 +34,7 @@ class Ingredients:
     spec: SubModelSpec
     seed: int
     definition: Definition
-    data: Mapping[str, Source]
+    data: Mapping[str, DataSource]
     """By content hash."""
     data_names: Mapping[str, str]
     """Original file names, by content hash."""
@@ -110,7 +110,7 @@ class Workbench:
         seed = spec.seed_of(submodel)
         return Ingredients(key, submodel, seed, definition, data, filenames, progress, weights, newest, spec.moves)
 
-    def _dataset(self, file: str, *, streamed: bool) -> Source:
+    def _dataset(self, file: str, *, streamed: bool) -> DataSource:
         """Open a data set, or read it with its checksum, here, where no training waits and no network has seen it."""
         path = stored(self.home, file)
         found = Streamed.of_file(path, self.device) if streamed else None
