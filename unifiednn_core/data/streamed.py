@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.data.batch import Batch
-from unifiednn_core.data.datasets import INPUTS, TARGETS, as_targets, open_data
+from unifiednn_core.data.containers import open_data
+from unifiednn_core.data.datasets import INPUTS, TARGETS, as_targets
 
 MOST_AHEAD = 16
 """Batches that are read ahead, of all sub-models that use a data set."""
