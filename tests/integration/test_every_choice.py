@@ -65,6 +65,7 @@ UP_AND_DOWN: dict[str, Any] = {
     ],
     "milestones": [1],
 }
+PLATEAU = {"name": "reduce_on_plateau", "args": ARGS["reduce_on_plateau"]}
 THREE: dict[str, Any] = {
     "name": "sequence",
     "of": [
@@ -97,6 +98,8 @@ def everything() -> list[Hyperparameters]:
             found.append(asked(lr_scheduler=schedule, parameter_groups=[SLOW], **combined))
         found += [asked(lr_scheduler=schedule, optimizer="adamw", **combined) for schedule in (UP_AND_DOWN, THREE)]
         found += [asked(optimizer=name, parameter_groups=[group], **combined) for name, group in GROUPS]
+        found.append(asked(ema={"decay": 0.7}, parameter_groups=[FROZEN], lr_scheduler=PLATEAU, **combined))
+        found.append(asked(ema={"decay": 0.9}, optimizer="adam", **combined))
         found.append(
             asked(lr_scheduler=UP_AND_DOWN, parameter_groups=[SLOW, {"names": "*", "momentum": 0.9}], **combined)
         )
@@ -125,8 +128,13 @@ def hybrid(
     engine = Engine(HybridModel(kept.values()), policy, device=CPU, report=take, checkpoint=period)
     engine.run()
     losses = {name: [r.loss.item() for r in reports if isinstance(r, Stepped) and r.submodel == name] for name in kept}
-    trained = {name: Trained(one.module, one.optimizer, one.lr_scheduler, losses[name]) for name, one in kept.items()}
+    trained = {name: _trained(one, losses[name]) for name, one in kept.items()}
     return trained, [report.checkpoint for report in reports if isinstance(report, Captured)]
+
+
+def _trained(one: SubModel | vanilla.PlainScript, losses: list[float]) -> Trained:
+    averaged = None if one.averaged is None else one.averaged.module
+    return Trained(one.module, one.optimizer, one.lr_scheduler, losses, averaged)
 
 
 def definition(hyper: Hyperparameters) -> Definition:
@@ -218,7 +226,7 @@ def by_script(home: Home, hyper: Hyperparameters, train: str, test: str) -> Trai
         script.train()
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
     losses = [row["loss"] for row in told if row["kind"] == "step"]
-    return Trained(script.module, script.optimizer, script.lr_scheduler, losses)
+    return _trained(script, losses)
 
 
 def test_another_learning_rate_from_a_checkpoint_on_is_that_share_of_the_whole_schedule() -> None:

@@ -3,6 +3,7 @@
 It knows nothing of the hybrid and its engine; of a sub-model it takes the hyper-parameters alone.
 """
 
+import copy
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,6 +75,8 @@ class Trained:
     lr_scheduler: lr_schedulers.LRScheduler | None
     losses: list[float]
     """Of every step, in order."""
+    averaged: nn.Module | None = None
+    """The network with averaged weights, if they are asked for."""
 
     def bits(self) -> dict[str, str]:
         """Everything that training changed, by where it stands: "optimizer.state.0.exp_avg"."""
@@ -84,6 +87,7 @@ class Trained:
                 _bits("optimizer", self.optimizer.state_dict()),
                 _bits("lr_scheduler", self.lr_scheduler and self.lr_scheduler.state_dict()),
                 _bits("losses", self.losses),
+                _bits("averaged", self.averaged and dict(self.averaged.state_dict())),
             )
         )
 
@@ -103,6 +107,7 @@ def train(
         lr_scheduler = lr_schedulers.SequentialLR(optimizer, each, asked.milestones)
     elif asked is not None:
         lr_scheduler = _lr_scheduler(optimizer, asked.name, asked.args, hyper)
+    averaged = None if hyper.ema is None else copy.deepcopy(module)
     losses: list[float] = []
     epoch: list[tuple[float, int]] = []  # losses of the epoch, with their samples
     seen: list[tuple[float, float | None, float | None]] = []
@@ -120,6 +125,8 @@ def train(
             losses.append(torch.stack(parts).sum().item())
             epoch.append((losses[-1], samples))
             _step(module, optimizer, hyper, len(losses))
+            if averaged is not None and hyper.ema is not None:
+                _average(averaged, module, 1 - hyper.ema.decay if len(losses) > 1 else 1.0)
             if asked is not None and lr_scheduler is not None and asked.per == "step":
                 lr_scheduler.step()
             if not ends_epoch:
@@ -127,7 +134,10 @@ def train(
             train_loss = sum(value * count for value, count in epoch) / sum(count for _, count in epoch)
             by_test = (asked is not None and asked.name == "reduce_on_plateau") or hyper.early_stopping is not None
             seen.append(
-                (train_loss, *(_evaluated(module, criterion, hyper, test) if test and by_test else (None, None)))
+                (
+                    train_loss,
+                    *(_evaluated(averaged or module, criterion, hyper, test) if test and by_test else (None, None)),
+                )
             )
             epoch.clear()
             if asked is not None and lr_scheduler is not None and asked.per == "epoch":
@@ -135,7 +145,7 @@ def train(
                 lr_scheduler.step(*([judged] if asked.name == "reduce_on_plateau" else []))  # type: ignore[arg-type]
             if _has_stalled(hyper, seen):
                 break
-    return Trained(module, optimizer, lr_scheduler, losses)
+    return Trained(module, optimizer, lr_scheduler, losses, averaged)
 
 
 def _optimizer(module: nn.Module, hyper: Hyperparameters) -> optim.Optimizer:
@@ -192,6 +202,15 @@ def _step(module: nn.Module, optimizer: optim.Optimizer, hyper: Hyperparameters,
     optimizer.step()
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
+
+
+@torch.no_grad()
+def _average(averaged: nn.Module, module: nn.Module, share: float) -> None:
+    """Move the averages by a share of the way to the weights; copy buffers."""
+    for old, new in zip(averaged.parameters(), module.parameters(), strict=True):
+        old.copy_(new if share == 1.0 else torch.lerp(old, new, share))
+    for old, new in zip(averaged.buffers(), module.buffers(), strict=True):
+        old.copy_(new)
 
 
 @torch.no_grad()

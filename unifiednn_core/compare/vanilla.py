@@ -39,6 +39,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from unifiednn_core.compare.job import ScriptJob
@@ -190,6 +191,9 @@ class PlainScript:
         self.module = read_network(job).to(self.device).train()
         self.optimizer = make_optimizer(job, self.module)
         self.criterion: nn.Module = getattr(nn, job.criterion)(**with_tensors(job.criterion_args)).to(self.device)
+        self.averaged: AveragedModel | None = None
+        if job.ema is not None:
+            self.averaged = AveragedModel(self.module, multi_avg_fn=get_ema_multi_avg_fn(job.ema["decay"]))  # type: ignore[no-untyped-call]
         self.lr_scheduler: Any = make_lr_scheduler(job, self.optimizer)  # ReduceLROnPlateau steps with a loss
         inputs, targets = read_data(job.train_data)
         self.order = Permutations(len(targets), job.seed)
@@ -217,7 +221,12 @@ class PlainScript:
             while group := list(islice(batches, self.job.accumulation_steps)):
                 self._step(group)
             self._end_epoch()
-        return self.module
+        return self.trained
+
+    @property
+    def trained(self) -> nn.Module:
+        """The network to evaluate and to deliver: that with averaged weights, if the job asks for them."""
+        return self.module if self.averaged is None else self.averaged.module
 
     def _step(self, group: Sequence[Batch]) -> None:
         """Take one step with the mean gradient of some batches, which move to the device one by one."""
@@ -245,6 +254,8 @@ class PlainScript:
         if clipping.get("value") is not None:
             nn.utils.clip_grad_value_(self.module.parameters(), clipping["value"])
         self._update()
+        if self.averaged is not None:
+            self.averaged.update_parameters(self.module)
         if self.lr_scheduler is not None and job.lr_steps_by == "step":
             self.lr_scheduler.step()
         self.sums.add(loss, samples if self.ignored is None else labels, correct, labels)
@@ -306,14 +317,14 @@ class PlainScript:
     def _evaluate(self) -> tuple[float | None, float | None]:
         if self.test_data is None:
             return None, None
-        self.module.eval()
+        module = self.trained.eval()
         for batch in self._timed(self.test_data):
             inputs, targets = self._placed(*batch)
-            outputs = self.module(self._scaled(inputs))
+            outputs = module(self._scaled(inputs))
             correct, labels = self._answers(outputs, targets, self.test_ignored)
             weight = len(targets) if self.test_ignored is None else labels
             self.sums.add(self.criterion(outputs, targets), weight, correct, labels)
-        self.module.train()
+        module.train()
         return self.sums.means()
 
     def _loader(self, inputs: Tensor, targets: Tensor, order: Permutations | None = None) -> _Loader:
@@ -376,10 +387,13 @@ class PlainScript:
             self.module.load_state_dict(begun)
             return
         state, wanted_lr = begun.state, self.job.optimizer_args["lr"]
-        self.module.load_state_dict(state["model"])
-        for name, buffer in self.module.named_buffers():
-            if name in state["buffers"]:
-                buffer.copy_(state["buffers"][name])
+        for network, weights in ((self.module, state["model"]), (self.trained, state.get("ema", state["model"]))):
+            network.load_state_dict(weights)
+            for name, buffer in network.named_buffers():
+                if name in state["buffers"]:
+                    buffer.copy_(state["buffers"][name])
+        if self.averaged is not None:
+            self.averaged.n_averaged.fill_(begun.step)
         optimizer_state.restore_state(self.optimizer, state["optimizer"])
         if self.lr_scheduler is not None and state["lr_scheduler"] is not None:
             self.lr_scheduler.load_state_dict(tree_to_cpu(state["lr_scheduler"]))

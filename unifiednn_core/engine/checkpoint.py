@@ -29,6 +29,7 @@ class Checkpoint:
     `state` is a tree of dicts, lists, tuples, tensors and plain values:
 
     - `model`: the submitted network's own `state_dict()`
+    - `ema`: the `state_dict()` with averaged weights; only where the spec asks for an average
     - `buffers`: those of its buffers that its `state_dict()` leaves out
     - `optimizer`: `state_dict()` of the optimizer
     - `lr_scheduler`: `state_dict()` of the LR scheduler, or None

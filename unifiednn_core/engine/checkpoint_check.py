@@ -82,8 +82,10 @@ def check(checkpoint: Checkpoint, module: nn.Module, hyper: Hyperparameters, sam
 
     `samples` is the size of the training set. Copies nothing as large as the network.
     """
-    state, steps = bounds.entries(checkpoint.state, "state", _PARTS), checkpoint.step
-    for part, expected in (("model", module.state_dict()), ("buffers", transient_buffers(module))):
+    parts = _PARTS if hyper.ema is None else (*_PARTS, "ema")
+    state, steps, weights = bounds.entries(checkpoint.state, "state", parts), checkpoint.step, module.state_dict()
+    averages = {"ema": weights} if hyper.ema is not None else {}
+    for part, expected in {"model": weights, "buffers": transient_buffers(module), **averages}.items():
         if found := bounds.misfits(state[part], expected):
             raise BadCheckpoint(f"The checkpoint has another {part} than the network: {'; '.join(found)}.")
     fresh = optimizer_check.fresh(module.named_parameters(), hyper)

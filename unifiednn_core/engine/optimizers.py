@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULES, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.hyperparameters import LRStage
@@ -48,6 +49,14 @@ def optimizer_of(groups: list[dict[str, Any]], hyperparameters: Hyperparameters)
     """Build the optimizer over parameter groups as `divided` returns them."""
     optimizer: Callable[..., Optimizer] = getattr(torch.optim, OPTIMIZERS[hyperparameters.optimizer].torch_class)
     return optimizer(groups, lr=hyperparameters.learning_rate, **hyperparameters.optimizer_args)
+
+
+def build_average(module: nn.Module, hyperparameters: Hyperparameters) -> AveragedModel | None:
+    """Build the moving average of a network, if the spec has one. Its step counter stays on the host."""
+    if hyperparameters.ema is None:
+        return None
+    averaged = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(hyperparameters.ema.decay))  # type: ignore[no-untyped-call]
+    return averaged.requires_grad_(False).eval()
 
 
 def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:

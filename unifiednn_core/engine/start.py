@@ -189,6 +189,11 @@ def _recipe_findings(
         message = "The parameter groups of the checkpoint are not those of the spec."
         remedy = f"Give parameter_groups = {json.dumps(scaled['parameter_groups'])}. Or: {_WEIGHTS_ONLY}"
         yield _finding("Other parameter groups", take, message, remedy)
+    if had.ema != asked.ema:
+        message = f"The checkpoint has ema = {shown(scaled['ema'])}, the spec has {shown(given['ema'])}."
+        yield _finding(
+            "Average of the weights", take, message, f"Ask for ema = {shown(scaled['ema'])}. Or: {_WEIGHTS_ONLY}"
+        )
     if _is_inside_epoch(checkpoint):
         of_spec = ((name, getattr(had, name), getattr(asked, name)) for name in _OF_AN_EPOCH)
         for what, inside, now in (("training samples", recipe.samples, samples), *of_spec):

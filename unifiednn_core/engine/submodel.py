@@ -12,7 +12,9 @@ into its input.
 Parameter groups go to the optimizer in this order: those that no group of the spec names, then the groups as the spec
 lists them, each with its parameters in the order of the network; frozen ones have `requires_grad` off and are left out.
 Clipping takes all parameters in the order of the network. A sequence of LR schedulers is torch's `SequentialLR`, and
-one whose name begins with `warmup_` is `LambdaLR` with the function of the library transformers.
+one whose name begins with `warmup_` is `LambdaLR` with the function of the library transformers. With `ema` each step
+ends with `update_parameters` of torch's `AveragedModel` with `get_ema_multi_avg_fn(decay)`, without `use_buffers`, and
+evaluation takes its module.
 
 With `accumulation_steps` = a > 1 a step takes the next a batches of the epoch, or those that are left; with
 `batch_split` = k > 1 each batch goes through as `batch.chunk(k)`. Each part goes forward and backward by itself, its
@@ -79,6 +81,8 @@ class SubModel:
         self._seed, self._hyperparameters = seed, spec.hyperparameters
         self._progress = Progress(torch.Generator().manual_seed(seed))
         self._randomness = Randomness(self.module, seed, device)
+        self.averaged = optimizers.build_average(self.module, spec.hyperparameters)
+        """Moving average of the weights; it draws from where the network does."""
         self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
         self._threads = torch.get_num_threads()
@@ -184,6 +188,8 @@ class SubModel:
             raise Diverged(self.spec.name, self.steps_done + 1, value)
         if not updated:
             optimizers.update(self.optimizer, self._trained, self._hyperparameters, self.steps_done + 1)
+        if self.averaged is not None:
+            self.averaged.update_parameters(self.module)
         if not self._measured:  # the first step creates the optimizer's state
             self._measure()
             self._measured = True
@@ -262,6 +268,8 @@ class SubModel:
             "data": progress.data_state(),
             "metrics": progress.metrics_state(),
         }
+        if self.averaged is not None:
+            state["ema"] = tree_to_cpu(dict(self.averaged.module.state_dict()))
         recipe |= {"profile": "fast"} if self.is_fast else {}
         return Checkpoint(
             submodel=self.name,
@@ -283,6 +291,9 @@ class SubModel:
         device_kinds.require(written.kinds, device_kinds.here(self.device, torch.get_num_threads()), moves)
         state = checkpoint.state
         fill(self.module, state["model"], state["buffers"])
+        if self.averaged is not None:
+            fill(self.averaged.module, state["ema"], state["buffers"])
+            self.averaged.n_averaged.fill_(checkpoint.step)
         optimizer_state.restore_state(self.optimizer, state["optimizer"])
         if self.lr_scheduler is not None:
             optimizer_state.restore_lr_scheduler(self.lr_scheduler, state["lr_scheduler"])
@@ -317,7 +328,7 @@ class SubModel:
         """
         self._recorded.free()
         if empty:
-            for tensor in (*self.module.parameters(), *self.module.buffers()):
+            for tensor in self._tensors():
                 tensor.data = tensor.data.new_empty(0)
             self.optimizer.state.clear()
         for lease in self.leases:
@@ -328,7 +339,7 @@ class SubModel:
     def _measure(self) -> None:
         """Measure the footprint again; it does not change from step to step."""
         parameters = list(self.module.parameters())
-        weights_bytes = stored_bytes([*parameters, *self.module.buffers()])
+        weights_bytes = stored_bytes(self._tensors())
         optimizer_bytes = stored_bytes(
             value
             for parameter, entries in self.optimizer.state.items()
@@ -341,8 +352,15 @@ class SubModel:
         self._working = Footprint(weights_bytes, gradients_bytes, optimizer_bytes, self._placed)
         self.footprint = self._working if self._in_world else self._idle
 
+    def _tensors(self) -> list[Tensor]:
+        """Parameters and buffers, also the averaged ones."""
+        modules = [self.module] if self.averaged is None else [self.module, self.averaged.module]
+        return [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+
     def _move(self, device: torch.device) -> None:
         self.module.to(device).train(True)
+        if self.averaged is not None:
+            self.averaged.module.to(device)
         self.criterion.to(device)
         optimizer_state.follow_parameters(self.optimizer)
         self._progress.move(device)
@@ -354,11 +372,12 @@ class SubModel:
             return None, None
         test, ignored = self._test.use(), self._eager.scorer.ignored_in(self._test)
         size = self._hyperparameters.batch_size
-        self.module.train(False)
+        module = self.module if self.averaged is None else self.averaged.module
+        module.train(False)
         for start in range(0, len(test.targets), size):
             samples = slice(start, start + size)
             inputs, targets = self._eager.batch(test, samples)
-            outputs = self.module(inputs)
+            outputs = module(inputs)
             correct = self._eager.scorer.answers(outputs, targets, ignored)
             self._count(self.criterion(outputs, targets), correct, self._test, samples)
             heartbeat()

@@ -16,6 +16,8 @@ from unifiednn_core.spec.run import Hyperparameters, LRSchedulerSpec, SubModelSp
 
 # A probability that counts as never.
 NEGLIGIBLE = 1e-9
+# Share of the first weights in an average that is worth a warning.
+MOST_KEPT = 0.1
 Found = Iterator[tuple[Literal["error", "warning"], str, str, str, str]]
 """Severity, title, entry, message, remedy."""
 
@@ -70,6 +72,10 @@ def _on_steps(hyper: Hyperparameters, samples: int, steps: int) -> Found:
         message = f"The warm-up takes {hyper.warm_up.steps} steps, and the whole training has {total}."
         remedy = f"Give it fewer steps, such as {max(1, total // 10)}."
         yield "warning", "Warm-up too long", "hyperparameters.warm_up.steps", message, remedy
+    if hyper.ema is not None and (kept := hyper.ema.decay ** (total - 1)) > MOST_KEPT:
+        message = f"After all {total} steps the average is still {kept:.0%} the weights after the first step."
+        remedy = f"Choose a smaller decay, such as {1 - min(0.5, 10 / total):g}, or train for longer."
+        yield "warning", "Average of the weights", "hyperparameters.ema.decay", message, remedy
     uneven = sorted({"weight", IGNORE_INDEX} & hyper.criterion_args.keys())
     if uneven and hyper.ignored_label is not None and (hyper.batch_split > 1 or hyper.accumulation_steps > 1):
         message = f"With {uneven[0]} the loss is a weighted mean. Each part of a step is averaged by itself, "

@@ -168,6 +168,17 @@ class WarmUp(_Part):
         return min(1.0, step / self.steps)
 
 
+class Averaging(_Part):
+    """Exponential moving average (EMA) of the weights, updated after each step.
+
+    The first step copies the weights; each later one gives the average `decay` of itself and the rest of the weights.
+    Buffers, such as running statistics, are copied. Evaluation and the trained model use the averages; training and
+    "weights" of a checkpoint use the weights themselves.
+    """
+
+    decay: Annotated[float, Field(gt=0, lt=1)] = 0.999
+
+
 class EarlyStopping(_Part):
     """Ends training when the metric has not improved for `patience` epochs in a row.
 
@@ -211,6 +222,7 @@ class Hyperparameters(_Part):
     remaining batches. All step counts are optimizer steps."""
     gradient_clipping: GradientClipping | None = None
     warm_up: WarmUp | None = None
+    ema: Averaging | None = None
     early_stopping: EarlyStopping | None = None
     techniques: list[str] = []
 

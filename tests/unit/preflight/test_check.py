@@ -239,6 +239,7 @@ def test_a_plateau_without_test_data_is_doubtful(folder: Path, home: Home) -> No
             ),
             f"{HYPER}.parameter_groups",
         ),
+        (hyper(ema={"decay": 0.999}, epochs=2), f"{HYPER}.ema.decay"),
         (hyper(warm_up={"steps": 8}, epochs=2), f"{HYPER}.warm_up.steps"),
         (hyper(accumulation_steps=5), f"{HYPER}.accumulation_steps"),
         (hyper(accumulation_steps=2, criterion_args={"weight": [1, 2, 3]}), f"{HYPER}.criterion_args.weight"),
