@@ -146,7 +146,7 @@ def data(digits: bool, seed: int, samples: int) -> Dataset:
         inputs = torch.randint(0, 17, (samples, 1, 8, 8), generator=generator).to(torch.uint8)
     else:
         inputs = torch.randint(1, 20, (samples, 9), generator=generator)
-    return Dataset(inputs, torch.randint(0, 10 if digits else 3, (samples,), generator=generator))
+    return Dataset.of(inputs, torch.randint(0, 10 if digits else 3, (samples,), generator=generator))
 
 
 def read(network: str, format_name: str, folder: Path) -> Definition:
