@@ -222,7 +222,7 @@ def by_plain_loop(network: str, hyperparameters: str) -> str:
     torch.set_num_threads(1)
     module, known = initial_module(network), data(True, 1, TRAIN_SAMPLES)
     hyper = Row(network, "safetensors", hyperparameters).spec(0).hyperparameters
-    train_by_plain_loop(module, hyper, (known.inputs.to(torch.float32) * SCALE, known.targets))
+    train_by_plain_loop(module, hyper, (known.first.to(torch.float32) * SCALE, known.targets))
     return state_sha256(module.state_dict())
 
 
