@@ -32,7 +32,7 @@ from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.scheduling.round_robin import RoundRobin
-from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_FORMULAS, LR_SCHEDULERS, OPTIMIZERS
 from unifiednn_core.spec.hyperparameters import at_learning_rate
 from unifiednn_core.spec.run import CheckpointSpec, Hyperparameters, RunSpec, SubModelSpec
 from unifiednn_core.store.schema import SubModelRow
@@ -100,6 +100,8 @@ def everything() -> list[Hyperparameters]:
         found += [asked(optimizer=name, parameter_groups=[group], **combined) for name, group in GROUPS]
         found.append(asked(ema={"decay": 0.7}, parameter_groups=[FROZEN], lr_scheduler=PLATEAU, **combined))
         found.append(asked(ema={"decay": 0.9}, optimizer="adam", **combined))
+        found += [asked(criterion=name, class_weights="balanced", **combined) for name in sorted(CLASSIFICATION)]
+        found.append(asked(sampler={"name": "balanced"}, class_weights="balanced", **combined))
         found.append(
             asked(lr_scheduler=UP_AND_DOWN, parameter_groups=[SLOW, {"names": "*", "momentum": 0.9}], **combined)
         )

@@ -100,7 +100,7 @@ def train(
     It is evaluated only where something goes by that, which draws no random number and so changes nothing else.
     """
     optimizer = _optimizer(module, hyper)
-    criterion = _criterion(hyper)
+    criterion = _criterion(hyper, data[1])
     asked, lr_scheduler = hyper.lr_scheduler, None
     if asked is not None and asked.name == "sequence":
         each = [_lr_scheduler(optimizer, one.name, one.args, hyper) for one in asked.of]
@@ -113,7 +113,7 @@ def train(
     seen: list[tuple[float, float | None, float | None]] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(hyper.seed or 0)
-        for group, ends_epoch in islice(_groups(len(data[1]), hyper), steps):
+        for group, ends_epoch in islice(_groups(data, hyper), steps):
             samples = sum(len(batch) for batch in group)
             optimizer.zero_grad(set_to_none=True)
             parts = []
@@ -184,8 +184,14 @@ def _lr_scheduler(
     return lr_schedulers.LambdaLR(optimizer, lambda step: step / max(1, up) if step < up else down[name](step))
 
 
-def _criterion(hyper: Hyperparameters) -> nn.Module:
-    lists = {key: torch.tensor(value).float() for key, value in hyper.criterion_args.items() if isinstance(value, list)}
+def _criterion(hyper: Hyperparameters, targets: Tensor) -> nn.Module:
+    lists: dict[str, object] = {
+        key: torch.tensor(value).float() for key, value in hyper.criterion_args.items() if isinstance(value, list)
+    }
+    if hyper.class_weights == "balanced":
+        labels = [label for label in targets.flatten().tolist() if label != -100]
+        classes = range(max(labels) + 1)
+        lists["weight"] = torch.tensor([len(labels) / (len(classes) * labels.count(each)) for each in classes])
     return CRITERIA[hyper.criterion](**{**hyper.criterion_args, **lists})
 
 
@@ -242,11 +248,27 @@ def _has_stalled(hyper: Hyperparameters, seen: Sequence[tuple[float, float | Non
     return len(values) - 1 - best_at >= asked.patience
 
 
-def _groups(samples: int, hyper: Hyperparameters) -> Iterator[tuple[list[Tensor], bool]]:
+def _order(data: Pair, hyper: Hyperparameters, generator: torch.Generator) -> Tensor:
+    """Samples of an epoch."""
+    samples, asked = len(data[1]), hyper.sampler
+    if asked is not None and asked.name == "balanced":
+        labels = data[1].tolist()
+        weights = torch.tensor([1 / labels.count(label) for label in labels], dtype=torch.float64)
+        return torch.multinomial(weights, samples, replacement=True, generator=generator)
+    order = torch.randperm(samples, generator=generator).tolist()
+    if asked is not None:
+        rows, window = data[0].tolist(), asked.window * hyper.batch_size
+        length = [max((place for place, one in enumerate(row, 1) if one != asked.pad), default=0) for row in rows]
+        cut = [order[start : start + window] for start in range(0, samples, window)]
+        order = [sample for part in cut for sample in sorted(part, key=length.__getitem__)]
+    return torch.tensor(order)
+
+
+def _groups(data: Pair, hyper: Hyperparameters) -> Iterator[tuple[list[Tensor], bool]]:
     """Yield the samples of each batch of a step, and whether it is the last step of its epoch."""
-    generator = torch.Generator().manual_seed(hyper.seed or 0)
+    generator, samples = torch.Generator().manual_seed(hyper.seed or 0), len(data[1])
     for _ in range(hyper.epochs):
-        order = torch.randperm(samples, generator=generator)
+        order = _order(data, hyper, generator)
         batches = [order[start : start + hyper.batch_size] for start in range(0, samples, hyper.batch_size)]
         if hyper.drop_last and len(batches[-1]) < hyper.batch_size:
             batches.pop()

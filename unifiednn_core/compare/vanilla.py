@@ -29,7 +29,7 @@ import signal
 import sys
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -43,7 +43,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from unifiednn_core.compare.job import ScriptJob
-from unifiednn_core.compare.recipe import make_lr_scheduler, make_optimizer
+from unifiednn_core.compare.recipe import make_criterion, make_lr_scheduler, make_optimizer, make_order
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.engine.step import TARGETS, LossOfNetwork, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
@@ -57,16 +57,17 @@ _Loader: TypeAlias = "DataLoader[tuple[Tensor, ...]] | ResidentBatches"
 
 
 class Permutations(Sampler[int]):
-    """Draws a permutation for each epoch from its own generator; `RandomSampler` draws once more than the recipe."""
+    """Draws the order of each epoch from its own generator; `RandomSampler` draws once more than the recipe."""
 
-    def __init__(self, samples: int, seed: int):
+    def __init__(self, samples: int, seed: int, draws: Callable[[torch.Generator], Tensor]):
         self.samples, self.generator = samples, torch.Generator().manual_seed(seed)
+        self.draws = draws
         self.rest: Tensor | None = None  # rest of the epoch in which the checkpoint was taken
 
     def draw(self) -> Tensor:
         """Draw the order of one epoch, int64 [samples]."""
         order, self.rest = self.rest, None
-        return torch.randperm(self.samples, generator=self.generator) if order is None else order
+        return self.draws(self.generator) if order is None else order
 
     def __iter__(self) -> Iterator[int]:
         """Yield the samples of one epoch."""
@@ -195,13 +196,13 @@ class PlainScript:
         self.module, self.meaning = read_network(job, self.names)
         self.module = self.module.to(self.device).train()
         self.optimizer = make_optimizer(job, self.module)
-        criterion = getattr(nn, job.criterion)(**with_tensors(job.criterion_args)) if job.criterion else LossOfNetwork()
+        criterion = make_criterion(job, tensors.get(TARGETS)) if job.criterion else LossOfNetwork()
         self.criterion: nn.Module = criterion.to(self.device)
         self.averaged: AveragedModel | None = None
         if job.ema is not None:
             self.averaged = AveragedModel(self.module, multi_avg_fn=get_ema_multi_avg_fn(job.ema["decay"]))  # type: ignore[no-untyped-call]
         self.lr_scheduler: Any = make_lr_scheduler(job, self.optimizer)  # ReduceLROnPlateau steps with a loss
-        self.order = Permutations(len(tensors[self.names[0]]), job.seed)
+        self.order = Permutations(len(tensors[self.names[0]]), job.seed, make_order(job, tensors))
         self.loader_s = self.loader_cpu_s = 0.0  # spent on fetching and collating batches; CPU seconds of all threads
         self.train_data = self._loader(tensors, self.order)
         self.ignored, self.test_ignored = self._ignored_in(tensors), None
@@ -492,12 +493,6 @@ def facts_of(device: torch.device, threads: int) -> dict[str, object]:
         "cores": os.cpu_count(),
         "threads": threads,
     }
-
-
-def with_tensors(args: dict[str, Any]) -> dict[str, Any]:
-    """Convert lists among the arguments of a criterion, such as class weights, to tensors."""
-    return {name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value
-            for name, value in args.items()}  # fmt: skip
 
 
 def use_device(job: ScriptJob) -> torch.device:

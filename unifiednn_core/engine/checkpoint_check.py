@@ -130,7 +130,10 @@ def _steps_inside(order: object, cursor: object, hyper: Hyperparameters, samples
         return bounds.whole(cursor, "data.cursor", 0, 0)
     indices = bounds.tensor(order, "data.order", torch.int64, (samples,))
     least, most = (int(end) for end in indices.aminmax())
-    if least < 0 or most >= samples or not torch.zeros(samples, dtype=torch.bool).index_fill_(0, indices, 1).all():
+    if least < 0 or most >= samples:
+        raise BadCheckpoint("The checkpoint has a data.order with places that are no samples.")
+    repeats = hyper.sampler is not None and hyper.sampler.name == "balanced"
+    if not repeats and not torch.zeros(samples, dtype=torch.bool).index_fill_(0, indices, 1).all():
         raise BadCheckpoint("The checkpoint has a data.order that is not a permutation of the samples.")
     done = bounds.whole(cursor, "data.cursor", 1, used_samples(samples, hyper) - 1)
     steps, rest = divmod(done, hyper.batch_size * hyper.accumulation_steps)

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from unifiednn_core.data.balance import class_weights
 from unifiednn_core.engine.step import LossOfNetwork
 from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULES, NO_CRITERION, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.hyperparameters import LRStage
@@ -60,10 +61,11 @@ def build_average(module: nn.Module, hyperparameters: Hyperparameters) -> Averag
     return averaged.requires_grad_(False).eval()
 
 
-def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
+def build_criterion(hyperparameters: Hyperparameters, targets: Tensor | None = None) -> nn.Module:
     """Build the criterion, with lists as tensors; raises what torch raises for values that it refuses.
 
-    Class weights and the like are its buffers, so it has to follow the network to its device.
+    Balanced class weights come from the `targets` of the training data. Class weights and the like are its buffers, so
+    it has to follow the network to its device.
     """
     if hyperparameters.criterion == NO_CRITERION:
         return LossOfNetwork()
@@ -72,6 +74,10 @@ def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
         name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value
         for name, value in hyperparameters.criterion_args.items()
     }
+    if hyperparameters.class_weights is not None:
+        if targets is None:
+            raise ValueError("there are no targets to balance")
+        given["weight"] = torch.tensor(class_weights(targets, hyperparameters.ignored_label), dtype=torch.float32)
     built: nn.Module = criterion(**given)
     if isinstance(built, nn.BCELoss):
         built.register_forward_pre_hook(_require_probabilities)

@@ -9,6 +9,11 @@ runs after each epoch in `eval()` without grad, in file order, and before an LR 
 Every batch, in training and in evaluation, is a contiguous copy of its inputs and targets, because a network may write
 into its input.
 
+The sampler `balanced` draws an epoch with `torch.multinomial(weights, n, replacement=True, generator=...)`, where the
+weight of a sample is 1 / samples of its class in float64. `by_length` cuts the permutation into windows of so many
+batches and sorts each (`argsort(stable=True)`) by length: the place of the last id that is not `pad`, from 1. Balanced
+class weights are labels / (classes * labels of the class), in float64, then float32.
+
 Parameter groups go to the optimizer in this order: those that no group of the spec names, then the groups as the spec
 lists them, each with its parameters in the order of the network; frozen ones have `requires_grad` off and are left out.
 Clipping takes all parameters in the order of the network. A sequence of LR schedulers is torch's `SequentialLR`, and
@@ -39,6 +44,7 @@ from unifiednn_core.engine import kinds as device_kinds
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.cuda_graphs import StepRecorder
+from unifiednn_core.engine.data_order import data_order
 from unifiednn_core.engine.device import RngState, launched
 from unifiednn_core.engine.events import Stepped, StepsRecorded
 from unifiednn_core.engine.graphs import RecordedLearner
@@ -74,12 +80,13 @@ class SubModel:
         self.spec, self.name, self.parameters = spec, spec.name if name is None else name, definition.parameters
         self.module = definition.build()
         self.optimizer = optimizers.build_optimizer(self.module.named_parameters(), spec.hyperparameters)
-        self.criterion = optimizers.build_criterion(spec.hyperparameters)
+        self.criterion = optimizers.build_criterion(spec.hyperparameters, train.held.targets)
         self.lr_scheduler = optimizers.build_lr_scheduler(self.optimizer, spec.hyperparameters)
         self.epochs = spec.hyperparameters.epochs
         self.steps_per_epoch = spec.hyperparameters.steps_per_epoch(train.samples)
         self._train, self._test, self.device = train, test, device
         self._seed, self._hyperparameters = seed, spec.hyperparameters
+        self._order = data_order(spec.hyperparameters, train.held)
         self._progress = Progress(torch.Generator().manual_seed(seed))
         self.training_step = training_step(spec, definition, train.names)
         self._randomness = Randomness(self.module, seed, device, transforms_draw=self.training_step.draws)
@@ -179,7 +186,7 @@ class SubModel:
 
     def next_batches(self) -> list[Tensor]:
         """Begin a step: take its batches, each as indices of samples on the device, int64 [at most batch_size]."""
-        return self._progress.next_batches(self._train.samples, self._hyperparameters, self.device)
+        return self._progress.next_batches(self._train.samples, self._hyperparameters, self.device, self._order)
 
     def finish(self, learned: Learned, *, updated: bool = False) -> Stepped:
         """End a step, once its gradients are in `.grad`: clip, update the weights unless they are, and count.

@@ -130,6 +130,7 @@ _EXAMPLES = {
     "lr_scheduler": "lr_scheduler.args.gamma",
     "gradient_clipping": "gradient_clipping.norm",
     "warm_up": "warm_up.steps",
+    "sampler": "sampler.window",
     "ema": "ema.decay",
     "early_stopping": "early_stopping.patience",
 }
