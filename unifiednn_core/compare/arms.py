@@ -105,7 +105,7 @@ def job_of(
         model=files.stored(part.model),
         model_format=row.model_format,
         architecture_source=None if architecture is None else str(registry.source_file(architecture.name)),
-        architecture_args={} if architecture is None else architecture.args,
+        architecture_args={} if architecture is None else registry.arguments(architecture.name, architecture.args),
         train_data=files.stored(part.train_data),
         test_data=None if part.test_data is None else files.stored(part.test_data),
         optimizer=OPTIMIZERS[asked.optimizer].torch_class,
