@@ -29,6 +29,7 @@ from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Captured, Report, Stepped
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.step import Step
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.scheduling.round_robin import RoundRobin
@@ -212,7 +213,7 @@ def test_everything_trains_to_the_same_bits_by_the_plain_script(
             data, path = data_for(hyper.criterion, samples, seed), home.file(f"{file}-{kind}")
             path.parent.mkdir(parents=True, exist_ok=True)
             torch.save({"inputs": data.first, "targets": data.targets}, path)
-        monkeypatch.setattr(vanilla, "read_network", lambda job, hyper=hyper: network(hyper.criterion))
+        monkeypatch.setattr(vanilla, "read_network", lambda *_, hyper=hyper: (network(hyper.criterion), Step()))
         trained[name] = by_script(home, hyper, f"train-{kind}", f"test-{kind}")
     assert not differing(trained, plain)
 

@@ -196,8 +196,11 @@ class Sampler(_Part):
 
     @model_validator(mode="after")
     def _own_entries(self) -> Self:
-        if self.name == "balanced" and (others := self.model_fields_set & {"pad", "window", "input"}):
-            context = {"argument": min(others)}
+        others = [
+            name for name in ("pad", "window", "input") if getattr(self, name) != type(self).model_fields[name].default
+        ]
+        if self.name == "balanced" and others:
+            context = {"argument": others[0]}
             raise PydanticCustomError("unknown_name", "Only by_length has '{argument}'. Leave it out.", context)
         return self
 
