@@ -144,7 +144,7 @@ def test_an_order_with_repeats_belongs_only_to_a_balanced_sampler() -> None:
         submodel(by_length()).restore(drawn)
     for wrong in (-1, SAMPLES):
         order = torch.full((SAMPLES,), wrong)
-        with pytest.raises(BadCheckpoint, match="no samples"):
+        with pytest.raises(BadCheckpoint, match="not drawn from"):
             submodel(balanced()).restore(changed(drawn, "data", order=order))
 
 

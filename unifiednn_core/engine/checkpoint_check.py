@@ -130,11 +130,10 @@ def _steps_inside(order: object, cursor: object, hyper: Hyperparameters, samples
         return bounds.whole(cursor, "data.cursor", 0, 0)
     indices = bounds.tensor(order, "data.order", torch.int64, (samples,))
     least, most = (int(end) for end in indices.aminmax())
-    if least < 0 or most >= samples:
-        raise BadCheckpoint("The checkpoint has a data.order with places that are no samples.")
-    repeats = hyper.sampler is not None and hyper.sampler.name == "balanced"
-    if not repeats and not torch.zeros(samples, dtype=torch.bool).index_fill_(0, indices, 1).all():
-        raise BadCheckpoint("The checkpoint has a data.order that is not a permutation of the samples.")
+    inside, repeats = least >= 0 and most < samples, hyper.sampler is not None and hyper.sampler.name == "balanced"
+    if not inside or not (repeats or torch.zeros(samples, dtype=torch.bool).index_fill_(0, indices, 1).all()):
+        what = "drawn from the samples" if repeats else "a permutation of the samples"
+        raise BadCheckpoint(f"The checkpoint has a data.order that is not {what}.")
     done = bounds.whole(cursor, "data.cursor", 1, used_samples(samples, hyper) - 1)
     steps, rest = divmod(done, hyper.batch_size * hyper.accumulation_steps)
     if rest:
