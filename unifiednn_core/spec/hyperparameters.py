@@ -179,7 +179,7 @@ class Averaging(_Part):
     decay: Annotated[float, Field(gt=0, lt=1)] = 0.999
 
 
-class Sampler(_Part):
+class Sampling(_Part):
     """How an epoch draws its samples, instead of each once in random order.
 
     `balanced` draws with replacement, each class equally often (as many draws as there are samples). `by_length` draws
@@ -237,7 +237,7 @@ class Hyperparameters(_Part):
     criterion_args: Annotated[dict[str, Any], _arguments_of("criterion", CRITERIA)] = {}
     class_weights: Literal["balanced"] | None = None
     """`balanced`: the criterion weights each class by labels / (classes * labels of the class) of the training data."""
-    sampler: Sampler | None = None
+    sampler: Sampling | None = None
     lr_scheduler: LRSchedulerSpec | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """Seed of this sub-model; by default the run's seed."""
