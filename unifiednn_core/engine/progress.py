@@ -1,7 +1,7 @@
 """Progress of a sub-model: its data order, its cursor, the figures of its epochs, and early stopping."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -78,7 +78,7 @@ class Progress:
     generator: torch.Generator
     """Draws the data order."""
     order: Tensor | None = None
-    """Permutation of the current epoch on the host, int64 [samples]; None between epochs."""
+    """Samples of the current epoch in order, on the host, int64 [samples]; None between epochs."""
     cursor: int = 0
     """Samples of `order` already used."""
     used: slice = field(default_factory=lambda: slice(0, 0))
@@ -90,13 +90,19 @@ class Progress:
     _placed: Tensor | None = None
     """`order` on the device."""
 
-    def next_batches(self, samples: int, hyperparameters: Hyperparameters, device: torch.device) -> list[Tensor]:
+    def next_batches(
+        self,
+        samples: int,
+        hyperparameters: Hyperparameters,
+        device: torch.device,
+        draw: Callable[[torch.Generator], Tensor],
+    ) -> list[Tensor]:
         """Batches of the next step, each as indices of samples on the device, int64 [at most batch_size].
 
-        An epoch begins with a permutation drawn on the CPU; its last step gets the remaining batches.
+        An epoch begins with an order that `draw` draws on the CPU; its last step gets the remaining batches.
         """
         if self.order is None:
-            self.order, self.cursor = torch.randperm(samples, generator=self.generator), 0
+            self.order, self.cursor = draw(self.generator), 0
         if self._placed is None:
             self._placed = self.order.to(device)
         batches, end = self._following(self._placed, samples, hyperparameters)
@@ -115,7 +121,7 @@ class Progress:
 
     @property
     def placed_order(self) -> Tensor | None:
-        """The permutation of the current epoch on the device, once a step has used it."""
+        """The order of the current epoch on the device, once a step has used it."""
         return self._placed
 
     def close_epoch(self, figures: EpochFigures) -> None:

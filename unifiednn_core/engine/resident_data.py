@@ -63,6 +63,11 @@ class Lease:
         return self._data.sets[self.sha256]
 
     @property
+    def held(self) -> Dataset:
+        """The data set where it is now, on the device or on the host."""
+        return self._data.sets[self.sha256]
+
+    @property
     def intact(self) -> bool:
         """Whether the data set has the bytes that it was read with. May read all of them: see `Dataset.sha256`."""
         return self._data.sets[self.sha256].intact

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine.optimizers import build_average
 from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import FEWEST_SAMPLES, LARGE_WEIGHTS_BYTES, Trial, Tried
@@ -131,6 +132,7 @@ class _Counted:
             for group in tried.optimizer.param_groups:
                 group["foreach"] = True
         self._live = LiveBytes(block_bytes)
+        self._averaged = build_average(tried.module, trial.spec.hyperparameters)
         sets = [data for data in (trial.train, trial.test) if data is not None]
         self.data_bytes = [self._live.track(data.entries.values()) for data in sets]
         self._at_rest = self.weights_bytes = self.optimizer_bytes = self.gradients_bytes = 0
@@ -139,6 +141,8 @@ class _Counted:
         """Take a step, after which everything that stays is there and counted; learn its size."""
         optimizer = self.tried.optimizer
         self._live.track(chain(self.tried.module.parameters(), self.tried.module.buffers()))
+        if self._averaged is not None:
+            self._live.track(chain(self._averaged.parameters(), self._averaged.buffers()))
         self.moments(size)
         self.optimizer_bytes = LiveBytes(self._block_bytes).track(_tensors_of(optimizer))
         self._live.track(_tensors_of(optimizer))
@@ -151,13 +155,18 @@ class _Counted:
         with self._live:
             optimizer.zero_grad(set_to_none=True)
             learn = partial(self._learn, size)
-            first, second, update = (self._timeline(work) for work in (learn, learn, optimizer.step))
+            first, second, update = (self._timeline(work) for work in (learn, learn, self._update))
             gradients = [p.grad for p in self.tried.module.parameters() if p.grad is not None]
             self.gradients_bytes = LiveBytes(self._block_bytes).track(gradients)
             del gradients
             optimizer.zero_grad(set_to_none=True)
             evaluation = self._timeline(lambda: self._evaluate(size))
         return Moments(first, second, update, evaluation)
+
+    def _update(self) -> None:
+        self.tried.optimizer.step()
+        if self._averaged is not None:
+            self._averaged.update_parameters(self.tried.module)
 
     def _timeline(self, work: Callable[[], object]) -> list[int]:
         self._live.timeline = []
