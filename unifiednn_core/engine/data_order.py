@@ -6,14 +6,14 @@ import torch
 from torch import Generator, Tensor
 
 from unifiednn_core.data import balance
-from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.data.datasets import DataSource
 from unifiednn_core.spec.run import Hyperparameters
 
 DataOrder = Callable[[Generator], Tensor]
 """Draws the samples of one epoch on the CPU, int64 [samples]; batches are consecutive slices."""
 
 
-def data_order(hyperparameters: Hyperparameters, data: Dataset) -> DataOrder:
+def data_order(hyperparameters: Hyperparameters, data: DataSource) -> DataOrder:
     """Make the order of a training set. Raises `ValueError` for data that the sampler does not take."""
     asked, samples = hyperparameters.sampler, data.samples
     if asked is None:

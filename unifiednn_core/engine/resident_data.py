@@ -63,7 +63,7 @@ class Lease:
         return self._data.sets[self.sha256]
 
     @property
-    def held(self) -> Dataset:
+    def held(self) -> DataSource:
         """The data set where it is now, on the device or on the host."""
         return self._data.sets[self.sha256]
 
