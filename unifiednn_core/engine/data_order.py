@@ -23,7 +23,7 @@ def data_order(hyperparameters: Hyperparameters, data: DataSource) -> DataOrder:
             raise ValueError("there are no targets")
         weights = balance.sample_weights(data.targets)
         return lambda generator: torch.multinomial(weights, samples, replacement=True, generator=generator)
-    lengths = balance.lengths(data.first if asked.input is None else data.inputs[asked.input], asked.pad)
+    lengths = balance.lengths(data.inputs[asked.input or next(iter(data.inputs))], asked.pad)
     window = asked.window * hyperparameters.batch_size
 
     def by_length(generator: Generator) -> Tensor:
