@@ -97,7 +97,7 @@ def _records(path: Path) -> object:
         raise _unknown(path, unknown, own_classes.pack_remedy(content) or base.PACK)
     stubs: list[Any] = [(Inert(name, (Record,), {"name": name}), name) for name in KNOWN]
     try:
-        with pickles.LOADING, torch.serialization.safe_globals(stubs):
+        with tensor_files.LOADING, torch.serialization.safe_globals(stubs):
             loaded: object = torch.load(path, map_location="cpu", weights_only=True)
         tensor_files.check_storages(path)
         return loaded

@@ -3,7 +3,6 @@
 import io
 import pickle
 import pickletools
-import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from unifiednn_core.formats import tensor_files, zips
 
 MAX_PICKLE_BYTES = 32 * 1024**2
 MAX_OPERATIONS = 2_000_000
-LOADING = threading.Lock()  # torch keeps the list of safe names for the whole process
 # The operations that `torch.save` writes; all others, such as EXT, INST, OBJ or STACK_GLOBAL, are refused.
 _WRITTEN = """
 PROTO GLOBAL NEWOBJ REDUCE BUILD APPEND APPENDS SETITEM SETITEMS MARK TUPLE TUPLE1 TUPLE2 TUPLE3 NONE NEWFALSE
@@ -36,7 +34,7 @@ def load_checkpoint(path: Path) -> object:
     except pickle.UnpicklingError:
         stubs: list[Any] = [(_stub(name), name) for name in scanned(path)[0] - tensor_files.PLAIN_NAMES]
     try:
-        with LOADING, torch.serialization.safe_globals(stubs):
+        with tensor_files.LOADING, torch.serialization.safe_globals(stubs):
             return tensor_files.mapped(path)
     except pickle.UnpicklingError:
         raise tensor_files.more_than_tensors(path) from None

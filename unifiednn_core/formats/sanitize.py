@@ -20,7 +20,7 @@ from torch import Tensor
 from unifiednn_core.base.errors import HostileFile
 from unifiednn_core.formats import archive as container
 from unifiednn_core.formats import exported_schema as schema
-from unifiednn_core.formats import operators
+from unifiednn_core.formats import operators, refused_operators
 from unifiednn_core.formats.archive import TensorView
 from unifiednn_core.formats.signature import (
     Held,
@@ -120,10 +120,11 @@ def _graph(
     missing = [name for name in (names.model, names.weights, names.constants) if name not in entries]
     if missing:
         raise refused(path, f"The archive lacks '{missing[0]}'.")
-    program = _parsed(path, schema.Program, archive.read(entries[names.model]))
+    model = archive.read(entries[names.model])
+    program = _parsed(path, schema.Program, model)
     weights = _parsed(path, schema.Payloads, archive.read(entries[names.weights]))
     constants = _parsed(path, schema.Payloads, archive.read(entries[names.constants]))
-    _check_targets(path, program.graph_module.graph.nodes)
+    _check_targets(path, program.graph_module.graph.nodes, model)
     inputs, outputs = inputs_of(path, program), outputs_of(path, program)
     held = held_by(path, program, weights, constants)
     module = program.graph_module
@@ -191,17 +192,14 @@ def _parsed(path: Path, model: type[_Model], content: bytes) -> _Model:
         raise refused(path, message) from None
 
 
-def _check_targets(path: Path, nodes: Iterable[schema.Node]) -> None:
+def _check_targets(path: Path, nodes: Iterable[schema.Node], model: bytes) -> None:
     targets = dict.fromkeys(node.target for node in nodes)
     for target in targets:
         if not target.startswith("torch.ops.") and target not in operators.SIZES:
             raise HostileFile(f"The graph calls '{target}', which is not an operator.")
     unknown = [target for target in targets if target not in operators.ALLOWED]
     if unknown:
-        named = ", ".join(target.removeprefix("torch.ops.") for target in unknown[:5])
-        message = f"The graph uses operators that are not allowed here: {named}."
-        remedy = "Use common layers instead, or ask for the operator to be added to formats/operators.py."
-        raise bad_file(path, "Operator not allowed", message, remedy)
+        raise bad_file(path, "Operator not allowed", *refused_operators.explained(unknown, model))
 
 
 def _read(path: Path, views: dict[str, TensorView]) -> dict[str, Tensor]:
