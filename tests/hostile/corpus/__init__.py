@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.hostile.corpus import archives, data, documents, images, modules, pickles, tables, weights
+from tests.hostile.corpus import archives, data, documents, images, modules, pickles, readers, tables, weights
 
 Maker = Callable[[Path], Path]
 """Writes a hostile file into an empty folder and returns its path; its payload would make the folder's `CANARY`."""
@@ -18,6 +18,7 @@ CORPUS: dict[str, Maker] = {
         "data": data.MAKERS,
         "table": tables.MAKERS,
         "images": images.MAKERS,
+        "readers": readers.MAKERS,
         "document": documents.MAKERS,
     }.items()
     for name, maker in makers.items()
@@ -28,6 +29,7 @@ HARMLESS: dict[str, Maker] = {
         "exported": archives.HARMLESS,
         "document": documents.HARMLESS,
         "images": images.HARMLESS,
+        "readers": readers.HARMLESS,
         "data": data.HARMLESS,
     }.items()
     for name, maker in makers.items()
