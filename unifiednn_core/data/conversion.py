@@ -3,18 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from unifiednn_core.data import npz, tables
-from unifiednn_core.data.datasets import as_targets, container_of, read_dataset
+from unifiednn_core.data import npz, tabular
+from unifiednn_core.data.datasets import container_of, read_dataset
 from unifiednn_core.data.opened import rows_per_block
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.tensor_files import ALIGNMENT_BYTES, raw, safetensors_header
 
-TABLES = ("csv", "parquet")
+TABLES = ("csv", "jsonl", "parquet")
 CONVERTED = (*TABLES, "images")
 Rows = Callable[[str, int, int], Tensor]  # returns samples of an entry by first and end, in the type to write
 
@@ -30,30 +28,12 @@ def is_needed(path: Path) -> bool:
 def convert(path: Path, target: Path) -> None:
     """Write the data set of a file as safetensors; raises `BadInput`, `HostileFile` or `OSError`."""
     if container_of(path) in TABLES:
-        _convert_table(tables.scan(path), target)
+        tabular.convert_table(path, target)
         return
     dataset = read_dataset(path)
     notes = dataset.notes.model_copy(update={"origin": dataset.notes.origin or container_of(path) or ""})
     entries = {"inputs": dataset.inputs, "targets": dataset.targets}
     write_rows(target, entries, dataset.samples, lambda name, start, end: entries[name][start:end], notes)
-
-
-def _convert_table(table: tables.Table, target: Path) -> None:
-    """Write a table block by block, so that it is never in memory as a whole."""
-    blocks, targets = table.blocks(), as_targets(table.targets())
-    left = np.empty((0, table.inputs), np.float32)
-
-    def rows(name: str, start: int, end: int) -> Tensor:
-        nonlocal left
-        if name == "targets":
-            return targets[start:end]
-        while len(left) < end - start:
-            left = np.concatenate([left, next(blocks)])
-        found, left = left[: end - start], left[end - start :]
-        return torch.from_numpy(found)
-
-    like = {"inputs": torch.empty(table.rows, table.inputs, device="meta"), "targets": targets}
-    write_rows(target, like, table.rows, rows, table.notes())
 
 
 def write_rows(path: Path, like: dict[str, Tensor], samples: int, rows: Rows, notes: DataNotes) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.data import images, npz, tables
+from unifiednn_core.data import images, jsonl, npz, tables, tabular
 from unifiednn_core.data.opened import NO_NOTES, Opened, aligned, blocks
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.formats import tensor_files
@@ -173,9 +173,10 @@ _CONTAINERS: dict[str, tuple[Callable[[Path], bool], Callable[[Path], Opened]]] 
     "pt": (tensor_files.is_torch_file, _open_torch_file),
     "safetensors": (tensor_files.is_safetensors, _open_safetensors),
     "npz": (npz.is_npz, _open_npz),
-    "parquet": (tables.is_parquet, tables.read_table),
+    "parquet": (tables.is_parquet, tabular.read_table),
     "images": (images.holds_images, images.read_images),
-    "csv": (tables.is_csv, tables.read_table),
+    "csv": (tables.is_csv, tabular.read_table),
+    "jsonl": (jsonl.is_jsonl, tabular.read_table),
 }
 
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.spec.columns import MAX_COLUMNS, ColumnPlan
 
 MAX_CLASS_NAMES = 10_000
-MAX_COLUMNS = 16_384
 MAX_SEED = 2**63 - 1
 METADATA_KEY = "unifiednn_data"
 _Name = Annotated[str, Field(max_length=200)]
@@ -28,10 +28,15 @@ class DataNotes(_Part):
     """Columns of a table that became the inputs, in order."""
     target: _Name = ""  # column of a table that became the targets
     part: _Name = ""  # part of a data set that was split
+    pad: dict[str, int] = {}
+    """Number that fills up short texts and lists, by the name of the input."""
+    plan: ColumnPlan | None = None
+    """How the columns of a table became numbers, with what was fitted; test data become numbers in the same way."""
 
     def metadata(self) -> dict[str, str]:
         """Metadata of a safetensors file."""
-        return {METADATA_KEY: json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))}
+        said = self.model_dump(mode="json", exclude_defaults=True)
+        return {METADATA_KEY: json.dumps(said, sort_keys=True, separators=(",", ":"))}
 
     @classmethod
     def of(cls, metadata: dict[str, str] | None) -> "DataNotes":
@@ -40,6 +45,10 @@ class DataNotes(_Part):
             return cls.model_validate_json((metadata or {}).get(METADATA_KEY, "{}"))
         except ValidationError:
             return cls()
+
+    def abridged(self) -> "DataNotes":
+        """The notes for people to read."""
+        return self if self.plan is None else self.model_copy(update={"plan": self.plan.abridged()})
 
 
 class ValueStats(_Part):
