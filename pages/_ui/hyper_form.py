@@ -9,12 +9,12 @@ import streamlit as st
 from pages._ui import actions, drafts, frame
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.spec.choice import Argument, Choice, LRSchedulerChoice, shown
-from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULES, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.run import EarlyStopping, Hyperparameters, parse_hyperparameters, parse_json
 from unifiednn_core.views import markup
 
 NONE = "none"
-SCHEDULERS = {NONE: LRSchedulerChoice(NONE, help="The learning rate stays as it is."), **LR_SCHEDULERS}
+SCHEDULERS = {NONE: LRSchedulerChoice(NONE, help="The learning rate stays as it is."), **LR_SCHEDULES}
 ARGUMENT_COLUMNS = 4
 CLIPPING = {NONE: "none", "norm": "by norm", "value": "by value"}
 METRICS = {m: m.replace("_", " ") for m in (NONE, *get_args(EarlyStopping.model_fields["metric"].annotation))}
@@ -102,6 +102,8 @@ def _lr_scheduler(name: str, seed: Mapping[str, Any], key: str) -> dict[str, Any
     if name == NONE:
         return None
     choice, same = SCHEDULERS[name], seed["name"] == name
+    if name == SEQUENCE:  # its parts are written as JSON
+        return dict(seed) if same else {"name": name}
     args = _arguments(choice, seed.get("args", {}) if same else {}, f"{key}-{name}")
     options, known = ["epoch"] if choice.measured else ["epoch", "step"], choice.per or "epoch"
     known = seed.get("per", "epoch") if same else known

@@ -153,7 +153,7 @@ def _alone(kind: Kind, spec: SubModelSpec, device: torch.device) -> str:
     hyper, train = spec.hyperparameters, dataset(kind, SAMPLES, 0)
     inputs, targets = train.inputs.to(device), train.targets.to(device)
     module = definition(kind).build().to(device).train()
-    optimizer, criterion = build_optimizer(module.parameters(), hyper), build_criterion(hyper)
+    optimizer, criterion = build_optimizer(module.named_parameters(), hyper), build_criterion(hyper)
     lr_scheduler = build_lr_scheduler(optimizer, hyper)
     seed = hyper.seed or 0
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -149,6 +149,9 @@ BASES: dict[str, tuple[str, dict[str, Any], int]] = {
                        "args": {"max_lr": 0.1, "total_steps": 40}}, "optimizer_args": {"momentum": 0.9}}, 2),
     "plateau": ("cnn", {"optimizer": "adafactor", "lr_scheduler": {"name": "reduce_on_plateau"},
                         "early_stopping": {"metric": "train_loss", "patience": 9}}, 8),
+    "groups": ("cnn", {"optimizer": "adam", "parameter_groups": [{"names": "*.bias", "learning_rate": 0.5}],
+                       "lr_scheduler": {"name": "sequence", "of": [{"name": "linear"}, {"name": "exponential",
+                       "args": {"gamma": 0.5}}], "milestones": [2]}}, 9),
     "restarts": ("cnn", {"optimizer": "nadam",
                          "lr_scheduler": {"name": "cosine_warm_restarts", "args": {"T_0": 1}}}, 4),
 }  # fmt: skip

@@ -28,6 +28,7 @@ class Net(nn.Module):
     def forward(self, x):
         return self.head(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
 """
+REPOSITORY = Path(__file__).parents[2]
 SHOWN = uploads.COMMAND.split()[1:]
 
 
@@ -51,16 +52,19 @@ def findings_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
 
 def test_the_command_that_is_shown_writes_a_network_and_its_hyperparameters(home: Home, folder: Path) -> None:
     """The user's code imports its own modules, whatever ours are called, and sees its own command line."""
-    (folder / "units.py").write_text("WIDTH = 4")
-    (folder / "pages.py").write_text("")
-    own = "import argparse, units, pages\nargparse.ArgumentParser().parse_args()\n"
-    (folder / "model.py").write_text(f"{own}assert units.WIDTH == 4\n{NETWORK}")
+    ours = {path.stem for root in (REPOSITORY, REPOSITORY / "unifiednn_core") for path in root.iterdir()}
+    theirs = sorted(name for name in ours | {"units", "training"} if name.isidentifier() and name != "unifiednn_core")
+    assert {"data", "engine", "pages", "tests", "tools"} <= {*theirs}
+    for name in theirs:
+        (folder / f"{name}.py").write_text("IS_THEIRS = True")
+    own = f"import argparse, {', '.join(theirs)}\nargparse.ArgumentParser().parse_args()\n"
+    (folder / "model.py").write_text(f"{own}assert {' and '.join(f'{name}.IS_THEIRS' for name in theirs)}\n{NETWORK}")
     done = unifiednn_process(home, *SHOWN, "--arg", "width=5", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["path"], report["hyperparameters"], report["findings"]) == ("Net.pt2", "Net.json", [])
     assert (report["facts"]["input_shape"], report["facts"]["parameters"]) == ([1, 28, 28], 5 * 9 + 15 + 60)
-    assert named(folder) == ["Net.json", "Net.pt2", "model.py", "pages.py", "units.py"]
+    assert {*named(folder)} == {"Net.json", "Net.pt2", "model.py", *(f"{name}.py" for name in theirs)}
     assert "hello from the user's code" in done.stderr
 
 
@@ -68,7 +72,7 @@ def test_pack_says_what_is_wrong_and_writes_nothing(folder: Path, monkeypatch: p
     monkeypatch.chdir(folder)
     done = CliRunner().invoke(cli.app, ["pack", "model.py", "--input", "1,28,28"])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "Write FILE.py:NAME, such as model.py:Net." in done.stderr
+    assert "Write FILE.py:NAME or MODULE:NAME, such as model.py:Net" in done.stderr
     assert named(folder) == ["model.py"]
 
 

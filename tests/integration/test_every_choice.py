@@ -32,7 +32,7 @@ from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.scheduling.round_robin import RoundRobin
-from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULERS, OPTIMIZERS
 from unifiednn_core.spec.hyperparameters import at_learning_rate
 from unifiednn_core.spec.run import CheckpointSpec, Hyperparameters, RunSpec, SubModelSpec
 from unifiednn_core.store.schema import SubModelRow
@@ -57,6 +57,30 @@ SINGLE: dict[str, Any] = {
 STEPS = 8
 CHECKPOINTS_AT = (5, pytest.param(3, marks=pytest.mark.long))
 SCHEDULES = ARGS | {"one_cycle": {"max_lr": 0.1, "total_steps": STEPS}}
+UP_AND_DOWN: dict[str, Any] = {
+    "name": "sequence",
+    "of": [
+        {"name": "linear", "args": {"start_factor": 0.1, "total_iters": 1}},
+        {"name": "cosine", "args": {"T_max": 3}},
+    ],
+    "milestones": [1],
+}
+THREE: dict[str, Any] = {
+    "name": "sequence",
+    "of": [
+        {"name": "warmup_constant", "args": {"num_warmup_steps": 2}},
+        {"name": "cosine_warm_restarts", "args": {"T_0": 1, "eta_min": 0.001}},
+        {"name": "multi_step", "args": {"milestones": [1]}},
+    ],
+    "milestones": [2, 4],
+    "per": "step",
+}
+# The network has the parameters 1.weight and 3.weight.
+SLOW: dict[str, Any] = {"names": "1.*", "learning_rate": 0.002, "weight_decay": 0.1}
+FROZEN: dict[str, Any] = {"names": ["none", "1.w?ight"], "frozen": True}
+
+
+GROUPS = [("sgd", FROZEN), ("adam", SLOW), ("adamw", FROZEN), ("muon", SLOW), ("sgd", {"names": "3*", "momentum": 0})]
 
 
 def everything() -> list[Hyperparameters]:
@@ -68,6 +92,14 @@ def everything() -> list[Hyperparameters]:
             for per in ("epoch",) if choice.measured else ("epoch", "step"):
                 schedule = {"name": name, "args": SCHEDULES.get(name, {}), "per": per}
                 found.append(asked(lr_scheduler=schedule, optimizer="adamw", **combined))
+        for name in LR_FORMULAS:
+            schedule = {"name": name, "args": ARGS[name], "per": "step"}
+            found.append(asked(lr_scheduler=schedule, parameter_groups=[SLOW], **combined))
+        found += [asked(lr_scheduler=schedule, optimizer="adamw", **combined) for schedule in (UP_AND_DOWN, THREE)]
+        found += [asked(optimizer=name, parameter_groups=[group], **combined) for name, group in GROUPS]
+        found.append(
+            asked(lr_scheduler=UP_AND_DOWN, parameter_groups=[SLOW, {"names": "*", "momentum": 0.9}], **combined)
+        )
     return found
 
 
@@ -194,10 +226,13 @@ def test_another_learning_rate_from_a_checkpoint_on_is_that_share_of_the_whole_s
     flat = {"epochs": 6, "batch_size": 37, "learning_rate": 0.01}
     schedules = SCHEDULES | {"reduce_on_plateau": {"patience": 0, "threshold": 0.9, "min_lr": 1e-6}}
     before = {}
-    for name, choice in LR_SCHEDULERS.items():
+    for name, choice in (LR_SCHEDULERS | LR_FORMULAS).items():
         for per in ("epoch",) if choice.measured else ("epoch", "step"):
             schedule = {"name": name, "args": schedules.get(name, {}), "per": per}
             before[f"{name}-{per}"] = asked(lr_scheduler=schedule, **flat)
+    before |= {f"sequence-{place}": asked(lr_scheduler=it, **flat) for place, it in enumerate((UP_AND_DOWN, THREE))}
+    slow = [{**SLOW, "weight_decay": 0.0}]
+    before["groups"] = asked(lr_scheduler=UP_AND_DOWN, parameter_groups=[{"names": "1.*"}, *slow], **flat)
     changed = {
         name: Hyperparameters.model_validate(hyper.model_dump() | at_learning_rate(hyper, 0.02))
         for name, hyper in before.items()

@@ -32,7 +32,7 @@ for name, optimizer in OPTIMIZERS.items():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.ReLU(), nn.Dropout(0.3), nn.Linear(7, 3))
     hyper = Hyperparameters(optimizer=name, learning_rate=0.01, lr_scheduler={"name": "cosine", "args": {"T_max": 5}})
-    weights = [weight for weight in network.parameters() if name != "muon" or weight.dim() == 2]
+    weights = [(key, weight) for key, weight in network.named_parameters() if name != "muon" or weight.dim() == 2]
     optimizer, inputs = build_optimizer(weights, hyper), torch.randn(16, 5)
     lr_scheduler, targets = build_lr_scheduler(optimizer, hyper), torch.randint(0, 3, (16,))
     for _ in range(6):

@@ -98,6 +98,17 @@ def asked() -> dict[str, dict[str, Any]]:
     found["centered"] = {"optimizer": "rmsprop", "optimizer_args": centered}
     found["amsgrad"] = {"optimizer": "adam", "optimizer_args": {"amsgrad": True, "betas": [0.5, 0.9]}}
     found["nesterov"] = {"optimizer": "sgd", "optimizer_args": {"momentum": 0.5, "nesterov": True}}
+    each = [
+        {"name": "warmup_linear", "args": ARGS["warmup_linear"]},
+        {"name": "cosine_warm_restarts", "args": {"T_0": 1}},
+    ]
+    up_and_down = {"name": "sequence", "of": [*each, {"name": "polynomial"}], "milestones": [2, 5], "per": "step"}
+    slow = {"names": "first.*", "learning_rate": 0.5}
+    found["groups"] = {
+        "optimizer": "sgd",
+        "parameter_groups": [{"names": "last*", "frozen": True}, {**slow, "momentum": 0.5}],
+    }
+    found["sequence"] = {"optimizer": "adafactor", "parameter_groups": [slow], "lr_scheduler": up_and_down}
     found["no momentum at first"] = {
         "optimizer": "sgd",
         "lr_scheduler": {"name": "cyclic", "args": {**ARGS["cyclic"], "max_momentum": 0}, "per": "step"},

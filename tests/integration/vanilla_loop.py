@@ -4,8 +4,10 @@ It knows nothing of the hybrid and its engine; of a sub-model it takes the hyper
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import chain, islice
 
 import torch
@@ -93,11 +95,14 @@ def train(
 
     It is evaluated only where something goes by that, which draws no random number and so changes nothing else.
     """
-    optimizer = OPTIMIZERS[hyper.optimizer](module.parameters(), lr=hyper.learning_rate, **hyper.optimizer_args)
+    optimizer = _optimizer(module, hyper)
     criterion = _criterion(hyper)
     asked, lr_scheduler = hyper.lr_scheduler, None
-    if asked is not None:
-        lr_scheduler = LR_SCHEDULERS[asked.name](optimizer, **asked.args)
+    if asked is not None and asked.name == "sequence":
+        each = [_lr_scheduler(optimizer, one.name, one.args, hyper) for one in asked.of]
+        lr_scheduler = lr_schedulers.SequentialLR(optimizer, each, asked.milestones)
+    elif asked is not None:
+        lr_scheduler = _lr_scheduler(optimizer, asked.name, asked.args, hyper)
     losses: list[float] = []
     epoch: list[tuple[float, int]] = []  # losses of the epoch, with their samples
     seen: list[tuple[float, float | None, float | None]] = []
@@ -133,6 +138,42 @@ def train(
     return Trained(module, optimizer, lr_scheduler, losses)
 
 
+def _optimizer(module: nn.Module, hyper: Hyperparameters) -> optim.Optimizer:
+    """Base group, then the groups of the spec that are not frozen, each with what the earlier ones left."""
+    left = dict(module.named_parameters())
+    groups = []
+    for asked in hyper.parameter_groups:
+        own = {name: left[name] for name in left if any(fnmatchcase(name, pattern) for pattern in asked.names)}
+        left = {name: parameter for name, parameter in left.items() if name not in own}
+        for parameter in own.values():
+            parameter.requires_grad_(not asked.frozen)
+        given = {"lr": asked.learning_rate, **asked.optimizer_args}
+        if not asked.frozen:
+            groups.append({"params": [*own.values()], **{key: it for key, it in given.items() if it is not None}})
+    base = [{"params": [*left.values()]}] if left else []
+    return OPTIMIZERS[hyper.optimizer]([*base, *groups], lr=hyper.learning_rate, **hyper.optimizer_args)
+
+
+def _lr_scheduler(
+    optimizer: optim.Optimizer, name: str, args: Mapping[str, float], hyper: Hyperparameters
+) -> lr_schedulers.LRScheduler:
+    if name in LR_SCHEDULERS:
+        return LR_SCHEDULERS[name](optimizer, **args)
+    up, total, rate = args["num_warmup_steps"], args.get("num_training_steps", 0), hyper.learning_rate
+    end, power, cycles = args.get("lr_end", 1e-7), args.get("power", 1.0), args.get("num_cycles", 0.5)
+    down: dict[str, Callable[[int], float]] = {
+        "warmup_constant": lambda step: 1.0,
+        "warmup_linear": lambda step: max(0.0, (total - step) / max(1, total - up)),
+        "warmup_cosine": lambda step: max(
+            0.0, 0.5 * (1 + math.cos(math.pi * cycles * 2.0 * ((step - up) / max(1, total - up))))
+        ),
+        "warmup_polynomial": lambda step: (
+            end / rate if step > total else ((rate - end) * (1 - (step - up) / (total - up)) ** power + end) / rate
+        ),
+    }
+    return lr_schedulers.LambdaLR(optimizer, lambda step: step / max(1, up) if step < up else down[name](step))
+
+
 def _criterion(hyper: Hyperparameters) -> nn.Module:
     lists = {key: torch.tensor(value).float() for key, value in hyper.criterion_args.items() if isinstance(value, list)}
     return CRITERIA[hyper.criterion](**{**hyper.criterion_args, **lists})
@@ -144,12 +185,13 @@ def _step(module: nn.Module, optimizer: optim.Optimizer, hyper: Hyperparameters,
         nn.utils.clip_grad_norm_(module.parameters(), hyper.gradient_clipping.norm)
     if hyper.gradient_clipping is not None and hyper.gradient_clipping.value is not None:
         nn.utils.clip_grad_value_(module.parameters(), hyper.gradient_clipping.value)
-    [group] = optimizer.param_groups
-    rate = group["lr"]
-    if hyper.warm_up is not None and step < hyper.warm_up.steps:
-        group["lr"] = rate * (step / hyper.warm_up.steps)
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        if hyper.warm_up is not None and step < hyper.warm_up.steps:
+            group["lr"] *= step / hyper.warm_up.steps
     optimizer.step()
-    group["lr"] = rate
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
 
 
 @torch.no_grad()

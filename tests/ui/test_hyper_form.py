@@ -2,7 +2,7 @@
 
 from streamlit.testing.v1 import AppTest
 
-from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS, Argument
+from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULERS, LR_SCHEDULES, OPTIMIZERS, Argument
 from unifiednn_core.spec.run import parse_hyperparameters
 
 EXTRAS = [
@@ -32,7 +32,7 @@ def every_choice():
     for table, entry in ((OPTIMIZERS, "optimizer"), (CRITERIA, "criterion")):
         for name, choice in table.items():
             yield {entry: name, f"{entry}_args": {a.name: value_of(a) for a in choice.arguments}}
-    for name, choice in LR_SCHEDULERS.items():
+    for name, choice in (LR_SCHEDULERS | LR_FORMULAS).items():
         args = {a.name: value_of(a) for a in choice.arguments}
         yield {"lr_scheduler": {"name": name, "args": args, "per": choice.per or "step"}}
 
@@ -66,7 +66,7 @@ def test_the_form_offers_exactly_what_the_tables_have_and_fields_for_what_is_cho
     offered = {box.label: [option.split(" (")[0] for option in box.options] for box in app.selectbox}
     assert offered["Optimizer"] == list(OPTIMIZERS)
     assert offered["Criterion"] == list(CRITERIA)
-    assert offered["LR scheduler"] == ["none", *LR_SCHEDULERS]
+    assert offered["LR scheduler"] == ["none", *LR_SCHEDULES]
     fields = {box.label.removesuffix(" (needed)") for box in (*app.selectbox, *app.text_input)}
     for choice in (OPTIMIZERS["rprop"], CRITERIA["kl_div"], LR_SCHEDULERS["one_cycle"]):
         assert {argument.name for argument in choice.arguments} <= fields

@@ -16,20 +16,27 @@ from unifiednn_core.preflight import sandbox
 from unifiednn_core.preflight.pack import request
 from unifiednn_core.preflight.sandbox import quoted
 
-Shape = Annotated[str, typer.Option("--input", help="Sizes of one sample, without the batch: 1,28,28")]
-Dtype = Annotated[str, typer.Option(help="Type of the inputs: float32, int64 for ids, ...")]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", help="Sizes of one sample, without the batch: 1,28,28; of several inputs: src=12:int64."),
+]
+Dtype = Annotated[str, typer.Option(help="Type of the inputs: float32 (default), int64 for ids, ...")]
 Batch = Annotated[int, typer.Option(help="Batch size of the trial; other sizes work too.")]
-Free = Annotated[list[int] | None, typer.Option(help="Another dimension that may vary; 1 is the first of a sample.")]
+Free = Annotated[list[str] | None, typer.Option(help="Another size that may vary; 1 is the first of a sample; src:1.")]
 Arguments = Annotated[list[str] | None, typer.Option("--arg", help="Argument, such as width=16; repeatable.")]
 
 
 def pack(
-    network: Annotated[str, typer.Argument(help="FILE.py:NAME of a class or function that builds the network.")],
-    input_shape: Shape,
-    dtype: Dtype = "float32",
+    network: Annotated[str, typer.Argument(help="FILE.py:NAME or MODULE:NAME of its class or function.")],
+    inputs: Inputs = None,
+    example_file: Annotated[
+        Path | None, typer.Option("--example", help="Data file; its first samples are the inputs of the trial.")
+    ] = None,
+    dtype: Dtype = "",
     batch: Batch = 8,
     free: Free = None,
     arguments: Arguments = None,
+    seed: Annotated[int, typer.Option(help="Of the initial weights.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File to write; by default NAME.pt2 here.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -40,8 +47,10 @@ def pack(
     """
     try:
         source = request.parse_source(network, arguments or ())
-        example = request.parse_example(input_shape, dtype, batch, free or ())
-        report = _packed(request.PackRequest(source=source, example=example, out=out or Path(f"{source.factory}.pt2")))
+        shapes = inputs or ()
+        example = request.parse_example(shapes, dtype=dtype, batch=batch, free=free or (), data=example_file)
+        out = out or Path(f"{source.factory}.pt2")
+        report = _packed(request.PackRequest(source=source, example=example, out=out, seed=seed))
     except BadInput as error:
         report = request.PackReport(findings=error.findings)
     if as_json:
@@ -54,10 +63,10 @@ def pack(
 
 def convert(
     file: Annotated[Path, typer.Argument(help="TorchScript, Python (.py), or a pickle of a network's own classes.")],
-    input_shape: Shape,
+    inputs: Inputs = None,
     factory: Annotated[str, typer.Option(help="For Python: class or function that builds the network.")] = "",
     code: Annotated[Path | None, typer.Option(help="For a pickle: the Python file with its classes.")] = None,
-    dtype: Dtype = "float32",
+    dtype: Dtype = "",
     batch: Batch = 8,
     free: Free = None,
     arguments: Arguments = None,
@@ -68,7 +77,7 @@ def convert(
     with refusing(as_json):
         given, companion = request.parse_arguments(arguments or ()), None if code is None else code.resolve()
         source = request.Source(path=file.resolve(), factory=factory, arguments=given, companion=companion)
-        example = request.parse_example(input_shape, dtype, batch, free or ())
+        example = request.parse_example(inputs or (), dtype=dtype, batch=batch, free=free or ())
         out_path = to.resolve() / f"{source.path.stem}.pt2"
         done = sandbox.convert(request.PackRequest(source=source, example=example, out=out_path))
     if as_json:

@@ -8,7 +8,8 @@ from pathlib import Path
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare.job import ScriptJob
 from unifiednn_core.formats.architectures import registry
-from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, OPTIMIZERS, SEQUENCE
+from unifiednn_core.spec.hyperparameters import LRSchedulerSpec, ParameterGroup
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec, is_concurrent
 from unifiednn_core.store.schema import RunRow, SubModelRow
@@ -93,7 +94,7 @@ def job_of(
     """Make the job of one sub-model, one of `peers` in the run."""
     asked, architecture, start = part.hyperparameters, part.architecture, part.start_from
     schedule, document = asked.lr_scheduler, asked.model_dump(mode="json")
-    by_loss = schedule is not None and LR_SCHEDULERS[schedule.name].measured
+    by_loss = schedule is not None and LR_SCHEDULES[schedule.name].measured
     return ScriptJob(
         **{column: document[column] for column in _SAME_HYPERPARAMETERS},
         **{column: getattr(part, column) for column in ("name", "scale", "mean", "std")},
@@ -108,11 +109,12 @@ def job_of(
         test_data=None if part.test_data is None else files.stored(part.test_data),
         optimizer=OPTIMIZERS[asked.optimizer].torch_class,
         optimizer_args={"lr": asked.learning_rate, **asked.optimizer_args},
+        parameter_groups=[_group_of(group) for group in asked.parameter_groups],
         criterion=CRITERIA[asked.criterion].torch_class,
         scores_classes=asked.criterion in CLASSIFICATION,
         ignored_label=asked.ignored_label,
-        lr_scheduler=None if schedule is None else LR_SCHEDULERS[schedule.name].torch_class,
-        lr_scheduler_args={} if schedule is None else schedule.args,
+        lr_scheduler=None if schedule is None else LR_SCHEDULES[schedule.name].torch_class,
+        lr_scheduler_args={} if schedule is None else _lr_scheduler_args(schedule),
         lr_steps_by="loss" if by_loss else "epoch" if schedule is None else schedule.per,
         start_from=None if start is None else files.stored(start.file),
         take="weights" if start is None else start.take,
@@ -120,3 +122,15 @@ def job_of(
         weights=str(files.weights(part.name)),
         parent_pid=os.getpid(),
     )
+
+
+def _group_of(asked: ParameterGroup) -> dict[str, object]:
+    rate = {} if asked.learning_rate is None else {"lr": asked.learning_rate}
+    return {"names": asked.names, "frozen": asked.frozen, "args": rate | asked.optimizer_args}
+
+
+def _lr_scheduler_args(asked: LRSchedulerSpec) -> dict[str, object]:
+    if asked.name != SEQUENCE:
+        return asked.args
+    each = [[LR_SCHEDULES[stage.name].torch_class, stage.args] for stage in asked.of]
+    return {"schedulers": each, "milestones": asked.milestones}

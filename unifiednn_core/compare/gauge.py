@@ -6,7 +6,7 @@ from typing import Any
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading, GpuSampler, GpuUse
 from unifiednn_core.machine.host import PROCESS_PSS, HostSampler, MemorySample, SamplingBudget, pages_of
-from unifiednn_core.store.telemetry import Batch
+from unifiednn_core.store.telemetry import TelemetryRows
 
 MOST_ROWS = 1000
 
@@ -43,7 +43,7 @@ class ScriptGauge:
         self.peak_bytes: dict[str, int] = {}  # peak host bytes of each script, by name
         self.pages: dict[str, int] = {}  # peaks of anonymous and of file pages of all scripts together
 
-    def sample(self, at_s: float, pids: Mapping[str, int], batch: Batch) -> None:
+    def sample(self, at_s: float, pids: Mapping[str, int], batch: TelemetryRows) -> None:
         """Sample the scripts (name to process id), `at_s` seconds after the launch."""
         by_pid = self._host.read(pids.values())
         own = {name: by_pid[pid] for name, pid in pids.items()}
@@ -71,7 +71,7 @@ class ScriptGauge:
         if reading is not None and reading.device_bytes is not None:
             batch.strata.append({"at_s": at_s, **self._of_card(reading, reading.device_bytes)})
 
-    def end(self, name: str, pid: int, peak_resident_bytes: int, batch: Batch) -> None:
+    def end(self, name: str, pid: int, peak_resident_bytes: int, batch: TelemetryRows) -> None:
         """Record the peak of an ended script as the kernel saw it; the peak of all is at least the peak of each."""
         peak = self._host.at_peak(pid, peak_resident_bytes)
         self._raise_pages([peak])
@@ -82,7 +82,7 @@ class ScriptGauge:
     def _raise_pages(self, samples: Iterable[MemorySample]) -> None:
         self.pages = {kind: max(size, self.pages.get(kind, 0)) for kind, size in pages_of(samples).items()}
 
-    def _record_peak(self, batch: Batch) -> str:
+    def _record_peak(self, batch: TelemetryRows) -> str:
         """Record the peak from the best source, and return that source."""
         source = next(name for name in (NVML_PROCESS, NVML_DEVICE, self._source) if name in self._peaks)
         batch.hybrid |= {"memory_source": source, "peak_memory_bytes": self._peaks[source]}

@@ -1,7 +1,7 @@
 """What one plain script trains, as plain values. Reading it needs only the standard library."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,15 @@ class ScriptJob:
     std: float | None
     optimizer: str
     optimizer_args: dict[str, Any]
+    parameter_groups: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # each with `names` (patterns), `frozen`, and `args` of its own
     criterion: str
     criterion_args: dict[str, Any]
     scores_classes: bool  # whether targets are class numbers, so that an accuracy exists
     ignored_label: int | None = None  # class number that the criterion ignores
-    lr_scheduler: str | None
-    lr_scheduler_args: dict[str, Any]
+    lr_scheduler: str | None  # a class of torch, or a function of transformers
+    lr_scheduler_args: dict[str, Any]  # of SequentialLR: `schedulers`, pairs of name and arguments, and `milestones`
     lr_steps_by: str = "epoch"  # `epoch`, `step`, or `loss`: the epoch's test loss, without test data its training loss
     accumulation_steps: int = 1  # batches per step
     gradient_clipping: dict[str, Any] | None = None  # this and the next two: entries of the spec of the same name

@@ -22,7 +22,7 @@ from unifiednn_core.spec.run import is_concurrent
 from unifiednn_core.store import Store
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.schema import RunRow
-from unifiednn_core.store.telemetry import SHOWN_FIGURES, Batch, Columns
+from unifiednn_core.store.telemetry import SHOWN_FIGURES, Columns, TelemetryRows
 
 STARTING = "The process starts: imports, network and data."
 PATIENCE_S = 5.0  # from asking a script to end to killing it
@@ -34,12 +34,12 @@ class BaselineWriter:
     def __init__(self, store: Store, run_id: str, clock: Clock):
         self._store, self._run_id, self._clock = store, run_id, clock
         self._queue: deque[Callable[[], object]] = deque()
-        self.batch = Batch()  # rows since the last queued action; written before the next one
+        self.batch = TelemetryRows()  # rows since the last queued action; written before the next one
 
     @property
     def written(self) -> bool:
         """Whether everything is written."""
-        return not self._queue and self.batch == Batch()
+        return not self._queue and self.batch == TelemetryRows()
 
     def columns(self, submodel: str) -> Columns:
         """Changed columns of a sub-model."""
@@ -55,9 +55,9 @@ class BaselineWriter:
 
     def queue(self, action: Callable[[], object]) -> None:
         """Queue one transaction after everything queued before."""
-        if self.batch != Batch():
+        if self.batch != TelemetryRows():
             self._queue.append(partial(self._store.telemetry.write, self._run_id, self.batch))
-            self.batch = Batch()
+            self.batch = TelemetryRows()
         self._queue.append(action)
 
     def flush(self) -> None:
@@ -66,7 +66,7 @@ class BaselineWriter:
             self._queue[0]()
             self._queue.popleft()
         self._store.telemetry.write(self._run_id, self.batch)
-        self.batch = Batch()
+        self.batch = TelemetryRows()
 
     def _move(self, submodel: str | None, event: Event, cause: str | None, remedy: str | None) -> None:
         try:

@@ -42,6 +42,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from unifiednn_core.compare.job import ScriptJob
+from unifiednn_core.compare.recipe import make_lr_scheduler, make_optimizer
 from unifiednn_core.formats.weights import state_sha256
 
 PERIOD_S = 1.0
@@ -187,12 +188,9 @@ class PlainScript:
         self.job, self.progress = job, progress
         self.device = use_device(job)
         self.module = read_network(job).to(self.device).train()
-        self.optimizer = getattr(torch.optim, job.optimizer)(self.module.parameters(), **job.optimizer_args)
+        self.optimizer = make_optimizer(job, self.module)
         self.criterion: nn.Module = getattr(nn, job.criterion)(**with_tensors(job.criterion_args)).to(self.device)
-        self.lr_scheduler = None
-        if job.lr_scheduler is not None:
-            scheduler = getattr(torch.optim.lr_scheduler, job.lr_scheduler)
-            self.lr_scheduler = scheduler(self.optimizer, **job.lr_scheduler_args)
+        self.lr_scheduler: Any = make_lr_scheduler(job, self.optimizer)  # ReduceLROnPlateau steps with a loss
         inputs, targets = read_data(job.train_data)
         self.order = Permutations(len(targets), job.seed)
         self.loader_s = self.loader_cpu_s = 0.0  # spent on fetching and collating batches; CPU seconds of all threads

@@ -86,9 +86,8 @@ def check(checkpoint: Checkpoint, module: nn.Module, hyper: Hyperparameters, sam
     for part, expected in (("model", module.state_dict()), ("buffers", transient_buffers(module))):
         if found := bounds.misfits(state[part], expected):
             raise BadCheckpoint(f"The checkpoint has another {part} than the network: {'; '.join(found)}.")
-    parameters = list(module.parameters())
-    fresh = optimizer_check.fresh(parameters, hyper)
-    optimizer_check.check_optimizer(state["optimizer"], parameters, fresh, steps)
+    fresh = optimizer_check.fresh(module.named_parameters(), hyper)
+    optimizer_check.check_optimizer(state["optimizer"], fresh, steps)
     optimizer_check.check_lr_scheduler(state["lr_scheduler"], fresh.lr_scheduler, steps)
     rng = bounds.entries(state["rng"], "rng", ("cpu", "cuda"))
     _check_cpu_rng(rng["cpu"], "rng.cpu")

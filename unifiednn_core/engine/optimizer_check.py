@@ -5,7 +5,7 @@ buffer. So a step on small stand-ins of the parameters shows which entries exist
 training never changes has to be what the spec gives; and what it changes lies within bounds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,8 +13,14 @@ from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadCheckpoint
 from unifiednn_core.engine import bounds
-from unifiednn_core.engine.optimizer_state import CHANGING_IN_LR_SCHEDULERS, LEARNING_RATES, MOMENTA, SCHEDULED_RATES
-from unifiednn_core.engine.optimizers import build_lr_scheduler, build_optimizer
+from unifiednn_core.engine.optimizer_state import (
+    CHANGING_IN_LR_SCHEDULERS,
+    LEARNING_RATES,
+    MOMENTA,
+    SCHEDULED_RATES,
+    STAGES,
+)
+from unifiednn_core.engine.optimizers import Named, build_lr_scheduler, divided, optimizer_of
 from unifiednn_core.spec.run import Hyperparameters
 
 _Kind = tuple[torch.dtype, tuple[int, ...]]
@@ -24,60 +30,70 @@ _Kind = tuple[torch.dtype, tuple[int, ...]]
 class Fresh(NamedTuple):
     """What the spec builds."""
 
-    group: Mapping[str, Any]
-    """The only parameter group, without its parameters, before the first step."""
-    entries: Mapping[_Kind, Mapping[str, _Kind]]
-    """Type and shape of each entry that a step leaves for a parameter."""
+    groups: Sequence[Mapping[str, Any]]
+    """The parameter groups before the first step; `params` are the places of their parameters."""
+    entries: Sequence[Mapping[str, _Kind]]
+    """Type and shape of each entry that a step leaves, for each parameter in the order of the optimizer."""
     lr_scheduler: Mapping[str, Any] | None
     """State before the first step."""
 
 
-def fresh(parameters: Sequence[Tensor], hyper: Hyperparameters) -> Fresh:
+def fresh(named: Named, hyper: Hyperparameters) -> Fresh:
     """Build optimizer and LR scheduler of the spec and take a step; needs no memory for large parameters.
 
     Raises `BadCheckpoint` if torch refuses the arguments of the spec.
     """
-    kinds = list(dict.fromkeys(map(_kind, parameters)))
-    stand_ins = [_stand_in(kind) for kind in kinds]
+    real = divided(named, hyper)
+    stand_ins = [{kind: _stand_in(kind) for kind in map(_kind, group["params"])} for group in real]
     try:
-        optimizer = build_optimizer(stand_ins, hyper)
+        optimizer = optimizer_of(
+            [{**group, "params": list(own.values())} for group, own in zip(real, stand_ins, strict=True)], hyper
+        )
         lr_scheduler = build_lr_scheduler(optimizer, hyper)
-        [group] = optimizer.param_groups
-        before = {key: value for key, value in group.items() if key != "params"}
+        before = [dict(group) for group in optimizer.param_groups]
         scheduled = None if lr_scheduler is None else dict(lr_scheduler.state_dict())
-        if _cycles(scheduled) and "momentum" in group:
-            group["momentum"] = 0.5  # it comes to that, even if it begins with 0
+        for group in optimizer.param_groups:
+            if _cycles(scheduled) and "momentum" in group:
+                group["momentum"] = 0.5  # it comes to that, even if it begins with 0
         optimizer.step()
     except (RuntimeError, ValueError, TypeError, ArithmeticError) as error:
         raise BadCheckpoint(f"The checkpoint has no use: torch refuses the optimizer of the spec ({error}).") from None
-    entries = {
-        kind: {name: _real(_kind(value), stand_in, kind) for name, value in optimizer.state[stand_in].items()}
-        for kind, stand_in in zip(kinds, stand_ins, strict=True)
-    }
+    entries = list[Mapping[str, _Kind]]()
+    for whole, group, own in zip(real, before, stand_ins, strict=True):
+        left = {
+            kind: {name: _real(_kind(value), stand_in, kind) for name, value in optimizer.state[stand_in].items()}
+            for kind, stand_in in own.items()
+        }
+        group["params"] = list(range(len(entries), len(entries) + len(whole["params"])))
+        entries += [left[_kind(parameter)] for parameter in whole["params"]]
     return Fresh(before, entries, scheduled)
 
 
-def check_optimizer(saved: object, parameters: Sequence[Tensor], expected: Fresh, steps: int) -> None:
+def check_optimizer(saved: object, expected: Fresh, steps: int) -> None:
     """Check a `state_dict()` of the optimizer after so many steps; raises `BadCheckpoint`."""
     parts = bounds.entries(saved, "optimizer", ("param_groups", "state"))
     groups, cycled = parts["param_groups"], MOMENTA if _cycles(expected.lr_scheduler) else ()
-    if not isinstance(groups, list) or len(groups) != 1:
-        raise bounds.refusal(groups, "optimizer.param_groups", "a list of one group")
-    place = "optimizer.param_groups.0"
-    changing = {*LEARNING_RATES, *cycled} & expected.group.keys()
-    group = bounds.entries(groups[0], place, {"params", *changing}, expected.group.keys())
-    if not bounds.same(group["params"], list(range(len(parameters)))):
-        raise BadCheckpoint(
-            f"The checkpoint has an optimizer for other parameters than the {len(parameters)} of this network."
-        )
-    for key, value in expected.group.items():
+    count = len(expected.groups)
+    if not isinstance(groups, list) or len(groups) != count:
+        raise bounds.refusal(groups, "optimizer.param_groups", f"a list of {count} group{'s' * (count > 1)}")
+    for index, (own, given) in enumerate(zip(expected.groups, groups, strict=True)):
+        _check_group(given, own, f"optimizer.param_groups.{index}", cycled, len(expected.entries))
+    _check_entries(parts["state"], expected, steps)
+
+
+def _check_group(given: object, expected: Mapping[str, Any], place: str, cycled: Iterable[str], count: int) -> None:
+    """One parameter group of an optimizer over `count` parameters."""
+    changing = {*LEARNING_RATES, *cycled} & expected.keys()
+    group = bounds.entries(given, place, {"params", *changing}, expected.keys())
+    if not bounds.same(group["params"], expected["params"]):
+        raise BadCheckpoint(f"The checkpoint has an optimizer for other parameters than the {count} of this network.")
+    for key, value in expected.items():
         if key in LEARNING_RATES:
             bounds.number(group[key], f"{place}.{key}")
         elif key in cycled:
             _check_momentum(group[key], value, f"{place}.{key}")
         elif key in group:
             bounds.equal(group[key], value, f"{place}.{key}")
-    _check_entries(parts["state"], parameters, expected, steps)
 
 
 def _check_momentum(value: Any, expected: Any, place: str) -> None:
@@ -90,14 +106,14 @@ def _check_momentum(value: Any, expected: Any, place: str) -> None:
     bounds.number(value, place, most=1.0)
 
 
-def _check_entries(saved: object, parameters: Sequence[Tensor], expected: Fresh, steps: int) -> None:
+def _check_entries(saved: object, expected: Fresh, steps: int) -> None:
     """A parameter has all entries of a step, or none: a frozen one never gets them."""
     place = "optimizer.state"
     if not isinstance(saved, dict):
         raise bounds.refusal(saved, place, "a dict")
     for index, given in saved.items():
-        own = f"{place}.{bounds.whole(index, f'a key of {place}', 0, len(parameters) - 1)}"
-        kinds = expected.entries[_kind(parameters[index])]
+        own = f"{place}.{bounds.whole(index, f'a key of {place}', 0, len(expected.entries) - 1)}"
+        kinds = expected.entries[index]
         if isinstance(given, dict) and not given:
             continue
         for name, value in bounds.entries(given, own, kinds.keys()).items():
@@ -106,17 +122,24 @@ def _check_entries(saved: object, parameters: Sequence[Tensor], expected: Fresh,
                 raise bounds.refusal(entry.item(), f"{own}.step", f"a number from 0 to {steps}")
 
 
-def check_lr_scheduler(saved: object, expected: Mapping[str, Any] | None, steps: int) -> None:
+def check_lr_scheduler(
+    saved: object, expected: Mapping[str, Any] | None, steps: int, place: str = "lr_scheduler"
+) -> None:
     """Check a `state_dict()` of the LR scheduler after so many steps of the training; raises `BadCheckpoint`."""
     if expected is None:
-        bounds.equal(saved, None, "lr_scheduler")
+        bounds.equal(saved, None, place)
         return
-    place, changing = "lr_scheduler", expected.keys() & CHANGING_IN_LR_SCHEDULERS
+    changing = expected.keys() & {*CHANGING_IN_LR_SCHEDULERS, STAGES}
     given = bounds.entries(saved, place, changing, expected.keys())
     most = {"_step_count": steps + 1, "cooldown_counter": expected.get("cooldown", 0)}
     for key, value in expected.items():
         where = f"{place}.{key}"
-        if key in SCHEDULED_RATES and isinstance(value, list):
+        if key == STAGES:
+            if not isinstance(given[key], list) or len(given[key]) != len(value):
+                raise bounds.refusal(given[key], where, f"a list of {len(value)} LR schedulers")
+            for index, (stage, own) in enumerate(zip(given[key], value, strict=True)):
+                check_lr_scheduler(stage, own, steps, f"{where}.{index}")
+        elif key in SCHEDULED_RATES and isinstance(value, list):
             if not isinstance(given[key], list) or len(given[key]) != len(value):
                 raise bounds.refusal(given[key], where, f"a list of {len(value)} numbers")
             for rate in given[key]:
@@ -128,7 +151,7 @@ def check_lr_scheduler(saved: object, expected: Mapping[str, Any] | None, steps:
         elif key == "T_i":  # the last cycle is at most T_mult times as long as all steps before it
             bounds.whole(given[key], where, value, max(value, steps * expected["T_mult"]))
         elif key in changing:
-            bounds.whole(given[key], where, 0, most.get(key, steps))
+            bounds.whole(given[key], where, min(0, value), most.get(key, steps))  # below 0: its stage is still to come
         elif key in given:
             bounds.equal(given[key], value, where)
 

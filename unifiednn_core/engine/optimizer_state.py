@@ -27,6 +27,8 @@ SCHEDULED_RATES = ("base_lrs", "max_lrs", "min_lrs", "_last_lr", "eta_min", "def
 CHANGING_IN_LR_SCHEDULERS = frozenset({
     *SCHEDULED_RATES, "last_epoch", "_step_count", "T_cur", "T_i", "best", "num_bad_epochs", "cooldown_counter",
 })  # fmt: skip
+# LR schedulers inside of one, in its state.
+STAGES = "_schedulers"
 
 
 def restore_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
@@ -46,6 +48,13 @@ def restore_lr_scheduler(lr_scheduler: LRScheduler, state: Mapping[str, Any]) ->
     """
     for name in CHANGING_IN_LR_SCHEDULERS & state.keys() & vars(lr_scheduler).keys():
         setattr(lr_scheduler, name, tree_to_cpu(state[name]))
+    for stage, own in zip(stages_of(lr_scheduler), state.get(STAGES, ()), strict=True):
+        restore_lr_scheduler(stage, own)
+
+
+def stages_of(lr_scheduler: LRScheduler) -> list[LRScheduler]:
+    """The LR schedulers of a sequence; empty for any other."""
+    return list(vars(lr_scheduler).get(STAGES, ()))
 
 
 def follow_parameters(optimizer: Optimizer) -> None:
@@ -61,11 +70,10 @@ def scale_learning_rates(optimizer: Optimizer, lr_scheduler: LRScheduler | None,
     for entries in optimizer.state.values():
         entries.update({name: entries[name] * factor for name in _REMEMBERED_RATES if name in entries})
     if lr_scheduler is not None:
-        for name in vars(lr_scheduler).keys() & SCHEDULED_RATES:
-            rates = getattr(lr_scheduler, name)
-            setattr(
-                lr_scheduler, name, [rate * factor for rate in rates] if isinstance(rates, list) else rates * factor
-            )
+        for one in (lr_scheduler, *stages_of(lr_scheduler)):
+            for name in vars(one).keys() & SCHEDULED_RATES:
+                rates = getattr(one, name)
+                setattr(one, name, [rate * factor for rate in rates] if isinstance(rates, list) else rates * factor)
 
 
 def _on(entries: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:

@@ -1,21 +1,53 @@
 """Optimizer, criterion and LR scheduler as the hyper-parameters ask for them, and the update at the end of a step."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
 
-from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULERS, OPTIMIZERS
-from unifiednn_core.spec.run import Hyperparameters
+from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULES, OPTIMIZERS, SEQUENCE
+from unifiednn_core.spec.hyperparameters import LRStage
+from unifiednn_core.spec.lr_formulas import share_after
+from unifiednn_core.spec.run import Hyperparameters, LRSchedulerSpec
+
+Named = Iterable[tuple[str, nn.Parameter]]
+"""What `named_parameters()` of a network gives."""
 
 
-def build_optimizer(parameters: Iterable[nn.Parameter], hyperparameters: Hyperparameters) -> Optimizer:
-    """Build the optimizer; raises what torch raises for values that it refuses."""
+def build_optimizer(named: Named, hyperparameters: Hyperparameters) -> Optimizer:
+    """Build the optimizer and freeze what the spec freezes; raises what torch raises for values that it refuses."""
+    named = list(named)
+    for name, parameter in named:
+        group = hyperparameters.group_of(name)
+        if group is not None and hyperparameters.parameter_groups[group].frozen:
+            parameter.requires_grad_(False)
+    return optimizer_of(divided(named, hyperparameters), hyperparameters)
+
+
+def divided(named: Named, hyperparameters: Hyperparameters) -> list[dict[str, Any]]:
+    """Parameter groups as torch takes them: of what no group names, then those of the spec, without frozen and empty.
+
+    Each has its parameters in the order of the network.
+    """
+    members: dict[int | None, list[nn.Parameter]] = {None: []}
+    for name, parameter in named:
+        members.setdefault(hyperparameters.group_of(name), []).append(parameter)
+    groups: list[dict[str, Any]] = [{"params": members[None]}]
+    for place, asked in enumerate(hyperparameters.parameter_groups):
+        rate = {} if asked.learning_rate is None else {"lr": asked.learning_rate}
+        if not asked.frozen:
+            groups.append({"params": members.get(place, []), **rate, **asked.optimizer_args})
+    return [group for group in groups if group["params"]]
+
+
+def optimizer_of(groups: list[dict[str, Any]], hyperparameters: Hyperparameters) -> Optimizer:
+    """Build the optimizer over parameter groups as `divided` returns them."""
     optimizer: Callable[..., Optimizer] = getattr(torch.optim, OPTIMIZERS[hyperparameters.optimizer].torch_class)
-    return optimizer(parameters, lr=hyperparameters.learning_rate, **hyperparameters.optimizer_args)
+    return optimizer(groups, lr=hyperparameters.learning_rate, **hyperparameters.optimizer_args)
 
 
 def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
@@ -45,7 +77,16 @@ def build_lr_scheduler(optimizer: Optimizer, hyperparameters: Hyperparameters) -
     asked = hyperparameters.lr_scheduler
     if asked is None:
         return None
-    lr_scheduler: type[LRScheduler] = getattr(torch.optim.lr_scheduler, LR_SCHEDULERS[asked.name].torch_class)
+    if asked.name != SEQUENCE:
+        return _single(optimizer, asked, hyperparameters)
+    stages = [_single(optimizer, stage, hyperparameters) for stage in asked.of]
+    return SequentialLR(optimizer, stages, list(asked.milestones))
+
+
+def _single(optimizer: Optimizer, asked: LRSchedulerSpec | LRStage, hyperparameters: Hyperparameters) -> LRScheduler:
+    if asked.name in LR_FORMULAS:
+        return LambdaLR(optimizer, share_after(asked.name, asked.args, hyperparameters.learning_rate))
+    lr_scheduler: type[LRScheduler] = getattr(torch.optim.lr_scheduler, LR_SCHEDULES[asked.name].torch_class)
     return lr_scheduler(optimizer, **asked.args)
 
 
@@ -56,7 +97,7 @@ def step_lr_scheduler(
     asked = hyperparameters.lr_scheduler
     if lr_scheduler is None or asked is None or asked.per != after:
         return
-    if LR_SCHEDULERS[asked.name].measured:
+    if LR_SCHEDULES[asked.name].measured:
         lr_scheduler.step(loss)  # type: ignore[arg-type]  # ReduceLROnPlateau
     else:
         lr_scheduler.step()

@@ -1,5 +1,6 @@
 """Training that starts from a checkpoint, or from the weights of another file."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ from unifiednn_core.engine.checkpoint_check import check, recipe_of
 from unifiednn_core.formats import registry, tensor_files
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.spec.choice import Choice, shown
-from unifiednn_core.spec.choices import LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.choices import LR_SCHEDULES, OPTIMIZERS
 from unifiednn_core.spec.hyperparameters import at_learning_rate
 from unifiednn_core.spec.run import Hyperparameters, SubModelSpec
 
@@ -166,6 +167,8 @@ def _recipe_findings(
     """
     take, recipe = f"{place}.take", recipe_of(checkpoint)
     had = recipe.hyperparameters
+    given = asked.model_dump(mode="json")
+    scaled = had.model_dump(mode="json") | at_learning_rate(had, asked.learning_rate)  # other rates go with it
     had_lr, asked_lr = had.lr_scheduler, asked.lr_scheduler
     had_name, asked_name = (None if one is None else one.name for one in (had_lr, asked_lr))
     for what, its, wanted in (("optimizer", had.optimizer, asked.optimizer), ("LR scheduler", had_name, asked_name)):
@@ -177,9 +180,15 @@ def _recipe_findings(
             "optimizer", OPTIMIZERS[asked.optimizer], had.optimizer_args, asked.optimizer_args, take
         )
     if had_lr is not None and asked_lr is not None and had_lr.name == asked_lr.name:
-        scaled = at_learning_rate(had, asked.learning_rate)["lr_scheduler"]  # its rates go with the learning rate
-        own, wants = {**scaled["args"], "per": had_lr.per}, {**asked_lr.args, "per": asked_lr.per}
-        yield from _differences("LR scheduler", LR_SCHEDULERS[asked_lr.name], own, wants, take)
+        own, wants = (
+            {**one["args"], **{name: one[name] for name in ("per", "of", "milestones")}}
+            for one in (scaled["lr_scheduler"], given["lr_scheduler"])
+        )
+        yield from _differences("LR scheduler", LR_SCHEDULES[asked_lr.name], own, wants, take)
+    if not _alike(scaled["parameter_groups"], given["parameter_groups"]):
+        message = "The parameter groups of the checkpoint are not those of the spec."
+        remedy = f"Give parameter_groups = {json.dumps(scaled['parameter_groups'])}. Or: {_WEIGHTS_ONLY}"
+        yield _finding("Other parameter groups", take, message, remedy)
     if _is_inside_epoch(checkpoint):
         of_spec = ((name, getattr(had, name), getattr(asked, name)) for name in _OF_AN_EPOCH)
         for what, inside, now in (("training samples", recipe.samples, samples), *of_spec):
@@ -206,16 +215,22 @@ def _differences(
     """An error if arguments differ: the state goes with those of the checkpoint."""
     defaults = {argument.name: argument.default for argument in choice.arguments}
     its, wanted = {**defaults, **had}, {**defaults, **asked}
-    names = [name for name in its if not (same(its[name], wanted[name]) or _close(its[name], wanted[name]))]
+    names = [name for name in its if not _alike(its[name], wanted[name])]
     if names:
         needed, given = (", ".join(f"{name} = {shown(args[name])}" for name in names) for args in (its, wanted))
         message = f"The {what} of the checkpoint has {needed}; the spec has {given}."
         yield _finding(f"Arguments of the {what}", place, message, f"Ask for {needed}. Or: {_WEIGHTS_ONLY}")
 
 
-def _close(one: object, other: object) -> bool:
-    """Whether two numbers are equal but for rounding, as by a person who copies a rate."""
-    return isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=_ROUNDING)
+def _alike(one: object, other: object) -> bool:
+    """Whether two values are equal but for the rounding of numbers, as by a person who copies a rate."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_ROUNDING)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    return same(one, other)
 
 
 def _is_inside_epoch(checkpoint: Checkpoint) -> bool:

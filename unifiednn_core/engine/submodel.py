@@ -9,6 +9,11 @@ runs after each epoch in `eval()` without grad, in file order, and before an LR 
 Every batch, in training and in evaluation, is a contiguous copy of its inputs and targets, because a network may write
 into its input.
 
+Parameter groups go to the optimizer in this order: those that no group of the spec names, then the groups as the spec
+lists them, each with its parameters in the order of the network; frozen ones have `requires_grad` off and are left out.
+Clipping takes all parameters in the order of the network. A sequence of LR schedulers is torch's `SequentialLR`, and
+one whose name begins with `warmup_` is `LambdaLR` with the function of the library transformers.
+
 With `accumulation_steps` = a > 1 a step takes the next a batches of the epoch, or those that are left; with
 `batch_split` = k > 1 each batch goes through as `batch.chunk(k)`. Each part goes forward and backward by itself, its
 loss times its share of the samples of the step. With `warm_up` the i-th step uses min(1, i / steps) times the learning
@@ -65,7 +70,7 @@ class SubModel:
         """
         self.spec, self.name, self.parameters = spec, spec.name if name is None else name, definition.parameters
         self.module = definition.build()
-        self.optimizer = optimizers.build_optimizer(self.module.parameters(), spec.hyperparameters)
+        self.optimizer = optimizers.build_optimizer(self.module.named_parameters(), spec.hyperparameters)
         self.criterion = optimizers.build_criterion(spec.hyperparameters)
         self.lr_scheduler = optimizers.build_lr_scheduler(self.optimizer, spec.hyperparameters)
         self.epochs = spec.hyperparameters.epochs
@@ -78,7 +83,7 @@ class SubModel:
         self._on_host = device == HOST
         self._threads = torch.get_num_threads()
         self._earlier_kinds: tuple[Kind, ...] = ()
-        self._trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        self._trained = list(self.module.parameters())  # a norm over them depends on their order
         self._eager = EagerLearner(spec, self.module, self.criterion, self._trained, train)
         hyper = spec.hyperparameters
         self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)

@@ -12,9 +12,16 @@ from torch.optim import Optimizer
 
 from unifiednn_core.base.errors import BadInput, ContractBroken, Finding
 from unifiednn_core.data.datasets import Dataset, to_model_input
-from unifiednn_core.engine.optimizers import build_criterion, build_lr_scheduler, build_optimizer, step_lr_scheduler
+from unifiednn_core.engine.optimizers import (
+    build_criterion,
+    build_lr_scheduler,
+    build_optimizer,
+    optimizer_of,
+    step_lr_scheduler,
+)
+from unifiednn_core.preflight.parameter_groups import check_groups
 from unifiednn_core.preflight.trial import Trial, Tried, batch_sizes, part_sizes
-from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULERS
+from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES
 from unifiednn_core.spec.run import Hyperparameters
 
 IMAGE_SCALE = 1 / 255
@@ -43,8 +50,9 @@ def dry_run(trial: Trial) -> Tried:
             raise trial.refusal("Nothing to train", "model", "The network has no trainable weight.", remedy)
         with _arguments(trial, "criterion_args", hyper.criterion):
             criterion = build_criterion(hyper)
+        check_groups(trial, module)
         with _arguments(trial, "optimizer_args", hyper.optimizer):
-            optimizer = build_optimizer(module.parameters(), hyper)
+            optimizer = build_optimizer(module.named_parameters(), hyper)
         _check_batch_sizes(trial)
         train = _Tryout(trial, module, criterion, trial.train, "train_data")
         loss = train.loss(trial.batch_size)
@@ -102,10 +110,10 @@ def _step(trial: Trial, loss: Tensor, optimizer: Optimizer) -> None:
 def _late_failure(hyper: Hyperparameters, steps_per_epoch: int) -> str | None:
     """How the LR scheduler fails in the first `MOST_STEPS` of the training, as the end of a sentence, or None."""
     asked = hyper.lr_scheduler
-    if asked is None or LR_SCHEDULERS[asked.name].measured:
+    if asked is None or LR_SCHEDULES[asked.name].measured:
         return None
     needed = hyper.epochs * (steps_per_epoch if asked.per == "step" else 1)
-    optimizer = build_optimizer([nn.Parameter(torch.zeros(_SHAPE))], hyper)
+    optimizer = optimizer_of([{"params": [nn.Parameter(torch.zeros(_SHAPE))]}], hyper)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         lr_scheduler = build_lr_scheduler(optimizer, hyper)

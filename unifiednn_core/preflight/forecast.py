@@ -31,7 +31,9 @@ from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec, is_concurrent
 from unifiednn_core.store.library import Measured
 
 # The memory of a sub-model depends on these hyper-parameters, and on network, data and device.
-_HYPERPARAMETERS = ("batch_size", "batch_split", "optimizer", "optimizer_args", "criterion", "criterion_args")
+_HYPERPARAMETERS = (
+    "batch_size", "batch_split", "optimizer", "optimizer_args", "parameter_groups", "criterion", "criterion_args",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from torch import Tensor
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.preflight.trial import part_sizes
-from unifiednn_core.spec.choices import CRITERIA, IGNORE_INDEX, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.choices import CRITERIA, IGNORE_INDEX, LR_SCHEDULES, OPTIMIZERS
+from unifiednn_core.spec.hyperparameters import LRStage
 from unifiednn_core.spec.run import Hyperparameters, LRSchedulerSpec, SubModelSpec
 
 # A probability that counts as never.
@@ -121,9 +122,31 @@ def _on_useless(hyper: Hyperparameters, targets: Tensor, entry: str) -> Found:
 
 def _on_lr_scheduler(hyper: Hyperparameters, asked: LRSchedulerSpec, steps: int, *, tested: bool) -> Found:
     """The LR scheduler against the length of the training; `steps` are those of an epoch."""
-    choice, needed = LR_SCHEDULERS[asked.name], hyper.epochs * (steps if asked.per == "step" else 1)
-    span, first, failing = asked.args.get(choice.span), asked.args.get(choice.first_change), hyper.failing_after
-    title, place, remedy = "LR scheduler", "hyperparameters.lr_scheduler", f"Set {choice.span} to {needed}."
+    whole, place = hyper.epochs * (steps if asked.per == "step" else 1), "hyperparameters.lr_scheduler"
+    for index, (stage, begin, end) in enumerate(asked.stages):
+        if begin >= whole:
+            message = f"The LR scheduler that begins at {begin} has no effect: training ends at {whole}."
+            yield "warning", "LR scheduler", f"{place}.milestones", message, f"Give milestones below {whole}."
+            return
+        own = f"{place}.of.{index}" if stage is not asked else place
+        yield from _on_stage(hyper, asked, stage, min(whole, whole if end is None else end) - begin, own)
+    if LR_SCHEDULES[asked.name].measured and not tested:
+        message = f"Without test data {LR_SCHEDULES[asked.name].torch_class} uses the training loss."
+        yield "warning", "LR scheduler", f"{place}.name", message, "Give test data."
+    replaced = [group.learning_rate for group in hyper.parameter_groups if group.learning_rate is not None]
+    if replaced and {"max_lr", "base_lr"} & asked.args.keys():
+        message = f"{LR_SCHEDULES[asked.name].torch_class} replaces the learning rates of all parameter groups."
+        remedy = "Choose another LR scheduler, or give the groups no learning rate."
+        yield "warning", "LR scheduler", "hyperparameters.parameter_groups", message, remedy
+
+
+def _on_stage(
+    hyper: Hyperparameters, asked: LRSchedulerSpec, stage: LRSchedulerSpec | LRStage, needed: int, place: str
+) -> Found:
+    """One LR scheduler against the `needed` epochs or steps that it gets."""
+    choice = LR_SCHEDULES[stage.name]
+    span, first, failing = stage.args.get(choice.span), stage.args.get(choice.first_change), hyper.failing_after
+    title, remedy = "LR scheduler", f"Set {choice.span} to {needed}."
     if failing is not None and failing[2] < needed:
         message = f"{choice.torch_class} ends with an error after {choice.span} = {span}; the training takes {needed}."
         yield "error", "LR scheduler too short", f"{place}.args", message, remedy
@@ -136,11 +159,8 @@ def _on_lr_scheduler(hyper: Hyperparameters, asked: LRSchedulerSpec, steps: int,
     if choice.per not in ("", asked.per):
         meant = {"step": "after every batch", "epoch": "once per epoch"}
         message = f"{choice.torch_class} is meant to be stepped {meant[choice.per]}, but is stepped {meant[asked.per]}."
-        yield "warning", title, f"{place}.per", message, f'Set "per" to "{choice.per}".'
+        yield "warning", title, "hyperparameters.lr_scheduler.per", message, f'Set "per" to "{choice.per}".'
     earliest = min(first, default=None) if isinstance(first, list) else first
     if isinstance(earliest, int) and earliest >= needed:
         message = f"With {choice.first_change} = {earliest} the learning rate never changes: training ends at {needed}."
         yield "warning", title, f"{place}.args", message, f"Give less than {needed}."
-    if choice.measured and not tested:
-        message = f"Without test data {choice.torch_class} uses the training loss."
-        yield "warning", title, f"{place}.name", message, "Give test data."

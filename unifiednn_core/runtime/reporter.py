@@ -46,7 +46,7 @@ from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.hybrids import address
 from unifiednn_core.store.schema import HybridRow, SubModelRow
-from unifiednn_core.store.telemetry import SHOWN_FIGURES, Batch, curve_stride
+from unifiednn_core.store.telemetry import SHOWN_FIGURES, TelemetryRows, curve_stride
 
 HEARTBEAT_S = 2.0
 LATE_S = 10.0  # a sample may fall into a turn whose end is reported this much later
@@ -97,7 +97,7 @@ class Reporter:
         """Sub-models that have not been exported."""
         self.pause: Answered | None = None
         """The engine's answer to the order that pauses the whole run."""
-        self._batch = Batch()
+        self._batch = TelemetryRows()
         self._written_at_s = -HEARTBEAT_S
         self._now_s = 0.0
         self._tracks: dict[str, _Track] = {}
@@ -425,11 +425,11 @@ class Reporter:
             self._batch.hybrid |= self._gauge.columns()
         try:
             self._store.telemetry.write(self._hybrid_id, self._batch)
-            self._batch, self._written_at_s = Batch(), self._clock.monotonic_s()
+            self._batch, self._written_at_s = TelemetryRows(), self._clock.monotonic_s()
         except (OperationalError, OSError):  # kept for the next time
             raise
         except Exception as error:  # a row that the store refuses must not hold up all others
-            self._batch = Batch()
+            self._batch = TelemetryRows()
             self._defect(error)
 
     @property

@@ -177,11 +177,54 @@ LR_SCHEDULERS: dict[str, LRSchedulerChoice] = {
         "Down to zero by a power of the remaining share of total_iters."),
 }
 # fmt: on
-_COMBINES = "combines other LR schedulers; name one of them, and use warm_up for a gentle start"
-_CALLS = "needs a function, and a spec cannot hold code"
+_CALLS = "needs a function, and a spec cannot hold code; the names that begin with warmup_ are such functions"
 REFUSED_LR_SCHEDULERS = {
-    "ChainedScheduler": _COMBINES,
+    "ChainedScheduler": "multiplies other LR schedulers; name a sequence of them, or use warm_up",
     "LambdaLR": _CALLS,
     "MultiplicativeLR": _CALLS,
-    "SequentialLR": _COMBINES,
+}
+_WARM_UP_STEPS = integer("num_warmup_steps", least=0, required=True)
+_TRAINING_STEPS = integer("num_training_steps", required=True)
+# fmt: off
+# LR schedules of the library transformers, with its names and arguments. torch runs them as LambdaLR; the functions
+# are in `spec.lr_formulas`. Step i (from 0) of the warm-up uses i / num_warmup_steps of the learning rate.
+LR_FORMULAS: dict[str, LRSchedulerChoice] = {
+    "warmup_cosine": LRSchedulerChoice(
+        "get_cosine_schedule_with_warmup", (_WARM_UP_STEPS, _TRAINING_STEPS, number("num_cycles", 0.5, least=0)),
+        "Up from 0 in a line, then a half cosine down to 0.",
+        per="step", span="num_training_steps", afterwards="rises"),
+    "warmup_linear": LRSchedulerChoice(
+        "get_linear_schedule_with_warmup", (_WARM_UP_STEPS, _TRAINING_STEPS),
+        "Up from 0 in a line, then down to 0 in a line.", per="step", span="num_training_steps"),
+    "warmup_polynomial": LRSchedulerChoice(
+        "get_polynomial_decay_schedule_with_warmup",
+        (_WARM_UP_STEPS, _TRAINING_STEPS, number("lr_end", 1e-7, least=0), number("power", 1.0, least=0)),
+        "Up from 0 in a line, then down to lr_end by a power of the remaining share.",
+        per="step", span="num_training_steps"),
+    "warmup_constant": LRSchedulerChoice(
+        "get_constant_schedule_with_warmup", (_WARM_UP_STEPS,), "Up from 0 in a line; then it stays.", per="step"),
+}
+# fmt: on
+SEQUENCE = "sequence"
+# Everything that the entry lr_scheduler can name.
+LR_SCHEDULES: dict[str, LRSchedulerChoice] = {
+    **LR_SCHEDULERS,
+    **LR_FORMULAS,
+    SEQUENCE: LRSchedulerChoice("SequentialLR", (), "One after another: those of the list `of`, until each milestone."),
+}
+# What can be a part of a sequence: one_cycle and cyclic replace the learning rate, and a plateau is measured.
+LR_STAGES = {
+    name: choice
+    for name, choice in LR_SCHEDULES.items()
+    if name not in (SEQUENCE, "one_cycle", "cyclic") and not choice.measured
+}
+REFUSED_LR_STAGES = REFUSED_LR_SCHEDULERS | {
+    "one_cycle": "brings its own warm-up and its own learning rates, so it stands alone",
+    "OneCycleLR": "brings its own warm-up and its own learning rates, so it stands alone",
+    "cyclic": "brings its own learning rates, so it stands alone",
+    "CyclicLR": "brings its own learning rates, so it stands alone",
+    "reduce_on_plateau": "goes by a loss, which a sequence does not pass on",
+    "ReduceLROnPlateau": "goes by a loss, which a sequence does not pass on",
+    SEQUENCE: "cannot be in a sequence itself; put its parts into this one",
+    "SequentialLR": "cannot be in a sequence itself; put its parts into this one",
 }

@@ -1,17 +1,36 @@
 """Hyper-parameters of one sub-model: the file that a user uploads."""
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from unifiednn_core.spec import choices
 from unifiednn_core.spec.choice import Choice, checked_arguments, known
-from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, IGNORE_INDEX, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.choices import (
+    CLASSIFICATION,
+    CRITERIA,
+    IGNORE_INDEX,
+    LR_SCHEDULES,
+    LR_STAGES,
+    OPTIMIZERS,
+    SEQUENCE,
+)
 
 # Arguments of LR schedulers that are learning rates themselves.
-_RATES = ("max_lr", "base_lr", "min_lr", "eta_min")
+_RATES = ("max_lr", "base_lr", "min_lr", "eta_min", "lr_end")
 
 
 def _named(table: Mapping[str, Choice], refused: Mapping[str, str], what: str) -> AfterValidator:
@@ -32,24 +51,93 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
+class LRStage(_Part):
+    """One LR scheduler of a sequence, with torch's arguments."""
+
+    name: Annotated[str, _named(LR_STAGES, choices.REFUSED_LR_STAGES, "LR scheduler for a sequence")]
+    args: Annotated[dict[str, Any], _arguments_of("name", LR_STAGES), Field(validate_default=True)] = {}
+
+
 class LRSchedulerSpec(_Part):
     """LR scheduler with torch's arguments; stepped once per epoch unless `per` is "step".
 
-    `reduce_on_plateau` gets the test loss after each epoch, or the training loss if there is no test data.
+    `reduce_on_plateau` gets the test loss after each epoch, or the training loss if there is no test data. A `sequence`
+    has no arguments of its own, but the entries `of` and `milestones`.
     """
 
-    name: Annotated[str, _named(LR_SCHEDULERS, choices.REFUSED_LR_SCHEDULERS, "LR scheduler")]
-    args: Annotated[dict[str, Any], _arguments_of("name", LR_SCHEDULERS), Field(validate_default=True)] = {}
+    name: Annotated[str, _named(LR_SCHEDULES, choices.REFUSED_LR_SCHEDULERS, "LR scheduler")]
+    args: Annotated[dict[str, Any], _arguments_of("name", LR_SCHEDULES), Field(validate_default=True)] = {}
     per: Literal["epoch", "step"] = "epoch"
+    of: list[LRStage] = []
+    """LR schedulers of a sequence, each with `name` and `args`; the first begins."""
+    milestones: list[Annotated[int, Field(ge=1, le=1_000_000_000)]] = []
+    """Epochs (or steps, as `per` says) after which the next one of a sequence begins: one less than there are."""
 
     @field_validator("per")
     @classmethod
     def _per(cls, per: str, info: ValidationInfo) -> str:
-        choice = LR_SCHEDULERS.get(info.data.get("name", ""))
+        choice = LR_SCHEDULES.get(info.data.get("name", ""))
         if choice is not None and choice.measured and per == "step":
             message = "{torch_class} uses the loss of an epoch and cannot step after each batch. Set it to 'epoch'."
             raise PydanticCustomError("unknown_name", message, {"torch_class": choice.torch_class})
         return per
+
+    @model_validator(mode="after")
+    def _sequence(self) -> Self:
+        wrong, entry = "", "milestones"
+        if self.name != SEQUENCE and (self.of or self.milestones):
+            entry = "of" if self.of else entry
+            wrong = f"Only the LR scheduler 'sequence' has the entry '{entry}'. Remove it, or set the name to sequence."
+        elif self.name == SEQUENCE and len(self.of) < 2:
+            entry, wrong = (
+                "of",
+                'A sequence has two LR schedulers or more. Give a list such as [{"name": "linear"}, ...].',
+            )
+        elif self.name == SEQUENCE and len(self.milestones) != len(self.of) - 1:
+            wrong = f"{len(self.of)} LR schedulers have {len(self.of) - 1} milestones between them, "
+            wrong += f"not {len(self.milestones)}. Say for each but the first when it begins."
+        elif any(earlier >= later for earlier, later in pairwise(self.milestones)):
+            wrong = f"The milestones {self.milestones} do not rise. Put them in order, each once."
+        if wrong:
+            raise PydanticCustomError("unknown_name", "{wrong}", {"wrong": wrong, "argument": entry})
+        return self
+
+    @property
+    def stages(self) -> list[tuple["LRStage | LRSchedulerSpec", int, int | None]]:
+        """Each LR scheduler with the place where it begins and ends; None for the last. Only a sequence has several."""
+        if self.name != SEQUENCE:
+            return [(self, 0, None)]
+        return list(zip(self.of, [0, *self.milestones], [*self.milestones, None], strict=True))
+
+
+class ParameterGroup(_Part):
+    """Parameters of the network by name, with a learning rate and optimizer arguments of their own.
+
+    Everything besides the entries below is an argument of the optimizer, such as `weight_decay`. What a group does not
+    say it takes from the sub-model. A parameter belongs to the first group that names it; those that no group names
+    train as the sub-model says. "No decay for biases and norms" is {"names": ["*.bias", "*norm*"], "weight_decay": 0}.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, strict=True)
+
+    names: Annotated[
+        list[Annotated[str, Field(min_length=1)]],
+        Field(min_length=1),
+        BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+    ]
+    """Pattern or patterns of names, such as "backbone.*": `*` stands for any text, `?` for one character."""
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    frozen: bool = False
+    """Whether these parameters keep their values: they get no gradient. Running statistics go on."""
+
+    @property
+    def optimizer_args(self) -> dict[str, Any]:
+        """Arguments of the optimizer that are its own."""
+        return dict(self.model_extra or {})
+
+    def takes(self, name: str) -> bool:
+        """Whether a parameter has such a name."""
+        return any(fnmatchcase(name, pattern) for pattern in self.names)
 
 
 class GradientClipping(_Part):
@@ -106,6 +194,8 @@ class Hyperparameters(_Part):
     optimizer: Annotated[str, _named(OPTIMIZERS, choices.REFUSED_OPTIMIZERS, "optimizer")] = "sgd"
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
     optimizer_args: Annotated[dict[str, Any], _arguments_of("optimizer", OPTIMIZERS)] = {}
+    parameter_groups: list[ParameterGroup] = []
+    """Parameters that train in another way, or not at all; the first group whose pattern fits a name counts."""
     criterion: Annotated[str, _named(CRITERIA, choices.REFUSED_CRITERIA, "criterion")] = "cross_entropy"
     criterion_args: Annotated[dict[str, Any], _arguments_of("criterion", CRITERIA)] = {}
     lr_scheduler: LRSchedulerSpec | None = None
@@ -123,6 +213,11 @@ class Hyperparameters(_Part):
     warm_up: WarmUp | None = None
     early_stopping: EarlyStopping | None = None
     techniques: list[str] = []
+
+    @field_validator("parameter_groups")
+    @classmethod
+    def _parameter_groups(cls, asked: list[ParameterGroup], info: ValidationInfo) -> list[ParameterGroup]:
+        return [_checked_group(group, place, info.data.get("optimizer", "")) for place, group in enumerate(asked)]
 
     @field_validator("early_stopping")
     @classmethod
@@ -151,10 +246,14 @@ class Hyperparameters(_Part):
     def failing_after(self) -> tuple[str, str, int] | None:
         """Class, argument and step count of an LR scheduler that raises when stepped further; None for all others."""
         asked = self.lr_scheduler
-        choice = None if asked is None else LR_SCHEDULERS[asked.name]
+        choice = None if asked is None else LR_SCHEDULES[asked.name]
         if asked is None or choice is None or choice.afterwards != "fails" or choice.span not in asked.args:
             return None
         return choice.torch_class, choice.span, int(asked.args[choice.span])
+
+    def group_of(self, name: str) -> int | None:
+        """Place of the parameter group that a parameter of this name belongs to; None if it is in none."""
+        return next((place for place, group in enumerate(self.parameter_groups) if group.takes(name)), None)
 
     def steps_per_epoch(self, samples: int) -> int:
         """Optimizer steps per epoch of `samples`; `drop_last` decides on the last partial batch."""
@@ -165,12 +264,38 @@ class Hyperparameters(_Part):
         return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
 
 
+def _checked_group(group: ParameterGroup, place: int, optimizer: str) -> ParameterGroup:
+    """Return a group whose arguments are as torch expects them; raises a validation error that names the entry."""
+    given = group.optimizer_args
+    said = [*(["learning_rate"] if group.learning_rate is not None else []), *given]
+    if group.frozen and said:
+        context = {"name": said[0], "argument": f"{place}.{said[0]}"}
+        raise PydanticCustomError("unknown_name", "Frozen parameters do not use {name}. Leave it out.", context)
+    try:
+        return group.model_copy(update=checked_arguments(given, OPTIMIZERS.get(optimizer)))
+    except PydanticCustomError as error:
+        context = dict(error.context or {})
+        context["argument"] = f"{place}.{context.get('argument', '')}".rstrip(".")
+        raise PydanticCustomError("unknown_name", error.message_template, context) from None
+
+
 def at_learning_rate(now: Hyperparameters, learning_rate: float) -> dict[str, Any]:
-    """Return the entries that change with the learning rate, the LR scheduler's own rates in proportion."""
-    asked = now.lr_scheduler
-    if asked is None:
-        return {"learning_rate": learning_rate}
-    factor = learning_rate / now.learning_rate
-    scaled = {name: asked.args[name] * factor for name in _RATES if name in asked.args}
-    schedule = {**asked.model_dump(mode="json"), "args": asked.args | scaled}
-    return {"learning_rate": learning_rate, "lr_scheduler": schedule}
+    """Return the entries that change with the learning rate, all other rates in proportion."""
+    factor, changed = learning_rate / now.learning_rate, dict[str, Any]({"learning_rate": learning_rate})
+    if now.parameter_groups:
+        changed["parameter_groups"] = [
+            {**group.model_dump(mode="json"), "learning_rate": _scaled(group.learning_rate, factor)}
+            for group in now.parameter_groups
+        ]
+    if now.lr_scheduler is not None:
+        schedule = now.lr_scheduler.model_dump(mode="json")
+        for stage in (schedule, *schedule["of"]):
+            defaults = {argument.name: argument.default for argument in LR_SCHEDULES[stage["name"]].arguments}
+            rates = {name: stage["args"].get(name, defaults[name]) for name in _RATES if name in defaults}
+            stage["args"] |= {name: rate * factor for name, rate in rates.items() if rate}
+        changed["lr_scheduler"] = schedule
+    return changed
+
+
+def _scaled(rate: float | None, factor: float) -> float | None:
+    return None if rate is None else rate * factor

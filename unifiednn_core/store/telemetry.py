@@ -47,7 +47,7 @@ def curve_stride(steps_total: int, peers: int) -> int:
 
 
 @dataclass(slots=True)
-class Batch:
+class TelemetryRows:
     """Everything since the last write of a worker. It holds plain values, so it can be written again after a failure.
 
     Sub-models are named by their keys in the hybrid; seconds count from its start.
@@ -146,7 +146,7 @@ class Telemetry:
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
 
-    def write(self, hybrid_id: str, batch: Batch) -> None:
+    def write(self, hybrid_id: str, batch: TelemetryRows) -> None:
         """Write a batch and the heartbeat in one transaction. The turns of a run count from its own start."""
         with self._database.write() as session:
             hybrid = session.get_one(HybridRow, hybrid_id)

@@ -14,7 +14,7 @@ from unifiednn_core.spec.run import HybridSettings
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.schema import RunRow, SubModelRow
-from unifiednn_core.store.telemetry import Batch
+from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import Berth, WorkerIdentity, Workers
 
 HYBRID, OTHER = "h1", "h2"
@@ -50,9 +50,9 @@ def state(store: Store, run_id: str, name: str | None = None) -> str:
     return run.state if name is None else row.state
 
 
-def step(attempt: int, number: int) -> Batch:
+def step(attempt: int, number: int) -> TelemetryRows:
     row = {"submodel": "s1/net", "attempt": attempt, "step": number, "steps": 1, "epoch": 0.1, "loss": 1.0}
-    return Batch(steps=[row])
+    return TelemetryRows(steps=[row])
 
 
 def sql(home: Home, statement: str) -> None:

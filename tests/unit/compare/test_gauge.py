@@ -3,7 +3,7 @@ import os
 from unifiednn_core.compare.gauge import ScriptGauge, Thinning
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading, GpuSampler
 from unifiednn_core.machine.host import PROCESS_PSS
-from unifiednn_core.store.telemetry import Batch
+from unifiednn_core.store.telemetry import TelemetryRows
 
 
 class Card(GpuSampler):
@@ -25,7 +25,7 @@ def test_few_samples_are_all_kept_and_many_are_thinned_without_losing_the_peak()
 
 
 def test_memory_on_the_host_is_summed_and_kept_by_script() -> None:
-    gauge, batch = ScriptGauge(None), Batch()
+    gauge, batch = ScriptGauge(None), TelemetryRows()
     gauge.sample(1.5, {"a": os.getpid(), "b": os.getpid()}, batch)
     [row] = batch.memory
     assert (row["at_s"], row["source"], row["size_bytes"]) == (1.5, PROCESS_PSS, sum(gauge.peak_bytes.values()))
@@ -35,7 +35,7 @@ def test_memory_on_the_host_is_summed_and_kept_by_script() -> None:
 
 
 def test_scripts_that_have_ended_count_nothing_and_the_peak_stays() -> None:
-    gauge, batch = ScriptGauge(None), Batch()
+    gauge, batch = ScriptGauge(None), TelemetryRows()
     gauge.sample(0.0, {"a": os.getpid()}, batch)
     peak_bytes = batch.hybrid["peak_memory_bytes"]
     gauge.sample(1.0, {"a": 2**22 + 1}, batch)  # above the highest process id
@@ -53,7 +53,7 @@ def test_a_gpu_counts_what_the_scripts_hold_and_adds_up_what_they_use() -> None:
             GpuReading(device_bytes=120),  # the scripts have just left it
         )
     )
-    batch = Batch()
+    batch = TelemetryRows()
     gauge.sample(1.0, {"a": os.getpid()}, batch)
     gauge.sample(3.0, {"a": os.getpid()}, batch)
     gauge.sample(4.0, {"a": os.getpid()}, batch)

@@ -46,14 +46,14 @@ def host_copy(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 def test_an_optimizer_goes_on_where_it_was_bit_for_bit(name: str, args: dict[str, object], dtype: torch.dtype) -> None:
     asked = Hyperparameters(optimizer=name, optimizer_args=args, learning_rate=0.01)
     module = network(dtype, name)
-    optimizer = build_optimizer(module.parameters(), asked)
+    optimizer = build_optimizer(module.named_parameters(), asked)
     train(module, optimizer, range(4))
     state, weights = host_copy(optimizer), copy.deepcopy(module.state_dict())
     train(module, optimizer, range(4, 8))
 
     again = network(dtype, name)
     again.load_state_dict(weights)
-    restored = build_optimizer(again.parameters(), asked)
+    restored = build_optimizer(again.named_parameters(), asked)
     restore_state(restored, state)
     follow_parameters(restored)
     train(again, restored, range(4, 8))
@@ -69,7 +69,7 @@ def test_an_optimizer_goes_on_where_it_was_bit_for_bit(name: str, args: dict[str
 
 def test_a_captured_state_shares_no_memory() -> None:
     module = network(torch.float32)
-    optimizer = build_optimizer(module.parameters(), Hyperparameters(optimizer="adam"))
+    optimizer = build_optimizer(module.named_parameters(), Hyperparameters(optimizer="adam"))
     train(module, optimizer, range(2))
     state = host_copy(optimizer)
     before = state["state"][0]["exp_avg"].clone()
@@ -89,7 +89,7 @@ def test_a_smaller_learning_rate_scales_a_whole_schedule() -> None:
         }
         asked = Hyperparameters.model_validate(document)
         module = network(torch.float32)
-        optimizer = build_optimizer(module.parameters(), asked)
+        optimizer = build_optimizer(module.named_parameters(), asked)
         lr_scheduler = build_lr_scheduler(optimizer, asked)
         assert lr_scheduler is not None
         seen = []

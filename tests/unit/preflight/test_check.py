@@ -99,6 +99,15 @@ def lr_scheduler(name: str, per: str = "epoch", epochs: int = 1, **args: Any) ->
     return {"hyperparameters": {"epochs": epochs, "lr_scheduler": {"name": name, "per": per, "args": args}}}
 
 
+def sequence(name: str, epochs: int, **args: Any) -> dict[str, Any]:
+    """Three epochs of a warm-up, then another."""
+    each = [{"name": "linear", "args": {"total_iters": 2}}, {"name": name, "args": args}]
+    return {"hyperparameters": {"epochs": epochs, "lr_scheduler": {"name": "sequence", "of": each, "milestones": [3]}}}
+
+
+DECAY: dict[str, Any] = {"names": ["*.bias", "*norm*"], "weight_decay": 0}
+
+
 def hyper(**changes: Any) -> dict[str, Any]:
     return {"hyperparameters": changes}
 
@@ -163,6 +172,15 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         "submodels.one.train_data",
         "0 and 1",
     ),
+    (
+        hyper(parameter_groups=[{"names": "bone.*"}]),
+        f"{HYPER}.parameter_groups.0.names",
+        "'bone.*'. The network has .*0.b",
+    ),
+    (hyper(parameter_groups=[DECAY, {"names": "0.bias"}]), f"{HYPER}.parameter_groups.1.names", "before them"),
+    (hyper(parameter_groups=[{"names": "*", "frozen": True}]), f"{HYPER}.parameter_groups", "freeze every weight"),
+    (hyper(parameter_groups=[DECAY | {"nesterov": True}]), f"{HYPER}.parameter_groups.0", "Nesterov"),
+    (sequence("exponential", 9, gamma=1e9), f"{HYPER}.lr_scheduler.args", "after 8 of 9"),
     (rates("multi_label_margin") | NO_TEST, "submodels.one.train_data", "class numbers|scores"),
 ]
 
@@ -204,6 +222,23 @@ def test_a_plateau_without_test_data_is_doubtful(folder: Path, home: Home) -> No
         (lr_scheduler("cyclic", base_lr=0.1, max_lr=1), f"{HYPER}.lr_scheduler.per"),
         (lr_scheduler("step", epochs=3, step_size=3), f"{HYPER}.lr_scheduler.args"),
         (lr_scheduler("multi_step", "step", 2, milestones=[9, 8]), f"{HYPER}.lr_scheduler.args"),
+        (sequence("cosine", 9, T_max=4), f"{HYPER}.lr_scheduler.of.1.args"),
+        (sequence("cosine", 2, T_max=4), f"{HYPER}.lr_scheduler.milestones"),
+        (
+            lr_scheduler("warmup_linear", epochs=9, num_warmup_steps=2, num_training_steps=9),
+            f"{HYPER}.lr_scheduler.per",
+        ),
+        (
+            lr_scheduler("warmup_cosine", "step", 2, num_warmup_steps=2, num_training_steps=6),
+            f"{HYPER}.lr_scheduler.args",
+        ),
+        (
+            hyper(
+                parameter_groups=[DECAY | {"learning_rate": 1.0}],
+                lr_scheduler={"name": "one_cycle", "args": {"max_lr": 1, "total_steps": 4}, "per": "step"},
+            ),
+            f"{HYPER}.parameter_groups",
+        ),
         (hyper(warm_up={"steps": 8}, epochs=2), f"{HYPER}.warm_up.steps"),
         (hyper(accumulation_steps=5), f"{HYPER}.accumulation_steps"),
         (hyper(accumulation_steps=2, criterion_args={"weight": [1, 2, 3]}), f"{HYPER}.criterion_args.weight"),

@@ -20,7 +20,7 @@ from unifiednn_core.preflight.pack.source import network_of
 from unifiednn_core.preflight.pack.work import differences
 from unifiednn_core.preflight.sandbox import Limits
 
-EXAMPLE = parse_example("1,6,6")
+EXAMPLE = parse_example(["1,6,6"])
 NETWORK = """
 import torch
 from torch import nn

@@ -8,7 +8,7 @@ from tests.unit.service.kit import ALICE, BOB, World, sha
 from unifiednn_core.spec.devices import Device
 from unifiednn_core.spec.run import HybridSettings, PolicySpec
 from unifiednn_core.store.schema import RunRow, SubModelRow
-from unifiednn_core.store.telemetry import Batch
+from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import Berth, WorkerIdentity
 
 HYBRID = "h20260101-000009-abcd"
@@ -64,7 +64,7 @@ def training(here: World) -> None:
     hers, his = (f"{run_id}/{name}" for run_id, name in members)
     turn = {"start_s": 1.0, "end_s": 2.0, "steps": 5, "from_step": 0, "lane": 1, "attempt": 1}
     strata = {"weights": {hers: 80808, his: 90909}, "context": 50}
-    here.store.telemetry.write(HYBRID, Batch(
+    here.store.telemetry.write(HYBRID, TelemetryRows(
         slices=[{**turn, "submodel": hers, "reason": f"{hers} has had less than {his}."}],
         memory=[{"at_s": 1.0, "source": "PSS", "size_bytes": 84711}],
         strata=[{"at_s": 1.0, "source": "PSS", "total_bytes": 84711, "strata": strata}],

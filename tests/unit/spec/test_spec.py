@@ -10,6 +10,8 @@ from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.spec.choices import OPTIMIZERS
 from unifiednn_core.spec.run import RunSpec, load_run, parse_hyperparameters, parse_run
 
+LINEAR = {"name": "linear"}
+
 
 def minimal(**hyperparameters: Any) -> dict[str, Any]:
     submodel = {"name": "a", "model": "a.pt2", "train_data": "d.pt", "hyperparameters": hyperparameters}
@@ -87,6 +89,33 @@ def findings_of(document: object) -> list[Finding]:
             minimal(lr_scheduler={"name": "reduce_on_plateau", "per": "step"}),
             "submodels.a.hyperparameters.lr_scheduler.per",
             "'epoch'",
+        ),
+        *(
+            (minimal(lr_scheduler=asked), f"submodels.a.hyperparameters.lr_scheduler{place}", words)
+            for asked, place, words in (
+                ({"name": "sequence"}, ".of", "two LR schedulers or more"),
+                ({"name": "SequentialLR", "of": [LINEAR, LINEAR]}, ".milestones", "2 LR schedulers have 1 milestones"),
+                ({"name": "sequence", "of": [LINEAR] * 3, "milestones": [4, 4]}, ".milestones", "do not rise"),
+                ({"name": "sequence", "of": [LINEAR] * 2, "milestones": [0]}, ".milestones.0", "at least 1"),
+                ({"name": "sequence", "args": {"milestones": [1]}}, ".args.milestones", "takes none"),
+                ({**LINEAR, "milestones": [3]}, ".milestones", "Only the LR scheduler 'sequence'"),
+                ({"name": "sequence", "of": [LINEAR, {"name": "one_cycle"}]}, ".of.one_cycle.name", "stands alone"),
+                ({"name": "sequence", "of": [LINEAR, {"name": "sequence"}]}, ".of.sequence.name", "in a sequence"),
+                ({"name": "sequence", "of": [LINEAR, {"name": "step"}]}, ".of.step.args", "'step_size'"),
+            )
+        ),
+        *(
+            (minimal(parameter_groups=[group]), f"submodels.a.hyperparameters.parameter_groups.0{place}", words)
+            for group, place, words in (
+                ({}, ".names", "missing"),
+                ({"names": []}, ".names", "at least 1 item"),
+                ({"names": "a", "learning_rate": 0}, ".learning_rate", "a number above 0"),
+                ({"names": "a", "weight_decai": 0}, ".weight_decai", "no argument 'weight_decai'"),
+                ({"names": "a", "momentum": -1}, ".momentum", "of at least 0"),
+                ({"names": "a", "lr": 1}, ".lr", "the entry learning_rate"),
+                ({"names": "a", "frozen": True, "momentum": 0.5}, ".momentum", "Frozen"),
+                ({"names": "a", "frozen": True, "learning_rate": 0.5}, ".learning_rate", "Leave it out"),
+            )
         ),
         ({"submodels": []}, "submodels", "Add at least one"),
         ({}, "submodels", "missing"),

@@ -19,7 +19,7 @@ from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.schema import HybridRow
-from unifiednn_core.store.telemetry import Batch
+from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import RESTARTS
 
 SETTINGS = HybridSettings()
@@ -387,7 +387,7 @@ def test_turns_count_from_the_start_of_each_run_and_memory_is_its_own(store: Sto
     columns = {key: {"turn_since_s": 20.0, "lane": 2, "turn_reason": ""} for key in KEYS}
     memory = [{"at_s": 12.0, "source": "PSS", "size_bytes": 999}]
     turns = [{"submodel": key, **turn} for key in KEYS]
-    store.telemetry.write("h", Batch(slices=turns, strata=strata, memory=memory, submodels=columns))
+    store.telemetry.write("h", TelemetryRows(slices=turns, strata=strata, memory=memory, submodels=columns))
     for run, earlier_s, own in (("ann", 2.0, {"a": 3, "b": 4}), ("bob", 10.0, {"c": 50})):
         history = store.telemetry.history(run, "PSS")
         assert {(one.start_s, one.end_s) for one in history.slices} == {(11.0 - earlier_s, 14.0 - earlier_s)}

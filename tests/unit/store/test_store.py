@@ -16,7 +16,7 @@ from unifiednn_core.store import Store
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.runs import HEAVY
 from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
-from unifiednn_core.store.telemetry import Batch
+from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import Berth, WorkerIdentity
 
 BERTH = Berth(device="cpu", kind="", threads=1)
@@ -84,8 +84,8 @@ def test_what_the_store_does_not_know_is_named(store: Store) -> None:
 def test_a_batch_is_written_whole_or_not_at_all(store: Store) -> None:
     add_run(store, "r")
     step = {"submodel": "a", "attempt": 1, "steps": 1, "epoch": 0.1, "loss": 1.0, "accuracy": None}
-    store.telemetry.write("r", Batch(steps=[{"step": 1, **step}], submodels={"a": {"steps_done": 1}}))
-    doubled = Batch(steps=[{"step": 2, **step}, {"step": 1, **step}], submodels={"a": {"steps_done": 2}})
+    store.telemetry.write("r", TelemetryRows(steps=[{"step": 1, **step}], submodels={"a": {"steps_done": 1}}))
+    doubled = TelemetryRows(steps=[{"step": 2, **step}, {"step": 1, **step}], submodels={"a": {"steps_done": 2}})
     with pytest.raises(Exception, match="UNIQUE"):
         store.telemetry.write("r", doubled)
     history = store.telemetry.history("r", None)
@@ -95,7 +95,7 @@ def test_a_batch_is_written_whole_or_not_at_all(store: Store) -> None:
 
 def test_a_batch_whose_commit_failed_can_be_written_again(store: Store) -> None:
     add_run(store, "r")
-    batch = Batch(
+    batch = TelemetryRows(
         memory=[{"at_s": 0.0, "source": "x", "size_bytes": 1}], events=[event_columns(0.0, None, Code.WARNED, text="m")]
     )
     failures = iter([True])
@@ -122,7 +122,7 @@ def test_what_a_later_attempt_did_again_counts_nowhere(store: Store) -> None:
              "accuracy": None}
             for s in steps
         ]  # fmt: skip
-        store.telemetry.write("r", Batch(steps=rows, submodels={"a": {"steps_done": steps[-1]}}))
+        store.telemetry.write("r", TelemetryRows(steps=rows, submodels={"a": {"steps_done": steps[-1]}}))
 
     assert store.workers.begin("r", {"a": columns}) == {"a": 1}
     trained(1, range(1, 8))
@@ -150,10 +150,10 @@ def test_a_turn_that_a_death_cut_short_is_told_and_its_lost_steps_count_nowhere(
     store.runs.transition("r", None, Event.BEGIN)
     store.workers.begin("r", {"a": {"steps_done": 0}})
     turn = {"submodel": "a", "attempt": 1, "start_s": 0.0, "end_s": 2.0, "steps": 4, "reason": "It is first."}
-    store.telemetry.write("r", Batch(slices=[turn], submodels={"a": {"steps_done": 4}}))
+    store.telemetry.write("r", TelemetryRows(slices=[turn], submodels={"a": {"steps_done": 4}}))
     clock.advance(5)
     at_work = {"lane": 2, "turn_reason": "Again.", "turn_since_s": 3.0}
-    store.telemetry.write("r", Batch(submodels={"a": {"steps_done": 9} | at_work}))
+    store.telemetry.write("r", TelemetryRows(submodels={"a": {"steps_done": 9} | at_work}))
     store.workers.lose("r", "It died.", "Again.")
     store.workers.begin("r", {"a": {"steps_done": 6}})
     slices = store.telemetry.history("r", None).slices

@@ -14,6 +14,7 @@ from torch.export import Dim, ExportedProgram, export
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.pack.request import Example
+from unifiednn_core.preflight.pack.samples import stored
 
 _READ_VALUES = frozenset({torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default})
 _DATA_DEPENDENT = (
@@ -51,6 +52,8 @@ _FAILURES = (
 def example_input(example: Example, batch: int | None = None) -> Tensor:
     """A batch of inputs, always the same; integers are 0 and 1, which every embedding has."""
     first = example.inputs[0]
+    if (samples := stored(example, first, batch or example.batch)) is not None:
+        return samples
     shape, dtype = (batch or example.batch, *first.shape), getattr(torch, first.dtype)
     generator = torch.Generator().manual_seed(0)
     if dtype.is_floating_point:

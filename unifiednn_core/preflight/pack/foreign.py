@@ -13,7 +13,7 @@ import sys
 import warnings
 import zipfile
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -22,8 +22,9 @@ from torch import nn
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.pack.exporting import exported
+from unifiednn_core.preflight.pack.importing import described, module_of
 from unifiednn_core.preflight.pack.request import Source
-from unifiednn_core.preflight.pack.source import described, module_of, network_of
+from unifiednn_core.preflight.pack.source import network_of
 from unifiednn_core.preflight.pack.torchscript import Script
 from unifiednn_core.preflight.sandbox import FAILED, ConversionJob, Limits
 
@@ -72,11 +73,12 @@ def loaded(source: Source) -> nn.Module:
         message = "The pickle holds classes that are defined in another Python file."
         remedy = "Name the Python file with --code, or export the network with: unifiednn pack."
         raise BadInput.of("Pickle", path.name, message, remedy)
-    return _unpickled(path, module_of(source.companion))
+    return _unpickled(path, Source(path=source.companion))
 
 
-def _unpickled(path: Path, classes: ModuleType) -> nn.Module:
-    """Load a pickled network, with its own classes from `classes`; raises `BadInput`."""
+def _unpickled(path: Path, code: Source) -> nn.Module:
+    """Load a pickled network, with its own classes from `code`; raises `BadInput`."""
+    classes = module_of(code)
 
     class Unpickler(pickle._Unpickler):  # the one in Python: torch derives from it
         def find_class(self, module: str, name: str) -> Any:
@@ -94,7 +96,7 @@ def _unpickled(path: Path, classes: ModuleType) -> nn.Module:
         # The pickle may run any code: only bubblewrap's process gets here, when the user asks for `convert`.
         network = torch.load(path, map_location="cpu", pickle_module=stand_in, weights_only=False)
     except Exception as error:  # a pickle is a program
-        message = f"The pickle cannot be loaded: {described(error, Path(classes.__file__ or ''))}."
+        message = f"The pickle cannot be loaded: {described(error, code)}."
         remedy = "Give the Python file that defined its classes when it was saved."
         raise BadInput.of("Pickle", path.name, message, remedy) from error
     if not isinstance(network, nn.Module):

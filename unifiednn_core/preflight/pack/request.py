@@ -4,9 +4,9 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from unifiednn_core.base.errors import BadInput, Finding
 
@@ -31,20 +31,35 @@ class ExampleInput(BaseModel, frozen=True, extra="forbid"):
 class Example(BaseModel, frozen=True, extra="forbid"):
     """The inputs that a network is exported with; all of them have the batch as their first dimension."""
 
-    inputs: Annotated[tuple[ExampleInput, ...], Field(min_length=1)]
+    inputs: tuple[ExampleInput, ...] = ()
+    """In any order where they are named; none: those of `data`."""
     batch: int = 8
+    data: Path | None = None
+    """A data set whose first samples are the values; without one they are drawn."""
+    dtype: str = ""
+    """Where `data` gives the inputs: the type of them all; by default their own."""
+    free: tuple[str, ...] = ()
+    """Where `data` gives the inputs: their sizes that may vary, as `1` or `NAME:1`."""
 
 
 class Source(BaseModel, frozen=True, extra="forbid"):
     """A network as code: Python (`.py`); to convert, also TorchScript, or a full pickle with its Python file."""
 
     path: Path
+    """A file; for a module that is imported by its name, the file that it would have in the current folder."""
+    module: str = ""
+    """Full name of a module, to import it as Python does; empty for a file."""
     factory: str = ""
-    """For Python: name of a class or function."""
+    """For Python: name of a class, function or network."""
     arguments: dict[str, Any] = {}
     """Keyword arguments of the factory."""
     companion: Path | None = None
     """For a pickle: the Python file with its classes."""
+
+    @property
+    def title(self) -> str:
+        """The network as findings name it."""
+        return f"{self.module or self.path.name}:{self.factory}"
 
 
 class PackRequest(BaseModel, frozen=True, extra="forbid"):
@@ -53,6 +68,8 @@ class PackRequest(BaseModel, frozen=True, extra="forbid"):
     source: Source
     example: Example
     out: Path
+    seed: int = 0
+    """Of the initial weights."""
 
 
 class PackReport(BaseModel, frozen=True, extra="forbid"):
@@ -66,12 +83,14 @@ class PackReport(BaseModel, frozen=True, extra="forbid"):
 
 
 def parse_source(text: str, arguments: Sequence[str] = ()) -> Source:
-    """Read `module.py:factory` and `name=value` arguments; raises `BadInput`."""
-    path, _, factory = text.rpartition(":")
-    if not path or not factory.isidentifier():
-        remedy = "Write FILE.py:NAME, such as model.py:Net."
+    """Read `file.py:NAME` or `package.module:NAME`, and `name=value` arguments; raises `BadInput`."""
+    place, _, factory = text.rpartition(":")
+    is_module = all(part.isidentifier() for part in place.split(".")) and not place.endswith(".py")
+    if not place or not factory.isidentifier():
+        remedy = "Write FILE.py:NAME or MODULE:NAME, such as model.py:Net or package.model:Net."
         raise BadInput.of("Option", "network", f"'{text}' does not name a network.", remedy)
-    return Source(path=Path(path), factory=factory, arguments=parse_arguments(arguments))
+    path, module = (Path(*place.split(".")).with_suffix(".py"), place) if is_module else (Path(place), "")
+    return Source(path=path, module=module, factory=factory, arguments=parse_arguments(arguments))
 
 
 def parse_arguments(texts: Sequence[str]) -> dict[str, Any]:
@@ -89,19 +108,68 @@ def parse_arguments(texts: Sequence[str]) -> dict[str, Any]:
     return arguments
 
 
-def parse_example(shape: str, dtype: str = "float32", batch: int = 8, free: Sequence[int] = ()) -> Example:
-    """Read a shape such as `1,28,28` with its options; raises `BadInput`."""
+def parse_example(
+    inputs: Sequence[str],
+    *,
+    dtype: str = "",
+    batch: int = 8,
+    free: Sequence[str] = (),
+    data: Path | None = None,
+) -> Example:
+    """Read shapes such as `1,28,28` or `ids=64:int64`, and sizes that vary such as `1` or `ids:1`.
+
+    Raises `BadInput`.
+    """
+    if not inputs and data is None:
+        remedy = "Give --input, such as --input 1,28,28, or a data file with --example."
+        raise BadInput.of("Option", "--input", "The shape of a sample is not known.", remedy)
+    if not 2 <= batch <= MAX_BATCH:
+        raise BadInput.of("Option", "--batch", f"{batch} cannot be exported.", f"Give a number from 2 to {MAX_BATCH}.")
+    if not inputs:
+        if dtype and dtype not in DTYPES:
+            raise _bad_dtype(dtype)
+        return Example(batch=batch, data=data, dtype=dtype, free=tuple(free))
+    read = [_input(text, dtype) for text in inputs]
+    names = [one.name for one in read]
+    if len(set(names)) < len(names) or ("" in names and len(names) > 1):
+        remedy = "Name each one as forward does: --input src=12:int64 --input tgt=12:int64."
+        raise BadInput.of("Option", "--input", "Several inputs need different names.", remedy)
+    return Example(inputs=with_free(read, free), batch=batch, data=data)
+
+
+def with_free(inputs: Sequence[ExampleInput], free: Sequence[str]) -> tuple[ExampleInput, ...]:
+    """Let sizes of inputs vary, each given as `NAME:1`, or as `1` if there is one input; raises `BadInput`."""
+    places: dict[str, set[int]] = {one.name: set() for one in inputs}
+    for text in free:
+        name, colon, place = text.rpartition(":")
+        meant = [one for one in inputs if one.name == name or (not colon and len(inputs) == 1)]
+        if not meant or not place.isdecimal() or not 1 <= int(place) <= len(meant[0].shape):
+            example = f"{inputs[0].name}:1" if len(inputs) > 1 else "1"
+            remedy = f"Number the sizes of a sample from 1, such as --free {example}; 0 is the batch."
+            raise BadInput.of("Option", "--free", f"'{text}' is no size of an input.", remedy)
+        places[meant[0].name].add(int(place))
+    return tuple(one.model_copy(update={"free": frozenset(places[one.name])}) for one in inputs)
+
+
+def _input(text: str, dtype: str) -> ExampleInput:
+    """Read `[NAME=]SIZES[:DTYPE]`; raises `BadInput`."""
+    name, equals, rest = text.strip().rpartition("=")
+    shape, _, own = rest.partition(":")
     is_shape = re.fullmatch(r"(\d+(\s*,\s*\d+)*\s*,?)?", shape.strip()) is not None
     sizes = tuple(int(size) for size in shape.split(",") if size.strip()) if is_shape else ()
     small = len(sizes) <= MAX_RANK and all(1 <= size <= MAX_SIZE for size in sizes)
-    numbered = all(1 <= place <= len(sizes) for place in free)
+    kind = own.strip() or dtype or "float32"
     for option, good, message, remedy in (
+        ("--input", not equals or name.isidentifier(), f"'{name}' is not a name.", "Name an argument of forward."),
         ("--input", is_shape, f"'{shape}' is not a shape.", "Write the sizes of one sample, such as --input 1,28,28."),
         ("--input", small, f"'{shape}' is too large or has a size of 0.", f"Give at most {MAX_RANK} sizes from 1."),
-        ("--dtype", dtype in DTYPES, f"'{dtype}' is not an input type.", f"Choose one of: {', '.join(DTYPES)}."),
-        ("--batch", 2 <= batch <= MAX_BATCH, f"{batch} cannot be exported.", f"Give a number from 2 to {MAX_BATCH}."),
-        ("--free", numbered, "No such dimension.", f"Number them from 1 to {len(sizes)}; 0 is the batch."),
     ):
         if not good:
             raise BadInput.of("Option", option, message, remedy)
-    return Example(inputs=(ExampleInput(shape=sizes, dtype=dtype, free=frozenset(free)),), batch=batch)
+    if kind not in DTYPES:
+        raise _bad_dtype(kind)
+    return ExampleInput(name=name, shape=sizes, dtype=kind)
+
+
+def _bad_dtype(dtype: str) -> BadInput:
+    return BadInput.of("Option", "--dtype", f"'{dtype}' is not an input type.", f"Choose one of: {', '.join(DTYPES)}.")

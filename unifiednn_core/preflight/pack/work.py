@@ -6,12 +6,14 @@ It runs in a separate process, which prints a report as JSON on stdout.
 import json
 import logging
 import os
+import random
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,6 +25,7 @@ from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.inspection import inspect_file
 from unifiednn_core.preflight.pack.exporting import example_input, exported
 from unifiednn_core.preflight.pack.request import Example, PackReport, PackRequest
+from unifiednn_core.preflight.pack.samples import with_data
 from unifiednn_core.preflight.pack.source import network_of
 from unifiednn_core.spec.run import Hyperparameters
 
@@ -58,9 +61,12 @@ def pack(request: PackRequest) -> PackReport:
     if out.suffix != SUFFIX or not out.parent.is_dir():
         remedy = f"Name a file that ends in {SUFFIX}, in an existing folder."
         raise BadInput.of("Option", "--out", f"{out} cannot be written.", remedy)
-    name = f"{request.source.path.name}:{request.source.factory}"
+    name, example = request.source.title, with_data(request.example)
+    torch.manual_seed(request.seed)
+    random.seed(request.seed)
+    np.random.seed(request.seed % 2**32)
     network = network_of(request.source)
-    program = exported(network, request.example, name)
+    program = exported(network, example, name)
     with tempfile.TemporaryDirectory(prefix=".packing-", dir=out.parent) as folder:
         waiting = Path(folder) / out.name
         torch.export.save(program, waiting)
@@ -68,7 +74,7 @@ def pack(request: PackRequest) -> PackReport:
         if any(finding.severity == "error" for finding in report.findings):
             return PackReport(findings=report.findings)
         try:
-            different = differences(network, ExportedFormat().read(waiting, None), request.example)
+            different = differences(network, ExportedFormat().read(waiting, None), example)
         except ContractBroken as broken:
             raise BadInput.of("Operator refused", name, str(broken), broken.remedy) from None
         if different:

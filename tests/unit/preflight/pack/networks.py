@@ -213,3 +213,14 @@ class Assigning(nn.Sequential):
 class Averaging(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Linear(4, 3), nn.BatchNorm1d(3, momentum=None))
+
+
+class Probabilities(nn.Module):
+    """Compares with its input, which must be from 0 to 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.code = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return nn.functional.binary_cross_entropy(self.code(x).sigmoid(), x, reduction="none").mean(1)

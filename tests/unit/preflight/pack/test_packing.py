@@ -15,6 +15,7 @@ from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.inspection import inspect_file
 from unifiednn_core.preflight.pack import work
+from unifiednn_core.preflight.pack.exporting import exported
 from unifiednn_core.preflight.pack.request import (
     Example,
     PackReport,
@@ -24,15 +25,16 @@ from unifiednn_core.preflight.pack.request import (
     parse_example,
     parse_source,
 )
+from unifiednn_core.preflight.pack.samples import stored, with_data
 from unifiednn_core.preflight.pack.source import network_of
 from unifiednn_core.preflight.pack.work import differences
 from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.spec.run import parse_hyperparameters, parse_json
 
 NETWORKS = Path(__file__).with_name("networks.py")
-IMAGES = parse_example("1,6,6", batch=3)
-NUMBERS = parse_example("4")
-SEQUENCES = parse_example("5,4", batch=3)
+IMAGES = parse_example(["1,6,6"], batch=3)
+NUMBERS = parse_example(["4"])
+SEQUENCES = parse_example(["5,4"], batch=3)
 
 
 @pytest.fixture
@@ -92,11 +94,69 @@ def test_a_packed_network_trains_bit_for_bit_as_its_code_does(path: Path) -> Non
 
 
 def test_ids_of_any_length_are_packed(path: Path) -> None:
-    example = parse_example("12", "int64", free=(1,))
+    example = parse_example(["12"], dtype="int64", free=["1"])
     report = pack(path, "Words", example)
     assert report.path is not None
     definition = ExportedFormat().read(report.path, None)
     assert definition.build()(torch.zeros((4, 7), dtype=torch.int64)).shape == (4, 4)
+
+
+def test_the_seed_gives_the_initial_weights(path: Path) -> None:
+    def initial(seed: int) -> str:
+        sys.modules.pop(path.stem, None)
+        source, torch_seed = Source(path=path, factory="Net"), torch.initial_seed()
+        assert torch_seed != seed
+        report = work.pack(PackRequest(source=source, example=IMAGES, out=path.parent / "out.pt2", seed=seed))
+        torch.manual_seed(torch_seed)
+        assert report.path is not None
+        return state_sha256(ExportedFormat().read(report.path, None).build().state_dict())
+
+    first = initial(3)
+    torch.manual_seed(3)
+    assert state_sha256(sys.modules[path.stem].Net().state_dict()) == first
+    torch.manual_seed(9)
+    assert (initial(3), initial(4) == first) == (first, False)
+
+
+@pytest.mark.parametrize("options", [[], ["--dtype", "float64"], ["--input", "6"]])
+def test_the_first_samples_of_a_data_file_are_the_inputs(path: Path, options: list[str]) -> None:
+    """The network asks for inputs from 0 to 1, which drawn ones are not."""
+    dtype = options[-1] if "--dtype" in options else ""
+    bytes_ = torch.randint(0, 256, (3, 6), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    torch.save({"inputs": bytes_, "targets": torch.arange(3)}, path.parent.parent / "data.pt")
+    shapes = [options[-1]] if "--input" in options else []
+    example = parse_example(shapes, dtype=dtype, data=path.parent.parent / "data.pt")
+    filled = with_data(example)
+    [one] = filled.inputs
+    assert (one.shape, one.dtype) == ((6,), dtype or "float32")
+    assert torch.equal(stored(filled, one, 4), bytes_[[0, 1, 2, 0]].to(getattr(torch, one.dtype)) / 255)
+    if not dtype:
+        assert exported(network_of(Source(path=path, factory="Probabilities")), filled, "network")
+
+
+def test_without_its_data_the_same_network_is_refused(path: Path) -> None:
+    assert "between 0 and 1" in refusal(path, "Probabilities", parse_example(["6"]))
+
+
+def test_samples_of_several_inputs_are_found_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "data.pt"
+    columns = {"ids": torch.arange(12).reshape(4, 3), "mask": torch.ones(4, 2), "targets": torch.arange(4)}
+    torch.save({key if key == "targets" else f"inputs.{key}": value for key, value in columns.items()}, file)
+    filled = with_data(parse_example([], data=file, free=["ids:1"]))
+    assert [(one.name, one.shape, one.dtype, one.free) for one in filled.inputs] == [
+        ("ids", (3,), "int64", {1}),
+        ("mask", (2,), "float32", set()),
+    ]
+    given = parse_example(["targets=:int64", "ids=3:int64", "more=5"], data=file)
+    values = [stored(with_data(given), one, 2) for one in given.inputs]
+    assert torch.equal(values[0], columns["targets"][:2]) and torch.equal(values[1], columns["ids"][:2])
+    assert values[2] is None
+    for shapes, free, says in ((["ids=4"], [], r"\[3\], not \[4\]"), ([], ["ids:2"], "--free ids:1;")):
+        with pytest.raises(BadInput, match=says):
+            with_data(parse_example(shapes, data=file, free=free))
+    torch.save({"targets": torch.arange(4)}, tmp_path / "none.pt")
+    with pytest.raises(BadInput, match="holds no inputs"):
+        with_data(parse_example([], data=tmp_path / "none.pt"))
 
 
 @pytest.mark.parametrize("factory", ["Sampling", "Twins", "Seen", "Rewriting"])
@@ -105,7 +165,7 @@ def test_what_evaluation_draws_and_counts_as_the_code_does_is_packed(path: Path,
 
 
 def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(path: Path) -> None:
-    report = pack(path, "Words", parse_example("3", "int64"))
+    report = pack(path, "Words", parse_example(["3:int64"]))
     assert report.hyperparameters is not None
     text = report.hyperparameters.read_text()
     assert parse_hyperparameters(parse_json(text, field="hyperparameters")) == Hyperparameters()
@@ -113,7 +173,7 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
     edited = text.replace('"epochs": 1', '"epochs": 7')
     report.hyperparameters.write_text(edited)
     del sys.modules[path.stem]
-    pack(path, "Words", parse_example("3", "int64"))
+    pack(path, "Words", parse_example(["3:int64"]))
     assert report.hyperparameters.read_text() == edited
 
 
@@ -130,13 +190,13 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
         ("Dividing", NUMBERS, ("div.Tensor_mode", "what may be 0 or -1", "docs/OPERATORS.md")),
         ("Noisy", NUMBERS, ("differs from the code in the output of a batch of 8", "torch's own functions")),
         ("Counting", NUMBERS, ("differs from the code",)),
-        ("Recurrent", SEQUENCES.model_copy(update={"free": frozenset({1})}), ("dimension 1", "--free")),
+        ("Recurrent", parse_example(["5,4"], batch=3, free=["1"]), ("dimension 1", "--free")),
         ("Masked", SEQUENCES, ("is causal", "is_causal=True")),
         ("Untrainable", NUMBERS, ("no trainable weight",)),
         ("Scripted", NUMBERS, ("is TorchScript", "as Python code")),
         ("Net", NUMBERS, ("does not take a batch [8, 4] of float32", "--input")),
         ("number", NUMBERS, ("gives a int", "torch.nn.Module")),
-        ("broken", NUMBERS, ("missing 1 required positional argument", "--arg NAME=VALUE")),
+        ("broken", NUMBERS, ("needs 'width'", "--arg width=VALUE")),
         ("Modes", NUMBERS, ("differs from the code in the output in evaluation.", "instead of `if self.training`")),
         ("SeenInTraining", NUMBERS, ("code in the buffers after an evaluation.", "instead of `if self.training`")),
         ("Assigning", NUMBERS, ("the weights after a training step", "in place: `buffer.add_(1)`")),
@@ -159,11 +219,11 @@ def test_a_failure_of_the_users_code_names_its_line(path: Path) -> None:
     assert f"KeyError: 2, line {line} of a_users_networks.py" in said
     path.write_text("import no_such_module\n")
     del sys.modules[path.stem]
-    assert "ModuleNotFoundError: No module named 'no_such_module', line 1" in refusal(path, "Net", NUMBERS)
+    assert "imports 'no_such_module', which is not there, line 1" in refusal(path, "Net", NUMBERS)
 
 
 def test_a_file_that_is_wrong_is_told_before_anything_runs(tmp_path: Path) -> None:
-    for file, says in ((tmp_path / "none.py", "not a Python file"), (tmp_path / "json.py", "module of Python")):
+    for file, says in ((tmp_path / "none.py", "not a Python file"), (tmp_path / "json.py", "loaded already")):
         if file.name == "json.py":
             file.write_text("raise SystemExit")
         with pytest.raises(BadInput, match=says):
@@ -193,18 +253,37 @@ def test_a_packed_file_that_computes_something_else_is_not_equal(path: Path) -> 
         (lambda: parse_source("model.py"), "FILE.py:NAME"),
         (lambda: parse_source("model.py:no name"), "FILE.py:NAME"),
         (lambda: parse_arguments(["width"]), "--arg width=16"),
-        (lambda: parse_example("1,a"), "sizes of one sample"),
-        (lambda: parse_example("0,3"), "size of 0"),
-        (lambda: parse_example(",".join("1" * 9)), "at most 8"),
-        (lambda: parse_example("4", "float31"), "Choose one of: float32"),
-        (lambda: parse_example("4", batch=1), "from 2 to 65536"),
-        (lambda: parse_example("4", free=[2]), "from 1 to 1"),
+        (lambda: parse_example([]), "--example"),
+        (lambda: parse_example(["1,a"]), "sizes of one sample"),
+        (lambda: parse_example(["0,3"]), "size of 0"),
+        (lambda: parse_example([",".join("1" * 9)]), "at most 8"),
+        (lambda: parse_example(["4"], dtype="float31"), "Choose one of: float32"),
+        (lambda: parse_example(["4:int"]), "Choose one of: float32"),
+        (lambda: parse_example(["4"], batch=1), "from 2 to 65536"),
+        (lambda: parse_example(["4"], free=["2"]), "--free 1;"),
+        (lambda: parse_example(["a=4", "b=4"], free=["1"]), "--free a:1;"),
+        (lambda: parse_example(["a=4", "b=4"], free=["c:1"]), "--free a:1;"),
+        (lambda: parse_example(["4", "b=4"]), "different names"),
+        (lambda: parse_example(["a=4", "a=4"]), "different names"),
+        (lambda: parse_example(["a b=4"]), "argument of forward"),
     ],
 )
 def test_options_that_cannot_be_meant_say_what_to_write(read, says: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(BadInput) as caught:
         read()
     assert says in str(caught.value)
+
+
+def test_several_inputs_are_named_in_any_order_with_their_types_and_sizes_that_vary() -> None:
+    read = parse_example(["src=12:int64", "mask=12", "rate="], dtype="float64", free=["mask:1"])
+    given = [(one.name, one.shape, one.dtype, one.free) for one in read.inputs]
+    assert given == [("src", (12,), "int64", set()), ("mask", (12,), "float64", {1}), ("rate", (), "float64", set())]
+
+
+def test_a_network_is_named_by_file_or_module() -> None:
+    assert parse_source("a/net.py:Net") == Source(path=Path("a/net.py"), factory="Net")
+    assert parse_source("a.net:Net") == Source(path=Path("a/net.py"), module="a.net", factory="Net")
+    assert parse_source("./a-b/my.net.py:Net").path == Path("a-b/my.net.py")
 
 
 def test_arguments_are_json_where_they_can_be() -> None:

@@ -1,0 +1,81 @@
+"""Optimizer and LR scheduler of a plain script, as an ordinary user writes them; shares no code with the engine."""
+
+import math
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
+
+from unifiednn_core.compare.job import ScriptJob
+
+
+def make_optimizer(job: ScriptJob, module: nn.Module) -> Optimizer:
+    """Build the optimizer: first what no group of the job names, then the groups in order; freeze what is frozen."""
+    groups: list[dict[str, Any]] = [{"params": []}, *({"params": [], **one["args"]} for one in job.parameter_groups)]
+    for name, parameter in module.named_parameters():
+        for place, one in enumerate(job.parameter_groups, start=1):
+            if any(fnmatchcase(name, pattern) for pattern in one["names"]):
+                if one["frozen"]:
+                    parameter.requires_grad = False
+                else:
+                    groups[place]["params"].append(parameter)
+                break
+        else:
+            groups[0]["params"].append(parameter)
+    built: Optimizer = getattr(torch.optim, job.optimizer)(
+        [one for one in groups if one["params"]], **job.optimizer_args
+    )
+    return built
+
+
+def make_lr_scheduler(job: ScriptJob, optimizer: Optimizer) -> LRScheduler | None:
+    """Build the LR scheduler of the job, if it has one."""
+    if job.lr_scheduler is None:
+        return None
+    rate = job.optimizer_args["lr"]
+    if job.lr_scheduler != "SequentialLR":
+        return _lr_scheduler(optimizer, job.lr_scheduler, job.lr_scheduler_args, rate)
+    each = [_lr_scheduler(optimizer, name, args, rate) for name, args in job.lr_scheduler_args["schedulers"]]
+    return SequentialLR(optimizer, each, job.lr_scheduler_args["milestones"])
+
+
+def _lr_scheduler(optimizer: Optimizer, name: str, args: Mapping[str, Any], rate: float) -> LRScheduler:
+    if not name.startswith("get_"):
+        built: LRScheduler = getattr(torch.optim.lr_scheduler, name)(optimizer, **args)
+        return built
+    return LambdaLR(optimizer, _factor(name, **args, rate=rate))
+
+
+def _factor(
+    name: str,
+    *,
+    num_warmup_steps: int,
+    rate: float,
+    num_training_steps: int = 0,
+    num_cycles: float = 0.5,
+    lr_end: float = 1e-7,
+    power: float = 1.0,
+) -> Callable[[int], float]:
+    """Return the function of the library transformers of this name."""
+
+    def factor(step: int) -> float:
+        if step < num_warmup_steps:
+            return float(step) / float(max(1, num_warmup_steps))
+        if name == "get_constant_schedule_with_warmup":
+            return 1.0
+        if name == "get_polynomial_decay_schedule_with_warmup":
+            if step > num_training_steps:
+                return lr_end / rate
+            remaining = 1 - (step - num_warmup_steps) / (num_training_steps - num_warmup_steps)
+            return float(((rate - lr_end) * remaining**power + lr_end) / rate)
+        length = float(max(1, num_training_steps - num_warmup_steps))
+        if name == "get_linear_schedule_with_warmup":
+            return max(0.0, float(num_training_steps - step) / length)
+        progress = float(step - num_warmup_steps) / length
+        return max(0.0, 0.5 * (1.0 + math.cos(math.pi * float(num_cycles) * 2.0 * progress)))
+
+    return factor
