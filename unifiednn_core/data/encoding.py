@@ -161,7 +161,7 @@ class Encoder:
             raise self._source.bad("Unknown category", message, remedy)
         if not column.one_hot:
             return found.astype(np.int64)
-        return (found[:, None] == np.arange(len(known))).astype(np.float32)
+        return np.asarray(found[:, None] == np.arange(len(known)), np.float32)
 
     def _tokens(self, column: TextColumn, here: Any) -> tuple[cells.Array, cells.Array]:
         different, indices = texts_of(self._source, column.name, here)
@@ -236,4 +236,3 @@ def _entries(column: TextColumn | ListColumn) -> list[str]:
 
 def _entry(name: str) -> str:
     return name if name == "inputs" else f"inputs.{name}"
-

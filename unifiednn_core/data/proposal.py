@@ -87,7 +87,7 @@ class _Seen:
     @property
     def mixed(self) -> bool:
         """Whether at least half of its values are numbers, and some are not."""
-        values = self.values or ()
+        values = self.values or {""}
         return self.odd is not None and 2 * sum(map(cells.is_number, values)) >= len(values)
 
 

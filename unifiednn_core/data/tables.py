@@ -16,6 +16,7 @@ MAX_TEXT_BYTES = 64 * 1024**2  # of one block of a column of a Parquet file
 _BATCH_ROWS = 2**14
 _BUFFER_BYTES = 2**18
 _BLOCK_BYTES = 4 * 1024**2
+_SNIFFED_LINES = 20
 _DELIMITERS = ",;\t"
 _FLOAT_BYTES = 4
 _PARQUET = b"PAR1"
@@ -30,8 +31,8 @@ def is_parquet(path: Path) -> bool:
 def is_csv(path: Path) -> bool:
     """Whether the file begins with text that has two lines of equally many, at least two, columns."""
     try:
-        lines = _first_lines(path, 2)
-        first, second = list(csv.reader(lines, delimiter=_delimiter(lines[0])))[:2]
+        lines = _first_lines(path)
+        first, second = list(csv.reader(lines[:2], delimiter=_delimiter(lines)))[:2]
     except (UnicodeDecodeError, ValueError, IndexError, csv.Error):
         return False
     return lines[0][:1] not in "{[" and len(first) == len(second) > 1
@@ -44,7 +45,7 @@ def open_csv(path: Path, header: bool | None = None) -> Source:
 
     with path.open("rb") as file:
         lines = file.read(SNIFFED_BYTES).decode("utf-8-sig", errors="replace").splitlines()
-    delimiter = _delimiter(lines[0])
+    delimiter = _delimiter(lines)
     try:
         first = next(csv.reader(lines[:1], delimiter=delimiter))
         further = list(csv.reader(lines[1:200], delimiter=delimiter))
@@ -141,15 +142,21 @@ def _has_header(first: Sequence[str], further: Sequence[Sequence[str]]) -> bool:
     return not any(again)
 
 
-def _first_lines(path: Path, most: int) -> list[str]:
+def _first_lines(path: Path) -> list[str]:
     """The first lines of a text in UTF-8; raises `ValueError` for other files."""
     with path.open("rb") as file:
         head = file.read(SNIFFED_BYTES)
     if b"\0" in head:
         raise ValueError("no text")
     errors = "ignore" if len(head) == SNIFFED_BYTES else "strict"
-    return head.decode("utf-8-sig", errors=errors).splitlines()[:most]
+    return head.decode("utf-8-sig", errors=errors).splitlines()
 
 
-def _delimiter(line: str) -> str:
-    return max(_DELIMITERS, key=line.count)
+def _delimiter(lines: Sequence[str]) -> str:
+    """The delimiter that cuts the first lines into equally many columns; else the one most frequent in the first."""
+
+    def counted(delimiter: str) -> tuple[bool, int]:
+        widths = {len(row) for row in csv.reader(lines[:_SNIFFED_LINES], delimiter=delimiter)}
+        return len(widths) == 1 and widths != {1}, lines[0].count(delimiter)
+
+    return max(_DELIMITERS, key=counted)

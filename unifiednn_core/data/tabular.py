@@ -46,7 +46,7 @@ def read_table(path: Path) -> Opened:
     at = dict.fromkeys(entries, 0)
     for block in ready.blocks():
         for name, values in block.items():
-            entries[name][at[name] : at[name] + len(values)] = torch.from_numpy(values)
+            entries[name].numpy()[at[name] : at[name] + len(values)] = values
             at[name] += len(values)
     return Opened(entries, ready.notes)
 
@@ -163,4 +163,4 @@ def _no_files(sha256: str) -> Path:
     raise BadInput.of("Tokenizer", sha256[:12], "This needs a file of the library.", "Import this file, too.")
 
 
-_TYPES = {np.int64: torch.int64, np.float32: torch.float32}
+_TYPES: dict[type[np.generic], torch.dtype] = {np.int64: torch.int64, np.float32: torch.float32}

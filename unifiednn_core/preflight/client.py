@@ -23,6 +23,7 @@ from unifiednn_core.preflight.report import (
     SplitJob,
     SplitReport,
 )
+from unifiednn_core.spec.columns import TableWish
 from unifiednn_core.spec.run import RunSpec
 
 # A job is bounded by its processor time; this is for one that never answers.
@@ -33,15 +34,27 @@ INTAKE = "unifiednn_core.preflight.intake:work"
 Report = TypeVar("Report", bound=BaseModel)
 
 
-def inspect(path: Path, filename: str, *, convert_to: Path | None = None) -> FileReport:
+def inspect(
+    path: Path,
+    filename: str,
+    *,
+    convert_to: Path | None = None,
+    wish: TableWish | None = None,
+    home: Home | None = None,
+) -> FileReport:
     """Describe a file; with `convert_to`, a data set that cannot be mapped is written there, and that is described.
+
+    `wish` says how a table becomes numbers; files of the library that it names are in `home`.
 
     Raises `BadInput` for a missing file, `IntakeFailed` if the job dies or takes longer than an hour.
     """
     if not path.is_file():
         message = f"{path} does not exist."
         raise BadInput.of("File not found", field=filename, message=message, remedy="Correct the path.")
-    job = InspectJob(path=path.resolve(), filename=filename, convert_to=convert_to and convert_to.resolve())
+    root = None if home is None else home.root.resolve()
+    job = InspectJob(
+        path=path.resolve(), filename=filename, convert_to=convert_to and convert_to.resolve(), wish=wish, home=root
+    )
     return _ask(FileReport, job)
 
 

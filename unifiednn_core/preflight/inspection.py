@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from unifiednn_core.base.errors import BadInput, Finding, HostileFile
 from unifiednn_core.base.visible import visible
-from unifiednn_core.data import conversion, datasets
+from unifiednn_core.data import conversion, datasets, tokenizer_file
 from unifiednn_core.data.preview import preview
 from unifiednn_core.engine.checkpoint_file import looks_like_one
 from unifiednn_core.engine.start import CHECKPOINT_FORMAT, checkpoint_facts
@@ -66,6 +66,8 @@ def _describe(path: Path) -> Described:
     """Raises `BadInput` or `HostileFile`."""
     if looks_like_one(path):
         return "checkpoint", CHECKPOINT_FORMAT, checkpoint_facts(path)
+    if tokenizer_file.is_tokenizer(path):
+        return "tokenizer", "tokenizer.json", tokenizer_file.tokenizer_facts(path)
     container = datasets.container_of(path)
     known = None if container in ("npz", "parquet") else registry.sniff(path)
     if container in ("npz", "parquet") or (known is None and container in conversion.CONVERTED):

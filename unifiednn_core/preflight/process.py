@@ -21,6 +21,7 @@ from unifiednn_core.preflight.check import check
 from unifiednn_core.preflight.inspection import attempt, inspect_file, sha256_of
 from unifiednn_core.preflight.oracle import ask_torch
 from unifiednn_core.preflight.report import FileReport, InspectJob, OracleJob, SpecJob, SplitJob, SplitReport
+from unifiednn_core.spec.columns import TableWish
 from unifiednn_core.spec.run import parse_run
 
 CPU_LIMIT_S = 600
@@ -62,17 +63,28 @@ def work(job: InspectJob | SplitJob | SpecJob | OracleJob) -> BaseModel:
     if isinstance(job, OracleJob):
         _let_write(True)
         return ask_torch(job)
-    return run_inspect(job.path, job.filename, job.convert_to)
+    return run_inspect(job.path, job.filename, job.convert_to, job.wish, None if job.home is None else Home(job.home))
 
 
-def run_inspect(path: Path, filename: str, convert_to: Path | None = None) -> FileReport:
-    """Describe a file; with `convert_to`, a data set that cannot be mapped is written there first."""
-    needed, findings = (False, ()) if convert_to is None else attempt(lambda: conversion.is_needed(path), filename)
-    if convert_to is None or not (needed or findings):
+def run_inspect(
+    path: Path, filename: str, convert_to: Path | None = None, wish: TableWish | None = None, home: Home | None = None
+) -> FileReport:
+    """Describe a file; with `convert_to`, a data set that cannot be mapped is written there first.
+
+    `wish` says how a table or a text becomes numbers; files of the library that it names are in `home`.
+    """
+    if convert_to is None:
         return inspect_file(path, filename)
-    if not findings:
+    settled, findings = attempt(lambda: conversion.settled(path, filename, wish or TableWish()), filename)
+    needed: bool | None = False
+    if settled is not None:
+        needed, findings = attempt(lambda: conversion.is_needed(path, settled), filename)
+    if not (needed or findings):
+        return inspect_file(path, filename)
+    if settled is not None and not findings:
         _let_write(True)
-        _, findings = attempt(lambda: conversion.convert(path, convert_to), filename)
+        files = None if home is None else home.file
+        _, findings = attempt(lambda: conversion.convert(path, convert_to, settled, files), filename)
     if not findings:
         return inspect_file(convert_to, filename).model_copy(update={"converted": True})
     size_bytes = path.stat().st_size

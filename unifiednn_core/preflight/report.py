@@ -8,8 +8,9 @@ from pydantic import BaseModel
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.data.values import SplitPlan
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction
+from unifiednn_core.spec.columns import TableWish
 
-FileKind = Literal["model", "weights", "data", "checkpoint", "unknown"]
+FileKind = Literal["model", "weights", "data", "checkpoint", "tokenizer", "unknown"]
 """`weights` are a model only together with an architecture; a `checkpoint` may be damaged."""
 
 
@@ -85,11 +86,16 @@ class CheckReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class InspectJob(BaseModel, frozen=True, extra="forbid"):
-    """Describe a file; with `convert_to`, a data set that cannot be mapped is written there first."""
+    """Describe a file; with `convert_to`, a data set that cannot be mapped is written there first.
+
+    `wish` says how a table becomes numbers; files of the library that it names are in the home.
+    """
 
     path: Path
     filename: str
     convert_to: Path | None = None
+    wish: TableWish | None = None
+    home: Path | None = None
 
 
 class SplitJob(BaseModel, frozen=True, extra="forbid"):

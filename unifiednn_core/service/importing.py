@@ -14,12 +14,13 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import FileReport
 from unifiednn_core.service.roles import Actor
+from unifiednn_core.spec.columns import WORDS, TableWish
 from unifiednn_core.store.library import Library
 from unifiednn_core.views.run_rows import file_view
 from unifiednn_core.views.runs import FileView
 
-Kind = Literal["model", "weights", "data", "checkpoint"]
-KINDS: tuple[Kind, ...] = ("model", "weights", "data", "checkpoint")
+Kind = Literal["model", "weights", "data", "checkpoint", "tokenizer"]
+KINDS: tuple[Kind, ...] = ("model", "weights", "data", "checkpoint", "tokenizer")
 """Kinds of files in the library."""
 BLOCK_BYTES = 1024**2
 
@@ -39,13 +40,15 @@ class FileImporter:
         """The same files as `sha256:...`, the way specs name them."""
         return frozenset(f"sha256:{file.sha256}" for file in self.files())
 
-    def import_chunks(self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS) -> FileView:
+    def import_chunks(
+        self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS, wish: TableWish | None = None
+    ) -> FileView:
         """Import a file of one of `kinds`; raises `BadInput`, and then nothing is kept."""
         waiting = self._home.quarantine / secrets.token_hex(8)
         try:
             with waiting.open("wb") as file:
                 file.writelines(chunks)
-            return self.import_moved(waiting, plain_name(filename), kinds)
+            return self.import_moved(waiting, plain_name(filename), kinds, wish)
         except OSError as error:
             message = f"The file could not be written: {error.strerror}."
             remedy = f"{shutil.disk_usage(self._home.root).free // 1024**2} MiB are free in the home folder."
@@ -68,11 +71,13 @@ class FileImporter:
 
         return self.import_chunks(path.name, chunks(), kinds)
 
-    def import_moved(self, path: Path, filename: str, kinds: Sequence[str]) -> FileView:
+    def import_moved(self, path: Path, filename: str, kinds: Sequence[str], wish: TableWish | None = None) -> FileView:
         """Import a file by moving it out of the quarantine. Raises `BadInput`, `IntakeFailed`."""
+        if wish is not None:
+            self._check_files_of(wish)
         converted = self._home.quarantine / f"{secrets.token_hex(8)}.converted"
         try:
-            report = client.inspect(path, filename, convert_to=converted)
+            report = client.inspect(path, filename, convert_to=converted, wish=wish, home=self._home)
             errors = [finding for finding in report.findings if finding.severity == "error"]
             if errors:
                 raise BadInput(errors)
@@ -85,6 +90,20 @@ class FileImporter:
         finally:
             converted.unlink(missing_ok=True)
         return self.file(report.sha256)
+
+    def _check_files_of(self, wish: TableWish) -> None:
+        """Raise `BadInput` if a wish names a file that is not in this person's library."""
+        held = {file.sha256: file for file in self.files()}
+        needed = {wish.tokenizer: "tokenizer", wish.like: "data"}
+        plans = [wish.plan]
+        if wish.like in held and (seen := held[wish.like].preview) is not None:
+            plans.append(seen.notes.plan)
+        needed |= {sha256: "tokenizer" for plan in plans if plan is not None for sha256 in plan.tokenizers()}
+        for sha256, kind in needed.items():
+            if sha256 not in ("", WORDS) and (sha256 not in held or held[sha256].kind != kind):
+                what = "tokenizer" if kind == "tokenizer" else "data set"
+                message = f"There is no {what} '{sha256[:12]}' in the library."
+                raise BadInput.of("Not in the library", "plan", message, f"Import the {what} first.")
 
     def remember(self, report: FileReport, filename: str) -> None:
         """List a stored file in this person's library."""

@@ -17,6 +17,7 @@ from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.service.uploads import Uploads
+from unifiednn_core.spec.columns import TableWish
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.store.library import Library
 from unifiednn_core.views.library import ServerFile, UploadView
@@ -55,9 +56,14 @@ class LibraryService:
         return client.inspect(path, path.name)
 
     @permission(Role.SUBMITTER, about="{filename}")
-    def import_file(self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS) -> FileView:
-        """Import a file of one of `kinds`; raises `BadInput`, and then nothing is kept."""
-        return self._importer.import_chunks(filename, chunks, kinds)
+    def import_file(
+        self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS, wish: TableWish | None = None
+    ) -> FileView:
+        """Import a file of one of `kinds`; `wish` says how a table or a text becomes numbers.
+
+        Raises `BadInput`, and then nothing is kept.
+        """
+        return self._importer.import_chunks(filename, chunks, kinds, wish)
 
     @permission(Role.SUBMITTER, audited=False)
     def server_files(self, suffixes: Sequence[str] = ()) -> tuple[ServerFile, ...]:
