@@ -116,7 +116,7 @@ def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str,
     library = frame.service().library
     names = list(library.architectures())
     one, two = st.columns(2)
-    guess = next((name for name in names if name in filename.lower()), names[0])
+    guess = max((name for name in names if name in filename.lower()), key=len, default=names[0])
     index = names.index(seed["name"] if seed.get("name") in names else guess)
     name = one.selectbox("Architecture of these weights", names, index=index, key=f"{key}-architecture")
     defaults = json.dumps(library.architecture_defaults(name))

@@ -100,7 +100,7 @@ def written(case: Case, format_name: str, folder: Path) -> tuple[Path, Architect
 def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple[list[list[float]], dict[str, Tensor]]:
     """Losses and weights after epochs beside another sub-model, separated and read back."""
     data = ResidentData(CPU)
-    train, test = (Dataset(*case.data(seed)) for seed in (1, 2))
+    train, test = (Dataset.of(*case.data(seed)) for seed in (1, 2))
     submodels = [submodel(data, name, definition, case, train, test) for name in ("one", "other")]
     for _ in range(EPOCHS):
         for _ in range(STEPS):

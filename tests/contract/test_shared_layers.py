@@ -18,7 +18,7 @@ from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.oracle import ask_torch
 from unifiednn_core.preflight.report import OracleJob
-from unifiednn_core.spec.run import parse_run
+from unifiednn_core.spec.run import SubModelSpec, parse_run
 from unifiednn_core.views.comparison import Verdict
 
 
@@ -33,9 +33,8 @@ def test_a_shared_layer_has_the_bits_of_the_authors_python(name: str, tmp_path: 
     assert format_table.cell(case, "pt2", tmp_path) == format_table.EQUAL
     inputs, targets = case.data(1)
     torch.save({"inputs": inputs, "targets": targets}, tmp_path / "data.pt")
-    job = OracleJob(
-        model=tmp_path / "m.pt2", train_data=tmp_path / "data.pt", scale=None, mean=None, std=None, scratch=tmp_path
-    )
+    submodel = SubModelSpec(name="one", model="m.pt2", train_data="data.pt")
+    job = OracleJob(model=tmp_path / "m.pt2", train_data=tmp_path / "data.pt", submodel=submodel, scratch=tmp_path)
     assert ask_torch(job).answer == "same"
     known = ExportedFormat()
     definition = known.read(job.model, None)

@@ -96,7 +96,7 @@ def dataset(kind: Kind, samples: int, seed: int) -> Dataset:
         inputs = torch.randn(samples, *kind.shape, generator=generator)
     per_word = kind.architecture == "transformer_lm"
     shape, classes = ((samples, *kind.shape), kind.words) if per_word else ((samples,), 2)
-    return Dataset(inputs=inputs, targets=torch.randint(0, classes, shape, generator=generator))
+    return Dataset.of(inputs=inputs, targets=torch.randint(0, classes, shape, generator=generator))
 
 
 def spec_of(name: str, kind: Kind, **hyperparameters: Any) -> SubModelSpec:
@@ -151,7 +151,7 @@ def alone(kind: Kind, spec: SubModelSpec, device: torch.device) -> str:
 
 def _alone(kind: Kind, spec: SubModelSpec, device: torch.device) -> str:
     hyper, train = spec.hyperparameters, dataset(kind, SAMPLES, 0)
-    inputs, targets = train.inputs.to(device), train.targets.to(device)
+    inputs, targets = train.first.to(device), train.targets.to(device)
     module = definition(kind).build().to(device).train()
     optimizer, criterion = build_optimizer(module.named_parameters(), hyper), build_criterion(hyper)
     lr_scheduler = build_lr_scheduler(optimizer, hyper)

@@ -33,7 +33,7 @@ def submodels(cuda: torch.device, name: str) -> list[SubModel]:
     """Equal networks with learning rates, seeds and weights of their own."""
     kind, generator = KINDS[name], torch.Generator().manual_seed(1)
     inputs = torch.randn(SAMPLES, *kind.shape, generator=generator)
-    data = Dataset(inputs=inputs, targets=torch.randint(0, 10, (SAMPLES,), generator=generator))
+    data = Dataset.of(inputs=inputs, targets=torch.randint(0, 10, (SAMPLES,), generator=generator))
     resident = ResidentData(cuda)
     found = []
     for place in range(MEMBERS):

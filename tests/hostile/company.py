@@ -100,7 +100,7 @@ def in_memory(make: Callable[[], nn.Module]) -> Definition:
 def pictures(seed: int, classes: int = 3) -> Dataset:
     draw = torch.Generator().manual_seed(seed)
     inputs = torch.randn(SAMPLES, 1, 8, 8, generator=draw)
-    return Dataset(inputs=inputs, targets=torch.randint(0, classes, (SAMPLES,), generator=draw))
+    return Dataset.of(inputs=inputs, targets=torch.randint(0, classes, (SAMPLES,), generator=draw))
 
 
 def victims(folder: Path) -> Iterator[tuple[str, Tenant]]:
@@ -108,14 +108,16 @@ def victims(folder: Path) -> Iterator[tuple[str, Tenant]]:
     for name in ("residual", "attention"):
         definition = format_named("pt2").read(kit.exported(folder, name), None)
         draw = torch.Generator().manual_seed(3)
-        sets = [Dataset(torch.randint(0, 11, (SAMPLES, 5), generator=draw), pictures(seed).targets) for seed in (3, 4)]
+        sets = [
+            Dataset.of(torch.randint(0, 11, (SAMPLES, 5), generator=draw), pictures(seed).targets) for seed in (3, 4)
+        ]
         yield f"pt2-{name}", Tenant(definition, *([pictures(1), pictures(2)] if name == "residual" else sets))
     for known in FORMATS:
         if known.name in CASE_OF:
             case, place = CASES[CASE_OF[known.name]], folder / known.name
             place.mkdir()
             path, architecture = written(case, known.name, place)
-            yield known.name, Tenant(known.read(path, architecture), *(Dataset(*case.data(seed)) for seed in (1, 2)))
+            yield known.name, Tenant(known.read(path, architecture), *(Dataset.of(*case.data(seed)) for seed in (1, 2)))
 
 
 def in_place() -> nn.Module:
@@ -139,7 +141,7 @@ def company(known: dict[str, Tenant]) -> tuple[dict[str, Tenant], dict[str, Tena
         {
             "noise": Tenant(in_memory(noisy), pictures(9), pictures(10)),
             "wiper": Tenant(in_memory(Wiper), known["layers"].train, known["layers"].test),
-            "words": Tenant(in_memory(words.make), Dataset(*words.data(3)), Dataset(*words.data(4))),
+            "words": Tenant(in_memory(words.make), Dataset.of(*words.data(3)), Dataset.of(*words.data(4))),
             "other-words": Tenant(text.definition, text.test, text.train),
         },
     )

@@ -15,6 +15,7 @@ from tests.integration.vanilla_loop import train as train_by_plain_loop
 from tests.unit.compare.kit import job_in
 from tests.unit.formats.kit import export
 from unifiednn_core.compare import vanilla
+from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import notebook
 from unifiednn_core.engine.engine import Engine
@@ -33,6 +34,7 @@ from unifiednn_core.preflight.trial import Trial
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec.lifecycle import Event
 
+UNSCALED = {"scale": None, "mean": None, "std": None, "targets": "stored", "classes": "second"}
 DATA = dataset()
 LAYERS = [["ReLU", {"inplace": True}], ["Flatten"], ["Linear", {"in_features": 36, "out_features": 4}]]
 
@@ -126,7 +128,9 @@ def trained(networks: Mapping[str, Definition], *orders: tuple[str, int, Order])
             submodel_spec(name.partition(".")[0], epochs=2),
             network,
             seed=3,
-            train=resident.hold("shared", lambda: Dataset(DATA.inputs.clone(), DATA.targets.clone()), f"{name} train"),
+            train=resident.hold(
+                "shared", lambda: Dataset.of(DATA.first.clone(), DATA.targets.clone()), f"{name} train"
+            ),
             test=resident.hold("shared", dataset, f"{name} test"),
             device=CPU,
         )
@@ -148,7 +152,7 @@ def trained(networks: Mapping[str, Definition], *orders: tuple[str, int, Order])
 def alone() -> Outcome:
     outcome = trained({"victim": definition("cnn")})
     hyper = submodel_spec("victim", epochs=2).hyperparameters
-    plain = train_by_plain_loop(definition("cnn").build(), hyper, (DATA.inputs, DATA.targets))
+    plain = train_by_plain_loop(definition("cnn").build(), hyper, (DATA.first, DATA.targets))
     assert outcome.hash_of("victim") == state_sha256(plain.module.state_dict())
     return outcome
 
@@ -158,8 +162,10 @@ def views(monkeypatch: pytest.MonkeyPatch) -> None:
     """Switch the defence off: evaluation gives the network the data set itself."""
     copies = Dataset.batch
 
-    def batch(self: Dataset, samples: Tensor | slice) -> tuple[Tensor, Tensor]:
-        return copies(self, samples) if isinstance(samples, Tensor) else (self.inputs[samples], self.targets[samples])
+    def batch(self: Dataset, samples: Tensor | slice) -> Batch:
+        if isinstance(samples, Tensor):
+            return copies(self, samples)
+        return Batch({name: one[samples] for name, one in self.inputs.items()}, self.targets[samples])
 
     monkeypatch.setattr(Dataset, "batch", batch)
 
@@ -216,13 +222,13 @@ def test_the_check_the_notebook_and_the_baseline_hand_out_no_data_either(
         trial = Trial(submodel_spec("one", optimizer="adam"), network, data, data)
         measure(trial, dry_run(trial), "cpu", ["a", "b"])
         assert data.sha256() == data.checksum, name
-    inputs, targets = DATA.inputs.clone(), DATA.targets.clone()
+    inputs, targets = DATA.first.clone(), DATA.targets.clone()
     hyper = submodel_spec("one").hyperparameters
     one = notebook.submodel("one", Wiper(), inputs, targets, hyper, test=(inputs, targets), device="cpu")
     assert notebook.train([one])["one"].event is Event.COMPLETE
-    assert torch.equal(inputs, DATA.inputs)
+    assert torch.equal(inputs, DATA.first)
     for resident in (False, True):
-        job = job_in(tmp_path, scale=None, resident_data=resident)
+        job = job_in(tmp_path, meaning=UNSCALED, resident_data=resident)
         with torch.random.fork_rng(devices=[]):
             script = vanilla.PlainScript(job, vanilla.ProgressWriter(StringIO(), 1))
             assert script.test_data is not None
@@ -233,7 +239,7 @@ def test_the_check_the_notebook_and_the_baseline_hand_out_no_data_either(
 
 
 def test_a_notebook_warns_where_its_own_tensors_changed(capfd: pytest.CaptureFixture[str]) -> None:
-    inputs = DATA.inputs.clone()
+    inputs = DATA.first.clone()
     one = notebook.submodel("one", nn.Sequential(nn.Flatten(), nn.Linear(36, 4)), inputs, DATA.targets, device="cpu")
     inputs += 1
     with pytest.warns(RuntimeWarning, match="'training data' changed in memory while one used it"):

@@ -35,7 +35,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = ZOO | {
 def dataset(samples: int = 37, seed: int = 0) -> Dataset:
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(samples, 1, 6, 6, generator=generator)
-    return Dataset(inputs=inputs, targets=torch.randint(0, CLASSES, (samples,), generator=generator))
+    return Dataset.of(inputs=inputs, targets=torch.randint(0, CLASSES, (samples,), generator=generator))
 
 
 def definition(network: str, seed: int = 0) -> Definition:
@@ -192,7 +192,7 @@ def vanilla(network: str, spec: SubModelSpec) -> tuple[str, list[float]]:
             for start in range(0, used, hyper.batch_size):
                 batch = order[start : start + hyper.batch_size]
                 optimizer.zero_grad(set_to_none=True)
-                loss = criterion(module(train.inputs[batch]), train.targets[batch])
+                loss = criterion(module(train.first[batch]), train.targets[batch])
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.item())

@@ -77,15 +77,15 @@ def test_what_was_split_trains_as_a_plain_loop_does(name: str, tmp_path: Path) -
         path = tmp_path / "converted"
     paths = split(path, SplitPlan(test_share=0.2, seed=1), tmp_path)
     train, test = (read_dataset(paths[part]) for part in ("train", "test"))
-    is_table = train.inputs.dim() == 2
-    assert train.inputs.dtype is (torch.float32 if is_table else torch.uint8)
+    is_table = train.first.dim() == 2
+    assert train.first.dtype is (torch.float32 if is_table else torch.uint8)
     tested = torch.zeros(SAMPLES, dtype=torch.bool)
     generator = torch.Generator().manual_seed(1)
     for label in range(CLASSES):
         group = (targets == label).nonzero().squeeze(1)
         tested[group[torch.randperm(len(group), generator=generator)[:2]]] = True
     for part, chosen in ((train, ~tested), (test, tested)):
-        assert torch.equal(part.inputs.reshape(-1, 16), inputs[chosen].reshape(-1, 16).to(part.inputs.dtype))
+        assert torch.equal(part.first.reshape(-1, 16), inputs[chosen].reshape(-1, 16).to(part.first.dtype))
         assert torch.equal(part.targets, targets[chosen])
     expected = plain(inputs[~tested], targets[~tested], tmp_path)
     state, losses = trained(train, test, tmp_path)

@@ -209,7 +209,7 @@ def check_equality(networks: Networks, policy: Policy, plan: Plan) -> None:
 @cache  # all policies are tried with the same examples
 def _vanilla(network: str, document: str, steps: int | None) -> dict[str, str]:
     module, spec = definition(network).build(), SubModelSpec.model_validate_json(document)
-    train, test = ((data.inputs, data.targets) for data in (DATA, TEST))
+    train, test = ((data.first, data.targets) for data in (DATA, TEST))
     return vanilla_loop.train(module, spec.hyperparameters, train, steps, test).bits()
 
 

@@ -201,7 +201,7 @@ def test_everything_trains_to_the_same_bits_by_the_plain_script(
         for file, samples, seed in (("train", 37, 0), ("test", 20, 1)):
             data, path = data_for(hyper.criterion, samples, seed), home.file(f"{file}-{kind}")
             path.parent.mkdir(parents=True, exist_ok=True)
-            torch.save({"inputs": data.inputs, "targets": data.targets}, path)
+            torch.save({"inputs": data.first, "targets": data.targets}, path)
         monkeypatch.setattr(vanilla, "read_network", lambda job, hyper=hyper: network(hyper.criterion))
         trained[name] = by_script(home, hyper, f"train-{kind}", f"test-{kind}")
     assert not differing(trained, plain)

@@ -69,7 +69,7 @@ def data_for(criterion: str, samples: int = 37, seed: int = 0) -> Dataset:
         "counts": (shares * 5).round(),
         "lists": torch.stack([data.targets, *[torch.full((samples,), -1)] * (OUTPUTS - 1)], 1),
     }
-    return Dataset(inputs=data.inputs, targets=targets[CRITERIA[criterion].targets])
+    return Dataset.of(inputs=data.first, targets=targets[CRITERIA[criterion].targets])
 
 
 def train(
@@ -113,7 +113,7 @@ def ended(reports: Sequence[Report]) -> Ended:
 
 
 def pair(data: Dataset) -> tuple[Tensor, Tensor]:
-    return data.inputs, data.targets
+    return data.first, data.targets
 
 
 def test_the_names_of_torch_s_classes_train_alike() -> None:
@@ -204,13 +204,13 @@ def test_patience_is_counted_over_the_end_of_an_attempt() -> None:
 def test_answers_that_are_to_be_ignored_count_neither_in_accuracy_nor_in_loss(given: bool) -> None:
     """Also with torch's default of -100; batches of 8 have 8 or fewer answers that count."""
     data, label = data_for("cross_entropy"), 9 if given else -100
-    hidden = Dataset(inputs=data.inputs, targets=torch.where(torch.arange(37) % 3 < 2, data.targets, label))
+    hidden = Dataset.of(inputs=data.first, targets=torch.where(torch.arange(37) % 3 < 2, data.targets, label))
     args = {"criterion_args": {"ignore_index": label}} if given else {}
     hyper = asked(**args, batch_size=8, epochs=1, learning_rate=1e-9)
     trained, reports = train(hyper, hidden, hidden)
     [row] = epochs_of(reports)
     counts = hidden.targets != label
-    outputs, targets = trained.module.eval()(data.inputs[counts]), data.targets[counts]
+    outputs, targets = trained.module.eval()(data.first[counts]), data.targets[counts]
     assert row.test_accuracy == row.train_accuracy == (outputs.argmax(1) == targets).sum().item() / len(targets)
     assert row.test_loss == pytest.approx(nn.functional.cross_entropy(outputs, targets).item(), rel=1e-6)
     assert sum(report.labels for report in reports if isinstance(report, Stepped)) == len(targets) == 25

@@ -19,9 +19,9 @@ DATA, TEST = dataset(), dataset(20, seed=1)
 def test_networks_train_in_place_to_the_bits_of_a_plain_loop() -> None:
     specs = {name: submodel_spec(name) for name in ("cnn", "lstm")}
     networks = {name: definition(name).build() for name in specs}
-    test = (TEST.inputs, TEST.targets)
+    test = (TEST.first, TEST.targets)
     submodels = [
-        submodel(name, networks[name], DATA.inputs, DATA.targets, specs[name].hyperparameters, test=test, device="cpu")
+        submodel(name, networks[name], DATA.first, DATA.targets, specs[name].hyperparameters, test=test, device="cpu")
         for name in specs
     ]
     [resident] = notebook._RESIDENT.values()
@@ -40,7 +40,7 @@ def test_networks_train_in_place_to_the_bits_of_a_plain_loop() -> None:
 
 def test_equal_data_is_held_once() -> None:
     one, other = (
-        submodel(name, NETWORKS["mlp"](), DATA.inputs.clone(), DATA.targets.to(torch.int32), device="cpu")
+        submodel(name, NETWORKS["mlp"](), DATA.first.clone(), DATA.targets.to(torch.int32), device="cpu")
         for name in "ab"
     )
     assert one._train.use().inputs is other._train.use().inputs
@@ -49,7 +49,7 @@ def test_equal_data_is_held_once() -> None:
 def test_a_network_that_raises_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:
     hyper = Hyperparameters(epochs=1, batch_size=16)
     wrong, right = nn.Linear(3, 2), NETWORKS["mlp"]()
-    ends = train(submodel(name, network, DATA.inputs, DATA.targets, hyper, device="cpu")
+    ends = train(submodel(name, network, DATA.first, DATA.targets, hyper, device="cpu")
                  for name, network in {"wrong": wrong, "right": right}.items())  # fmt: skip
     assert {name: ended.event for name, ended in ends.items()} == {"wrong": Event.FAIL, "right": Event.COMPLETE}
     assert "RuntimeError" in (ends["wrong"].cause or "")
@@ -58,9 +58,9 @@ def test_a_network_that_raises_fails_alone(capfd: pytest.CaptureFixture[str]) ->
 
 def test_what_cannot_train_is_refused() -> None:
     with pytest.raises(ValueError, match="37 inputs and 5 targets"):
-        submodel("a", NETWORKS["mlp"](), DATA.inputs, DATA.targets[:5])
+        submodel("a", NETWORKS["mlp"](), DATA.first, DATA.targets[:5])
     with pytest.raises(ValueError, match="0 inputs"):
-        submodel("a", NETWORKS["mlp"](), DATA.inputs[:0], DATA.targets[:0])
+        submodel("a", NETWORKS["mlp"](), DATA.first[:0], DATA.targets[:0])
     with pytest.raises(ValueError, match="name"):
-        submodel("a b", NETWORKS["mlp"](), DATA.inputs, DATA.targets)
+        submodel("a b", NETWORKS["mlp"](), DATA.first, DATA.targets)
     assert train([]) == {}

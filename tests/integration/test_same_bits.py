@@ -146,7 +146,7 @@ def data(digits: bool, seed: int, samples: int) -> Dataset:
         inputs = torch.randint(0, 17, (samples, 1, 8, 8), generator=generator).to(torch.uint8)
     else:
         inputs = torch.randint(1, 20, (samples, 9), generator=generator)
-    return Dataset(inputs, torch.randint(0, 10 if digits else 3, (samples,), generator=generator))
+    return Dataset.of(inputs, torch.randint(0, 10 if digits else 3, (samples,), generator=generator))
 
 
 def read(network: str, format_name: str, folder: Path) -> Definition:
@@ -222,7 +222,7 @@ def by_plain_loop(network: str, hyperparameters: str) -> str:
     torch.set_num_threads(1)
     module, known = initial_module(network), data(True, 1, TRAIN_SAMPLES)
     hyper = Row(network, "safetensors", hyperparameters).spec(0).hyperparameters
-    train_by_plain_loop(module, hyper, (known.inputs.to(torch.float32) * SCALE, known.targets))
+    train_by_plain_loop(module, hyper, (known.first.to(torch.float32) * SCALE, known.targets))
     return state_sha256(module.state_dict())
 
 

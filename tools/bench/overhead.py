@@ -167,7 +167,7 @@ def data_of(network: Network) -> Dataset:
     """Generate its data, always the same."""
     generator = torch.Generator().manual_seed(_SEED)
     inputs = torch.randn(network.samples, *network.input_shape, generator=generator)
-    return Dataset(inputs=inputs, targets=torch.randint(0, _CLASSES, (network.samples,), generator=generator))
+    return Dataset.of(inputs, torch.randint(0, _CLASSES, (network.samples,), generator=generator))
 
 
 def submodels_of(network: Network, data: Dataset, count: int) -> list[SubModel]:
@@ -220,8 +220,8 @@ def _bare_steps(network: Network, parts: Sequence[SubModel], data: Dataset) -> I
                     torch.set_rng_state(streams[place])
                 batch = orders[place][start : start + _BATCH_SIZE]
                 part.optimizer.zero_grad(set_to_none=True)
-                outputs = part.module(data.inputs.index_select(0, batch))
-                loss = part.criterion(outputs, data.targets.index_select(0, batch))
+                given = data.batch(batch)
+                loss = part.criterion(part.module(given.inputs["inputs"]), given.targets)
                 loss.backward()
                 part.optimizer.step()
                 if len(parts) > 1:

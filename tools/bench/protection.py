@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from tools.bench import overhead
+from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.resident_data import HOST
@@ -61,13 +62,14 @@ def copies_of_evaluation() -> Pairs:
     data, submodel = _long()
     module, size = submodel.module.eval(), submodel.spec.hyperparameters.batch_size
 
-    def view(samples: slice) -> tuple[Tensor, Tensor]:
-        return data.inputs[samples], data.targets[samples]
+    def view(samples: slice) -> Batch:
+        targets = None if data.targets is None else data.targets[samples]
+        return Batch({name: one[samples] for name, one in data.inputs.items()}, targets)
 
-    def timed(batch: Callable[[slice], tuple[Tensor, Tensor]], samples: slice) -> float:
+    def timed(batch: Callable[[slice], Batch], samples: slice) -> float:
         began_s = time.thread_time()
-        inputs, targets = batch(samples)
-        submodel.criterion(module(inputs), targets).item()
+        given = batch(samples)
+        submodel.criterion(module(given.inputs["inputs"]), given.targets).item()
         return time.thread_time() - began_s
 
     with torch.no_grad():
@@ -100,7 +102,7 @@ def check_of_signals() -> Pairs:
 def contracts_of_operators() -> Pairs:
     """Take a step, and run an empty graph, as it is and behind its guard, whose kind of input is known by then."""
     data, submodel = _long()
-    inputs, _ = data.batch(slice(0, submodel.spec.hyperparameters.batch_size))
+    inputs = data.batch(slice(0, submodel.spec.hyperparameters.batch_size)).inputs["inputs"]
     graph = fx.symbolic_trace(nn.Identity())
     guarded, bare = GraphGuard(graph), partial(type(graph).forward, graph)
     guarded(inputs)

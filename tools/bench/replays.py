@@ -120,7 +120,7 @@ def _data(network: Network, args: dict[str, Any], samples: int) -> Dataset:
         inputs = torch.randn(shape, generator=generator)
     per_word = network.architecture == "transformer_lm"
     classes = args["vocabulary"] if per_word else args["classes"]
-    return Dataset(inputs, torch.randint(0, classes, shape if per_word else shape[:1], generator=generator))
+    return Dataset.of(inputs, torch.randint(0, classes, shape if per_word else shape[:1], generator=generator))
 
 
 def _wait(device: torch.device) -> None:

@@ -11,7 +11,7 @@ from unifiednn_core.formats.architectures import registry
 from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec, ParameterGroup
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec, is_concurrent
+from unifiednn_core.spec.run import MEANING, Mode, RunSpec, SubModelSpec, is_concurrent
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.store.telemetry import curve_stride
 
@@ -97,14 +97,15 @@ def job_of(
     by_loss = schedule is not None and LR_SCHEDULES[schedule.name].measured
     return ScriptJob(
         **{column: document[column] for column in _SAME_HYPERPARAMETERS},
-        **{column: getattr(part, column) for column in ("name", "scale", "mean", "std")},
+        name=part.name,
+        meaning=part.model_dump(mode="json", include=MEANING),
         device=spec.device,
         threads=threads,
         seed=spec.seed_of(part),
         model=files.stored(part.model),
         model_format=row.model_format,
         architecture_source=None if architecture is None else str(registry.source_file(architecture.name)),
-        architecture_args={} if architecture is None else architecture.args,
+        architecture_args={} if architecture is None else registry.arguments(architecture.name, architecture.args),
         train_data=files.stored(part.train_data),
         test_data=None if part.test_data is None else files.stored(part.test_data),
         optimizer=OPTIMIZERS[asked.optimizer].torch_class,

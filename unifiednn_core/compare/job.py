@@ -25,15 +25,13 @@ class ScriptJob:
     architecture_args: dict[str, Any]
     train_data: str
     test_data: str | None
-    scale: float | None
-    mean: float | None
-    std: float | None
+    meaning: dict[str, Any]  # entries of the sub-model's spec that say what a step means, such as `scale`
     optimizer: str
     optimizer_args: dict[str, Any]
     parameter_groups: list[dict[str, Any]] = field(
         default_factory=list
     )  # each with `names` (patterns), `frozen`, and `args` of its own
-    criterion: str
+    criterion: str  # empty if the output of the network is the loss
     criterion_args: dict[str, Any]
     scores_classes: bool  # whether targets are class numbers, so that an accuracy exists
     ignored_label: int | None = None  # class number that the criterion ignores

@@ -14,7 +14,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.kept import kept
 from unifiednn_core.preflight.report import OracleJob, OracleReport
-from unifiednn_core.spec.run import RunSpec, SubModelSpec
+from unifiednn_core.spec.run import PREPARED, RunSpec, SubModelSpec
 
 PT2 = "pt2"
 _SHARED_CODE = "plain PyTorch reads its weights itself, but builds it with the same Python code"
@@ -31,8 +31,7 @@ def _asked(home: Home, part: SubModelSpec, model_format: str) -> OracleReport:
         text = _SHARED_READER if part.architecture is None else _SHARED_CODE
         return OracleReport(answer="not applicable", text=text)
     model, data = (home.file(name.removeprefix("sha256:")) for name in (part.model, part.train_data))
-    transform = {"scale": part.scale, "mean": part.mean, "std": part.std}
-    job = OracleJob(model=model, train_data=data, **transform, scratch=home.answers.resolve())
+    job = OracleJob(model=model, train_data=data, submodel=part, scratch=home.answers.resolve())
 
     def ask() -> OracleReport:
         try:
@@ -40,7 +39,14 @@ def _asked(home: Home, part: SubModelSpec, model_format: str) -> OracleReport:
         except IntakeFailed as error:
             return OracleReport(answer="none", text=str(error).rstrip("."))
 
-    facts = ["oracle", _readers(), version("torch"), part.model, part.train_data, transform]
+    facts = [
+        "oracle",
+        _readers(),
+        version("torch"),
+        part.model,
+        part.train_data,
+        part.model_dump(mode="json", include=PREPARED),
+    ]
     return kept(home.answers, facts, OracleReport, ask, lambda report: report.answer != "none")
 
 

@@ -3,10 +3,10 @@
     python -m unifiednn_core.compare.vanilla JOB.json
 
 The script loops over `TensorDataset` and `DataLoader` in its own process. It follows the exactness recipe, so its
-weights have the same bits as those of the hybrid, but it shares no code with the engine and imports as little as such a
-script would. Data stay on the host in the type of the file; each batch moves to the device first and becomes float
-there. With `resident_data` the script indexes tensors on the device instead, without the cost of a `DataLoader`. It
-measures the time spent in either loader.
+weights have the same bits as those of the hybrid. It shares with the engine what a step means (`engine.step`), but no
+loop, and imports as little as such a script would. Data stay on the host in the type of the file; each batch moves to
+the device first and becomes float there. With `resident_data` the script indexes tensors on the device instead, without
+the cost of a `DataLoader`. It measures the time spent in either loader.
 
 Intake has checked every file, so the usual loaders read them. Only `.pt2` needs our own reader, because its official
 loader runs code from the file. Rows go to stdout, one JSON document per line, each with its `kind`:
@@ -43,13 +43,15 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from unifiednn_core.compare.job import ScriptJob
 from unifiednn_core.compare.recipe import make_lr_scheduler, make_optimizer
+from unifiednn_core.data.batch import Batch
+from unifiednn_core.engine.step import TARGETS, LossOfNetwork, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
 
 PERIOD_S = 1.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _ZIP = b"PK\x03\x04"
 
-Batch = Sequence[Tensor]  # inputs and targets, each [batch, ...]
+Loaded = Sequence[Tensor]  # a batch of each tensor of a data set, in its order
 _Loader: TypeAlias = "DataLoader[tuple[Tensor, ...]] | ResidentBatches"
 
 
@@ -82,7 +84,7 @@ class ResidentBatches:
     order: Permutations | None = None
     drop_last: bool = False
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Loaded]:
         """Yield the batches of one epoch, each a copy."""
         count = len(self.tensors[0])
         order = torch.arange(count) if self.order is None else self.order.draw()
@@ -187,19 +189,22 @@ class PlainScript:
     def __init__(self, job: ScriptJob, progress: ProgressWriter):
         self.job, self.progress = job, progress
         self.device = use_device(job)
-        self.module = read_network(job).to(self.device).train()
+        tensors = read_data(job.train_data)
+        self.names = list(tensors)  # of the tensors of a batch
+        self.module, self.meaning = read_network(job, self.names)
+        self.module = self.module.to(self.device).train()
         self.optimizer = make_optimizer(job, self.module)
-        self.criterion: nn.Module = getattr(nn, job.criterion)(**with_tensors(job.criterion_args)).to(self.device)
+        criterion = getattr(nn, job.criterion)(**with_tensors(job.criterion_args)) if job.criterion else LossOfNetwork()
+        self.criterion: nn.Module = criterion.to(self.device)
         self.lr_scheduler: Any = make_lr_scheduler(job, self.optimizer)  # ReduceLROnPlateau steps with a loss
-        inputs, targets = read_data(job.train_data)
-        self.order = Permutations(len(targets), job.seed)
+        self.order = Permutations(len(tensors[self.names[0]]), job.seed)
         self.loader_s = self.loader_cpu_s = 0.0  # spent on fetching and collating batches; CPU seconds of all threads
-        self.train_data = self._loader(inputs, targets, self.order)
-        self.ignored, self.test_ignored = self._ignored_in(targets), None
+        self.train_data = self._loader(tensors, self.order)
+        self.ignored, self.test_ignored = self._ignored_in(tensors), None
         self.test_data: _Loader | None = None
         if job.test_data is not None:
-            inputs, targets = read_data(job.test_data)
-            self.test_data, self.test_ignored = self._loader(inputs, targets), self._ignored_in(targets)
+            tensors = read_data(job.test_data)
+            self.test_data, self.test_ignored = self._loader(tensors), self._ignored_in(tensors)
         self.sums = EpochSums()
         self.epochs_done = self.steps_done = 0
         self.history: list[dict[str, Any]] = []  # figures of the epochs done
@@ -219,21 +224,21 @@ class PlainScript:
             self._end_epoch()
         return self.module
 
-    def _step(self, group: Sequence[Batch]) -> None:
+    def _step(self, group: Sequence[Loaded]) -> None:
         """Take one step with the mean gradient of some batches, which move to the device one by one."""
-        job, samples = self.job, sum(len(targets) for _, targets in group)
+        job, samples = self.job, sum(len(batch[0]) for batch in group)
         self.optimizer.zero_grad(set_to_none=True)
         if len(group) == job.batch_split == 1:
-            loss, correct, labels = self._learn(*self._placed(*group[0]))
+            loss, correct, labels = self._learn(self._placed(group[0]))
         else:
             losses, rights, labels = [], [], 0
             for batch in group:
-                parts = (whole.chunk(job.batch_split) for whole in self._placed(*batch))
-                for inputs, targets in zip(*parts, strict=True):
-                    share = len(targets) / samples
+                parts = (whole.chunk(job.batch_split) for whole in self._placed(batch))
+                for part in zip(*parts, strict=True):
+                    share = len(part[0]) / samples
                     if job.batch_split > 1:  # the bits of some kernels depend on the layout of their input
-                        inputs, targets = inputs.clone(), targets.clone()
-                    loss, correct, count = self._learn(inputs, targets, share)
+                        part = tuple(tensor.clone() for tensor in part)
+                    loss, correct, count = self._learn(part, share)
                     losses.append(loss)
                     rights += [] if correct is None else [correct]
                     labels += count
@@ -251,13 +256,14 @@ class PlainScript:
         epoch = self.steps_done / self.steps_per_epoch
         self.progress.step(self.steps_done, epoch, loss, correct, labels)
 
-    def _learn(self, inputs: Tensor, targets: Tensor, share: float | None = None) -> tuple[Tensor, Tensor | None, int]:
+    def _learn(self, loaded: Loaded, share: float | None = None) -> tuple[Tensor, Tensor | None, int]:
         """Run forward and backward; return loss (times `share`), correct answers and the count of valid labels."""
-        outputs = self.module(self._scaled(inputs))
-        loss = self.criterion(outputs, targets)
+        batch = self.meaning.prepare(self._batch(loaded))
+        outputs = self.meaning.forward(self.module, batch)
+        loss = self.meaning.loss(self.criterion, outputs, batch)
         loss = loss if share is None else loss * share
-        loss.backward()
-        return loss.detach(), *self._answers(outputs.detach(), targets, self.ignored)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach(), *self._answers([one.detach() for one in outputs], batch.targets, self.ignored)
 
     def _update(self) -> None:
         """Step the optimizer; during warm-up with a share of the learning rate."""
@@ -307,26 +313,27 @@ class PlainScript:
         if self.test_data is None:
             return None, None
         self.module.eval()
-        for batch in self._timed(self.test_data):
-            inputs, targets = self._placed(*batch)
-            outputs = self.module(self._scaled(inputs))
-            correct, labels = self._answers(outputs, targets, self.test_ignored)
-            weight = len(targets) if self.test_ignored is None else labels
-            self.sums.add(self.criterion(outputs, targets), weight, correct, labels)
+        for loaded in self._timed(self.test_data):
+            batch = self.meaning.prepare(self._batch(self._placed(loaded)), training=False)
+            outputs = self.meaning.forward(self.module, batch)
+            correct, labels = self._answers(outputs, batch.targets, self.test_ignored)
+            weight = len(loaded[0]) if self.test_ignored is None else labels
+            loss = self.meaning.loss(self.criterion, outputs, batch, training=False)
+            self.sums.add(loss, weight, correct, labels)
         self.module.train()
         return self.sums.means()
 
-    def _loader(self, inputs: Tensor, targets: Tensor, order: Permutations | None = None) -> _Loader:
+    def _loader(self, tensors: Mapping[str, Tensor], order: Permutations | None = None) -> _Loader:
         """Make a loader; `DataLoader` gets its own generator, because it draws a seed from it for every epoch."""
         size, drop_last = self.job.batch_size, order is not None and self.job.drop_last
         if self.job.resident_data:
-            return ResidentBatches(self._placed(inputs, targets), size, order, drop_last)
-        data, pinned, generator = TensorDataset(inputs, targets), self.device.type == "cuda", torch.Generator()
+            return ResidentBatches(self._placed(list(tensors.values())), size, order, drop_last)
+        data, pinned, generator = TensorDataset(*tensors.values()), self.device.type == "cuda", torch.Generator()
         return DataLoader(data, size, sampler=order, drop_last=drop_last, pin_memory=pinned, generator=generator)
 
-    def _timed(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+    def _timed(self, loader: Iterable[Loaded]) -> Iterator[Loaded]:
         """Yield the batches of a loader and add up the time spent in it."""
-        batches: Iterator[Batch] | None = None
+        batches: Iterator[Loaded] | None = None
         while True:
             begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
             batches = iter(loader) if batches is None else batches
@@ -337,31 +344,32 @@ class PlainScript:
                 return
             yield batch
 
-    def _placed(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        return inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
+    def _placed(self, loaded: Loaded) -> tuple[Tensor, ...]:
+        return tuple(tensor.to(self.device, non_blocking=True) for tensor in loaded)
 
-    def _scaled(self, batch: Tensor) -> Tensor:
-        job = self.job
-        if job.scale is None and job.mean is None and job.std is None:
-            return batch
-        batch = batch.to(torch.float32)
-        if job.scale is not None:
-            batch = batch * job.scale
-        if job.mean is not None:
-            batch = batch - job.mean
-        return batch if job.std is None else batch / job.std
+    def _batch(self, loaded: Loaded) -> Batch:
+        named = dict(zip(self.names, loaded, strict=True))
+        return Batch({name: one for name, one in named.items() if name != TARGETS}, named.get(TARGETS))
 
-    def _ignored_in(self, targets: Tensor) -> int | None:
-        """Return the label that the criterion ignores if the data contain it, else None."""
+    def _ignored_in(self, tensors: Mapping[str, Tensor]) -> int | None:
+        """Return the label that the criterion ignores if the targets contain it, else None."""
         label = self.job.ignored_label
-        return label if label is not None and bool((targets == label).any()) else None
+        inputs = {name: one for name, one in tensors.items() if name != TARGETS}
+        targets = None if label is None else self.meaning.targets_of(inputs, tensors.get(TARGETS))
+        if targets is None or self.meaning.moves_targets:
+            return None
+        return label if bool(torch.eq(targets, label).any()) else None  # type: ignore[arg-type]
 
-    def _answers(self, outputs: Tensor, targets: Tensor, ignored: int | None) -> tuple[Tensor | None, int]:
+    def _answers(
+        self, outputs: Sequence[Tensor], targets: Tensor | None, ignored: int | None
+    ) -> tuple[Tensor | None, int]:
         """Count the correct answers, on the device, and the labels that are not ignored."""
+        if targets is None:
+            return None, 0
         counts = targets.numel() if ignored is None else int((targets != ignored).sum())
         if not self.job.scores_classes or not counts:
             return None, counts
-        right = outputs.argmax(1) == targets
+        right = self.meaning.scores(outputs).argmax(1) == targets
         return (right if ignored is None else right & (targets != ignored)).sum(), counts
 
     def _start_from(self, path: Path, take: str) -> None:
@@ -397,24 +405,35 @@ class PlainScript:
         self.history = list(metrics["figures"])
 
 
-def read_network(job: ScriptJob) -> nn.Module:
-    """Build the network with the weights of its file, on the host."""
+def read_network(job: ScriptJob, names: Sequence[str]) -> tuple[nn.Module, Step]:
+    """Build the network with the weights of its file, on the host, and its step on data with these tensors."""
+    inputs = [name for name in names if name != TARGETS]
     if job.architecture_source is None:
-        from unifiednn_core.formats.registry import format_named  # imports far more than torch
+        from unifiednn_core.engine.binding import training_step  # these import far more than torch
+        from unifiednn_core.formats.registry import format_named
+        from unifiednn_core.spec.run import SubModelSpec
 
-        return format_named(job.model_format).read(Path(job.model), None).build()
+        definition = format_named(job.model_format).read(Path(job.model), None)
+        asked = SubModelSpec(name=job.name, model=job.model, train_data=job.train_data, **job.meaning)
+        return definition.build(), training_step(asked, definition, inputs)
     module: nn.Module = runpy.run_path(job.architecture_source)["build"](**job.architecture_args)
     module.load_state_dict(_tensors(Path(job.model)))
-    return module
+    said = job.meaning
+    scaling = Scaling(said["scale"], said["mean"], said["std"])
+    return module, Step((inputs[0],), scaling, targets=said["targets"], classes=said["classes"])
 
 
-def read_data(path: str) -> tuple[Tensor, Tensor]:
-    """Read inputs and targets, both [samples, ...]. Targets become int64 or at most float32, as criteria expect."""
-    tensors = _tensors(Path(path))
-    inputs, targets = tensors["inputs"].contiguous(), tensors["targets"].contiguous()
-    if not targets.is_floating_point():
-        return inputs, targets.to(torch.int64)
-    return inputs, targets.to(torch.float32) if targets.dtype is torch.float64 else targets
+def read_data(path: str) -> dict[str, Tensor]:
+    """Read the inputs and targets, each [samples, ...]. Targets become int64 or at most float32, as criteria expect."""
+    loaded = _tensors(Path(path))
+    several = loaded.get("inputs")
+    inputs = several if isinstance(several, Mapping) else {"inputs": several} if several is not None else loaded
+    tensors = {name.removeprefix("inputs."): one.contiguous() for name, one in inputs.items() if name != TARGETS}
+    if TARGETS in loaded:
+        targets = loaded[TARGETS].contiguous()
+        real = torch.float32 if targets.dtype is torch.float64 else targets.dtype
+        tensors[TARGETS] = targets.to(real if targets.is_floating_point() else torch.int64)
+    return tensors
 
 
 def write_weights(module: nn.Module, path: Path) -> str:

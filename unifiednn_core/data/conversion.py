@@ -52,7 +52,7 @@ def convert(path: Path, target: Path, wish: TableWish = tabular.NO_WISH, files: 
         return
     dataset = read_dataset(path)
     notes = dataset.notes.model_copy(update={"origin": dataset.notes.origin or container_of(path) or ""})
-    entries = {"inputs": dataset.inputs, "targets": dataset.targets}
+    entries = dataset.entries
     write_rows(target, entries, dataset.samples, lambda name, start, end: entries[name][start:end], notes)
 
 

@@ -1,4 +1,4 @@
-"""Data sets: one tensor of inputs and one of targets, mapped from `.pt`, `.safetensors` or `.npz`, or decoded."""
+"""Data sets: named tensors of inputs and one of targets, mapped from `.pt`, `.safetensors` or `.npz`, or decoded."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,12 +10,14 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import images, jsonl, npz, tables, tabular
+from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.opened import NO_NOTES, Opened, aligned, blocks
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.formats import tensor_files
 from unifiednn_core.formats.weights import state_sha256
 
-KEYS = frozenset({"inputs", "targets"})
+INPUTS, TARGETS = "inputs", "targets"
+KEYS = frozenset({INPUTS, TARGETS})
 _HOW_TO_SAVE = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, path).'
 
 
@@ -23,29 +25,61 @@ _HOW_TO_SAVE = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, 
 class Dataset:
     """Samples in file order. For the criteria of torch, class numbers are int64 and real targets at most float32."""
 
-    inputs: Tensor  # [samples, ...]
-    targets: Tensor  # [samples, ...]
+    inputs: Mapping[str, Tensor]  # each [samples, ...]; a single one is named "inputs", several are sorted by name
+    targets: Tensor | None  # [samples, ...]; None if they follow from the inputs
     notes: DataNotes = NO_NOTES  # facts about the original file
     checksum: str | None = None  # `sha256` when it was read; None if nobody asked for it
+
+    @classmethod
+    def of(cls, inputs: Tensor, targets: Tensor) -> "Dataset":
+        """A data set of one input."""
+        return cls({INPUTS: inputs}, targets)
 
     @property
     def samples(self) -> int:
         """Number of samples."""
-        return len(self.targets)
+        return len(self.first)
 
-    def batch(self, samples: Tensor | slice) -> tuple[Tensor, Tensor]:
+    @property
+    def first(self) -> Tensor:
+        """The first of its inputs."""
+        return next(iter(self.inputs.values()))
+
+    @property
+    def device(self) -> torch.device:
+        """Where all its tensors are."""
+        return self.first.device
+
+    @property
+    def entries(self) -> dict[str, Tensor]:
+        """All its tensors by their names in a file."""
+        named = {entry_of(name): one for name, one in self.inputs.items()}
+        return named if self.targets is None else {**named, TARGETS: self.targets}
+
+    def to(self, device: torch.device) -> "Dataset":
+        """The same data set on a device; itself if it is there already."""
+        if self.device == device:
+            return self
+        inputs = {name: one.to(device) for name, one in self.inputs.items()}
+        return replace(self, inputs=inputs, targets=None if self.targets is None else self.targets.to(device))
+
+    def batch(self, samples: Tensor | slice) -> Batch:
         """Copy the inputs and targets of some samples, given as indices or as a range.
 
         A network gets nothing but such copies, because it may write into its input, and others share the data set.
         """
-        if isinstance(samples, Tensor):
-            return self.inputs.index_select(0, samples), self.targets.index_select(0, samples)
-        kept = torch.contiguous_format
-        return self.inputs[samples].clone(memory_format=kept), self.targets[samples].clone(memory_format=kept)
+
+        def copied(one: Tensor) -> Tensor:
+            if isinstance(samples, Tensor):
+                return one.index_select(0, samples)
+            return one[samples].clone(memory_format=torch.contiguous_format)
+
+        inputs = {name: copied(one) for name, one in self.inputs.items()}
+        return Batch(inputs, None if self.targets is None else copied(self.targets))
 
     def sha256(self) -> str:
-        """SHA-256 of both tensors as they are now; about 0.5 s per GiB where the processor knows SHA, else 2 s."""
-        return state_sha256({"inputs": self.inputs, "targets": self.targets})
+        """SHA-256 of all tensors as they are now; about 0.5 s per GiB where the processor knows SHA, else 2 s."""
+        return state_sha256(self.entries)
 
     def checksummed(self) -> "Dataset":
         """The same data set with its checksum."""
@@ -53,32 +87,27 @@ class Dataset:
 
     @property
     def classes(self) -> int | None:
-        """Largest class number plus one; None for real targets."""
-        return None if self.targets.is_floating_point() else int(self.targets.max()) + 1
+        """Largest class number plus one; None for real targets, and without targets."""
+        return None if self.targets is None or self.targets.is_floating_point() else int(self.targets.max()) + 1
 
     @property
     def facts(self) -> dict[str, object]:
-        """Facts for people and programs: numbers, shapes, types and classes."""
+        """Facts for people and programs: shape and type of the first input, of all if there are several, and so on."""
+        several = {name: f"{_short(one.dtype)} {list(one.shape[1:])}" for name, one in self.inputs.items()}
         return {
             "samples": self.samples,
-            "input_shape": list(self.inputs.shape[1:]),
-            "input_dtype": _short(self.inputs.dtype),
-            "target_shape": list(self.targets.shape[1:]),
-            "target_dtype": _short(self.targets.dtype),
+            "input_shape": list(self.first.shape[1:]),
+            "input_dtype": _short(self.first.dtype),
+            "target_shape": None if self.targets is None else list(self.targets.shape[1:]),
+            "target_dtype": None if self.targets is None else _short(self.targets.dtype),
             "classes": self.classes,
+            **({"inputs": several} if len(several) > 1 else {}),
         }
 
 
-def to_model_input(batch: Tensor, scale: float | None, mean: float | None, std: float | None) -> Tensor:
-    """Make the input of a network: the batch, or in float32 times `scale`, minus `mean`, divided by `std`."""
-    if scale is None and mean is None and std is None:
-        return batch
-    batch = batch.to(torch.float32)
-    if scale is not None:
-        batch = batch * scale
-    if mean is not None:
-        batch = batch - mean
-    return batch if std is None else batch / std
+def entry_of(name: str) -> str:
+    """Name of the entry of a file that holds an input: `inputs`, or `inputs.NAME` for one of several."""
+    return INPUTS if name == INPUTS else f"{INPUTS}.{name}"
 
 
 def container_of(path: Path) -> str | None:
@@ -99,20 +128,24 @@ def read_dataset(path: Path) -> Dataset:
     """Read and check a data set; raises `BadInput`, or `HostileFile` if it claims more than the file holds."""
     opened = open_data(path)
     found = opened.entries
-    if found.keys() != KEYS:
+    names = sorted(str(key) for key in found if str(key) == INPUTS or str(key).startswith(f"{INPUTS}."))
+    if not names or found.keys() - {*names, TARGETS} or (INPUTS in names and len(names) > 1):
         named = ", ".join(sorted(str(key)[:40] for key in found)[:5]) or "nothing"
         raise _bad(path, "Not a data set", f"The entries must be exactly 'inputs' and 'targets'; found: {named}.")
-    for name in sorted(KEYS):
+    for name in found:
         _check(path, name, found[name])
-    inputs, targets = found["inputs"], found["targets"]
-    if len(inputs) != len(targets):
-        raise _bad(path, "Lengths differ", f"There are {len(inputs)} inputs but {len(targets)} targets.")
-    if not inputs.numel() or not targets.numel():
-        raise _bad(path, "Data set empty", "It has no samples.")
-    for name in sorted(KEYS):
+    first = found[names[0]]
+    for name in found:
+        if len(found[name]) != len(first):
+            lengths = f"There are {len(first)} {names[0]} but {len(found[name])} {name}."
+            raise _bad(path, "Lengths differ", lengths)
+        if not found[name].numel():
+            raise _bad(path, "Data set empty", "It has no samples.")
+    for name in sorted(found):
         if found[name].is_floating_point():
             _check_finite(path, name, opened)
-    return Dataset(aligned(inputs), as_targets(aligned(targets)), opened.notes)
+    inputs = {name.removeprefix(f"{INPUTS}."): aligned(found[name]) for name in names}
+    return Dataset(inputs, as_targets(aligned(found[TARGETS])) if TARGETS in found else None, opened.notes)
 
 
 def as_targets(stored: Tensor) -> Tensor:
@@ -123,8 +156,6 @@ def as_targets(stored: Tensor) -> Tensor:
 
 
 def _check(path: Path, name: str, value: object) -> None:
-    if isinstance(value, Mapping):
-        raise _bad(path, "Several inputs", f"'{name}' is a dict; several inputs are not supported yet.")
     if not isinstance(value, Tensor):
         raise _bad(path, "Not a tensor", f"'{name}' is a {type(value).__name__}, not a tensor.")
     if value.dtype is torch.bool or value.is_complex():
@@ -155,7 +186,11 @@ def _open_torch_file(path: Path) -> Opened:
         loaded = tensor_files.load_torch_file(path)
         if not isinstance(loaded, Mapping):
             raise _bad(path, "Not a data set", f"The file holds a {type(loaded).__name__}.")
-        return loaded
+        several = loaded.get(INPUTS)
+        if not isinstance(several, Mapping):
+            return loaded
+        rest = {name: one for name, one in loaded.items() if name != INPUTS}
+        return {**{entry_of(str(name)): one for name, one in several.items()}, **rest}
 
     return Opened(load(), again=load)
 

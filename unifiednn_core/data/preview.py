@@ -2,14 +2,14 @@
 
 import base64
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import Finding
-from unifiednn_core.data.datasets import Dataset, as_targets, open_data
+from unifiednn_core.data.datasets import Dataset, as_targets, entry_of, open_data
 from unifiednn_core.data.opened import Opened, blocks
 from unifiednn_core.data.values import DataPreview, DataSample, ValueStats
 
@@ -24,11 +24,13 @@ UNBALANCED = 20  # ratio of the largest to the smallest class above which there 
 def preview(path: Path, dataset: Dataset) -> DataPreview:
     """Preview a data set that was read from this file."""
     opened = open_data(path)
-    inputs = _stats(block for _, block in blocks(opened, "inputs"))
+    inputs = _stats(block for _, block in blocks(opened, entry_of(next(iter(dataset.inputs)))))
     counts = _class_counts(dataset, opened)
     return DataPreview(
         inputs=inputs,
-        targets=None if counts else _stats(as_targets(block) for _, block in blocks(opened, "targets")),
+        targets=None
+        if counts or dataset.targets is None
+        else _stats(as_targets(block) for _, block in blocks(opened, "targets")),
         class_counts=counts,
         samples=_samples(dataset),
         notes=dataset.notes.abridged(),
@@ -62,19 +64,23 @@ def _class_counts(dataset: Dataset, opened: Opened) -> tuple[int, ...]:
 
 def _samples(dataset: Dataset) -> tuple[DataSample, ...]:
     shown = _shown(dataset)
-    first, targets = dataset.inputs[shown], dataset.targets[shown]
-    images = _thumbnails(first) if _look_like_images(dataset.inputs) else [""] * len(first)
+    batch = dataset.batch(shown)
+    images = _thumbnails(dataset.first[shown]) if _look_like_images(dataset.first) else [""] * len(shown)
     names = dataset.notes.class_names
     return tuple(
-        DataSample(values=_text(sample), target=_target_text(target, names), image=image)
-        for sample, target, image in zip(first, targets, images, strict=True)
+        DataSample(
+            values=_values({name: one[place] for name, one in batch.inputs.items()}),
+            target="" if batch.targets is None else _target_text(batch.targets[place], names),
+            image=image,
+        )
+        for place, image in enumerate(images)
     )
 
 
 def _shown(dataset: Dataset) -> Tensor:
     """Indices of the first samples, or of samples spread over the file if the first are all of one class."""
     first = torch.arange(min(SHOWN_SAMPLES, dataset.samples))
-    targets = dataset.targets[first]
+    targets = torch.zeros(()) if dataset.targets is None else dataset.targets[first]
     if dataset.classes is None or targets.dim() > 1 or bool((targets != targets[0]).any()):
         return first
     return torch.linspace(0, dataset.samples - 1, len(first)).long()
@@ -107,6 +113,13 @@ def _thumbnails(batch: Tensor) -> list[str]:
         image.save(content, "PNG", optimize=True)
         uris.append("data:image/png;base64," + base64.b64encode(content.getvalue()).decode())
     return uris
+
+
+def _values(inputs: Mapping[str, Tensor]) -> str:
+    """The first numbers of a sample, of several inputs each with its name."""
+    if len(inputs) == 1:
+        return _text(*inputs.values())
+    return "; ".join(f"{name}: {_text(one)}" for name, one in inputs.items())
 
 
 def _text(values: Tensor) -> str:

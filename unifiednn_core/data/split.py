@@ -15,7 +15,7 @@ from unifiednn_core.formats.tensor_files import bad_file
 def split(path: Path, plan: SplitPlan, folder: Path) -> dict[str, Path]:
     """Write `train` and `test` into a folder, samples in order. Raises `BadInput`, `HostileFile` or `OSError`."""
     dataset, opened = read_dataset(path), open_data(path)
-    like = {"inputs": dataset.inputs, "targets": dataset.targets}
+    like = dataset.entries
     paths = {}
     for name, chosen in _places(path, dataset, plan).items():
         paths[name] = folder / name
@@ -35,7 +35,7 @@ def _places(path: Path, dataset: Dataset, plan: SplitPlan) -> dict[str, Tensor]:
     """Indices of the samples of each part, ascending."""
     generator = torch.Generator().manual_seed(plan.seed)
     labels = dataset.targets
-    if plan.by_class and labels.dim() == 1 and not labels.is_floating_point():
+    if labels is not None and plan.by_class and labels.dim() == 1 and not labels.is_floating_point():
         _, counts = torch.unique(labels, return_counts=True)
         groups = list(torch.split(torch.argsort(labels, stable=True), counts.tolist()))
     else:

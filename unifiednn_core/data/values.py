@@ -72,6 +72,7 @@ class DataPreview(_Part):
     """Statistics and first samples of a data set."""
 
     inputs: ValueStats
+    """Of the first input, if there are several."""
     targets: ValueStats | None = None  # None for class numbers, which are counted
     class_counts: tuple[int, ...] = ()  # targets of each class number; empty for real targets and for very many classes
     not_finite: int = 0  # values that are NaN or infinite

@@ -92,7 +92,7 @@ class FusedPass:
         """Copy the batch of each sub-model."""
         data = self.data()
         parts = zip(self._learners, together.chunk(len(self._learners)), strict=True)
-        return [learner.batch(data, batch) for learner, batch in parts]
+        return [learner.pair(data, batch) for learner, batch in parts]
 
     def data(self) -> Dataset:
         """Return the training set on the device."""

@@ -82,9 +82,7 @@ class Gang:
         for submodel in submodels:
             data, size = submodel.leases[0].use(), submodel.spec.hyperparameters.batch_size
             try:
-                programs.append(
-                    record(submodel.module, submodel.criterion, *submodel.eager.batch(data, slice(0, size)))
-                )
+                programs.append(record(submodel.module, submodel.criterion, *submodel.eager.pair(data, slice(0, size))))
                 if fast:
                     batched.require_batched(programs[-1])
             except NoBatchedForm as refused:
@@ -279,6 +277,8 @@ def _obstacle(submodels: Sequence[SubModel]) -> str | None:
         asked, name = submodel.spec.hyperparameters, submodel.name
         if submodel.draws:
             return f"{name} cannot train in a gang: it draws random numbers."
+        if not submodel.training_step.plain:
+            return f"{name} cannot train in a gang: its steps are more than a network on one input and a criterion."
         if asked.batch_split > 1 or asked.accumulation_steps > 1:
             return f"{name} cannot train in a gang: its steps have several passes."
         if common(submodel) != common(first):
@@ -304,7 +304,7 @@ def _is_full(submodel: SubModel, batches: Sequence[Tensor]) -> bool:
 
 def _fetched(members: Sequence[SubModel], batches: Batches) -> list[tuple[Tensor, Tensor]]:
     """Inputs and targets of each member, copied anew: a network may write into them."""
-    return [member.eager.batch(member.eager.data(), batches[member.name][0]) for member in members]
+    return [member.eager.pair(member.eager.data(), batches[member.name][0]) for member in members]
 
 
 def _attempt(work: Callable[[Argument], Result], argument: Argument) -> Result | Exception:

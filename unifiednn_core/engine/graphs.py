@@ -58,7 +58,7 @@ class RecordedLearner:
         if step is None or step.recorder is not self._lane:
             self.eager_steps += 1
             return self._eager(batches)
-        if step.data is not self._eager.data().inputs:  # moved since
+        if step.data is not self._eager.data():  # moved since
             self.free()
             return self._eager(batches)
         return step(batches)
@@ -179,7 +179,7 @@ class _RecordedStep:
     """A recording with the tensors that it reads and writes."""
 
     def __init__(self, recorder: StepRecorder, eager: RecordableLearner, batches: Sequence[Tensor], draws: bool):
-        self.recorder, self.data = recorder, eager.data().inputs
+        self.recorder, self.data = recorder, eager.data()
         self._batches = [batch.clone() for batch in batches]
         self._learned = Learned(torch.empty(0), None)
 
@@ -234,7 +234,7 @@ def _draws_on_device(eager: RecordableLearner, batches: Sequence[Tensor]) -> boo
 
     Raises `Unfit` for a step that the host has a part in: a replay would repeat what the host did this time.
     """
-    device = eager.data().inputs.device
+    device = eager.data().device
     before, seen = RngState.current(device), _HostWork()
     with seen:
         eager(batches)

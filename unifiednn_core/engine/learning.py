@@ -10,10 +10,14 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from unifiednn_core.data.datasets import Dataset, to_model_input
+from unifiednn_core.base.errors import NoBatchedForm
+from unifiednn_core.data.batch import Batch
+from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import Lease
-from unifiednn_core.engine.step import Scorer
-from unifiednn_core.spec.run import SubModelSpec
+from unifiednn_core.engine.scorer import Scorer
+from unifiednn_core.engine.step import Step
+from unifiednn_core.spec.run import Hyperparameters
 
 
 class Learned(NamedTuple):
@@ -55,17 +59,18 @@ class EagerLearner:
 
     def __init__(
         self,
-        spec: SubModelSpec,
+        step: Step,
+        hyperparameters: Hyperparameters,
         module: nn.Module,
         criterion: nn.Module,
         trained: Sequence[nn.Parameter],
         train: Lease,
+        randomness: Randomness,
     ):
         """Train the parameters `trained` of `module` on the data set `train`."""
-        self.module, self.criterion, self.trained = module, criterion, trained
-        self.scorer = Scorer(spec.hyperparameters)
-        self._train, self._split = train, spec.hyperparameters.batch_split
-        self._scaling = spec.scale, spec.mean, spec.std
+        self.step, self.module, self.criterion, self.trained = step, module, criterion, trained
+        self.scorer = Scorer(hyperparameters, step)
+        self._train, self._split, self._randomness = train, hyperparameters.batch_split, randomness
 
     def __call__(self, batches: Sequence[Tensor]) -> Learned:
         """Do forward and backward for each part by itself, its loss times its share of the samples."""
@@ -90,16 +95,24 @@ class EagerLearner:
         for parameter in self.trained:
             parameter.grad = None
 
-    def batch(self, data: Dataset, samples: Tensor | slice) -> tuple[Tensor, Tensor]:
-        """Copy samples as the network gets them, and their targets."""
-        inputs, targets = data.batch(samples)
-        return to_model_input(inputs, *self._scaling), targets
+    def batch(self, data: Dataset, samples: Tensor | slice, *, training: bool = True) -> Batch:
+        """Copy samples, as the network and the criterion get them."""
+        return self.step.prepare(data.batch(samples), self._randomness.generator, training=training)
+
+    def pair(self, data: Dataset, samples: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a plain step."""
+        batch = self.batch(data, samples)
+        [inputs], targets = batch.inputs.values(), batch.targets
+        if targets is None:
+            raise NoBatchedForm("has no targets")
+        return inputs, targets
 
     def _learn(self, data: Dataset, batch: Tensor, share: float | None, ignored: int | None) -> Learned:
         """Loss (times `share`) and right answers of `batch` (indices, int64)."""
-        inputs, targets = self.batch(data, batch)
-        outputs = self.module(inputs)
-        loss = self.criterion(outputs, targets)
+        given = self.batch(data, batch)
+        outputs = self.step.forward(self.module, given)
+        loss = self.step.loss(self.criterion, outputs, given)
         loss = loss if share is None else loss * share
-        loss.backward()
-        return Learned(loss.detach(), self.scorer.answers(outputs.detach(), targets, ignored))
+        loss.backward()  # type: ignore[no-untyped-call]
+        outputs = tuple(output.detach() for output in outputs)
+        return Learned(loss.detach(), self.scorer.answers(outputs, given.targets, ignored))

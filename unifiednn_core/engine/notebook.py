@@ -95,5 +95,5 @@ def _held(inputs: Tensor, targets: Tensor, device: torch.device, name: str) -> L
         raise ValueError(f"there are {len(inputs)} inputs and {len(targets)} targets; give as many of both, at least 1")
     resident = _RESIDENT.get(device) or ResidentData(device)
     _RESIDENT[device] = resident
-    dataset = Dataset(inputs=inputs.detach(), targets=as_targets(targets.detach())).checksummed()
+    dataset = Dataset.of(inputs.detach(), as_targets(targets.detach())).checksummed()
     return resident.hold(str(dataset.checksum), lambda: dataset, name)

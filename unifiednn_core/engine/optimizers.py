@@ -9,7 +9,8 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
 
-from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULES, OPTIMIZERS, SEQUENCE
+from unifiednn_core.engine.step import LossOfNetwork
+from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULES, NO_CRITERION, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.hyperparameters import LRStage
 from unifiednn_core.spec.lr_formulas import share_after
 from unifiednn_core.spec.run import Hyperparameters, LRSchedulerSpec
@@ -55,6 +56,8 @@ def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
 
     Class weights and the like are its buffers, so it has to follow the network to its device.
     """
+    if hyperparameters.criterion == NO_CRITERION:
+        return LossOfNetwork()
     criterion = getattr(nn, CRITERIA[hyperparameters.criterion].torch_class)
     given = {
         name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value

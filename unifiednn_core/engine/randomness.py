@@ -15,13 +15,18 @@ class Randomness:
     generator of its own. Any other has them in its own state while it steps.
     """
 
-    def __init__(self, network: nn.Module, seed: int, device: torch.device):
+    def __init__(self, network: nn.Module, seed: int, device: torch.device, *, transforms_draw: bool = False):
         self._device, self._state, self._at_work = device, RngState.of_seed(seed, device), False
-        self.draws = draws(network)
+        self.draws = draws(network) or transforms_draw
         """Whether its steps may draw from any generator."""
         self._own = own_draws(network) if self.draws and device.type == "cpu" else None
         self.shared = self.draws and self._own is None
         """Whether its steps may draw from the default generators."""
+
+    @property
+    def generator(self) -> torch.Generator | None:
+        """What transforms draw from while it steps; None for torch's default generators."""
+        return None if self._own is None else self._own.generator
 
     @property
     def state(self) -> RngState:

@@ -1,7 +1,6 @@
 """Data sets on the device: one copy of each, however many sub-models use it."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import torch
 
@@ -22,7 +21,7 @@ class ResidentData:
         """Lease a data set, and read it first if this is the only lease; `name` is what its user calls it."""
         if sha256 not in self.sets:
             self.sets[sha256] = read().checksummed()
-        lease = Lease(self, sha256, self.sets[sha256].samples, name or sha256)
+        lease = Lease(self, sha256, self.sets[sha256], name or sha256)
         self.leases.add(lease)
         return lease
 
@@ -33,15 +32,15 @@ class ResidentData:
     @property
     def placed_bytes(self) -> int:
         """Bytes of the data sets on the device now; for any thread."""
-        placed = [held for held in list(self.sets.values()) if held.inputs.device == self._device]
-        return sum(held.inputs.nbytes + held.targets.nbytes for held in placed)
+        placed = [held for held in list(self.sets.values()) if held.device == self._device]
+        return sum(one.nbytes for held in placed for one in held.entries.values())
 
     def settle(self, sha256: str) -> None:
         """Move a data set to where its leases need it, and forget it without a lease; called by `Lease`."""
         leases = [lease for lease in self.leases if lease.sha256 == sha256]
         if leases:
             device = self._device if any(lease.in_use for lease in leases) else HOST
-            self.sets[sha256] = _moved(self.sets[sha256], device)
+            self.sets[sha256] = self.sets[sha256].to(device)
         else:
             self.sets.pop(sha256, None)
 
@@ -49,8 +48,9 @@ class ResidentData:
 class Lease:
     """The right of one sub-model to a data set."""
 
-    def __init__(self, data: ResidentData, sha256: str, samples: int, name: str):
-        self._data, self.sha256, self.samples, self.name, self.in_use = data, sha256, samples, name, False
+    def __init__(self, data: ResidentData, sha256: str, held: Dataset, name: str):
+        self._data, self.sha256, self.name, self.in_use = data, sha256, name, False
+        self.samples, self.names = held.samples, tuple(held.inputs)
 
     def use(self) -> Dataset:
         """Return the data set on the device."""
@@ -103,7 +103,3 @@ class DataUsers:
         known = {lease.sha256: lease for lease in leases if lease.sha256 in self._users}
         damaged = [sha256 for sha256, lease in known.items() if not lease.intact]
         return {name: data for sha256 in damaged for name, data in self._users.pop(sha256).items()}
-
-
-def _moved(dataset: Dataset, device: torch.device) -> Dataset:
-    return replace(dataset, inputs=dataset.inputs.to(device), targets=dataset.targets.to(device))

@@ -34,6 +34,7 @@ from torch import Tensor
 from unifiednn_core.base.errors import Diverged
 from unifiednn_core.engine import checkpoint_check, optimizer_state, optimizers
 from unifiednn_core.engine import kinds as device_kinds
+from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.cuda_graphs import StepRecorder
 from unifiednn_core.engine.device import RngState, launched
@@ -78,14 +79,17 @@ class SubModel:
         self._train, self._test, self.device = train, test, device
         self._seed, self._hyperparameters = seed, spec.hyperparameters
         self._progress = Progress(torch.Generator().manual_seed(seed))
-        self._randomness = Randomness(self.module, seed, device)
+        self.training_step = training_step(spec, definition, train.names)
+        self._randomness = Randomness(self.module, seed, device, transforms_draw=self.training_step.draws)
         self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
         self._threads = torch.get_num_threads()
         self._earlier_kinds: tuple[Kind, ...] = ()
         self._trained = list(self.module.parameters())  # a norm over them depends on their order
-        self._eager = EagerLearner(spec, self.module, self.criterion, self._trained, train)
         hyper = spec.hyperparameters
+        self._eager = EagerLearner(
+            self.training_step, hyper, self.module, self.criterion, self._trained, train, self._randomness
+        )
         self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)
         self.learner: Learner = self._eager
         """Does forward and backward of its steps."""
@@ -355,12 +359,13 @@ class SubModel:
         test, ignored = self._test.use(), self._eager.scorer.ignored_in(self._test)
         size = self._hyperparameters.batch_size
         self.module.train(False)
-        for start in range(0, len(test.targets), size):
+        for start in range(0, test.samples, size):
             samples = slice(start, start + size)
-            inputs, targets = self._eager.batch(test, samples)
-            outputs = self.module(inputs)
-            correct = self._eager.scorer.answers(outputs, targets, ignored)
-            self._count(self.criterion(outputs, targets), correct, self._test, samples)
+            batch = self._eager.batch(test, samples, training=False)
+            outputs = self.training_step.forward(self.module, batch)
+            correct = self._eager.scorer.answers(outputs, batch.targets, ignored)
+            loss = self.training_step.loss(self.criterion, outputs, batch, training=False)
+            self._count(loss, correct, self._test, samples)
             heartbeat()
         self.module.train(True)
         return self._progress.tally.means()

@@ -76,7 +76,8 @@ class WeightsFormat:
         if path.suffix not in STATE_DICT.suffixes:
             plain = folder / f"{stem}.pt"
             torch.save(weights, plain)
-        script = _LOAD_SCRIPT.format(args=definition.architecture.args, file=plain.name)
+        args = registry.arguments(definition.architecture.name, definition.architecture.args)
+        script = _LOAD_SCRIPT.format(args=args, file=plain.name)
         return Delivery(files=tuple(dict.fromkeys((path, source, plain))), load_script=script)
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:

@@ -157,7 +157,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> Check
         format=definition.format,
         parameters=definition.parameters,
         weights_bytes=definition.weights_bytes,
-        input_shape=definition.inputs[0].shape or tuple(train.inputs.shape[1:]),
+        input_shape=definition.inputs[0].shape or tuple(train.first.shape[1:]),
         samples=train.samples,
         test_samples=None if test is None else test.samples,
         classes=train.classes,

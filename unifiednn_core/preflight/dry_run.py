@@ -4,14 +4,16 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from unifiednn_core.base.errors import BadInput, ContractBroken, Finding
-from unifiednn_core.data.datasets import Dataset, to_model_input
+from unifiednn_core.data.batch import Batch
+from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.optimizers import (
     build_criterion,
     build_lr_scheduler,
@@ -19,9 +21,10 @@ from unifiednn_core.engine.optimizers import (
     optimizer_of,
     step_lr_scheduler,
 )
+from unifiednn_core.engine.step import TARGETS, Step
 from unifiednn_core.preflight.parameter_groups import check_groups
 from unifiednn_core.preflight.trial import Trial, Tried, batch_sizes, part_sizes
-from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES
+from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, NO_CRITERION
 from unifiednn_core.spec.run import Hyperparameters
 
 IMAGE_SCALE = 1 / 255
@@ -30,6 +33,8 @@ MOST_STEPS = 20_000
 LARGEST_RATE = torch.finfo(torch.float32).max
 # A weight that every optimizer takes.
 _SHAPE = (1, 1)
+# Samples that show the shapes of a batch.
+FEWEST = 1
 # How far the inputs are moved to see whether something keeps the outputs in their range.
 FAR = 1e4
 TOLERANCE = 0.01
@@ -54,7 +59,8 @@ def dry_run(trial: Trial) -> Tried:
         with _arguments(trial, "optimizer_args", hyper.optimizer):
             optimizer = build_optimizer(module.named_parameters(), hyper)
         _check_batch_sizes(trial)
-        train = _Tryout(trial, module, criterion, trial.train, "train_data")
+        step = training_step(trial.spec, trial.definition, tuple(trial.train.inputs))
+        train = _Tryout(trial, step, module, criterion, trial.train, "train_data")
         loss = train.loss(trial.batch_size)
         if not bool(loss.isfinite()):  # and it stays so
             message = f"The {hyper.criterion} of the first batch is {loss.item():g}: the network cannot learn from it."
@@ -67,11 +73,11 @@ def dry_run(trial: Trial) -> Tried:
             raise _batch_of_one(trial, "its running statistics become NaN")  # exported graphs allow that
         train.check_extreme_ids()
         if trial.test is not None:
-            test = _Tryout(trial, module.eval(), criterion, trial.test, "test_data")
+            test = _Tryout(trial, step, module.eval(), criterion, trial.test, "test_data")
             test.check_sizes(batch_sizes(hyper, trial.test.samples, evaluated=True))
             test.check_extreme_ids()
-        doubts = tuple(_doubts(trial, module.eval()))
-        return Tried(module.train(), criterion, optimizer, doubts, time.process_time() - began_s)
+        doubts = tuple(_doubts(trial, step, module.eval()))
+        return Tried(module.train(), step, criterion, optimizer, doubts, time.process_time() - began_s)
 
 
 @contextmanager
@@ -133,6 +139,7 @@ class _Tryout:
     """A network on one data set, which is the `entry` of its sub-model. Every method but `loss` leaves no gradients."""
 
     trial: Trial
+    step: Step
     module: nn.Module
     criterion: nn.Module
     data: Dataset
@@ -146,58 +153,99 @@ class _Tryout:
 
     def loss(self, size: int) -> Tensor:
         """The loss of the first samples; raises `BadInput`."""
-        self._check_shape()
-        raw, targets = self.data.batch(slice(0, size))
-        outputs = self._outputs(raw)
-        hyper = self.trial.spec.hyperparameters
+        self._check_inputs()
+        training, hyper = self.entry == "train_data", self.trial.spec.hyperparameters
+        batch = self._prepared(size)
+        outputs = self._outputs(batch)
+        targets = batch.targets
+        if hyper.criterion == NO_CRITERION:
+            return self.step.loss(self.criterion, outputs, batch, training=training)
+        scores = self.step.scores(outputs)
+        if scores.dim() == 0 or len(scores) != size:
+            message = "The network must return one tensor with one row for each sample."
+            remedy = 'Let forward return the scores, or choose the criterion "none" if its output is the loss itself.'
+            raise self.trial.refusal("Output", "model", message, remedy)
+        if targets is None:
+            message = f"{hyper.criterion} needs targets, and the data have none."
+            remedy = 'Say where they come from: "targets": "inputs" or "next".'
+            raise self.trial.refusal("No targets", self.entry, message, remedy)
         if hyper.criterion in CLASSIFICATION:
-            self._check_labels(outputs)
+            self._check_labels(scores, targets)
         else:
-            self._check_values(targets, outputs)
+            self._check_values(targets, scores)
         try:
-            loss: Tensor = self.criterion(outputs, targets)
+            return self.step.loss(self.criterion, outputs, batch, training=training)
         except _TORCH_ERRORS as error:
-            if _runs(build_criterion(hyper.model_copy(update={"criterion_args": {}})), outputs, targets):
+            if _runs(build_criterion(hyper.model_copy(update={"criterion_args": {}})), scores, targets):
                 with _arguments(self.trial, "criterion_args", hyper.criterion):  # they are the mistake
                     raise
-            message = f"{hyper.criterion} does not take outputs {_shape(outputs)} with targets {_shape(targets)}: "
+            message = f"{hyper.criterion} does not take outputs {_shape(scores)} with targets {_shape(targets)}: "
             message += f"{_first_line(error)}."
             remedy = "Choose another criterion, or store targets of the shape and type that it takes."
             raise self.trial.refusal("Outputs and targets", self.entry, message, remedy) from None
-        return loss
 
-    def _check_shape(self) -> None:
-        expected, given = self.trial.definition.inputs[0].shape, self.data.inputs.shape[1:]
-        if expected is None:
-            return
-        if len(expected) != len(given) or any(e not in (None, g) for e, g in zip(expected, given, strict=True)):
-            wanted = ["any" if size is None else size for size in expected]
-            message = f"The samples have the shape {list(given)}; the network takes {wanted}."
-            remedy = "Give data of that shape, or a network that fits the data."
-            raise self.trial.refusal("Shape of data", self.entry, message, remedy)
+    def _check_inputs(self) -> None:
+        """Raise `BadInput` if an input is missing, or has another shape than the network takes."""
+        missing = sorted(set(self.step.inputs) - {*self.data.inputs, TARGETS})
+        if missing:
+            message = f"The data have no input '{missing[0]}'; they have {', '.join(self.data.inputs)}."
+            raise self.trial.refusal("Inputs", self.entry, message, "Store the same inputs in training and test data.")
+        given = self._prepared(FEWEST).inputs
+        for wanted, name in zip(self.trial.definition.inputs, self.step.inputs, strict=True):
+            if name == TARGETS or wanted.shape is None:
+                continue
+            shape = given[name].shape[1:]
+            fits = len(wanted.shape) == len(shape)
+            if not fits or any(e not in (None, g) for e, g in zip(wanted.shape, shape, strict=True)):
+                sizes = ["any" if size is None else size for size in wanted.shape]
+                which = f" as '{wanted.name}'" if len(self.step.inputs) > 1 else ""
+                message = f"The samples have the shape {list(shape)}; the network takes {sizes}{which}."
+                remedy = "Give data of that shape, or a network that fits the data."
+                raise self.trial.refusal("Shape of data", self.entry, message, remedy)
 
-    def _outputs(self, raw: Tensor) -> Tensor:
-        trial, spec = self.trial, self.trial.spec
-        inputs = to_model_input(raw, spec.scale, spec.mean, spec.std)
+    def _prepared(self, size: int) -> Batch:
+        batch = self.data.batch(slice(0, size))
         try:
-            outputs: object = self.module(inputs)
+            return self.step.prepare(batch, training=self.entry == "train_data")
         except _TORCH_ERRORS as error:
-            _require_memory(trial, error)
-            raise self._not_run(inputs, error) from None
-        if isinstance(outputs, tuple | list | dict):
-            message = f"The network returns several outputs (a {type(outputs).__name__}); a criterion needs one tensor."
-            raise trial.refusal("Several outputs", "model", message, "Let forward return only the scores.")
-        if not isinstance(outputs, Tensor) or outputs.dim() == 0 or len(outputs) != len(raw):
-            message = "The network must return one tensor with one row for each sample."
-            raise trial.refusal("Output", "model", message, "Let forward return only the scores.")
+            message = f"The inputs cannot be transformed: {_first_line(error)}."
+            remedy = "Check the transforms: which sizes and types of inputs they take."
+            raise self.trial.refusal("Transforms", "transforms", message, remedy) from None
+
+    def _outputs(self, batch: Batch) -> tuple[Tensor, ...]:
+        try:
+            outputs = self.step.forward(self.module, batch)
+        except _TORCH_ERRORS as error:
+            _require_memory(self.trial, error)
+            raise self._not_run(batch, error) from None
+        named, other = (
+            self.trial.definition.outputs,
+            next((one for one in outputs if not isinstance(one, Tensor)), None),
+        )
+        if len(outputs) > len(named):
+            message = f"The network returns several outputs ({len(outputs)}), which this format of file does not name."
+            remedy = "Let forward return only the scores, or submit a .pt2 file, from `unifiednn pack`."
+            raise self.trial.refusal("Several outputs", "model", message, remedy)
+        if other is not None:
+            message = f"The network returns a {type(other).__name__}; a criterion needs one tensor."
+            raise self.trial.refusal("Output", "model", message, "Let forward return only the scores.")
         return outputs
 
-    def _not_run(self, inputs: Tensor, error: Exception) -> BadInput:
+    def _not_run(self, batch: Batch, error: Exception) -> BadInput:
         """Why the network does not take the inputs, by which other inputs it takes."""
-        refusal, why, dtype = self.trial.refusal, _first_line(error), _dtype_name(inputs)
+        refusal, why = self.trial.refusal, _first_line(error)
+        if len(self.step.inputs) > 1:
+            if isinstance(error, ContractBroken):
+                return refusal("Operator refused", "model", str(error), error.remedy)
+            pairs = zip(self.step.inputs, self.step.given(batch), strict=True)
+            given = (f"'{name}' {_shape(one)}" for name, one in pairs if one is not None)
+            message = f"The network does not take {', '.join(given)}: {why}."
+            return refusal("Inputs", self.entry, message, "Give data of the shapes and types that the network takes.")
+        inputs = next(iter(batch.inputs.values()))
+        dtype = _dtype_name(inputs)
         if isinstance(error, TypeError) and "required positional argument" in str(error):
-            message = f"The network takes several inputs; a data set holds one tensor ({why})."
-            return refusal("Several inputs", "model", message, "Let forward take one tensor.")
+            message = f"The network takes several inputs, which this format of file does not name ({why})."
+            return refusal("Several inputs", "model", message, "Submit it as a .pt2 file, from `unifiednn pack`.")
         if not inputs.is_floating_point() and _runs(self.module, inputs.float() * IMAGE_SCALE):
             message = f"The inputs are {dtype}, but the network computes with floating point numbers."
             remedy = f'Set "scale", for images {IMAGE_SCALE:.17g} (1/255), or store the inputs as float32.'
@@ -216,9 +264,9 @@ class _Tryout:
         remedy = "Give data of the shape that the network takes, or a network that fits the data."
         return refusal("Inputs", self.entry, message, remedy)
 
-    def _check_labels(self, outputs: Tensor) -> None:
+    def _check_labels(self, outputs: Tensor, targets: Tensor) -> None:
         """Raise `BadInput` if targets are not among the classes that the outputs score, [batch, classes, ...]."""
-        refusal, hyper, targets = self.trial.refusal, self.trial.spec.hyperparameters, self.data.targets
+        refusal, hyper = self.trial.refusal, self.trial.spec.hyperparameters
         if targets.is_floating_point():
             message = f"{hyper.criterion} needs class numbers, but the targets are {_dtype_name(targets)}."
             remedy = "Store class numbers as integers, or choose another criterion."
@@ -232,9 +280,9 @@ class _Tryout:
             message += f"{places}; these are {['batch', *targets.shape[1:]]}."
             remedy = "Store one class number for each, not one-hot rows."
             if outputs.dim() > 2 and targets.shape[1:] == outputs.shape[1:-1]:
-                remedy = "Let the network return the classes in the second place: scores.transpose(1, -1)."
+                remedy = 'Set "classes" to "last": the network returns the scores of classes in the last dimension.'
             raise refusal("Targets", self.entry, message.replace("'", ""), remedy)
-        classes = outputs.shape[1]
+        classes, targets = outputs.shape[1], self._all_targets(targets)
         outside = targets[((targets < 0) | (targets >= classes)) & (targets != hyper.ignored_label)]
         if len(outside):
             message = (
@@ -263,40 +311,49 @@ class _Tryout:
             remedy = "Store the targets as float32, or choose another criterion."
             raise refusal("Targets", self.entry, message, remedy)
 
+    def _all_targets(self, of_batch: Tensor) -> Tensor:
+        """Targets of all samples; those of the batch where transforms make them."""
+        scaled = {name: self.step.scaling(one[:0]) for name, one in self.data.inputs.items()}
+        stays = scaled[self.step.inputs[0]].dtype is self.data.inputs[self.step.inputs[0]].dtype
+        whole = self.step.targets_of(self.data.inputs, self.data.targets) if stays else None
+        return of_batch if whole is None or self.step.moves_targets else whole
+
     @torch.no_grad()
     def check_extreme_ids(self) -> None:
-        """Try the samples with the smallest and the largest number if inputs stay integers; raises `BadInput`.
+        """Try the samples with the smallest and the largest number of each input that stays integer.
 
-        They are ids of an embedding then; an id out of range would end the whole process on a GPU.
+        They are ids of an embedding then; an id out of range would end the whole process on a GPU. Raises `BadInput`.
         """
-        spec, inputs = self.trial.spec, self.data.inputs
-        if inputs.is_floating_point() or (spec.scale, spec.mean, spec.std) != (None, None, None):
-            return
-        rows = inputs.reshape(len(inputs), -1)
-        least, most = rows.amin(1), rows.amax(1)
-        try:
-            self.module.eval()(self.data.batch(torch.stack([least.argmin(), most.argmax()]))[0])
-        except _TORCH_ERRORS as error:
-            message = f"The network does not take all numbers from {int(least.min())} to {int(most.max())} as input: "
-            message += f"{_first_line(error)}."
-            remedy = "Number the inputs from 0, and let the network have an entry for each."
-            raise self.trial.refusal("Inputs out of range", self.entry, message, remedy) from None
+        for name in self.step.inputs:
+            if name == TARGETS or self._prepared(FEWEST).inputs[name].is_floating_point():
+                continue
+            inputs = self.data.inputs[name]
+            rows = inputs.reshape(len(inputs), -1)
+            least, most = rows.amin(1), rows.amax(1)
+            batch = self.data.batch(torch.stack([least.argmin(), most.argmax()]))
+            try:
+                self.step.forward(self.module.eval(), self.step.prepare(batch, training=False))
+            except _TORCH_ERRORS as error:
+                bounds = f"{int(least.min())} to {int(most.max())}"
+                message = f"The network does not take all numbers from {bounds} as input: {_first_line(error)}."
+                remedy = "Number the inputs from 0, and let the network have an entry for each."
+                raise self.trial.refusal("Inputs out of range", self.entry, message, remedy) from None
 
 
 @torch.no_grad()
-def _doubts(trial: Trial, module: nn.Module) -> Iterator[Finding]:
+def _doubts(trial: Trial, step: Step, module: nn.Module) -> Iterator[Finding]:
     """Warnings on outputs that do not suit the criterion, and on a network exported for evaluation."""
-    spec, criterion = trial.spec, trial.spec.hyperparameters.criterion
+    criterion = trial.spec.hyperparameters.criterion
     wanted, message, remedy = CRITERIA[criterion].outputs, "", ""
     if wanted != "scores":
-        raw, _ = trial.train.batch(slice(0, trial.batch_size))
-        inputs = to_model_input(raw, spec.scale, spec.mean, spec.std)
+        batch = step.prepare(trial.train.batch(slice(0, trial.batch_size)), training=False)
         if wanted == "log_probabilities":
-            if not bool(((module(inputs).float().exp().sum(1) - 1).abs() < TOLERANCE).all()):
+            if not bool(((_scores(step, module, batch).float().exp().sum(1) - 1).abs() < TOLERANCE).all()):
                 message = f"{criterion} takes log-probabilities; the outputs of the network are not."
                 remedy = "End the network with log_softmax, or choose cross_entropy, which takes plain scores."
-        elif inputs.is_floating_point():
-            far = torch.cat([module(inputs * by) for by in (FAR, -FAR)])
+        elif all(one.is_floating_point() for one in batch.inputs.values()):
+            moved = ({name: one * by for name, one in batch.inputs.items()} for by in (FAR, -FAR))
+            far = torch.cat([_scores(step, module, replace(batch, inputs=inputs)) for inputs in moved])
             if not bool(((far >= 0) & (far <= 1)).all()):
                 message = f"{criterion} fails outside 0 to 1, and these outputs can leave that range."
                 remedy = "End the network with a sigmoid, or choose bce_with_logits, which takes plain scores."
@@ -308,6 +365,10 @@ def _doubts(trial: Trial, module: nn.Module) -> Iterator[Finding]:
         remedy = "Export it in training mode: torch.export.export(network.train(), ...), unless you want that."
         title, place = "Exported in evaluation", trial.place("model")
         yield Finding(severity="warning", title=title, field=place, message=message, remedy=remedy)
+
+
+def _scores(step: Step, module: nn.Module, batch: Batch) -> Tensor:
+    return step.scores(step.forward(module, batch))
 
 
 def _check_batch_sizes(trial: Trial) -> None:

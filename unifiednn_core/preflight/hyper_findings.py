@@ -78,11 +78,13 @@ def _on_steps(hyper: Hyperparameters, samples: int, steps: int) -> Found:
         yield "warning", "Weights of classes", f"hyperparameters.criterion_args.{uneven[0]}", message, remedy
 
 
-def _on_targets(hyper: Hyperparameters, targets: Tensor, entry: str) -> Found:
+def _on_targets(hyper: Hyperparameters, targets: Tensor | None, entry: str) -> Found:
     """Real targets that the criterion does not take, and batches in which no class number counts.
 
     The mean loss of such a batch is 0 / 0. The dry run checks types and shapes.
     """
+    if targets is None:
+        return
     if not targets.is_floating_point():
         yield from _on_useless(hyper, targets, entry)
     elif targets.numel():

@@ -77,12 +77,15 @@ def _describe(path: Path) -> Described:
     if isinstance(known, WeightsFormat) and container is not None:
         return _describe_tensors(path, known, container)
     definition = known.read(path, None)
+    several = {one.name: f"{one.dtype or 'any'} {list(one.shape or ())}" for one in definition.inputs}
     facts: dict[str, object] = {
         "parameters": definition.parameters,
         "weights_bytes": definition.weights_bytes,
         "input_shape": list(definition.inputs[0].shape or ()),
         "input_dtype": definition.inputs[0].dtype,
         "operators": list(definition.operators),
+        **({"inputs": several} if len(several) > 1 else {}),
+        **({"outputs": list(definition.outputs)} if len(definition.outputs) > 1 else {}),
     }
     return "model", known.name, facts
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from unifiednn_core.data.datasets import Dataset, to_model_input
+from unifiednn_core.data.batch import Batch
+from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import FEWEST_SAMPLES, LARGE_WEIGHTS_BYTES, Trial, Tried
@@ -119,7 +120,7 @@ class _Counted:
                 group["foreach"] = True
         self._live = LiveBytes(block_bytes)
         sets = [data for data in (trial.train, trial.test) if data is not None]
-        self.data_bytes = [self._live.track((data.inputs, data.targets)) for data in sets]
+        self.data_bytes = [self._live.track(data.entries.values()) for data in sets]
         self._at_rest = self.weights_bytes = self.optimizer_bytes = self.gradients_bytes = 0
 
     def settle(self, size: int) -> None:
@@ -152,31 +153,31 @@ class _Counted:
         return [size_bytes - self._at_rest for size_bytes in self._live.timeline]
 
     def _learn(self, size: int) -> None:
-        inputs, targets = self._batch(self.trial.train, size)
-        outputs = self.tried.module(inputs)
-        loss = self.tried.criterion(outputs, targets)
-        loss.backward()
-        self._score(outputs, targets)
+        step = self.tried.step
+        batch = self._batch(self.trial.train, size, training=True)
+        outputs = step.forward(self.tried.module, batch)
+        loss = step.loss(self.tried.criterion, outputs, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._score(outputs, batch)
 
     @torch.no_grad()
     def _evaluate(self, size: int) -> None:
         if self.trial.test is None:
             return
         module = self.tried.module.eval()
-        inputs, targets = self._batch(self.trial.test, size)
-        outputs = module(inputs)
-        self.tried.criterion(outputs, targets)
-        self._score(outputs, targets)
+        step = self.tried.step
+        batch = self._batch(self.trial.test, size, training=False)
+        outputs = step.forward(module, batch)
+        step.loss(self.tried.criterion, outputs, batch, training=False)
+        self._score(outputs, batch)
         module.train()
 
-    def _batch(self, data: Dataset, size: int) -> tuple[Tensor, Tensor]:
-        spec, places = self.trial.spec, torch.arange(size) % data.samples
-        inputs, targets = data.batch(places)
-        return to_model_input(inputs, spec.scale, spec.mean, spec.std), targets
+    def _batch(self, data: Dataset, size: int, *, training: bool) -> Batch:
+        return self.tried.step.prepare(data.batch(torch.arange(size) % data.samples), training=training)
 
-    def _score(self, outputs: Tensor, targets: Tensor) -> None:
-        if self.trial.spec.hyperparameters.criterion in CLASSIFICATION:
-            (outputs.detach().argmax(1) == targets).sum()
+    def _score(self, outputs: tuple[Tensor, ...], batch: Batch) -> None:
+        if self.trial.spec.hyperparameters.criterion in CLASSIFICATION and batch.targets is not None:
+            (self.tried.step.scores(outputs).detach().argmax(1) == batch.targets).sum()
 
 
 def _tensors_of(optimizer: Optimizer) -> Iterator[Tensor]:

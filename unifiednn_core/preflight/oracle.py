@@ -12,15 +12,18 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.export
 from torch import Tensor, fx, nn
+from torch.nn.functional import mse_loss
 
 from unifiednn_core.base.visible import visible
-from unifiednn_core.data.datasets import open_data, to_model_input
+from unifiednn_core.data.datasets import read_dataset
+from unifiednn_core.engine.binding import training_step
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.exported import ExportedFormat, write_checked
 from unifiednn_core.preflight.report import OracleJob, OracleReport
@@ -32,14 +35,16 @@ _DELIVERED = "in the file for inference"
 _OFF = {"training": False, "train": False, "use_input_stats": False, "dropout_p": 0.0}
 _NAMED = 3
 Hashes = dict[str, str]
+Inputs = list[Tensor]
+Outputs = Tensor | tuple[Tensor, ...]
 
 
 class BothModes(NamedTuple):
     """One network to train and to evaluate: two functions of a batch over the same weights and buffers."""
 
     module: nn.Module
-    learn: Callable[[Tensor], Tensor]
-    judge: Callable[[Tensor], Tensor]
+    learn: Callable[..., Outputs]
+    judge: Callable[..., Outputs]
 
 
 def ask_torch(job: OracleJob) -> OracleReport:
@@ -61,7 +66,7 @@ def _compared(job: OracleJob, folder: Path) -> OracleReport:
     checked = folder / "checked.pt2"
     write_checked(job.model, checked)
     definition = replace(ExportedFormat().read(job.model, None), path=checked)
-    batches = _batches(job, definition.min_batch)
+    batches = _batches(job, definition)
     ours = _read_by_us(definition, batches, folder)
     gc.collect()  # the graph of a network holds it; the other one needs the memory
     difference = first_difference(ours, _read_by_torch(checked, batches))
@@ -70,17 +75,17 @@ def _compared(job: OracleJob, folder: Path) -> OracleReport:
     return OracleReport(answer="same", text=f"{len(batches) + 1} steps and 3 evaluations on the CPU")
 
 
-def _read_by_us(definition: Definition, batches: Sequence[Tensor], folder: Path) -> dict[str, Hashes]:
+def _read_by_us(definition: Definition, batches: Sequence[Inputs], folder: Path) -> dict[str, Hashes]:
     """First, because our reader refuses what kernels must not get, and torch's does not."""
     module = definition.build()
-    found = dict(_trained(BothModes(module, lambda x: module.train()(x), lambda x: module.eval()(x)), batches))
+    found = dict(_trained(BothModes(module, lambda *x: module.train()(*x), lambda *x: module.eval()(*x)), batches))
     module.zero_grad()
     delivery = ExportedFormat().write(definition, module.state_dict(), folder, "trained")
     delivered = _loaded(delivery.files[1])
     return {**found, _DELIVERED: _judged(BothModes(delivered, delivered, delivered), batches)}
 
 
-def _read_by_torch(path: Path, batches: Sequence[Tensor]) -> dict[str, Hashes]:
+def _read_by_torch(path: Path, batches: Sequence[Inputs]) -> dict[str, Hashes]:
     module = _loaded(path)
     network = BothModes(module, module, evaluating(module))
     found = dict(_trained(network, batches))
@@ -89,12 +94,13 @@ def _read_by_torch(path: Path, batches: Sequence[Tensor]) -> dict[str, Hashes]:
     return {**found, _DELIVERED: _judged(network, batches)}
 
 
-def _batches(job: OracleJob, least: int) -> list[Tensor]:
-    """Three batches of the first samples, as a network takes them; the last one is smaller."""
-    stored = open_data(job.train_data).entries["inputs"]
-    full = max(least, 2) + 2
-    chosen = torch.arange(3 * full - 1) % len(stored)
-    return [*torch.split(to_model_input(stored[chosen], job.scale, job.mean, job.std), full)]
+def _batches(job: OracleJob, definition: Definition) -> list[Inputs]:
+    """Three batches of the first samples, as a network gets them in evaluation; the last is smaller."""
+    data = read_dataset(job.train_data)
+    step, full = training_step(job.submodel, definition, tuple(data.inputs)), max(definition.min_batch, 2) + 2
+    chosen = torch.split(torch.arange(3 * full - 1) % data.samples, full)
+    given = (step.given(step.prepare(data.batch(places), training=False)) for places in chosen)
+    return [[one for one in batch if one is not None] for batch in given]
 
 
 def _loaded(path: Path) -> fx.GraphModule:
@@ -130,7 +136,7 @@ def _arguments(node: fx.Node) -> dict[str, Any]:
     return dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
 
 
-def _trained(network: BothModes, batches: Sequence[Tensor]) -> Iterator[tuple[str, Hashes]]:
+def _trained(network: BothModes, batches: Sequence[Inputs]) -> Iterator[tuple[str, Hashes]]:
     """Train, evaluate, take one more step and evaluate again; yields the hashes after each part."""
     noise = torch.Generator().manual_seed(_SEED)
     torch.manual_seed(_SEED)
@@ -142,27 +148,32 @@ def _trained(network: BothModes, batches: Sequence[Tensor]) -> Iterator[tuple[st
         yield f"after the {which} evaluation", _judged(network, batches)
 
 
-def _step(network: BothModes, batch: Tensor, optimizer: torch.optim.Optimizer, noise: torch.Generator) -> Tensor:
+def _step(network: BothModes, batch: Inputs, optimizer: torch.optim.Optimizer, noise: torch.Generator) -> Inputs:
     """Learn random targets: every kind of output has a gradient to them, even a normalised one."""
     optimizer.zero_grad()
-    outputs = network.learn(batch.clone())
-    targets = torch.randn(outputs.shape, generator=noise)
-    nn.functional.mse_loss(outputs.float(), targets).backward()  # type: ignore[no-untyped-call]
+    outputs = _listed(network.learn(*(one.clone() for one in batch)))
+    learned = [one for one in outputs if one.requires_grad]
+    losses = [mse_loss(one.float(), torch.randn(one.shape, generator=noise)) for one in learned]
+    torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
-    return outputs.detach()
+    return [one.detach() for one in outputs]
+
+
+def _listed(outputs: Outputs) -> Inputs:
+    return [*outputs] if isinstance(outputs, tuple) else [outputs]
 
 
 @torch.no_grad()
-def _judged(network: BothModes, batches: Sequence[Tensor]) -> Hashes:
+def _judged(network: BothModes, batches: Sequence[Inputs]) -> Hashes:
     torch.manual_seed(_SEED)  # some networks draw random numbers in evaluation, too
-    outputs = [network.judge(batch.clone()) for batch in batches]
+    outputs = [_listed(network.judge(*(one.clone() for one in batch))) for batch in batches]
     return _hashes(network.module, outputs)
 
 
-def _hashes(module: nn.Module, outputs: Sequence[Tensor] = ()) -> Hashes:
+def _hashes(module: nn.Module, outputs: Sequence[Inputs] = ()) -> Hashes:
     """SHA-256 of each weight and buffer by its key, and of all outputs together."""
     found = {key: _sha256([tensor]) for key, tensor in module.state_dict().items()}
-    return {**found, _OUTPUTS: _sha256(outputs)}
+    return {**found, _OUTPUTS: _sha256(chain.from_iterable(outputs))}
 
 
 def _sha256(tensors: Iterable[Tensor]) -> str:

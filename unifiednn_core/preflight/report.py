@@ -9,6 +9,7 @@ from unifiednn_core.base.errors import Finding
 from unifiednn_core.data.values import SplitPlan
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction
 from unifiednn_core.spec.columns import TableWish
+from unifiednn_core.spec.run import SubModelSpec
 
 FileKind = Literal["model", "weights", "data", "checkpoint", "tokenizer", "unknown"]
 """`weights` are a model only together with an architecture; a `checkpoint` may be damaged."""
@@ -116,13 +117,11 @@ class SpecJob(BaseModel, frozen=True, extra="forbid"):
 
 
 class OracleJob(BaseModel, frozen=True, extra="forbid"):
-    """Train a `.pt2` for a few steps as torch itself reads it, on data with these transforms; `scratch` is a folder."""
+    """Train a `.pt2` for a few steps as torch itself reads it, on the data of a sub-model; `scratch` is a folder."""
 
     model: Path
     train_data: Path
-    scale: float | None
-    mean: float | None
-    std: float | None
+    submodel: SubModelSpec
     scratch: Path
 
 

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine.step import Step
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.spec.run import SubModelSpec
@@ -53,6 +54,7 @@ class Tried:
     """What a dry run leaves behind: a network that has taken a step, with the state of its optimizer."""
 
     module: nn.Module
+    step: Step
     criterion: nn.Module
     optimizer: Optimizer
     doubts: tuple[Finding, ...]

@@ -78,6 +78,7 @@ REFUSED_OPTIMIZERS = {
     "SparseAdam": "takes only sparse gradients, which no network here has",
 }
 
+NO_CRITERION = "none"
 # For one output and one target. All average over the batch.
 CRITERIA: dict[str, CriterionChoice] = {
     "cross_entropy": CriterionChoice(
@@ -114,6 +115,8 @@ CRITERIA: dict[str, CriterionChoice] = {
         "PoissonNLLLoss", (flag("log_input", default=True), flag("full"), number("eps", 1e-8, above=0)),
         "Rates against counts.", "counts"),
     "soft_margin": CriterionChoice("SoftMarginLoss", (), "Scores against 1 and -1.", "signs"),
+    NO_CRITERION: CriterionChoice(
+        "", (), "The output of the network is the loss itself: of the batch, or one for each sample."),
 }
 REFUSED_CRITERIA = {
     "AdaptiveLogSoftmaxWithLoss": "has weights of its own, which belong in the network",

@@ -83,6 +83,13 @@ def person_id(name: str) -> str:
     return plain if plain.startswith(SUBJECT) else plain.lower()
 
 
+PREPARED = {"scale", "mean", "std", "inputs", "targets"}
+"""Entries of a sub-model that decide, with its data, what its network gets."""
+MEANING = PREPARED | {"output", "auxiliary", "classes"}
+"""Entries of a sub-model that decide what a step means, up to its criterion."""
+_Entry = Annotated[str, Field(min_length=1, max_length=200)]
+
+
 class SubModelSpec(_Part):
     """A network, its data and its training. Paths are relative to the spec file."""
 
@@ -95,6 +102,17 @@ class SubModelSpec(_Part):
     """Factor for integer inputs (1/255 for images); the resident copy stays uint8."""
     mean: float | None = None
     std: Annotated[float, Field(gt=0)] | None = None
+    inputs: dict[_Entry, _Entry] = {}
+    """Input of the network: input of the data that it gets, where their names differ. `targets` names the targets."""
+    targets: Literal["stored", "inputs", "next"] = "stored"
+    """Targets: those of the data; the scaled inputs (autoencoder); or the inputs' ids one place further, whose last
+    place is then no input (language model)."""
+    output: _Entry | None = None
+    """Output of the network that the criterion gets; by default the first."""
+    auxiliary: dict[_Entry, Annotated[float, Field(gt=0)]] = {}
+    """Further outputs with the weights of their losses in training; same criterion, same targets."""
+    classes: Literal["second", "last"] = "second"
+    """Dimension of the outputs that holds the scores of classes. Language models return them last."""
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Lower goes first."""
     deadline_s: Annotated[float, Field(gt=0)] | None = None

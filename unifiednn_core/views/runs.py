@@ -274,8 +274,8 @@ class FileView:
     size_bytes: int
     created_at_s: float
     facts: dict[str, object] = field(default_factory=dict)
-    """Of a model: parameters, input_shape, input_dtype, operators.
-    Of data: samples, input_shape, input_dtype, classes."""
+    """Of a model: parameters, input_shape, input_dtype, operators; `inputs` and `outputs` if there are several.
+    Of data: samples, input_shape, input_dtype, classes; `inputs` if there are several."""
 
     @property
     def preview(self) -> DataPreview | None:

@@ -32,8 +32,8 @@ def test_every_source_becomes_data_sets_that_can_be_submitted(
     assert note
     for file, count in ((train, 2), (test, 1)):
         read = read_dataset(tmp_path / file)
-        assert (read.inputs.shape, read.targets.shape) == ((count, *shape), (count, *targets))
-        assert str(read.inputs.dtype) == f"torch.{dtype}"
+        assert (read.first.shape, read.targets.shape) == ((count, *shape), (count, *targets))
+        assert str(read.first.dtype) == f"torch.{dtype}"
 
 
 def test_at_most_as_many_samples_as_there_are(folder: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_data_are_read_by_their_bytes_and_keep_their_small_type(container: str, 
     else:
         with path.open("wb") as file:
             np.savez(file, **{name: tensor.numpy() for name, tensor in content.items()})
-    inputs, targets = read_data(str(path))
+    inputs, targets = read_data(str(path)).values()
     assert torch.equal(inputs, content["inputs"])
     assert inputs.dtype == torch.uint8
     assert torch.equal(targets, data()["targets"])
@@ -31,19 +31,20 @@ def test_data_are_read_by_their_bytes_and_keep_their_small_type(container: str, 
 
 def test_targets_that_are_real_numbers_stay_so(tmp_path: Path) -> None:
     torch.save({"inputs": torch.zeros(2, 1), "targets": torch.rand(2)}, tmp_path / "content")
-    assert read_data(str(tmp_path / "content"))[1].dtype == torch.float32
+    assert read_data(str(tmp_path / "content"))["targets"].dtype == torch.float32
 
 
 def test_the_network_has_the_weights_of_the_file(tmp_path: Path) -> None:
     job = job_in(tmp_path)
-    module = read_network(job)
+    module, step = read_network(job, ["inputs", "targets"])
+    assert step.plain
     assert module.training
     assert state_sha256(module.state_dict()) == state_sha256(load_file(job.model))
 
 
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="size mismatch"):
-        read_network(job_in(tmp_path, architecture_args={"width": 6}))
+        read_network(job_in(tmp_path, architecture_args={"width": 6}), ["inputs"])
 
 
 def test_tied_and_partial_weights_are_written_each_in_full(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_a_script_loads_no_more_than_one_of_torch_alone(tmp_path: Path) -> None:
     *_, own, others = subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=True
     ).stdout.splitlines()
-    scripts = (f"compare{part}" for part in ("", ".job", ".vanilla"))
-    names = (*scripts, "formats", "formats.weights")
+    scripts = (f"compare{part}" for part in ("", ".job", ".recipe", ".vanilla"))
+    names = (*scripts, "data", "data.batch", "engine", "engine.step", "formats", "formats.weights")
     assert own == str([f"unifiednn_core.{name}" for name in names])
     assert others == "[]"

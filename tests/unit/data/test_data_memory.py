@@ -42,7 +42,7 @@ for name in sys.argv[2:]:
         if step == "read":
             dataset = read_dataset(folder / name)
             preview(folder / name, dataset)
-            assert len(dataset.inputs) == len(dataset.targets) == 1600
+            assert len(dataset.first) == len(dataset.targets) == 1600
             del dataset
         else:
             split(folder / name, SplitPlan(test_share=0.4), folder)

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.data import opened
-from unifiednn_core.data.datasets import container_of, read_dataset, to_model_input
+from unifiednn_core.data.datasets import container_of, read_dataset
+from unifiednn_core.engine.step import Scaling
+from unifiednn_core.formats.weights import state_sha256
 
 
 def save_npz(data: dict[str, Tensor], path: Path) -> None:
@@ -44,8 +46,8 @@ def images(samples: int = 6) -> dict[str, Tensor]:
 def test_every_container_gives_the_same_data(filename: str, tmp_path: Path) -> None:
     SAVE[filename](images(), tmp_path / filename)
     dataset = read_dataset(tmp_path / filename)
-    assert torch.equal(dataset.inputs, images()["inputs"])
-    assert dataset.inputs.dtype is torch.uint8
+    assert torch.equal(dataset.first, images()["inputs"])
+    assert dataset.first.dtype is torch.uint8
     assert torch.equal(dataset.targets, images()["targets"].long())
     assert dataset.facts == {
         "samples": 6, "input_shape": [1, 2, 2], "input_dtype": "uint8", "target_shape": [], "target_dtype": "int64",
@@ -67,9 +69,10 @@ X, Y = torch.ones(6, 4), torch.zeros(6, dtype=torch.int64)
     [
         ({"inputs": X, "targets": Y[:5]}, "6 inputs but 5 targets"),
         ({"inputs": X[:0], "targets": Y[:0]}, "has no samples"),
-        ({"inputs": X}, "exactly 'inputs' and 'targets'"),
+        ({"x": X, "targets": Y}, "exactly 'inputs' and 'targets'"),
         ({"inputs": X, "targets": Y, "extra": Y}, "extra"),
-        ({"inputs": {"a": X, "b": X}, "targets": Y}, "several inputs are not supported yet"),
+        ({"inputs": {"a": X, "b": X[:5]}, "targets": Y}, "6 inputs.a but 5 inputs.b"),
+        ({"inputs": {}, "targets": Y}, "exactly 'inputs' and 'targets'"),
         ({"inputs": [1, 2], "targets": Y}, "is a list"),
         ([X, Y], "holds a list"),
         ({"inputs": X > 0, "targets": Y}, "is bool"),
@@ -84,6 +87,23 @@ def test_what_cannot_be_trained_on_is_a_finding(content: Any, words: str, tmp_pa
     torch.save(content, tmp_path / "d.pt")
     with pytest.raises(BadInput, match=words):
         read_dataset(tmp_path / "d.pt")
+
+
+@pytest.mark.parametrize("container", ["pt", "safetensors", "npz"])
+def test_several_inputs_and_missing_targets_are_read(container: str, tmp_path: Path) -> None:
+    path, flat = tmp_path / "d", {"inputs.a": X, "inputs.b": Y}
+    if container == "pt":
+        torch.save({"inputs": {"a": X, "b": Y}}, path)
+    elif container == "safetensors":
+        save_file(flat, path)
+    else:
+        with path.open("wb") as file:
+            np.savez(file, **{name: one.numpy() for name, one in flat.items()})
+    dataset = read_dataset(path)
+    assert (list(dataset.inputs), dataset.targets, dataset.samples) == (["a", "b"], None, 6)
+    assert torch.equal(dataset.inputs["a"], X) and torch.equal(dataset.inputs["b"], Y)
+    assert dataset.facts["inputs"] == {"a": "float32 [4]", "b": "int64 []"}
+    assert state_sha256(dataset.entries) == state_sha256(flat) == dataset.sha256()
 
 
 def test_arrays_of_objects_are_a_finding(tmp_path: Path) -> None:
@@ -143,7 +163,7 @@ def test_the_transform_is_float32_times_scale_minus_mean_over_std(
     scale: float | None, mean: float | None, std: float | None
 ) -> None:
     batch = torch.arange(256, dtype=torch.uint8)
-    found = to_model_input(batch, scale, mean, std)
+    found = Scaling(scale, mean, std)(batch)
     if (scale, mean, std) == (None, None, None):
         assert found is batch
         return
@@ -164,15 +184,15 @@ def test_stored_arrays_are_mapped_wherever_they_lie(tmp_path: Path) -> None:
                 info.extra = b"\0\0" + shift.to_bytes(2, "little") + bytes(shift)
                 archive.writestr(info, content.getvalue())
         dataset = read_dataset(tmp_path / "d.npz")
-        assert torch.equal(dataset.inputs, inputs) and torch.equal(dataset.targets, torch.arange(4))
-        assert dataset.inputs.data_ptr() % 8 == dataset.targets.data_ptr() % 8 == 0
+        assert torch.equal(dataset.first, inputs) and torch.equal(dataset.targets, torch.arange(4))
+        assert dataset.first.data_ptr() % 8 == dataset.targets.data_ptr() % 8 == 0
 
 
 def test_tokens_stay_integers_and_real_targets_become_float32(tmp_path: Path) -> None:
     torch.save({"inputs": torch.arange(6, dtype=torch.int32).view(3, 2), "targets": torch.rand(3).double()},
                tmp_path / "d.pt")  # fmt: skip
     dataset = read_dataset(tmp_path / "d.pt")
-    assert (dataset.inputs.dtype, dataset.targets.dtype) == (torch.int32, torch.float32)
+    assert (dataset.first.dtype, dataset.targets.dtype) == (torch.int32, torch.float32)
 
 
 def test_values_are_found_in_any_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,8 @@ def test_folders_are_classes_and_pixels_are_kept(root: str, tmp_path: Path) -> N
     path = packed(tmp_path, {root + name: image() for name in names} | litter)
     assert container_of(path) == "images"
     dataset = read_dataset(path)
-    assert dataset.inputs.dtype is torch.uint8
-    assert torch.equal(dataset.inputs, torch.from_numpy(PIXELS).permute(2, 0, 1).expand(3, 3, 6, 4))
+    assert dataset.first.dtype is torch.uint8
+    assert torch.equal(dataset.first, torch.from_numpy(PIXELS).permute(2, 0, 1).expand(3, 3, 6, 4))
     assert dataset.targets.tolist() == [1, 0, 0]
     assert dataset.notes.class_names == ("cat", "dog")
 
@@ -48,7 +48,7 @@ def test_grey_images_have_one_channel_unless_others_have_colour(
     modes: tuple[str, ...], channels: int, tmp_path: Path
 ) -> None:
     path = packed(tmp_path, {f"c/{mode}.png": image(mode) for mode in modes})
-    assert read_dataset(path).inputs.shape == (2, channels, 6, 4)
+    assert read_dataset(path).first.shape == (2, channels, 6, 4)
 
 
 def test_sizes_that_differ_are_named(tmp_path: Path) -> None:

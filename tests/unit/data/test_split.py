@@ -118,8 +118,8 @@ def test_a_conversion_gives_the_same_data_in_a_file_that_maps(tmp_path: Path) ->
         assert sha256_of(tmp_path / "one") == sha256_of(tmp_path / "two")
         assert not is_needed(tmp_path / "one")
         ours, theirs = read_dataset(path), read_dataset(tmp_path / "one")
-        assert torch.equal(ours.inputs, theirs.inputs) and torch.equal(ours.targets, theirs.targets)
-        assert theirs.inputs.data_ptr() % 64 == 0
+        assert torch.equal(ours.first, theirs.first) and torch.equal(ours.targets, theirs.targets)
+        assert theirs.first.data_ptr() % 64 == 0
         assert theirs.notes == ours.notes.model_copy(update={"origin": origin})
         assert inspect_file(tmp_path / "one", "shown").format == origin
 

@@ -33,7 +33,7 @@ def test_a_table_gives_float32_inputs_and_targets_of_their_kind(
     path = written(tmp_path, text)
     assert container_of(path) == "csv"
     dataset = read_dataset(path)
-    assert torch.equal(dataset.inputs, torch.tensor(inputs, dtype=torch.float32))
+    assert torch.equal(dataset.first, torch.tensor(inputs, dtype=torch.float32))
     assert torch.equal(dataset.targets, targets)
     assert dataset.targets.dtype is targets.dtype
     assert dataset.notes.target == target and dataset.notes.origin == "csv"
@@ -91,7 +91,7 @@ def test_parquet_gives_the_same_as_csv(tmp_path: Path) -> None:
     table = pa.table(columns).rename_columns(["a", "flag", "label", "b"])
     parquet.write_table(table, tmp_path / "t.parquet")
     dataset = read_dataset(tmp_path / "t.parquet")
-    assert torch.equal(dataset.inputs, torch.tensor([[1, 1, 0.5], [2, 0, 1.5], [3, 1, 2.5]]))
+    assert torch.equal(dataset.first, torch.tensor([[1, 1, 0.5], [2, 0, 1.5], [3, 1, 2.5]]))
     assert dataset.targets.tolist() == [0, 1, 0]
     assert (dataset.notes.class_names, dataset.notes.columns) == (("x", "y"), ("a", "flag", "b"))
 

@@ -43,7 +43,7 @@ def submodel(build: Callable[[], nn.Module], hyper: dict[str, Any] | None = None
     """A sub-model on small images."""
     asked = {"name": "lenet", "model": "m", "train_data": "d", "hyperparameters": hyper or HYPER}
     inputs = torch.randn(SAMPLES, *kit.IMAGES, generator=torch.Generator().manual_seed(2))
-    held = ResidentData(HOST).hold("train", lambda: Dataset(inputs=inputs, targets=torch.arange(SAMPLES) % 3))
+    held = ResidentData(HOST).hold("train", lambda: Dataset.of(inputs=inputs, targets=torch.arange(SAMPLES) % 3))
     spec = SubModelSpec.model_validate(asked)
     return SubModel(spec, definition_of(build), seed=0, train=held, test=None, device=HOST)
 

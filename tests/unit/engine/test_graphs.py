@@ -21,7 +21,9 @@ from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Ended, Report, StepsRecorded
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.learning import EagerLearner
+from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.step import Step
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.registry import policy_named
@@ -298,7 +300,7 @@ def test_data_that_moved_are_recorded_anew() -> None:
     recorder = recorder_of(one)
     steps(one, recorder, 4)
     held = data.sets["train"]
-    data.sets["train"] = Dataset(held.inputs.clone(), held.targets)
+    data.sets["train"] = Dataset.of(held.first.clone(), held.targets)
     steps(one, recorder, 3)
     assert (recorder.recorded, recorder.freed) == (2, 1)
 
@@ -354,7 +356,9 @@ class Picking(Counting):
 def learner(module: nn.Module) -> EagerLearner:
     """One that has taken its first step, in which the labels are looked through."""
     held = ResidentData(CPU).hold("d", kit.dataset)
-    eager = EagerLearner(kit.submodel_spec("one"), module, nn.CrossEntropyLoss(), list(module.parameters()), held)
+    hyper, randomness = kit.submodel_spec("one").hyperparameters, Randomness(module, 0, CPU)
+    criterion, parameters = nn.CrossEntropyLoss(), list(module.parameters())
+    eager = EagerLearner(Step(), hyper, module, criterion, parameters, held, randomness)
     eager([torch.arange(8)])
     return eager
 

@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from unifiednn_core.data.datasets import Dataset
-from unifiednn_core.engine import resident_data as resident
 from unifiednn_core.engine.resident_data import HOST, ResidentData
 
 # A device without memory of its own stands in for a GPU: what lies there is not on the host.
@@ -10,19 +9,19 @@ DEVICE = torch.device("meta")
 
 
 def dataset(device: str = "cpu") -> Dataset:
-    return Dataset(inputs=torch.zeros(3, 2, device=device), targets=torch.zeros(3, device=device))
+    return Dataset.of(inputs=torch.zeros(3, 2, device=device), targets=torch.zeros(3, device=device))
 
 
 @pytest.fixture(autouse=True)
 def both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can be copied from that device; a new data set stands for the copy."""
-    monkeypatch.setattr(resident, "_moved", lambda _, device: dataset(device.type))
+    monkeypatch.setattr(Dataset, "to", lambda _, device: dataset(device.type))
 
 
 def place(data: ResidentData, sha256: str) -> str:
     held = data.peek(sha256)
     assert held is not None
-    return held.inputs.device.type
+    return held.first.device.type
 
 
 def test_a_data_set_is_read_once_and_lies_on_the_device_while_it_is_used() -> None:
@@ -48,11 +47,11 @@ def test_a_data_set_is_read_once_and_lies_on_the_device_while_it_is_used() -> No
 
 def test_a_checksum_tells_whether_the_bytes_are_those_that_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    data, dataset = ResidentData(HOST), Dataset(inputs=torch.arange(6.0).view(3, 2), targets=torch.arange(3))
+    data, dataset = ResidentData(HOST), Dataset.of(inputs=torch.arange(6.0).view(3, 2), targets=torch.arange(3))
     lease = data.hold("x", lambda: dataset)
     assert lease.use().checksum is not None
     assert lease.intact
-    for held in (dataset.inputs, dataset.targets):
+    for held in (dataset.first, dataset.targets):
         held[0], held[1] = held[1].clone(), held[0].clone()  # the same numbers in another place
         assert not lease.intact
         held[0], held[1] = held[1].clone(), held[0].clone()
@@ -68,10 +67,10 @@ def test_a_batch_shares_no_memory_with_its_data_set(samples: slice | torch.Tenso
         torch.rand(3, 2, 2, 2).to(memory_format=torch.channels_last),
     )
     for inputs in layouts:
-        dataset = Dataset(inputs=inputs, targets=torch.arange(3))
+        dataset = Dataset.of(inputs=inputs, targets=torch.arange(3))
         before = dataset.sha256()
         batch = dataset.batch(samples)
-        for whole, part in zip((inputs, dataset.targets), batch, strict=True):
+        for whole, part in zip((inputs, dataset.targets), (*batch.inputs.values(), batch.targets), strict=True):
             assert torch.equal(part, whole[samples])
             assert part.is_contiguous()
             part.zero_()

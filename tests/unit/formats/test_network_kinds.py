@@ -27,7 +27,7 @@ def tried(
 
 
 def dataset(inputs: Tensor) -> Dataset:
-    return Dataset(inputs=inputs, targets=torch.arange(len(inputs)) % 3)
+    return Dataset.of(inputs=inputs, targets=torch.arange(len(inputs)) % 3)
 
 
 def images(samples: int = 20) -> Tensor:
@@ -100,7 +100,7 @@ def test_a_criterion_is_tried_on_the_last_batch_too(tmp_path: Path) -> None:
     args = {"criterion": "bce_with_logits", "criterion_args": {"weight": [1] * 8}}
     torch.save(score, tmp_path / "m.pt")
     spec = {"name": "one", "model": "m", "train_data": "d", "hyperparameters": {"batch_size": 8, **args}}
-    data = Dataset(inputs=images(), targets=torch.ones(20))
+    data = Dataset.of(inputs=images(), targets=torch.ones(20))
     trial = Trial(SubModelSpec.model_validate(spec), PickledModule().read(tmp_path / "m.pt", None), data, None)
     with pytest.raises(BadInput, match="size of tensor") as caught:
         dry_run(trial)

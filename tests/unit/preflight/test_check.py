@@ -302,8 +302,8 @@ def test_a_few_samples_are_tried_however_large_the_batch(
     folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    original = dry_run.to_model_input
-    monkeypatch.setattr(dry_run, "to_model_input", lambda raw, *of: seen.append(len(raw)) or original(raw, *of))
+    original = dry_run._Tryout._outputs
+    monkeypatch.setattr(dry_run._Tryout, "_outputs", lambda *of: seen.append(len(of[1].targets)) or original(*of))
     report = checked(folder, home, asked(hyperparameters={"batch_size": 20}))
     memory = report.submodels["one"].memory
     assert memory is not None and memory.batch_size == 20

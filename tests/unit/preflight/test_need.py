@@ -32,7 +32,7 @@ def spec(**hyperparameters: Any) -> SubModelSpec:
 
 
 def dataset(inputs: torch.Tensor, classes: int = kit.CLASSES) -> Dataset:
-    return Dataset(inputs=inputs, targets=torch.arange(len(inputs)) % classes)
+    return Dataset.of(inputs=inputs, targets=torch.arange(len(inputs)) % classes)
 
 
 def definition(module: nn.Module) -> Definition:

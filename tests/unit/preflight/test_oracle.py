@@ -11,6 +11,7 @@ from tests.unit.formats import kit
 from unifiednn_core.formats import exported, graph
 from unifiednn_core.preflight import oracle
 from unifiednn_core.preflight.report import OracleJob, OracleReport
+from unifiednn_core.spec.run import SubModelSpec
 
 
 class Everything(nn.Module):
@@ -43,8 +44,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> OracleJob:
         rows = torch.randint(0, 255, (5, 1, 6), dtype=torch.uint8)
         path = kit.export(folder / "m.pt2", Everything().train(), rows.float())
     torch.save({"inputs": rows, "targets": torch.zeros(5)}, folder / "data.pt")
-    transform = {"scale": 1 / 255, "mean": 0.5, "std": None}
-    return OracleJob(model=path, train_data=folder / "data.pt", **transform, scratch=folder)
+    submodel = SubModelSpec(name="one", model="m.pt2", train_data="data.pt", scale=1 / 255, mean=0.5)
+    return OracleJob(model=path, train_data=folder / "data.pt", submodel=submodel, scratch=folder)
 
 
 def test_both_readers_agree_on_all_that_evaluation_changes(job: OracleJob) -> None:

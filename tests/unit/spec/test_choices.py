@@ -15,6 +15,7 @@ from unifiednn_core.spec.choices import (
     CLASSIFICATION,
     CRITERIA,
     LR_SCHEDULERS,
+    NO_CRITERION,
     OPTIMIZERS,
     REFUSED_CRITERIA,
     REFUSED_LR_SCHEDULERS,
@@ -41,7 +42,7 @@ ROOMS: dict[str, tuple[Mapping[str, Choice], object]] = {
     "criterion": (CRITERIA, nn),
     "lr_scheduler": (LR_SCHEDULERS, lr_schedulers),
 }
-EVERY = [(kind, name) for kind, (table, _) in ROOMS.items() for name in table]
+EVERY = [(kind, name) for kind, (table, _) in ROOMS.items() for name in table if name != NO_CRITERION]
 
 
 def classes_in(room: object, base: type, ending: str = "") -> set[str]:
@@ -61,9 +62,8 @@ def classes_in(room: object, base: type, ending: str = "") -> set[str]:
 def test_everything_that_torch_has_is_offered_or_refused_with_a_reason(
     table: Mapping[str, Choice], refused: Mapping[str, str], of_torch: set[str]
 ) -> None:
-    offered = {choice.torch_class for choice in table.values()} | (
-        {"SequentialLR"} if table is LR_SCHEDULERS else set()
-    )
+    offered = {choice.torch_class for choice in table.values()} - {CRITERIA[NO_CRITERION].torch_class}
+    offered |= {"SequentialLR"} if table is LR_SCHEDULERS else set()
     assert not offered & refused.keys()
     assert offered | refused.keys() == of_torch
 

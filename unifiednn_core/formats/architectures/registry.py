@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 from pydantic import ConfigDict, ValidationError, validate_call
 
 from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.formats.architectures.members import MEMBERS
 
 if TYPE_CHECKING:
     from torch import nn
 
-_FAMILIES = ("lenet", "mlp", "resnet", "transformer", "huggingface")
+_FAMILIES = (
+    "lenet", "mlp", "resnet", "transformer", "vgg", "mobilenet_v2", "mobilenet_v3", "vit", "word_language_model",
+    "huggingface",
+)  # fmt: skip
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 
@@ -29,19 +33,30 @@ class Parameter:
     help: str
 
 
-def names() -> tuple[str, ...]:
-    """Names that a spec may give as `architecture.name`."""
+def families() -> tuple[str, ...]:
+    """Architectures with a source file of their own."""
     return _FAMILIES
+
+
+def names() -> tuple[str, ...]:
+    """Names that a spec may give as `architecture.name`: families, and known members of them."""
+    return (*_FAMILIES, *MEMBERS)
 
 
 def source_file(name: str) -> Path:
     """Path of the file with the function `build`. Raises `BadInput` for an unknown name."""
-    _check_name(name)
-    return Path(__file__).with_name(f"{name}.py")
+    return Path(__file__).with_name(f"{_family(name)}.py")
+
+
+def arguments(name: str, args: Mapping[str, object]) -> dict[str, object]:
+    """Arguments for `build` in the source file of a name; `num_classes` is another word for `classes`."""
+    given = {"classes" if key == "num_classes" and "classes" not in args else key: args[key] for key in args}
+    return {**MEMBERS.get(name, ("", {}))[1], **given}
 
 
 def parameters_of(name: str) -> tuple[Parameter, ...]:
     """Read the arguments of an architecture, in order, from its source; raises `BadInput` for an unknown name."""
+    own = MEMBERS.get(name, ("", {}))[1]
     tree = ast.parse(source_file(name).read_text(encoding="utf-8"))
     (build_,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "build")
     text = ast.get_docstring(build_) or ""
@@ -50,7 +65,7 @@ def parameters_of(name: str) -> tuple[Parameter, ...]:
         annotation = ast.unparse(argument.annotation) if argument.annotation else ""
         line = re.search(rf"^    {argument.arg}: (.*(?:\n {{8}}.*)*)", text, re.MULTILINE)
         help_ = " ".join(line[1].split()) if line else ""
-        found.append(Parameter(argument.arg, annotation, ast.literal_eval(default), help_))
+        found.append(Parameter(argument.arg, annotation, own.get(argument.arg, ast.literal_eval(default)), help_))
     return tuple(found)
 
 
@@ -60,10 +75,9 @@ def build(name: str, args: Mapping[str, object]) -> "nn.Module":
     `args` are arguments of `build` in the file of the architecture. Raises `BadInput` for an unknown `name`, or with a
     finding for each argument that is unknown, of the wrong type or out of range.
     """
-    _check_name(name)
-    family = importlib.import_module(f"{__package__}.{name}")
+    family = importlib.import_module(f"{__package__}.{_family(name)}")
     try:
-        network: nn.Module = validate_call(config=_STRICT)(family.build)(**args)
+        network: nn.Module = validate_call(config=_STRICT)(family.build)(**arguments(name, args))
     except ValidationError as error:
         raise BadInput([_argument_finding(name, detail["loc"], detail["msg"]) for detail in error.errors()]) from None
     except ValueError as error:  # from the family, with a text for people
@@ -73,10 +87,11 @@ def build(name: str, args: Mapping[str, object]) -> "nn.Module":
     return network
 
 
-def _check_name(name: str) -> None:
-    if name not in _FAMILIES:
-        message, remedy = f"Unknown architecture '{name}'.", f"Choose one of: {', '.join(_FAMILIES)}."
+def _family(name: str) -> str:
+    if name not in names():
+        message, remedy = f"Unknown architecture '{name}'.", f"Choose one of: {', '.join(names())}."
         raise BadInput.of("Architecture", field="architecture.name", message=message, remedy=remedy)
+    return MEMBERS[name][0] if name in MEMBERS else name
 
 
 def _argument_finding(name: str, location: tuple[int | str, ...], message: str) -> Finding:
