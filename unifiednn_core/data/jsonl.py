@@ -32,8 +32,8 @@ def open_jsonl(path: Path, wanted: tuple[str, ...] = ()) -> Source:
     """Open a file; its columns are the keys in its first mebibyte, and those of `wanted`. Raises `BadInput`."""
     names: dict[str, None] = {}
     read_bytes = 0
-    for _, line in _lines(path):
-        names |= dict.fromkeys(_object(path, line, 0))
+    for number, line in _lines(path):
+        names |= dict.fromkeys(_object(path, line, number))
         read_bytes += len(line)
         if read_bytes > SNIFFED_BYTES:
             break

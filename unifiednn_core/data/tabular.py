@@ -92,8 +92,8 @@ def _ready(path: Path, wish: TableWish, files: Files, most_bytes: int) -> _Ready
     if not samples:
         message = f"The text has {tokens:,} tokens, too few for one sample of {length:,}."
         raise source.bad("Too short", message, "Give a smaller length, or more text.")
-    ordered = sorted(encoder.layout.items(), key=lambda entry: -np.dtype(entry[1][0]).itemsize)  # so all are aligned
-    layout = {name: (_TYPES[kind], (samples, *shape)) for name, (kind, shape) in ordered}
+    typed = {name: (_TYPES[kind], (samples, *shape)) for name, (kind, shape) in encoder.layout.items()}
+    layout = dict(sorted(typed.items(), key=lambda entry: (entry[0] == "targets", -entry[1][0].itemsize)))  # aligned
     _check_size(source, layout, most_bytes)
 
     def blocks() -> Blocks:
