@@ -11,6 +11,7 @@ from unifiednn_core.data.source import Source
 from unifiednn_core.data.tokenizer_file import TokenizerFile
 from unifiednn_core.data.words import WordCount, WordTokenizer
 from unifiednn_core.spec.columns import (
+    MAX_LENGTH,
     MAX_NAME,
     MAX_VALUES,
     WORDS,
@@ -166,7 +167,11 @@ class _List:
 
     def done(self) -> ListColumn:
         column = self._column
-        length = column.length or max(1, min(self._longest, column.max_length))
+        if column.length is None and self._longest > column.max_length:
+            message = f"Column '{column.name[:60]}' has a list of {self._longest:,} numbers."
+            remedy = f"Say how many are kept, at most {MAX_LENGTH:,}: --length NUMBER."
+            raise self._source.bad("Long lists", message, remedy)
+        length = column.length or max(1, self._longest)
         whole = self._whole if column.whole is None else column.whole
         return column.model_copy(update={"length": length, "whole": whole})
 

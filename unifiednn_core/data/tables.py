@@ -12,8 +12,8 @@ from unifiednn_core.formats.tensor_files import bad_file
 from unifiednn_core.spec.columns import MAX_COLUMNS, MAX_NAME
 
 SNIFFED_BYTES = 2**20
-MAX_TEXT_BYTES = 64 * 1024**2  # of one block of a column of a Parquet file
 _BATCH_ROWS = 2**14
+_BATCH_VALUES = 2**21  # of the column with the longest lists
 _BUFFER_BYTES = 2**18
 _BLOCK_BYTES = 4 * 1024**2
 _SNIFFED_LINES = 20
@@ -93,27 +93,31 @@ def open_parquet(path: Path) -> Source:
         def opened() -> Any:  # reads a repeated long text once; pages of a mapping would count as memory
             return parquet.ParquetFile(path, read_dictionary=texts, buffer_size=_BUFFER_BYTES, pre_buffer=False)
 
-        _check_packed(path, opened().metadata, len(names))
+        values = _check_packed(path, opened().metadata)
     except faults as error:
         raise damaged(error) from None
 
     def read() -> Iterator[Any]:
         try:
-            yield from opened().iter_batches(batch_size=_BATCH_ROWS, use_threads=False)
+            rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // values))
+            yield from opened().iter_batches(batch_size=rows, use_threads=False)
         except faults as error:
             raise damaged(error) from None
 
     return Source(path, "parquet", names, read)
 
 
-def _check_packed(path: Path, metadata: Any, columns: int) -> None:
-    """Compare the sizes in a Parquet file with its bytes before anything is unpacked."""
-    groups = range(metadata.num_row_groups)
-    unpacked_bytes = sum(metadata.row_group(at).total_byte_size for at in groups)
-    kept_bytes = metadata.num_rows * columns * _FLOAT_BYTES
+def _check_packed(path: Path, metadata: Any) -> int:
+    """Compare the sizes in a Parquet file with its bytes before anything is unpacked; returns values per row."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    unpacked_bytes = sum(group.total_byte_size for group in groups)
+    counts = [[group.column(at).num_values for at in range(group.num_columns)] for group in groups]
+    kept_bytes = max(metadata.num_rows * metadata.num_columns, sum(map(sum, counts))) * _FLOAT_BYTES
     if max(unpacked_bytes, kept_bytes) > zips.most_unpacked_bytes(path.stat().st_size):
         message = f"The table would unpack to {max(unpacked_bytes, kept_bytes):,} bytes, far more than data compresses."
         raise bad_file(path, "File refused", message, "Save it as a .safetensors or .npz data set, which is mapped.")
+    widest = (max(count, default=1) // max(1, group.num_rows) for group, count in zip(groups, counts, strict=True))
+    return max(1, int(max(widest, default=1)))
 
 
 def _names(path: Path, names: Sequence[str]) -> tuple[str, ...]:

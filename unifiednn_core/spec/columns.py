@@ -84,10 +84,11 @@ class TextColumn(_Used):
 
 
 class ListColumn(_Used):
-    """Lists of numbers, padded to one length: int64 if all are whole, else float32; longer ones are cut."""
+    """Lists of numbers, padded to one length: int64 if all are whole, else float32."""
 
     kind: Literal["list"]
-    length: Length | None = None  # fitted if it is not given
+    length: Length | None = None
+    """Numbers of each sample: longer lists are cut. None: as the longest list has, at most `max_length`; fitted."""
     max_length: Length = 4096
     pad: int = 0
     whole: bool | None = None  # fitted if it is not given

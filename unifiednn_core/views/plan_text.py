@@ -48,5 +48,6 @@ def _becomes(column: NumberColumn | CategoryColumn | TextColumn | ListColumn) ->
     if column.stream:
         return f"one stream of tokens by {by}, cut into samples, {cut}"
     padded = "" if column.pad is None else f", short ones filled up with {column.pad}"
-    longest = f"; the longest text has {column.longest:,}" if column.longest is not None else ""
-    return f"tokens by {by}, {cut}{padded}{mask}{longest}"
+    cut_off = column.length is not None and (column.longest is None or column.longest > column.length)
+    longest = ", longer ones cut" if cut_off else ""
+    return f"tokens by {by}, {cut}{padded}{longest}{mask}"
