@@ -28,8 +28,9 @@ computed, not as the file claims them. What breaks its contract does not run; be
 because nothing that a contract looks at can change: weights keep shape and type. Where the shape of a result depends on
 values ("every call" below), every batch is checked.
 
-Contracts look at shapes, types and memory, not at values. Where a kernel itself checks values, the contract says so. On
-CUDA such a check ends the worker; the sub-model at work is named, and the others go on.
+Contracts look at shapes, types and memory, not at values, but for a few kernels that would read foreign memory by them
+(`embedding_bag`, borders of `grid_sampler`). Where a kernel itself checks values, the contract says so. On CUDA such a
+check ends the worker; the sub-model at work is named, and the others go on.
 
 ## Every operator
 

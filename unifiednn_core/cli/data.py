@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import AsJson, opened
+from unifiednn_core.data.values import AS_STORED, ImportOptions
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.columns import WORDS, TableWish, parse_plan
 from unifiednn_core.spec.findings import finding_of
@@ -37,6 +38,10 @@ def import_file(
         bool | None, typer.Option("--header/--no-header", help="Whether the first line names the columns.")
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="The file is plain text, whatever it looks like.")] = False,
+    size: Annotated[int | None, typer.Option(help="Height and width of all images.", min=1, max=4096)] = None,
+    channels_last: Annotated[
+        bool, typer.Option("--channels-last", help="Samples are [height, width, channels].")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring a file into the library; a table or a text becomes a data set by a plan of its columns."""
@@ -58,7 +63,7 @@ def import_file(
             )
         except ValidationError as error:
             raise BadInput([finding_of(detail, {}) for detail in error.errors()]) from None
-        view = _imported(service, file, wish if wish != TableWish() else None)
+        view = _imported(service, file, ImportOptions(size=size, channels_last=channels_last, table=wish))
         if as_json:
             terminal.print_json({"sha256": view.sha256, "kind": view.kind, "facts": view.facts})
             return
@@ -69,9 +74,9 @@ def import_file(
         terminal.say(f"{view.filename}: {view.kind}. Name it in a spec as sha256:{view.sha256}")
 
 
-def _imported(service: Service, file: Path, wish: TableWish | None) -> FileView:
+def _imported(service: Service, file: Path, options: ImportOptions) -> FileView:
     with file.open("rb") as opened_file:
-        return service.library.import_file(file.name, iter(lambda: opened_file.read(BLOCK_BYTES), b""), wish=wish)
+        return service.library.import_file(file.name, iter(lambda: opened_file.read(BLOCK_BYTES), b""), options=options)
 
 
 def _tokenizer(service: Service, named: str) -> str:
@@ -79,7 +84,7 @@ def _tokenizer(service: Service, named: str) -> str:
     if named in ("", WORDS):
         return named
     if Path(named).is_file():
-        return _imported(service, Path(named), None).sha256
+        return _imported(service, Path(named), AS_STORED).sha256
     return _found(service, named, "tokenizer")
 
 

@@ -27,7 +27,7 @@ Arguments = Annotated[list[str] | None, typer.Option("--arg", help="Argument, su
 
 
 def pack(
-    network: Annotated[str, typer.Argument(help="FILE.py:NAME or MODULE:NAME of its class or function.")],
+    network: Annotated[str, typer.Argument(help="FILE.py:NAME, MODULE:NAME, or your own .pt file of a whole network.")],
     inputs: Inputs = None,
     example_file: Annotated[
         Path | None, typer.Option("--example", help="Data file; its first samples are the inputs of the trial.")
@@ -49,7 +49,7 @@ def pack(
         source = request.parse_source(network, arguments or ())
         shapes = inputs or ()
         example = request.parse_example(shapes, dtype=dtype, batch=batch, free=free or (), data=example_file)
-        out = out or Path(f"{source.factory}.pt2")
+        out = out or Path(f"{source.factory or source.path.stem}.pt2")
         report = _packed(request.PackRequest(source=source, example=example, out=out, seed=seed))
     except BadInput as error:
         report = request.PackReport(findings=error.findings)

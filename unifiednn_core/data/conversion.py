@@ -1,62 +1,72 @@
 """Converts data sets that cannot be mapped to safetensors. Equal samples and notes give equal bytes."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.data import npz, plain_text, tabular
-from unifiednn_core.data.datasets import container_of, read_dataset
+from unifiednn_core.data import plain_text, tabular
+from unifiednn_core.data.containers import container_of, found_container, read_parts
 from unifiednn_core.data.opened import rows_per_block
-from unifiednn_core.data.values import DataNotes
+from unifiednn_core.data.parts import Rows, check_room
+from unifiednn_core.data.values import AS_STORED, DataNotes, ImportOptions, part_path
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.tensor_files import ALIGNMENT_BYTES, raw, safetensors_header
-from unifiednn_core.spec.columns import TableWish
+from unifiednn_core.spec.columns import NO_WISH
 
 TABLES = ("csv", "jsonl", "parquet")
-CONVERTED = (*TABLES, "images")
-Rows = Callable[[str, int, int], Tensor]  # returns samples of an entry by first and end, in the type to write
+CONVERTED = (*TABLES, "archive")
+"""Containers that are converted unless a model format knows the file."""
 
 
-def settled(path: Path, filename: str, wish: TableWish) -> TableWish:
+def settled(path: Path, filename: str, options: ImportOptions) -> ImportOptions:
     """Say of a file that is no table whether it is read as plain text; raises `BadInput` if a wish does not apply."""
-    if wish.text or container_of(path) in TABLES:
-        return wish
-    known = container_of(path) is not None or registry.sniff(path) is not None
-    if not known and (wish != tabular.NO_WISH or filename.lower().endswith(plain_text.SUFFIXES)):
-        return wish.model_copy(update={"text": True})
-    if wish != tabular.NO_WISH:
+    wish, container = options.table, container_of(path)
+    if wish.text or container in TABLES:
+        return options
+    known = container is not None or registry.sniff(path) is not None
+    if not known and (wish != NO_WISH or filename.lower().endswith(plain_text.SUFFIXES)):
+        return options.model_copy(update={"table": wish.model_copy(update={"text": True})})
+    if wish != NO_WISH:
         message = "The file is neither a table nor a text, so nothing can be said about columns and tokens."
         raise BadInput.of("Not a table", filename, message, "Import it without these options.")
-    return wish
+    return options
 
 
-def is_needed(path: Path, wish: TableWish = tabular.NO_WISH) -> bool:
-    """Whether the file holds a data set that cannot be mapped; raises `HostileFile`."""
-    if wish.text:
+def is_needed(path: Path, options: ImportOptions = AS_STORED) -> bool:
+    """Whether the file holds a data set that cannot be mapped as it is; raises `BadInput` or `HostileFile`."""
+    if options.table.text:
         return True
     container = container_of(path)
-    if container == "npz":
-        return npz.is_compressed(path)
-    return container in CONVERTED and registry.sniff(path) is None
+    if container is None or (container in CONVERTED and registry.sniff(path) is not None):
+        return False
+    return options != AS_STORED or not found_container(path).mapped(path)
 
 
-def convert(path: Path, target: Path, wish: TableWish = tabular.NO_WISH, files: tabular.Files | None = None) -> None:
-    """Write the data set of a file as safetensors; raises `BadInput`, `HostileFile` or `OSError`.
+def convert(
+    path: Path, target: Path, options: ImportOptions = AS_STORED, files: tabular.Files | None = None
+) -> dict[str, Path]:
+    """Write each data set of a file as safetensors, the first to `target`; returns where each part is.
 
-    `files` finds a file of the library by its hash, if the wish names one.
+    `files` finds a file of the library by its hash, if the options name one.
+
+    Raises `BadInput`, `HostileFile` or `OSError`.
     """
-    if wish.text or container_of(path) in TABLES:
-        tabular.convert_table(path, target, wish, files)
-        return
-    dataset = read_dataset(path)
-    notes = dataset.notes.model_copy(update={"origin": dataset.notes.origin or container_of(path) or ""})
-    entries = dataset.entries
-    write_rows(target, entries, dataset.samples, lambda name, start, end: entries[name][start:end], notes)
+    container = container_of(path)
+    if options.table.text or container in TABLES:
+        tabular.convert_table(path, target, options.table, files)
+        return {"": target}
+    with read_parts(path, options) as parts:
+        check_room(path, parts, target.parent)
+        paths = {name: part_path(target, name) if at else target for at, name in enumerate(parts)}
+        for name, part in parts.items():
+            notes = part.notes.model_copy(update={"origin": part.notes.origin or container or ""})
+            write_rows(paths[name], part.like, part.samples, part.rows, notes)
+    return paths
 
 
-def write_rows(path: Path, like: dict[str, Tensor], samples: int, rows: Rows, notes: DataNotes) -> None:
+def write_rows(path: Path, like: Mapping[str, Tensor], samples: int, rows: Rows, notes: DataNotes) -> None:
     """Write `samples` samples from `rows`, with the types and shapes of the entries in `like`; raises `OSError`."""
     layout = {name: (entry.dtype, (samples, *entry.shape[1:])) for name, entry in like.items()}
     with path.open("wb") as file:

@@ -1,16 +1,15 @@
 """Data sets: named tensors of inputs and one of targets, mapped from `.pt`, `.safetensors` or `.npz`, or decoded."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.data import images, jsonl, npz, tables, tabular
 from unifiednn_core.data.batch import Batch
+from unifiednn_core.data.containers import open_data
 from unifiednn_core.data.opened import NO_NOTES, Opened, aligned, blocks
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.formats import tensor_files
@@ -110,20 +109,6 @@ def entry_of(name: str) -> str:
     return INPUTS if name == INPUTS else f"{INPUTS}.{name}"
 
 
-def container_of(path: Path) -> str | None:
-    """Name the container of a file by its bytes; None if it cannot hold a data set."""
-    return next((name for name, (sniff, _) in _CONTAINERS.items() if sniff(path)), None)
-
-
-def open_data(path: Path) -> Opened:
-    """Open a data file without checking its content. Raises `BadInput` or `HostileFile`."""
-    container = container_of(path)
-    if container is None:
-        message = "The file is damaged, or it is not a .pt, .safetensors, .npz, .csv, .parquet or zip of images."
-        raise _bad(path, "Not a data set", message)
-    return _CONTAINERS[container][1](path)
-
-
 def read_dataset(path: Path) -> Dataset:
     """Read and check a data set; raises `BadInput`, or `HostileFile` if it claims more than the file holds."""
     opened = open_data(path)
@@ -179,40 +164,6 @@ def _check_finite(path: Path, name: str, opened: Opened) -> None:
         message = f"'{name}' has {values} NaN or infinite, the first at {first} (sample, then index in it, from 0)."
         remedy = "Replace such values, or leave their samples out; the largest number of float32 is 3.4e38."
         raise tensor_files.bad_file(path, "Not finite", message, remedy)
-
-
-def _open_torch_file(path: Path) -> Opened:
-    def load() -> Mapping[str, Any]:
-        loaded = tensor_files.load_torch_file(path)
-        if not isinstance(loaded, Mapping):
-            raise _bad(path, "Not a data set", f"The file holds a {type(loaded).__name__}.")
-        several = loaded.get(INPUTS)
-        if not isinstance(several, Mapping):
-            return loaded
-        rest = {name: one for name, one in loaded.items() if name != INPUTS}
-        return {**{entry_of(str(name)): one for name, one in several.items()}, **rest}
-
-    return Opened(load(), again=load)
-
-
-def _open_safetensors(path: Path) -> Opened:
-    notes = DataNotes.of(tensor_files.safetensors_metadata(path))
-    return Opened(tensor_files.load_safetensors(path), notes, again=lambda: tensor_files.load_safetensors(path))
-
-
-def _open_npz(path: Path) -> Opened:
-    return Opened(npz.load_npz(path), again=None if npz.is_compressed(path) else lambda: npz.load_npz(path))
-
-
-_CONTAINERS: dict[str, tuple[Callable[[Path], bool], Callable[[Path], Opened]]] = {
-    "pt": (tensor_files.is_torch_file, _open_torch_file),
-    "safetensors": (tensor_files.is_safetensors, _open_safetensors),
-    "npz": (npz.is_npz, _open_npz),
-    "parquet": (tables.is_parquet, tabular.read_table),
-    "images": (images.holds_images, images.read_images),
-    "csv": (tables.is_csv, tabular.read_table),
-    "jsonl": (jsonl.is_jsonl, tabular.read_table),
-}
 
 
 def _bad(path: Path, title: str, message: str) -> BadInput:

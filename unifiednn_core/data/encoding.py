@@ -7,7 +7,7 @@ import numpy as np
 
 from unifiednn_core.data import cells
 from unifiednn_core.data.fitting import Tokenizers, texts_of
-from unifiednn_core.data.source import Source
+from unifiednn_core.data.source import TableSource
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.spec.columns import (
     MAX_NAME,
@@ -19,15 +19,16 @@ from unifiednn_core.spec.columns import (
     UsedColumn,
 )
 
+MAX_REMARKS = 20
 Layout = Mapping[str, tuple[type[np.generic], tuple[int, ...]]]
 _Encode = Callable[[Any, int], cells.Array]
 _FILL = "Fill in the value, or leave the row or the column out."
 
 
-class Encoder:
+class RowEncoder:
     """Columns of one table as entries; `layout` has the type and the shape of one sample of each."""
 
-    def __init__(self, plan: ColumnPlan, source: Source, tokenizers: Tokenizers):
+    def __init__(self, plan: ColumnPlan, source: TableSource, tokenizers: Tokenizers):
         self._source, self._plan = source, plan
         by_name = {column.name: column for column in plan.used()}
         self._target = by_name.pop(plan.target) if plan.target is not None else None
@@ -76,8 +77,18 @@ class Encoder:
             ),
             target="" if target is None else target.name[:MAX_NAME],
             pad={name: pad for name, pad in pads.items() if pad is not None},
+            remarks=tuple(self._remarks())[:MAX_REMARKS],
             plan=self._plan,
         )
+
+    def _remarks(self) -> Iterator[str]:
+        for column in self._plan.used():
+            name = f"column '{column.name[:60]}'"
+            if column.kind == "number" and column.fill is not None:
+                how = "0" if column.missing in ("zero", "flag") else f"the {column.missing}, {column.fill:.6g}"
+                yield f"Missing values of {name} become {how}."
+            if column.kind == "text" and column.longest is not None and column.longest >= column.max_length:
+                yield f"Texts of {name} are cut after {column.length:,} tokens."
 
     def _layout(self) -> Iterator[tuple[str, tuple[type[np.generic], tuple[int, ...]]]]:
         for name, columns in self._inputs.items():

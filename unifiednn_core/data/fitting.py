@@ -7,7 +7,7 @@ import numpy as np
 
 from unifiednn_core.data import cells
 from unifiednn_core.data.proposal import unknown_column
-from unifiednn_core.data.source import Source
+from unifiednn_core.data.source import TableSource
 from unifiednn_core.data.tokenizer_file import TokenizerFile
 from unifiednn_core.data.words import WordCount, WordTokenizer
 from unifiednn_core.spec.columns import (
@@ -28,7 +28,7 @@ MAX_MEDIAN_ROWS = 2**26
 SEQUENCE = 128  # tokens of one sample of a stream
 
 
-def fitted(plan: ColumnPlan, source: Source, tokenizers: Tokenizers) -> tuple[ColumnPlan, int, int]:
+def fitted(plan: ColumnPlan, source: TableSource, tokenizers: Tokenizers) -> tuple[ColumnPlan, int, int]:
     """Return the fitted plan, the number of rows, and of the tokens of a stream. Raises `BadInput`.
 
     What is fitted already is kept, so test data become numbers as the training data did.
@@ -50,7 +50,7 @@ def fitted(plan: ColumnPlan, source: Source, tokenizers: Tokenizers) -> tuple[Co
 
 
 class _Number:
-    def __init__(self, column: NumberColumn, source: Source, _: Tokenizers):
+    def __init__(self, column: NumberColumn, source: TableSource, _: Tokenizers):
         self._column, self._source = column, source
         self._total, self._count, self._values = 0.0, 0, list[cells.Array]()
 
@@ -85,7 +85,7 @@ class _Number:
 
 
 class _Category:
-    def __init__(self, column: CategoryColumn, source: Source, _: Tokenizers):
+    def __init__(self, column: CategoryColumn, source: TableSource, _: Tokenizers):
         self._column, self._source, self._values = column, source, set[str]()
 
     def add(self, column: Any, row: int) -> None:
@@ -113,7 +113,7 @@ class _Category:
 
 
 class _Text:
-    def __init__(self, column: TextColumn, source: Source, tokenizers: Tokenizers):
+    def __init__(self, column: TextColumn, source: TableSource, tokenizers: Tokenizers):
         self._column, self._source = column, source
         self._counted = WordCount() if column.tokenizer == WORDS and column.words is None else None
         self._tokenizer = None if self._counted is not None else tokenizers(column)
@@ -155,7 +155,7 @@ class _Text:
 
 
 class _List:
-    def __init__(self, column: ListColumn, source: Source, _: Tokenizers):
+    def __init__(self, column: ListColumn, source: TableSource, _: Tokenizers):
         self._column, self._source, self._longest, self._whole = column, source, 0, True
 
     def add(self, column: Any, row: int) -> None:
@@ -176,7 +176,7 @@ class _List:
         return column.model_copy(update={"length": length, "whole": whole})
 
 
-def texts_of(source: Source, name: str, column: Any) -> tuple[list[str], cells.Array]:
+def texts_of(source: TableSource, name: str, column: Any) -> tuple[list[str], cells.Array]:
     """The different texts of a block of a column and their numbers; raises `BadInput` for a column without texts."""
     found = cells.texts(column)
     if found is None:
@@ -185,6 +185,6 @@ def texts_of(source: Source, name: str, column: Any) -> tuple[list[str], cells.A
     return found
 
 
-_FITS: Mapping[str, Callable[[Any, Source, Tokenizers], _Number | _Category | _Text | _List]] = {
+_FITS: Mapping[str, Callable[[Any, TableSource, Tokenizers], _Number | _Category | _Text | _List]] = {
     "number": _Number, "category": _Category, "text": _Text, "list": _List
 }  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unifiednn_core.data.source import Source
+from unifiednn_core.data.source import TableSource
 from unifiednn_core.formats.tensor_files import bad_file
 from unifiednn_core.spec.columns import MAX_COLUMNS, MAX_NAME
 
@@ -28,7 +28,7 @@ def is_jsonl(path: Path) -> bool:
         return False
 
 
-def open_jsonl(path: Path, wanted: tuple[str, ...] = ()) -> Source:
+def open_jsonl(path: Path, wanted: tuple[str, ...] = ()) -> TableSource:
     """Open a file; its columns are the keys in its first mebibyte, and those of `wanted`. Raises `BadInput`."""
     names: dict[str, None] = {}
     read_bytes = 0
@@ -41,7 +41,7 @@ def open_jsonl(path: Path, wanted: tuple[str, ...] = ()) -> Source:
     if len(names) > MAX_COLUMNS or any(not 1 <= len(name) <= MAX_NAME for name in names):
         message = f"There are {len(names):,} keys, or one without or with more than {MAX_NAME} characters."
         raise bad_file(path, "Columns", message, f"At most {MAX_COLUMNS:,} keys are read.")
-    return Source(path, "jsonl", tuple(names), lambda: _blocks(path, tuple(names)), first_line=1)
+    return TableSource(path, "jsonl", tuple(names), lambda: _blocks(path, tuple(names)), first_line=1)
 
 
 def _blocks(path: Path, names: tuple[str, ...]) -> Iterator[Any]:

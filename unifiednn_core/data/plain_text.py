@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unifiednn_core.data.source import Source
+from unifiednn_core.data.source import TableSource
 from unifiednn_core.formats.tensor_files import bad_file
 
 COLUMN = "text"
@@ -14,9 +14,9 @@ MAX_LINE = 4 * 2**20  # characters; a longer line is cut
 SUFFIXES = (".txt", ".text")
 
 
-def open_text(path: Path) -> Source:
+def open_text(path: Path) -> TableSource:
     """Open a text in UTF-8. Each line is a row, without its end."""
-    return Source(path, "text", (COLUMN,), lambda: _blocks(path), first_line=1)
+    return TableSource(path, "text", (COLUMN,), lambda: _blocks(path), first_line=1)
 
 
 def _blocks(path: Path) -> Iterator[Any]:

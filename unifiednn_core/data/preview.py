@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import Finding
-from unifiednn_core.data.datasets import Dataset, as_targets, entry_of, open_data
+from unifiednn_core.data.containers import open_data
+from unifiednn_core.data.datasets import Dataset, as_targets, entry_of
 from unifiednn_core.data.opened import Opened, blocks
 from unifiednn_core.data.values import DataPreview, DataSample, ValueStats
 
@@ -34,7 +35,7 @@ def preview(path: Path, dataset: Dataset) -> DataPreview:
         class_counts=counts,
         samples=_samples(dataset),
         notes=dataset.notes.abridged(),
-        warnings=(*_warnings(inputs, counts), *_filled(dataset)),
+        warnings=tuple(_warnings(inputs, counts)),
     )
 
 
@@ -151,18 +152,6 @@ def _warnings(inputs: ValueStats, counts: tuple[int, ...]) -> Iterator[Finding]:
         message = f"The largest class has {max(present):,} targets, the smallest {min(present):,}."
         remedy = "Read accuracy with care: a network that always answers the largest class scores high."
         yield _warning("Classes unbalanced", "targets", message, remedy)
-
-
-def _filled(dataset: Dataset) -> Iterator[Finding]:
-    """Warn about columns of a table whose missing values were filled in without a word of anybody."""
-    columns = () if dataset.notes.plan is None else dataset.notes.plan.used()
-    named = [column.name for column in columns if column.kind == "number" and column.fill is not None]
-    if named:
-        shown = ", ".join(f"'{name[:40]}'" for name in named[:5]) + (" …" if len(named) > 5 else "")
-        message = (
-            f"Values are missing in column{'s' * (len(named) != 1)} {shown}; the plan below says what they became."
-        )
-        yield _warning("Values missing", "inputs", message, "Give a plan of the columns if they mean something else.")
 
 
 def _warning(title: str, field: str, message: str, remedy: str) -> Finding:

@@ -8,7 +8,7 @@ import numpy as np
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import cells
-from unifiednn_core.data.source import Source
+from unifiednn_core.data.source import TableSource
 from unifiednn_core.spec.columns import (
     MAX_NAME,
     MAX_VALUES,
@@ -91,7 +91,7 @@ class _Seen:
         return self.odd is not None and 2 * sum(map(cells.is_number, values)) >= len(values)
 
 
-def propose(source: Source, wish: TableWish) -> ColumnPlan:
+def propose(source: TableSource, wish: TableWish) -> ColumnPlan:
     """Propose a plan; raises `BadInput` with a finding for each column about which somebody must say something."""
     target = _target_of(source, wish)
     known = {*source.names}
@@ -123,13 +123,13 @@ def propose(source: Source, wish: TableWish) -> ColumnPlan:
     return ColumnPlan(columns=tuple(_named(columns, target)), target=target, header=source.header)
 
 
-def unknown_column(source: Source, name: str) -> BadInput:
+def unknown_column(source: TableSource, name: str) -> BadInput:
     """The finding for a column that the file does not have."""
     named = ", ".join(f"'{known[:40]}'" for known in source.names[:8]) + (" …" if len(source.names) > 8 else "")
     return source.bad("Columns", f"There is no column '{name[:60]}'. There are {named}.", "Correct the name.")
 
 
-def _target_of(source: Source, wish: TableWish) -> str | None:
+def _target_of(source: TableSource, wish: TableWish) -> str | None:
     """Find the column of the targets: as somebody said, by its name, else the last one."""
     if wish.stream or wish.target == "":
         return None
@@ -147,7 +147,7 @@ def _target_of(source: Source, wish: TableWish) -> str | None:
     return found
 
 
-def _target(source: Source, seen: _Seen, wish: TableWish) -> UsedColumn:
+def _target(source: TableSource, seen: _Seen, wish: TableWish) -> UsedColumn:
     if seen.kind in ("other", "ignore"):
         said = f"holds {seen.type}; numbers or class names are needed" if seen.type else "has no value at all"
         raise source.bad("Targets", f"The column '{seen.name[:60]}' of the targets {said}.", NAME_THE_TARGET)
@@ -166,7 +166,7 @@ def _target(source: Source, seen: _Seen, wish: TableWish) -> UsedColumn:
     return CategoryColumn(kind="category", name=seen.name)
 
 
-def _input(source: Source, seen: _Seen, wish: TableWish) -> Column:
+def _input(source: TableSource, seen: _Seen, wish: TableWish) -> Column:
     name, named = seen.name, f"Column '{seen.name[:60]}'"
     if name in wish.text_columns:
         return _text(seen, wish)

@@ -10,7 +10,7 @@ from unifiednn_core.formats.tensor_files import bad_file
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TableSource:
     """One table. `read` yields record batches of Arrow with the columns of `names` in this order."""
 
     path: Path

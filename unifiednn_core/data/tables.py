@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from unifiednn_core.data import cells
-from unifiednn_core.data.source import Source
+from unifiednn_core.data.source import TableSource
 from unifiednn_core.formats import zips
 from unifiednn_core.formats.tensor_files import bad_file
 from unifiednn_core.spec.columns import MAX_COLUMNS, MAX_NAME
@@ -38,7 +38,7 @@ def is_csv(path: Path) -> bool:
     return lines[0][:1] not in "{[" and len(first) == len(second) > 1
 
 
-def open_csv(path: Path, header: bool | None = None) -> Source:
+def open_csv(path: Path, header: bool | None = None) -> TableSource:
     """Open a CSV file; without `header` its first lines tell whether they have names. Raises `BadInput`."""
     import pyarrow as pa
     from pyarrow import csv as arrow
@@ -72,10 +72,10 @@ def open_csv(path: Path, header: bool | None = None) -> Source:
             remedy = "Give every row as many values as the first line has, in UTF-8, and close every quote."
             raise bad_file(path, "Not a table", f"{said}.", remedy) from None
 
-    return Source(path, "csv", names, read, first_line=1 + int(named), header=named)
+    return TableSource(path, "csv", names, read, first_line=1 + int(named), header=named)
 
 
-def open_parquet(path: Path) -> Source:
+def open_parquet(path: Path) -> TableSource:
     """Open a Parquet file, after its sizes were compared with its bytes; raises `BadInput`."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -104,7 +104,7 @@ def open_parquet(path: Path) -> Source:
         except faults as error:
             raise damaged(error) from None
 
-    return Source(path, "parquet", names, read)
+    return TableSource(path, "parquet", names, read)
 
 
 def _check_packed(path: Path, metadata: Any) -> int:

@@ -11,21 +11,20 @@ import torch
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import cells, jsonl, plain_text, tables
-from unifiednn_core.data.encoding import Encoder
+from unifiednn_core.data.encoding import RowEncoder
 from unifiednn_core.data.fitting import Tokenizer, fitted
 from unifiednn_core.data.opened import Opened
 from unifiednn_core.data.proposal import propose
-from unifiednn_core.data.source import Source
+from unifiednn_core.data.source import TableSource
 from unifiednn_core.data.tokenizer_file import TokenizerFile
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.data.words import WordTokenizer
 from unifiednn_core.formats import zips
 from unifiednn_core.formats.tensor_files import ALIGNMENT_BYTES, safetensors_header, safetensors_metadata
-from unifiednn_core.spec.columns import MAX_COLUMNS, WORDS, ColumnPlan, TableWish, TextColumn
+from unifiednn_core.spec.columns import MAX_COLUMNS, NO_WISH, WORDS, ColumnPlan, TableWish, TextColumn
 
 MAX_TABLE_BYTES = 16 * 1024**3  # of the converted numbers
 MAX_READ_BYTES = 1024**3  # of the numbers, if the table is not converted first
-NO_WISH = TableWish()
 Files = Callable[[str], Path]  # returns the file of the library with this hash
 Blocks = Iterator[dict[str, cells.Array]]
 
@@ -85,7 +84,7 @@ def _ready(path: Path, wish: TableWish, files: Files, most_bytes: int) -> _Ready
         return WordTokenizer(column) if column.tokenizer == WORDS else of_file(column.tokenizer, column.pad)
 
     plan, rows, tokens = fitted(plan, source, tokenizers)
-    encoder = Encoder(plan, source, tokenizers)
+    encoder = RowEncoder(plan, source, tokenizers)
     stream = next((column for column in plan.used() if column.kind == "text" and column.stream), None)
     length = 0 if stream is None else stream.length or 1
     samples = rows if stream is None else tokens // length
@@ -105,7 +104,7 @@ def _ready(path: Path, wish: TableWish, files: Files, most_bytes: int) -> _Ready
     return _Ready(layout, encoder.notes(), blocks)
 
 
-def _opened(path: Path, wish: TableWish, plan: ColumnPlan | None) -> Source:
+def _opened(path: Path, wish: TableWish, plan: ColumnPlan | None) -> TableSource:
     if tables.is_parquet(path):
         return tables.open_parquet(path)
     if not wish.text and jsonl.is_jsonl(path):
@@ -123,7 +122,7 @@ def _text_plan(wish: TableWish) -> ColumnPlan:
     return ColumnPlan(columns=(column,))
 
 
-def _rows(source: Source, encoder: Encoder, samples: int) -> Blocks:
+def _rows(source: TableSource, encoder: RowEncoder, samples: int) -> Blocks:
     done = 0
     for row, block in source.blocks():
         done += block.num_rows
@@ -134,7 +133,7 @@ def _rows(source: Source, encoder: Encoder, samples: int) -> Blocks:
         raise source.bad("File changed", "The file changed while it was read.", "Import it again.")
 
 
-def _sequences(encoder: Encoder, samples: int, length: int) -> Blocks:
+def _sequences(encoder: RowEncoder, samples: int, length: int) -> Blocks:
     """Cut a stream into samples; what is left at its end is dropped."""
     left, entry = np.empty(0, np.int64), next(iter(encoder.layout))
     for tokens in encoder.stream():
@@ -145,7 +144,7 @@ def _sequences(encoder: Encoder, samples: int, length: int) -> Blocks:
         left = left[count * length :]
 
 
-def _check_size(source: Source, layout: dict[str, tuple[torch.dtype, tuple[int, ...]]], most_bytes: int) -> None:
+def _check_size(source: TableSource, layout: dict[str, tuple[torch.dtype, tuple[int, ...]]], most_bytes: int) -> None:
     size_bytes = sum(math.prod(shape) * dtype.itemsize for dtype, shape in layout.values())
     most_bytes = min(most_bytes, zips.most_unpacked_bytes(source.path.stat().st_size))
     if size_bytes > most_bytes:

@@ -1,17 +1,19 @@
 """Facts about a data set: notes inside its file, and the preview on the pages. Without torch: the server reads them."""
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.spec.columns import MAX_COLUMNS, ColumnPlan
+from unifiednn_core.spec.columns import MAX_COLUMNS, NO_WISH, ColumnPlan, TableWish
 
 MAX_CLASS_NAMES = 10_000
 MAX_SEED = 2**63 - 1
 METADATA_KEY = "unifiednn_data"
 _Name = Annotated[str, Field(max_length=200)]
+_Remark = Annotated[str, Field(max_length=400)]
 
 
 class _Part(BaseModel):
@@ -27,7 +29,8 @@ class DataNotes(_Part):
     columns: Annotated[tuple[_Name, ...], Field(max_length=MAX_COLUMNS)] = ()
     """Columns of a table that became the inputs, in order."""
     target: _Name = ""  # column of a table that became the targets
-    part: _Name = ""  # part of a data set that was split
+    part: _Name = ""  # part of a data set that was split, or that came with others in one file
+    remarks: Annotated[tuple[_Remark, ...], Field(max_length=20)] = ()  # what the import changed, in sentences
     pad: dict[str, int] = {}
     """Number that fills up short texts and lists, by the name of the input."""
     plan: ColumnPlan | None = None
@@ -49,6 +52,18 @@ class DataNotes(_Part):
     def abridged(self) -> "DataNotes":
         """The notes for people to read."""
         return self if self.plan is None else self.model_copy(update={"plan": self.plan.abridged()})
+
+
+class ImportOptions(_Part):
+    """Choices of the person who imports a data set; the defaults change nothing."""
+
+    size: int | None = Field(default=None, ge=1, le=4096)
+    """Height and width of all images: the square in the middle of each, resized."""
+    channels_last: bool = False  # the inputs are [samples, height, width, channels]; move the channels forward
+    table: TableWish = NO_WISH  # how a table or a text becomes numbers
+
+
+AS_STORED = ImportOptions()
 
 
 class ValueStats(_Part):
@@ -104,6 +119,11 @@ class SplitPlan(_Part):
 
     def _percent(self, name: str) -> str:
         return f"{100 * (self.test_share if name == 'test' else 1 - self.test_share):.4g}"
+
+
+def part_path(target: Path, part: str) -> Path:
+    """Where a further part of a file is written that is converted to `target`."""
+    return target.with_name(f"{target.name}.{part}")
 
 
 def preview_of(facts: dict[str, Any]) -> DataPreview | None:

@@ -12,26 +12,16 @@ stages, in the order of the exactness recipe:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
 
 from unifiednn_core.data.batch import Batch
+from unifiednn_core.data.transforms.base import Transform
 
 TARGETS = "targets"
 """Name of a network's input that gets the targets, for a loss inside of the network."""
-
-
-class Transform(Protocol):
-    """A step of `prepare`; see `data.transforms`."""
-
-    @property
-    def training_only(self) -> bool:
-        """Whether evaluations leave it out."""
-
-    def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
-        """Transform a batch; draws come from `generator`, or from torch's default one of the device."""
 
 
 class Scaling(NamedTuple):
@@ -82,12 +72,12 @@ class Step:
     @property
     def draws(self) -> bool:
         """Whether a transform draws random numbers."""
-        return any(transform.training_only for transform in self.transforms)
+        return any(transform.draws for transform in self.transforms)
 
     @property
     def moves_targets(self) -> bool:
         """Whether transforms may change targets, so that the labels of a batch are known only afterwards."""
-        return self.draws
+        return any(transform.changes_targets for transform in self.transforms)
 
     def targets_of(self, inputs: Mapping[str, Tensor], stored: Tensor | None) -> Tensor | None:
         """Targets of samples whose inputs are scaled; a view of them, except for another type."""

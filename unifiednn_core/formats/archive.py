@@ -16,16 +16,46 @@ from torch import Tensor
 from unifiednn_core.base.errors import HostileFile
 from unifiednn_core.formats.exported_schema import Payload, Payloads, Size, TensorMeta
 
-MODEL = "models/model.json"
-WEIGHTS = "data/weights/model_weights_config.json"
-CONSTANTS = "data/constants/model_constants_config.json"
-SAMPLE_INPUTS = "data/sample_inputs/model.pt"
+
+@dataclass(frozen=True, slots=True)
+class GraphEntries:
+    """Names of the entries of one graph; torch's loader takes the one that is called `model`."""
+
+    name: str
+
+    @property
+    def model(self) -> str:
+        """The graph itself."""
+        return f"models/{self.name}.json"
+
+    @property
+    def weights(self) -> str:
+        """Table of weights and persistent buffers."""
+        return f"data/weights/{self.name}_weights_config.json"
+
+    @property
+    def constants(self) -> str:
+        """Table of all other tensors."""
+        return f"data/constants/{self.name}_constants_config.json"
+
+    @property
+    def sample_inputs(self) -> str:
+        """Example of a call; a pickle, never read."""
+        return f"data/sample_inputs/{self.name}.pt"
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All four."""
+        return self.model, self.weights, self.constants, self.sample_inputs
+
+
+TRAINING, EVALUATION = GraphEntries("model"), GraphEntries("evaluation")
 MAX_JSON_BYTES = 64 * 1024**2
 MAX_ENTRIES = 20_000
 _RECORD = re.compile(r"data/(weights/weight|constants/tensor)_[0-9]{1,9}")
 _ENTRIES = frozenset(
     {"archive_format", "archive_version", "byteorder", ".data/version", ".data/serialization_id"}
-    | {MODEL, WEIGHTS, CONSTANTS, SAMPLE_INPUTS}
+    | {*TRAINING.all, *EVALUATION.all}
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same content gives the same bytes
 

@@ -125,9 +125,9 @@ def some(entries: Sequence[str], most: int = 5) -> str:
     return ", ".join(entries[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def pack_or_convert(options: str = "") -> str:
+def pack_or_convert(options: str = "", pack: str = PACK) -> str:
     """Advice for a file that is a program; `options` of `unifiednn convert` follow the file and its input shape."""
     if not sandbox_is_on():
-        return PACK
+        return pack
     command = " ".join(filter(None, ("unifiednn convert FILE --input SHAPE", options)))
-    return f"{PACK} Or convert it in the sandbox of this installation: `{command}`."
+    return f"{pack} Or convert it in the sandbox of this installation: `{command}`."

@@ -32,7 +32,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 def draws(network: nn.Module) -> bool:
     """Whether a call of this network may draw from the default generators, in training or in evaluation."""
     if is_of_file(network):
-        return any(map(operator_draws, network.graph.nodes))
+        return any(operator_draws(node) for part in graphs_of(network) for node in part.graph.nodes)
     judge = is_changed if _is_transformer_without_dropout(network) else layer_draws
     return any(map(judge, network.modules()))
 
@@ -40,6 +40,12 @@ def draws(network: nn.Module) -> bool:
 def is_of_file(network: nn.Module) -> TypeGuard[fx.GraphModule]:
     """Whether this is the graph of an exported file, so that its operators are all that runs."""
     return isinstance(network, fx.GraphModule) and isinstance(network.__dict__.get("forward"), GraphGuard)
+
+
+def graphs_of(network: fx.GraphModule) -> tuple[fx.GraphModule, ...]:
+    """The graphs of an exported file: that of training, and that of evaluation if it is another."""
+    guard: GraphGuard = network.__dict__["forward"]
+    return guard.parts
 
 
 def operator_draws(node: fx.Node) -> bool:

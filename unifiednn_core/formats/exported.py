@@ -9,11 +9,12 @@ from torch import Tensor
 
 from unifiednn_core.formats import archive as container
 from unifiednn_core.formats import tensor_files, zips
-from unifiednn_core.formats.archive import DTYPES, TensorView
+from unifiednn_core.formats.archive import DTYPES, GraphEntries, TensorView
 from unifiednn_core.formats.base import Definition, Delivery, Input, define, refuse_architecture
 from unifiednn_core.formats.exported_schema import Payload, Payloads, Program
 from unifiednn_core.formats.graph import build_module, for_evaluation, operator_names, switched_off
-from unifiednn_core.formats.sanitize import ExportedNetwork, sanitized
+from unifiednn_core.formats.sanitize import CheckedGraph, ExportedNetwork, sanitized
+from unifiednn_core.formats.signature import Port
 from unifiednn_core.spec.run import ArchitectureSpec
 
 _ON_GPU = re.compile(rb'"type":"cuda","index":(null|[0-9]+)')
@@ -33,7 +34,7 @@ class ExportedFormat:
 
     def sniff(self, path: Path) -> bool:
         """Whether the file is a zip that holds an exported program."""
-        return any(name.partition("/")[2] == container.MODEL for name in zips.names(path))
+        return any(name.partition("/")[2] == container.TRAINING.model for name in zips.names(path))
 
     def read(self, path: Path, architecture: ArchitectureSpec | None) -> Definition:
         """Check the file and build it once; raises `BadInput` or `HostileFile`."""
@@ -41,15 +42,14 @@ class ExportedFormat:
         network = sanitized(path)
         module = build_module(network)
         tensor_files.check_numbers(path, module.state_dict())
-        sizes = [size.as_int if size.kind == "as_int" else None for size in network.input_meta.sizes]
-        dtype = str(DTYPES[network.input_meta.dtype]).removeprefix("torch.")
         return define(
             self.name,
             path,
             lambda: build_module(network),
             module,
-            inputs=(Input(network.input_name, tuple(sizes[1:]), dtype),),
-            min_batch=network.min_batch,
+            inputs=tuple(_input(network, port) for port in network.training.inputs),
+            outputs=tuple(port.name for port in network.training.outputs),
+            min_batch=max(graph.min_batch for graph in network.graphs),
             operators=operator_names(network),
             switched_off=switched_off(network),
         )
@@ -58,8 +58,10 @@ class ExportedFormat:
         """Write the trained weights twice: `stem.pt2` with the original program, `stem.eval.pt2` for inference."""
         network = sanitized(definition.path)
         paths = (folder / f"{stem}.pt2", folder / f"{stem}.eval.pt2")
-        for path, program in zip(paths, (network.program, for_evaluation(network)), strict=True):
-            container.write_archive(path, stem, _entries(network, program, state_dict))
+        graphs = {container.TRAINING: network.training}
+        both = graphs if network.evaluation is None else {**graphs, container.EVALUATION: network.evaluation}
+        for path, written in zip(paths, (both, {container.TRAINING: for_evaluation(network)}), strict=True):
+            container.write_archive(path, stem, _entries(network, written, state_dict))
         return Delivery(files=paths, load_script=_LOAD_SCRIPT.format(stem=stem))
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
@@ -73,39 +75,84 @@ def write_checked(source: Path, target: Path) -> None:
     Raises `BadInput` or `HostileFile`.
     """
     network = sanitized(source)
-    written = {
-        container.MODEL: _json(network.program),
-        container.WEIGHTS: _json(network.weights),
-        container.CONSTANTS: _json(network.constants),
+    documents: dict[str, bytes] = {}
+    for names, graph in zip((container.TRAINING, container.EVALUATION), network.graphs, strict=False):
+        documents |= _documents(names, graph.program, network.weights, graph.constants)
+    here = {name: _ON_GPU.sub(b'"type":"cpu","index":null', content) for name, content in documents.items()}
+    container.write_archive(target, "checked", {**network.read_records(), **here})
+
+
+def write_both(training: Path, evaluation: Path, target: Path) -> None:
+    """Write one file with the graph of `training` and that of `evaluation`, two exports of one network.
+
+    Raises `BadInput` or `HostileFile`.
+    """
+    first, second = sanitized(training), sanitized(evaluation)
+    records, others = first.read_records(), second.read_records()
+    known, config = first.training.constants.config, dict[str, Payload]()
+    for name, payload in second.training.constants.config.items():
+        if any(entry.stored == name and entry.is_buffer for entry in second.training.held):
+            config[name] = known.get(name, payload)
+        else:
+            number = len(records) + int(payload.path_name.rpartition("_")[2])
+            config[name] = payload.model_copy(update={"path_name": f"tensor_{number}"})
+            records[f"data/constants/tensor_{number}"] = others[f"data/constants/{payload.path_name}"]
+    constants = Payloads(config=config)
+    documents = {
+        **_documents(container.TRAINING, first.training.program, first.weights, first.training.constants),
+        **_documents(container.EVALUATION, second.training.program, first.weights, constants),
     }
-    documents = {name: _ON_GPU.sub(b'"type":"cpu","index":null', content) for name, content in written.items()}
-    container.write_archive(target, "checked", {**network.read_records(), **documents, container.SAMPLE_INPUTS: b""})
+    container.write_archive(target, target.stem, {**records, **documents})
 
 
-def _entries(network: ExportedNetwork, program: Program, state_dict: Mapping[str, Tensor]) -> dict[str, bytes]:
-    weights = _packed(network.weights, network.weight_views, state_dict, "weights/weight", container.WEIGHTS)
-    fixed = network.read_constants()
-    constants = _packed(network.constants, network.constant_views, fixed, "constants/tensor", container.CONSTANTS)
-    return {**weights, **constants, container.MODEL: _json(program), container.SAMPLE_INPUTS: b""}
+def _input(network: ExportedNetwork, port: Port) -> Input:
+    meta = network.training.meta(port)
+    sizes = [size.as_int if size.kind == "as_int" else None for size in meta.sizes]
+    return Input(port.name, tuple(sizes[1:]), str(DTYPES[meta.dtype]).removeprefix("torch."))
 
 
-def _packed(
-    payloads: Payloads, views: Mapping[str, TensorView], tensors: Mapping[str, Tensor], folder: str, table: str
+def _entries(
+    network: ExportedNetwork, graphs: Mapping[GraphEntries, CheckedGraph], state_dict: Mapping[str, Tensor]
 ) -> dict[str, bytes]:
-    """Make one record for each distinct view, and the table that names them."""
-    config: dict[str, Payload] = {}
-    records: dict[str, bytes] = {}
-    numbers: dict[TensorView, int] = {}
-    for name, payload in payloads.config.items():
-        tensor, view = tensors[name].detach().to("cpu").contiguous(), views[name]
-        if tuple(tensor.shape) != view.shape or tensor.dtype != DTYPES[view.dtype]:
-            raise ValueError(f"the trained '{name}' is {tensor.dtype} {list(tensor.shape)}; the file has another kind")
-        record = f"data/{folder}_{numbers.setdefault(view, len(numbers))}"
-        records.setdefault(record, bytes(tensor_files.raw(tensor)))
-        meta = container.contiguous_meta(payload.tensor_meta)
-        config[name] = payload.model_copy(update={"path_name": record.rpartition("/")[2], "tensor_meta": meta})
-    return {**records, table: _json(Payloads(config=config))}
+    weights = _Records("weights/weight")
+    trained = {name: state_dict[name] for name in network.weights.config}
+    table = weights.add(network.weights, network.weight_views, trained)
+    constants, fixed = _Records("constants/tensor"), network.read_constants()
+    documents: dict[str, bytes] = {}
+    for names, graph in graphs.items():
+        stored = {entry.stored: fixed[entry.name] for entry in graph.held if entry.role == "constant"}
+        own = constants.add(graph.constants, graph.constant_views, stored)
+        documents |= _documents(names, graph.program, table, own)
+    return {**weights.content, **constants.content, **documents}
 
 
-def _json(part: Program | Payloads) -> bytes:
-    return part.model_dump_json(exclude_unset=True).encode()
+def _documents(names: GraphEntries, program: Program, weights: Payloads, constants: Payloads) -> dict[str, bytes]:
+    tables = {names.model: program, names.weights: weights, names.constants: constants}
+    return {
+        **{name: part.model_dump_json(exclude_unset=True).encode() for name, part in tables.items()},
+        names.sample_inputs: b"",
+    }
+
+
+class _Records:
+    """Records of tensors, one for each distinct view."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._numbers: dict[TensorView, int] = {}
+        self.content: dict[str, bytes] = {}
+
+    def add(self, payloads: Payloads, views: Mapping[str, TensorView], tensors: Mapping[str, Tensor]) -> Payloads:
+        """Add the numbers of `tensors`, and return the table that names them."""
+        config: dict[str, Payload] = {}
+        for name, given in tensors.items():
+            payload, tensor, view = payloads.config[name], given.detach().to("cpu").contiguous(), views[name]
+            if tuple(tensor.shape) != view.shape or tensor.dtype != DTYPES[view.dtype]:
+                raise ValueError(
+                    f"the trained '{name}' is {tensor.dtype} {list(tensor.shape)}; the file has another kind"
+                )
+            record = f"data/{self._folder}_{self._numbers.setdefault(view, len(self._numbers))}"
+            self.content.setdefault(record, bytes(tensor_files.raw(tensor)))
+            meta = container.contiguous_meta(payload.tensor_meta)
+            config[name] = payload.model_copy(update={"path_name": record.rpartition("/")[2], "tensor_meta": meta})
+        return Payloads(config=config)

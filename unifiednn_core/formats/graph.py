@@ -1,11 +1,13 @@
 """Builds a plain `torch.fx` module from a checked `.pt2` file.
 
-One graph serves training and evaluation: the `training` flag of the module replaces each training flag in the file, so
-`train()` and `eval()` work as usual. The device of the input replaces devices in the file, so `to(device)` works too.
+One graph serves training and evaluation, unless the file has one for each: the `training` flag of the module replaces
+each training flag in the file, so `train()` and `eval()` work as usual. The device of the first input replaces devices
+in the file, so `to(device)` works too.
 """
 
 import operator
-from collections.abc import Set
+from collections.abc import Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,9 +16,10 @@ from torch import fx, nn
 from unifiednn_core.base.errors import HostileFile
 from unifiednn_core.formats import operators
 from unifiednn_core.formats.archive import DTYPES
-from unifiednn_core.formats.exported_schema import NamedValue, Node, NodeArgument, OptionalTensor, Program, SymArgument
+from unifiednn_core.formats.exported_schema import NamedValue, Node, NodeArgument, OptionalTensor, SymArgument
 from unifiednn_core.formats.guard import GraphGuard
-from unifiednn_core.formats.sanitize import ExportedNetwork
+from unifiednn_core.formats.sanitize import CheckedGraph, ExportedNetwork
+from unifiednn_core.formats.signature import Held, in_the_place_of
 
 _COUNTER = "num_batches_tracked"
 _OFF: dict[str, object] = {"as_bool": False, "as_float": 0.0, "as_int": 0}
@@ -28,27 +31,45 @@ _MEMORY_FORMATS = {
 def build_module(network: ExportedNetwork) -> fx.GraphModule:
     """Make the module with the weights of the file, on the CPU, in train mode; raises `HostileFile`."""
     root = _root(network)
-    graph = _Builder(network).graph()
+    graph = _Builder(network.training, _counters(network.training)).graph(_held(network))
     try:
         module = fx.GraphModule(root, graph, class_name="ExportedNetwork")
     except (KeyError, TypeError, AttributeError) as error:
         raise HostileFile(f"A tensor has an invalid name: {error}") from None
-    for entry in network.held:
+    return _guarded(module, network).train()
+
+
+def _guarded(module: fx.GraphModule, network: ExportedNetwork) -> fx.GraphModule:
+    """Make what fx built the module of a file: guarded, with its graph of evaluation, and so are its copies."""
+    for entry in _held(network):
         if entry.role == "constant":  # fx makes every buffer a persistent one
             folder, _, leaf = entry.name.rpartition(".")
             parent = module.get_submodule(folder)
             parent.register_buffer(leaf, parent.get_buffer(leaf), persistent=False)
     _unite(module, {})
-    module.forward = GraphGuard(module)
-    return module.train()
+    evaluation = None
+    if network.evaluation is not None:
+        outputs = in_the_place_of(*([port.name for port in graph.outputs] for graph in network.graphs))
+        graph = _Builder(network.evaluation, None).graph(network.evaluation.held, outputs)
+        evaluation = fx.GraphModule(module, graph, class_name="ExportedEvaluation")
+        for tensors in ("_parameters", "_buffers", "_modules"):  # one module with two graphs
+            evaluation.__dict__[tensors] = module.__dict__[tensors]
+    module.forward = GraphGuard(module, evaluation)
+    module.__dict__["__deepcopy__"] = lambda memo: _guarded(fx.GraphModule.__deepcopy__(module, memo), network)
+    return module
+
+
+def _held(network: ExportedNetwork) -> list[Held]:
+    """List the tensors of all graphs, each once."""
+    return list({entry.name: entry for graph in reversed(network.graphs) for entry in graph.held}.values())
 
 
 def operator_names(network: ExportedNetwork) -> tuple[str, ...]:
     """List the operators that compute, in order, by their short names."""
-    counters = _counters(network)
+    counters = _counters(network.training)
     return tuple(
         node.target.split(".")[3]
-        for node in network.graph.nodes
+        for node in network.training.nodes
         if node.target in operators.ATEN - operators.ASSERTIONS
         and not node.target.startswith("torch.ops.aten.sym_")
         and not _counts_batches(node, counters)
@@ -56,29 +77,40 @@ def operator_names(network: ExportedNetwork) -> tuple[str, ...]:
 
 
 class _Builder:
-    """Turns the nodes of a file into the nodes of an `fx.Graph`."""
+    """Turns the nodes of a file into the nodes of an `fx.Graph`.
 
-    def __init__(self, network: ExportedNetwork):
-        self._network = network
-        self._counters = _counters(network)
+    `counters` are the values that count batches; None for a graph of evaluation, whose flags stay as they are.
+    """
+
+    def __init__(self, source: CheckedGraph, counters: Set[str] | None):
+        self._source = source
+        self._counters = counters
         self._graph = fx.Graph()
         self._values: dict[str, fx.Node] = {}
         self._input: fx.Node
         self._training: fx.Node
         self._device: fx.Node | None = None
 
-    def graph(self) -> fx.Graph:
-        """Make the whole graph."""
-        network = self._network
-        self._input = self._graph.placeholder(network.input_name)
-        self._define(network.input_name, self._input)
-        self._training = self._graph.create_node("get_attr", "training", name="mode")
-        for entry in network.held:
-            self._define(entry.value, self._graph.create_node("get_attr", entry.name))
-        for node in network.graph.nodes:
+    def graph(self, held: Sequence[Held], outputs: Sequence[str | None] | None = None) -> fx.Graph:
+        """Make the whole graph over the tensors `held`; it returns the `outputs`, by default all of them."""
+        source = self._source
+        inputs = {port.value: self._graph.placeholder(port.value) for port in source.inputs}
+        self._input = next(iter(inputs.values()))
+        for name, placeholder in inputs.items():
+            self._define(name, placeholder)
+        if self._counters is not None:
+            self._training = self._graph.create_node("get_attr", "training", name="mode")
+        own = {entry.name: entry.value for entry in source.held}
+        for entry in held:
+            tensor = self._graph.create_node("get_attr", entry.name)
+            if entry.name in own:
+                self._define(own[entry.name], tensor)
+        for node in source.nodes:
             if node.target not in operators.ASSERTIONS:
                 self._add(node)
-        self._graph.output(self._value(network.output_name))
+        results = {port.name: self._value(port.value) for port in source.outputs}
+        returned = [results.get(name or "") for name in (results if outputs is None else outputs)]
+        self._graph.output(returned[0] if len(returned) == 1 else tuple(returned))
         return self._graph
 
     def _add(self, node: Node) -> None:
@@ -108,7 +140,7 @@ class _Builder:
         return self._values[name]
 
     def _argument(self, node: Node, name: str, argument: NodeArgument) -> Any:
-        if _depends_on_mode(node, name, argument, self._counters):
+        if self._counters is not None and _depends_on_mode(node, name, argument, self._counters):
             if node.target == operators.ATTENTION:
                 return self._graph.call_function(operator.mul, (argument.as_float, self._training))
             return self._training
@@ -172,7 +204,7 @@ def _root(network: ExportedNetwork) -> nn.Module:
     weights, constants = network.read_weights(), network.read_constants()
     root = nn.Module()
     parameters: dict[int, nn.Parameter] = {}
-    for entry in network.held:
+    for entry in _held(network):
         folder, _, leaf = entry.name.rpartition(".")
         tensor = (constants if entry.role == "constant" else weights)[entry.name]
         try:
@@ -207,7 +239,7 @@ def _submodule(root: nn.Module, path: str) -> nn.Module:
     return here
 
 
-def _counters(network: ExportedNetwork) -> frozenset[str]:
+def _counters(network: CheckedGraph) -> frozenset[str]:
     """Find the values that count the batches of a normalisation layer.
 
     A layer that is used twice adds to the result of its first addition, so that result is a counter too. A buffer of
@@ -215,7 +247,7 @@ def _counters(network: ExportedNetwork) -> frozenset[str]:
     """
     means = {
         entry.arg.as_tensor.name
-        for node in network.graph.nodes
+        for node in network.nodes
         if node.target in operators.NEEDS_RUNNING_STATISTICS
         for entry in node.inputs
         if entry.name == "running_mean" and entry.arg.as_tensor is not None
@@ -223,7 +255,7 @@ def _counters(network: ExportedNetwork) -> frozenset[str]:
     layers = {entry.name.rpartition(".")[0] for entry in network.held if entry.value in means}
     places = {entry.value: entry.name.rpartition(".") for entry in network.held}
     counters = {value for value, (layer, _, leaf) in places.items() if leaf == _COUNTER and layer in layers}
-    for node in network.graph.nodes:
+    for node in network.nodes:
         if _counts_batches(node, counters):
             counters |= {output.as_tensor.name for output in node.outputs if output.as_tensor is not None}
     return frozenset(counters)
@@ -252,7 +284,7 @@ def _depends_on_mode(node: Node, name: str, argument: NodeArgument, counters: Se
 
 def switched_off(network: ExportedNetwork) -> tuple[str, ...]:
     """List layers such as dropout that are off in the file, and therefore in training too."""
-    off = [node.target.removeprefix("torch.ops.aten.") for node in network.graph.nodes if _is_off(node)]
+    off = [node.target.removeprefix("torch.ops.aten.") for node in network.training.nodes if _is_off(node)]
     return tuple(sorted({name.partition(".")[0].rstrip("_") for name in off}))
 
 
@@ -267,12 +299,15 @@ def _is_off(node: Node) -> bool:
     return share is None or share.kind != "as_float" or share.as_float != 0.0
 
 
-def for_evaluation(network: ExportedNetwork) -> Program:
-    """Return the program with all training behaviour switched off."""
-    counters = _counters(network)
-    graph = network.graph.model_copy(update={"nodes": tuple(_off(node, counters) for node in network.graph.nodes)})
-    module = network.program.graph_module.model_copy(update={"graph": graph})
-    return network.program.model_copy(update={"graph_module": module})
+def for_evaluation(network: ExportedNetwork) -> CheckedGraph:
+    """Return the graph of evaluation, by default that of training with all its flags switched off."""
+    if network.evaluation is not None:
+        return network.evaluation
+    counters, program = _counters(network.training), network.training.program
+    nodes = tuple(_off(node, counters) for node in network.training.nodes)
+    graph = program.graph_module.graph.model_copy(update={"nodes": nodes})
+    module = program.graph_module.model_copy(update={"graph": graph})
+    return replace(network.training, program=program.model_copy(update={"graph_module": module}))
 
 
 def _off(node: Node, counters: Set[str]) -> Node:

@@ -15,28 +15,34 @@ _NAMES = {function: name for name, function in sizes.FUNCTIONS.items()}
 
 
 class GraphGuard:
-    """Runs a graph as its `forward`, and checks it at every new kind of input.
+    """Runs a graph as its `forward`, and checks it at every new kind of inputs; in evaluation another one, if given.
 
     Then the graph runs node by node, and each call is checked right before it happens. What a call gets depends on the
-    input, the mode and whether gradients are recorded; the weights keep their shapes. So later inputs of the same kind
+    inputs, the mode and whether gradients are recorded; the weights keep their shapes. So later inputs of the same kind
     run the compiled graph, unless the shape of a value inside depends on values.
     """
 
-    def __init__(self, module: fx.GraphModule):
+    def __init__(self, module: fx.GraphModule, evaluation: fx.GraphModule | None = None):
         self._module = module
+        self._evaluation = module if evaluation is None else evaluation
         self._known: set[tuple[object, ...]] = set()
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    @property
+    def parts(self) -> tuple[fx.GraphModule, ...]:
+        """The graph of training, and that of evaluation if it is another."""
+        return (self._module,) if self._evaluation is self._module else (self._module, self._evaluation)
+
+    def __call__(self, *inputs: Tensor) -> Any:
         """Run the graph; raises `ContractBroken` before the first call that is not allowed."""
-        module = self._module
+        module = self._module if self._module.training else self._evaluation
         kind = (
-            inputs.shape, inputs.stride(), inputs.dtype, inputs.device, module.training, torch.is_grad_enabled(),
+            self._module.training, torch.is_grad_enabled(),
+            *((given.shape, given.stride(), given.dtype, given.device) for given in inputs),
         )  # fmt: skip
         if kind in self._known:
-            outputs: Tensor = type(module).forward(module, inputs)
-            return outputs
+            return type(module).forward(module, *inputs)
         run = _Checked(module)
-        outputs = run.run(inputs)
+        outputs = run.run(*inputs)
         if not run.depends_on_values and len(self._known) < MOST_SIGNATURES:
             self._known.add(kind)
         return outputs

@@ -8,7 +8,6 @@ makes the network again with the constructors of torch.
 import io
 import pickle
 import pickletools
-import threading
 import types
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
-from unifiednn_core.formats import base, tensor_files, zips
+from unifiednn_core.formats import base, own_classes, tensor_files, zips
 from unifiednn_core.formats.base import Definition, Delivery
 from unifiednn_core.formats.rebuild import KNOWN, Inert, Record, rebuild
 from unifiednn_core.spec.run import ArchitectureSpec
@@ -34,7 +33,6 @@ NEWTRUE EMPTY_TUPLE EMPTY_LIST EMPTY_DICT EMPTY_SET BINPERSID BININT BININT1 BIN
 BINPUT LONG_BINPUT BINUNICODE LONG1 STOP
 """
 _OPERATIONS = frozenset(_WRITTEN.split())
-_LOADING = threading.Lock()  # torch keeps the list of safe names for the whole process
 _LOAD_SCRIPT = """\
 import torch
 
@@ -105,12 +103,13 @@ def _names(module: nn.Module) -> list[str]:
 
 def _records(path: Path) -> object:
     """Load a file of known classes as records; raises `BadInput` or `HostileFile`."""
-    unknown = sorted(_scanned(path) - KNOWN - tensor_files.PLAIN_NAMES)
+    names, content = _scanned(path)
+    unknown = sorted(names - KNOWN - tensor_files.PLAIN_NAMES)
     if unknown:
-        raise _unknown(path, unknown)
+        raise _unknown(path, unknown, own_classes.pack_remedy(content) or base.PACK)
     stubs: list[Any] = [(Inert(name, (Record,), {"name": name}), name) for name in KNOWN]
     try:
-        with _LOADING, torch.serialization.safe_globals(stubs):
+        with tensor_files.LOADING, torch.serialization.safe_globals(stubs):
             loaded: object = torch.load(path, map_location="cpu", weights_only=True)
         tensor_files.check_storages(path)
         return loaded
@@ -122,8 +121,11 @@ def _records(path: Path) -> object:
         raise tensor_files.damaged(path) from None
 
 
-def _scanned(path: Path) -> frozenset[str]:
-    """List all classes and functions in the pickle; raises `HostileFile` for operations unknown to `torch.save`."""
+def _scanned(path: Path) -> tuple[frozenset[str], bytes]:
+    """All classes and functions in the pickle, and its bytes.
+
+    Raises `HostileFile` for operations unknown to `torch.save`.
+    """
     try:
         tensor_files.check_entries(path)
         if len(set(zips.names(path))) != len(zips.names(path)):
@@ -133,7 +135,7 @@ def _scanned(path: Path) -> frozenset[str]:
             if entry.file_size > MAX_PICKLE_BYTES:
                 raise HostileFile(f"The pickle has {entry.file_size} bytes; at most {MAX_PICKLE_BYTES} are read.")
             content = archive.read(entry)
-        return frozenset(_names_in(content))
+        return frozenset(_names_in(content)), content
     except HostileFile:
         raise
     except tensor_files.DAMAGED:
@@ -148,7 +150,7 @@ def _names_in(content: bytes) -> Iterator[str]:
             yield tensor_files.full_name(argument)
 
 
-def _unknown(path: Path, names: list[str]) -> BadInput:
+def _unknown(path: Path, names: list[str], pack: str) -> BadInput:
     tensors = [name for name in names if name.startswith(_TENSORS) or name.endswith("Storage")]
     if len(tensors) == len(names):
         message = f"A weight of the network is not a plain dense tensor of real numbers ('{tensors[0][:80]}')."
@@ -160,8 +162,8 @@ def _unknown(path: Path, names: list[str]) -> BadInput:
             f"The network uses '{names[0][:80]}', which is not supported in a pickled network. Neither are "
             "layers of two inputs (Transformer, TransformerDecoder, Bilinear), lazy layers, or weight_norm."
         )
-        return tensor_files.bad_file(path, "Layer not rebuilt", message, base.PACK)
+        return tensor_files.bad_file(path, "Layer not rebuilt", message, pack)
     message = f"The code of some classes is not in the file. They are {base.some(foreign)}. Nothing was loaded."
-    convert = base.pack_or_convert("--code YOUR_MODULE.py")
+    convert = base.pack_or_convert("--code YOUR_MODULE.py", pack)
     remedy = f"{convert} Or submit the state dict of a network that the registry has."
     return tensor_files.bad_file(path, "Unknown class", message, remedy)

@@ -42,6 +42,8 @@ _REPLACED = {
     "torch.ops.aten.empty_like.default": "torch.ops.aten.zeros_like.default",
     "torch.ops.aten.new_empty.default": "torch.ops.aten.new_zeros.default",
     "torch.ops.aten._unsafe_view.default": "torch.ops.aten.view.default",
+    "torch.ops.aten.unsafe_chunk.default": "torch.ops.aten.chunk.default",
+    "torch.ops.aten.unsafe_split.Tensor": "torch.ops.aten.split.Tensor",
 }
 
 ALLOWED = ATEN | SIZES.keys()  # everything that a graph may call

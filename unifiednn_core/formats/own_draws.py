@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor, fx, nn
 
 from unifiednn_core.formats.architectures.transformer import SelfAttention
-from unifiednn_core.formats.draws import is_changed, is_of_file, layer_draws, operator_draws
+from unifiednn_core.formats.draws import graphs_of, is_changed, is_of_file, layer_draws, operator_draws
 
 _Function = Callable[..., Any]
 
@@ -61,13 +61,15 @@ def own_draws(network: nn.Module) -> OwnDraws | None:
     """Prepare a network that draws on a CPU; None, with nothing changed, if not all its draws take a generator."""
     own = OwnDraws()
     if is_of_file(network):
-        nodes = [node for node in network.graph.nodes if operator_draws(node)]
+        parts = graphs_of(network)
+        nodes = [node for part in parts for node in part.graph.nodes if operator_draws(node)]
         if not all(map(_has_form, nodes)):
             return None
         forms = {operator: own.form_of(operator) for operator in {node.target for node in nodes}}
         for node in nodes:
             node.target = forms[node.target]
-        network.recompile()
+        for part in parts:
+            part.recompile()
         return own
     drawing = [layer for layer in network.modules() if layer_draws(layer)]
     if any(type(layer) not in _LAYERS or is_changed(layer) for layer in drawing):
@@ -157,13 +159,19 @@ _FORMS: Mapping[Any, _Function] = {
         operator: operator
         for operator in (
             _aten.bernoulli.default, _aten.bernoulli.p, _aten.bernoulli_.float, _aten.rrelu.default,
-            _aten.rrelu_.default,
+            _aten.rrelu_.default, _aten.uniform_.default, _aten.normal_.default, _aten.exponential_.default,
+            _aten.normal.Tensor_float, _aten.normal.float_Tensor, _aten.normal.Tensor_Tensor, _aten.multinomial.default,
         )
     },
     _aten.rand.default: _aten.rand.generator,
     _aten.randn.default: _aten.randn.generator,
     _aten.rand_like.default: _aten.rand_like.generator,
     _aten.randn_like.default: _aten.randn_like.generator,
+    _aten.randint.default: _aten.randint.generator,
+    _aten.randint.low: _aten.randint.low_generator,
+    _aten.randint_like.default: _aten.randint_like.generator,
+    _aten.randint_like.low_dtype: _aten.randint_like.low_generator_dtype,
+    _aten.randperm.default: _aten.randperm.generator,
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from unifiednn_core.base.errors import BadInput, IntakeFailed
 from unifiednn_core.base.paths import SANDBOX_SETTING, Home
-from unifiednn_core.data.values import SplitPlan
+from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.machine.budget import slot
 from unifiednn_core.machine.forks import Template
 from unifiednn_core.preflight.report import (
@@ -23,7 +23,6 @@ from unifiednn_core.preflight.report import (
     SplitJob,
     SplitReport,
 )
-from unifiednn_core.spec.columns import TableWish
 from unifiednn_core.spec.run import RunSpec
 
 # A job is bounded by its processor time; this is for one that never answers.
@@ -39,22 +38,21 @@ def inspect(
     filename: str,
     *,
     convert_to: Path | None = None,
-    wish: TableWish | None = None,
+    options: ImportOptions = AS_STORED,
     home: Home | None = None,
 ) -> FileReport:
     """Describe a file; with `convert_to`, a data set that cannot be mapped is written there, and that is described.
 
-    `wish` says how a table becomes numbers; files of the library that it names are in `home`.
+    Files of the library that the options name are in `home`.
 
     Raises `BadInput` for a missing file, `IntakeFailed` if the job dies or takes longer than an hour.
     """
     if not path.is_file():
         message = f"{path} does not exist."
         raise BadInput.of("File not found", field=filename, message=message, remedy="Correct the path.")
+    target = convert_to and convert_to.resolve()
     root = None if home is None else home.root.resolve()
-    job = InspectJob(
-        path=path.resolve(), filename=filename, convert_to=convert_to and convert_to.resolve(), wish=wish, home=root
-    )
+    job = InspectJob(path=path.resolve(), filename=filename, convert_to=target, options=options, home=root)
     return _ask(FileReport, job)
 
 

@@ -15,13 +15,12 @@ from unifiednn_core.base.files import move
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data import conversion
 from unifiednn_core.data.split import split
-from unifiednn_core.data.values import SplitPlan
+from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.machine.budget import budget_of
 from unifiednn_core.preflight.check import check
 from unifiednn_core.preflight.inspection import attempt, inspect_file, sha256_of
 from unifiednn_core.preflight.oracle import ask_torch
 from unifiednn_core.preflight.report import FileReport, InspectJob, OracleJob, SpecJob, SplitJob, SplitReport
-from unifiednn_core.spec.columns import TableWish
 from unifiednn_core.spec.run import parse_run
 
 CPU_LIMIT_S = 600
@@ -63,30 +62,43 @@ def work(job: InspectJob | SplitJob | SpecJob | OracleJob) -> BaseModel:
     if isinstance(job, OracleJob):
         _let_write(True)
         return ask_torch(job)
-    return run_inspect(job.path, job.filename, job.convert_to, job.wish, None if job.home is None else Home(job.home))
+    return run_inspect(
+        job.path, job.filename, job.convert_to, job.options, None if job.home is None else Home(job.home)
+    )
 
 
 def run_inspect(
-    path: Path, filename: str, convert_to: Path | None = None, wish: TableWish | None = None, home: Home | None = None
+    path: Path,
+    filename: str,
+    convert_to: Path | None = None,
+    options: ImportOptions = AS_STORED,
+    home: Home | None = None,
 ) -> FileReport:
     """Describe a file; with `convert_to`, a data set that cannot be mapped is written there first.
 
-    `wish` says how a table or a text becomes numbers; files of the library that it names are in `home`.
+    Of a file with several parts, the first is described, and the others in its report. Files of the library that the
+    options name are in `home`.
     """
     if convert_to is None:
         return inspect_file(path, filename)
-    settled, findings = attempt(lambda: conversion.settled(path, filename, wish or TableWish()), filename)
-    needed: bool | None = False
-    if settled is not None:
-        needed, findings = attempt(lambda: conversion.is_needed(path, settled), filename)
-    if not (needed or findings):
-        return inspect_file(path, filename)
-    if settled is not None and not findings:
+
+    def converted() -> dict[str, Path] | None:
+        settled = conversion.settled(path, filename, options)
+        if not conversion.is_needed(path, settled):
+            return None
         _let_write(True)
-        files = None if home is None else home.file
-        _, findings = attempt(lambda: conversion.convert(path, convert_to, settled, files), filename)
+        return conversion.convert(path, convert_to, settled, None if home is None else home.file)
+
+    parts, findings = attempt(converted, filename)
+    if parts is None and not findings:
+        return inspect_file(path, filename)
     if not findings:
-        return inspect_file(convert_to, filename).model_copy(update={"converted": True})
+        reports = [
+            inspect_file(written, filename).model_copy(update={"converted": True, "part": part})
+            for part, written in (parts or {}).items()
+        ]
+        problems = tuple(finding for report in reports for finding in report.findings)
+        return reports[0].model_copy(update={"others": tuple(reports[1:]), "findings": problems})
     size_bytes = path.stat().st_size
     return FileReport(kind="unknown", format="", sha256=sha256_of(path), size_bytes=size_bytes, findings=findings)
 

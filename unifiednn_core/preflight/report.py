@@ -6,9 +6,8 @@ from typing import Literal
 from pydantic import BaseModel
 
 from unifiednn_core.base.errors import Finding
-from unifiednn_core.data.values import SplitPlan
+from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction
-from unifiednn_core.spec.columns import TableWish
 from unifiednn_core.spec.run import SubModelSpec
 
 FileKind = Literal["model", "weights", "data", "checkpoint", "tokenizer", "unknown"]
@@ -26,6 +25,9 @@ class FileReport(BaseModel, frozen=True, extra="forbid"):
     findings: tuple[Finding, ...] = ()
     converted: bool = False
     """Whether hash and size are those of the data set that the file was converted into."""
+    part: str = ""  # of a data set that came with others in one file, such as "train"
+    others: tuple["FileReport", ...] = ()
+    """The further parts of such a file; each is in `part_path` of the place that was asked for."""
 
 
 class SubModelReport(BaseModel, frozen=True, extra="forbid"):
@@ -87,16 +89,14 @@ class CheckReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class InspectJob(BaseModel, frozen=True, extra="forbid"):
-    """Describe a file; with `convert_to`, a data set that cannot be mapped is written there first.
-
-    `wish` says how a table becomes numbers; files of the library that it names are in the home.
-    """
+    """Describe a file; with `convert_to`, a data set that cannot be mapped is written there first."""
 
     path: Path
     filename: str
     convert_to: Path | None = None
-    wish: TableWish | None = None
+    options: ImportOptions = AS_STORED
     home: Path | None = None
+    """Where the files of the library are that the options name."""
 
 
 class SplitJob(BaseModel, frozen=True, extra="forbid"):

@@ -11,10 +11,11 @@ from unifiednn_core.base import files as durable
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.files import plain_name
 from unifiednn_core.base.paths import Home
+from unifiednn_core.data.values import AS_STORED, ImportOptions, part_path
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import FileReport
 from unifiednn_core.service.roles import Actor
-from unifiednn_core.spec.columns import WORDS, TableWish
+from unifiednn_core.spec.columns import NO_WISH, WORDS, TableWish
 from unifiednn_core.store.library import Library
 from unifiednn_core.views.run_rows import file_view
 from unifiednn_core.views.runs import FileView
@@ -41,14 +42,14 @@ class FileImporter:
         return frozenset(f"sha256:{file.sha256}" for file in self.files())
 
     def import_chunks(
-        self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS, wish: TableWish | None = None
+        self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS, options: ImportOptions = AS_STORED
     ) -> FileView:
         """Import a file of one of `kinds`; raises `BadInput`, and then nothing is kept."""
         waiting = self._home.quarantine / secrets.token_hex(8)
         try:
             with waiting.open("wb") as file:
                 file.writelines(chunks)
-            return self.import_moved(waiting, plain_name(filename), kinds, wish)
+            return self.import_moved(waiting, plain_name(filename), kinds, options)
         except OSError as error:
             message = f"The file could not be written: {error.strerror}."
             remedy = f"{shutil.disk_usage(self._home.root).free // 1024**2} MiB are free in the home folder."
@@ -71,13 +72,17 @@ class FileImporter:
 
         return self.import_chunks(path.name, chunks(), kinds)
 
-    def import_moved(self, path: Path, filename: str, kinds: Sequence[str], wish: TableWish | None = None) -> FileView:
-        """Import a file by moving it out of the quarantine. Raises `BadInput`, `IntakeFailed`."""
-        if wish is not None:
-            self._check_files_of(wish)
+    def import_moved(
+        self, path: Path, filename: str, kinds: Sequence[str], options: ImportOptions = AS_STORED
+    ) -> FileView:
+        """Import a file by moving it out of the quarantine; returns its first part if it has several.
+
+        Raises `BadInput`, `IntakeFailed`.
+        """
+        self._check_files_of(options.table)
         converted = self._home.quarantine / f"{secrets.token_hex(8)}.converted"
         try:
-            report = client.inspect(path, filename, convert_to=converted, wish=wish, home=self._home)
+            report = client.inspect(path, filename, convert_to=converted, options=options, home=self._home)
             errors = [finding for finding in report.findings if finding.severity == "error"]
             if errors:
                 raise BadInput(errors)
@@ -85,14 +90,20 @@ class FileImporter:
                 message = f"This file holds {report.kind}, but {' or '.join(kinds)} is needed here."
                 remedy = "Data sets hold exactly the entries 'inputs' and 'targets'."
                 raise BadInput.of("Another kind of file", filename, message, remedy)
+            for other in report.others:
+                durable.move(part_path(converted, other.part), self._home.file(other.sha256))
+                self.remember(other, part_name(filename, other.part))
             durable.move(converted if report.converted else path, self._home.file(report.sha256))
-            self.remember(report, filename)
+            self.remember(report, part_name(filename, report.part))
         finally:
-            converted.unlink(missing_ok=True)
+            for left in self._home.quarantine.glob(f"{converted.name}*"):
+                left.unlink(missing_ok=True)
         return self.file(report.sha256)
 
     def _check_files_of(self, wish: TableWish) -> None:
         """Raise `BadInput` if a wish names a file that is not in this person's library."""
+        if wish == NO_WISH:
+            return
         held = {file.sha256: file for file in self.files()}
         needed = {wish.tokenizer: "tokenizer", wish.like: "data"}
         plans = [wish.plan]
@@ -113,3 +124,8 @@ class FileImporter:
     def file(self, sha256: str) -> FileView:
         """One file that this person has imported."""
         return next(view for view in self.files() if view.sha256 == sha256)
+
+
+def part_name(filename: str, part: str) -> str:
+    """Name of a part of a file in the library: `mnist-train.safetensors`; the file's own name without a part."""
+    return f"{filename.partition('.')[0] or filename}-{part}.safetensors" if part else filename

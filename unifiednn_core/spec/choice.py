@@ -192,8 +192,10 @@ def known(name: str, table: Mapping[str, Choice], refused: Mapping[str, str], wh
     raise PydanticCustomError("unknown_name", "There is no {what} '{name}'.{guess} Choose one of: {valid}.", context)
 
 
-def checked_arguments(args: dict[str, Any], choice: Choice | None) -> dict[str, Any]:
-    """Return the arguments in the types torch expects.
+def checked_arguments(
+    args: dict[str, Any], choice: Choice | None, elsewhere: Mapping[str, str] = _GIVEN_ELSEWHERE
+) -> dict[str, Any]:
+    """Return the arguments in the types torch expects; `elsewhere` says why an argument is not among them.
 
     Raises a validation error for an unknown, missing or invalid argument.
     """
@@ -203,7 +205,7 @@ def checked_arguments(args: dict[str, Any], choice: Choice | None) -> dict[str, 
     for name, value in args.items():
         context = {"torch_class": choice.torch_class, "name": name, "argument": name}
         if name not in taken:
-            context["reason"] = _GIVEN_ELSEWHERE.get(name, "")
+            context["reason"] = elsewhere.get(name, "")
             context["remedy"] = f"Choose from: {', '.join(taken)}." if taken else "Leave it out; it takes none."
             message = "{torch_class} has no argument '{name}' here{reason}. {remedy}"
             raise PydanticCustomError("unknown_name", message, context)

@@ -37,36 +37,39 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class _Used(_Part):
-    name: Name
-    input: InputName = "inputs"
-    """Input of the network; numbers and categories with the same one become one tensor [samples, features]."""
+class NumberColumn(_Part):
+    """Numbers, as float32, or int64 if `whole`.
 
-
-class NumberColumn(_Used):
-    """Numbers, as float32, or int64 if `whole`."""
+    `input` is the input of the network; numbers and categories with the same one become one tensor [samples, features].
+    """
 
     kind: Literal["number"]
+    name: Name
+    input: InputName = "inputs"
     whole: bool = False
     missing: Literal["refuse", "mean", "median", "zero", "flag"] = "refuse"
     """What a missing value becomes; `flag`: zero, and a further column that is 1 where a value is missing, else 0."""
     fill: FiniteFloat | None = None  # fitted
 
 
-class CategoryColumn(_Used):
+class CategoryColumn(_Part):
     """One of few texts: its number in the sorted list of values, as int64, or one float32 column for each value."""
 
     kind: Literal["category"]
+    name: Name
+    input: InputName = "inputs"
     one_hot: bool = False
     missing: Literal["refuse", "own"] = "refuse"
     """`own`: a missing value is a category of its own, named by the empty text."""
     values: Annotated[tuple[Value, ...], Field(max_length=MAX_VALUES)] | None = None  # fitted
 
 
-class TextColumn(_Used):
+class TextColumn(_Part):
     """Texts as int64 ids of tokens, padded to one length; a missing text is an empty one."""
 
     kind: Literal["text"]
+    name: Name
+    input: InputName = "inputs"
     tokenizer: Annotated[str, Field(pattern=rf"^({WORDS}|[0-9a-f]{{64}})$")] = WORDS
     """`words`, or the hash of a tokenizer.json in the library."""
     vocabulary: Annotated[int, Field(ge=1, le=MAX_WORDS)] = 10_000
@@ -83,10 +86,12 @@ class TextColumn(_Used):
     longest: int | None = None  # fitted: tokens of the longest text, at most `max_length`
 
 
-class ListColumn(_Used):
+class ListColumn(_Part):
     """Lists of numbers, padded to one length: int64 if all are whole, else float32."""
 
     kind: Literal["list"]
+    name: Name
+    input: InputName = "inputs"
     length: Length | None = None
     """Numbers of each sample: longer lists are cut. None: as the longest list has, at most `max_length`; fitted."""
     max_length: Length = 4096
@@ -175,6 +180,9 @@ class TableWish(_Part):
     stream: bool = False
     header: bool | None = None  # None: judged by the first lines
     text: bool = False  # whether the file is plain text, not a table
+
+
+NO_WISH = TableWish()
 
 
 def parse_plan(document: object) -> ColumnPlan:

@@ -230,6 +230,8 @@ class Executor:
         """Name and digest of each, if nothing was written behind it."""
         found = {}
         for place, value in enumerate(values):
+            if isinstance(value, Tensor) and value._is_zerotensor():  # a gradient that is zero has no memory
+                value = torch.zeros(value.shape, dtype=value.dtype)
             if isinstance(value, Tensor) and value.layout == torch.strided:
                 address = value.untyped_storage().data_ptr()
                 if address and not address % 64 and not self._arena.holds(address) and overrun(address):

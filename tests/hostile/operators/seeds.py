@@ -4,6 +4,7 @@ from functools import cache
 
 import torch
 
+from tests.hostile.operators import more_seeds
 from tests.hostile.operators.values import Call, T, b, c, f, i
 from unifiednn_core.formats.contracts.contract import full_name
 from unifiednn_core.formats.contracts.sizes import FUNCTIONS
@@ -16,19 +17,34 @@ celu_ gelu silu silu_ mish mish_ hardtanh hardtanh_ hardswish hardswish_ hardsig
 hardshrink log_sigmoid sigmoid sigmoid_ tanh tanh_ rrelu rrelu_ clone contiguous detach detach_ lift_fresh_copy alias
 zero_ zeros_like ones_like empty_like rand_like randn_like squeeze sym_numel _to_copy to.dtype_layout sum mean prod amax
 amin max min argmax argmin any all var std var.correction std.correction var_mean.correction norm.Scalar
-linalg_vector_norm sort flatten.using_ints
+linalg_vector_norm sort flatten.using_ints abs_ neg_ exp_ expm1_ log_ log1p_ sqrt_ rsqrt_ sin_ cos_ floor_ ceil_ round_
+trunc_ sign_ reciprocal_ square_ erf_ acos acosh asin asinh atanh log10 exp2 erfc erfinv lgamma digamma frac sgn sinc
+logit special_expit special_entr special_gammaln special_i0 special_log1p special_expm1 special_erf special_exp2
+special_logit special_erfinv special_digamma isposinf isneginf signbit positive nan_to_num_ rad2deg deg2rad arctan
+arcsin arccos negative absolute
 """
 _PAIR = """
 add.Tensor add_.Tensor sub.Tensor sub_.Tensor rsub.Tensor mul.Tensor mul_.Tensor div.Tensor div_.Tensor atan2 maximum
 minimum floor_divide remainder.Tensor pow.Tensor_Tensor eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor
-logical_and logical_or copy_ cosine_similarity type_as to.other
+logical_and logical_or copy_ cosine_similarity type_as to.other max.other min.other multiply.Tensor multiply_.Tensor
+divide.Tensor divide_.Tensor true_divide.Tensor true_divide_.Tensor subtract.Tensor subtract_.Tensor fmax fmin
+copysign.Tensor hypot logaddexp logaddexp2 xlogy.Tensor special_xlogy special_xlog1py logical_xor logical_and_
+logical_or_ isclose arctan2 remainder_.Tensor fmod.Tensor
 """
 _WHOLE = "add.Tensor sub_.Tensor mul.Tensor floor_divide remainder.Tensor pow.Tensor_Tensor eq.Tensor maximum"
 _SCALAR = """
 add.Scalar add_.Scalar sub.Scalar rsub.Scalar mul.Scalar mul_.Scalar div.Scalar remainder.Scalar pow.Tensor_Scalar
-eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar ge.Scalar clamp_min clamp_max fill_.Scalar full_like
+eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar ge.Scalar clamp_min clamp_max fill_.Scalar full_like clamp_min_
+clamp_max_ sub_.Scalar multiply.Scalar divide.Scalar subtract.Scalar float_power.Tensor_Scalar fill.Scalar
+true_divide.Scalar
 """
-_BITS = "bitwise_and.Tensor bitwise_or.Tensor __and__.Tensor __or__.Tensor"
+_BITS = """
+bitwise_and.Tensor bitwise_or.Tensor __and__.Tensor __or__.Tensor bitwise_xor.Tensor __xor__.Tensor __iand__.Tensor
+__ior__.Tensor bitwise_and_.Tensor bitwise_or_.Tensor
+"""
+_BIT = """
+bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar __and__.Scalar __or__.Scalar __xor__.Scalar
+"""
 _ONE_DIM = """
 softmax.int log_softmax.int max.dim min.dim argmax argmin any.dim all.dim prod.dim_int cumsum cumprod sort squeeze.dim
 unsqueeze unbind.int sym_size.int
@@ -289,12 +305,14 @@ def seeds() -> dict[str, list[Call]]:
         {_PAIR: [c(x, x), c(x, f(4)), c(x, f())]},
         {_WHOLE: [c(i(40, high=9), _COUNTS)]},
         {_SCALAR: [c(x, 1.5), c(x, 2), c(i(40, high=9), 3)]},
-        {_BITS: [c(i(3, 4), i(4)), c(b(3, 4), b(3, 4))]},
+        {_BITS: [c(i(3, 4), i(4)), c(b(3, 4), b(3, 4))], _BIT: [c(i(3, 4), 3)]},
+        {"pow_.Scalar div_.Scalar": [c(x, 2), c(x, 1.5)], "fmod.Scalar": [c(x, 1.5), c(x, 2)]},
         {_ONE_DIM: [c(x, 1), c(x, -1)], _DIMS: [c(x, [1]), c(x, [-1, 0])]},
         {_DROPOUT: [c(x, 0.4, True), c(x, 0.4, False), c(f(2, 3, 4, 4), 0.5, True)]},
         {"scaled_dot_product_attention": _attention()},
         {"lstm.input": _recurrent(4), "gru.input": _recurrent(3), "rnn_tanh.input rnn_relu.input": _recurrent(1)},
         *(_convolutions(), _pools(), _images(), _norms(), _indexing(), _products(), _shapes()),
+        *(part() for part in more_seeds.ALL),
     ]  # fmt: skip
     found: dict[str, list[Call]] = {}
     for group in groups:

@@ -55,7 +55,7 @@ class T:
         more = [str(self.dtype).removeprefix("torch."), self.fill, self.layout]
         usual = ("float32", "normal", "plain")
         said = [part for part, plain in zip(more, usual, strict=True) if part != plain]
-        if self.fill in ("index", "beyond"):
+        if self.fill in ("index", "beyond", "rising"):
             said.append(f"below {self.high}")
         if self.alias is not None:
             said.append(f"alias+{self.alias}")
@@ -147,6 +147,8 @@ def contents(tensor: T, seed: int) -> Tensor:
             choices = torch.tensor([limits.min, limits.max, -1, 1, 2, limits.min + 1, limits.max - 1, 0])
             choices = choices[: 7 + seed % 2]  # division by zero is refused before anything else
             whole = choices[torch.randint(len(choices), (count,), generator=draw)]
+        case "rising":
+            whole = torch.linspace(0, tensor.high, count).long()
         case "zero":
             whole = torch.zeros(count, dtype=torch.int64)
         case "negative":

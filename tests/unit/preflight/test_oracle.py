@@ -104,7 +104,7 @@ def one_weight_is_another(network: Any) -> nn.Module:
         (graph, "_counters", lambda network: frozenset(), "the bits of norm.num_batches_tracked differ"),
         *((graph, "_depends_on_mode", always_on(name), "after the first evaluation") for name in ON_IN_TRAINING),
         (exported, "build_module", one_weight_is_another, "the bits of conv.weight differ before the first step"),
-        (exported, "for_evaluation", lambda network: network.program, "in the file for inference"),
+        (exported, "for_evaluation", lambda network: network.training, "in the file for inference"),
     ],
 )
 def test_a_mistake_of_our_reader_is_found_and_placed(

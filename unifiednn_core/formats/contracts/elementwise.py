@@ -1,5 +1,6 @@
 """Operators on one entry at a time, of one tensor or of several that are broadcast."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,13 +25,23 @@ hardswish hardswish_ hardsigmoid hardsigmoid_ softplus softshrink hardshrink log
 threshold threshold_ add.Scalar add_.Scalar sub.Scalar rsub.Scalar mul.Scalar mul_.Scalar div.Scalar remainder.Scalar
 pow.Tensor_Scalar pow.Scalar neg abs sign exp expm1 log log1p log2 sqrt rsqrt reciprocal square sin cos tan atan sinh
 cosh erf floor ceil round trunc clamp_min clamp_max eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar ge.Scalar
-logical_not bitwise_not isnan isinf isfinite nan_to_num fill_.Scalar zero_
+logical_not bitwise_not isnan isinf isfinite nan_to_num fill_.Scalar zero_ abs_ neg_ exp_ expm1_ log_ log1p_ sqrt_
+rsqrt_ sin_ cos_ floor_ ceil_ round_ trunc_ sign_ reciprocal_ square_ erf_ clamp_min_ clamp_max_ pow_.Scalar acos acosh
+asin asinh atanh log10 exp2 erfc erfinv lgamma digamma frac sgn sinc logit special_expit special_entr special_gammaln
+special_i0 special_log1p special_expm1 special_erf special_exp2 special_logit special_erfinv special_digamma sub_.Scalar
+div_.Scalar multiply.Scalar divide.Scalar subtract.Scalar float_power.Tensor_Scalar round.decimals isposinf isneginf
+signbit positive nan_to_num_ fill.Scalar bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar __and__.Scalar
+__or__.Scalar __xor__.Scalar rad2deg deg2rad true_divide.Scalar arctan arcsin arccos negative absolute
 """
 _CHOICES = "where.self where.ScalarOther where.ScalarSelf where.Scalar"
 _PAIRS = """
 add.Tensor add_.Tensor sub.Tensor sub_.Tensor rsub.Tensor mul.Tensor mul_.Tensor div.Tensor div_.Tensor remainder.Tensor
 floor_divide atan2 maximum minimum eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor logical_and logical_or
-bitwise_and.Tensor bitwise_or.Tensor __and__.Tensor __or__.Tensor
+bitwise_and.Tensor bitwise_or.Tensor __and__.Tensor __or__.Tensor max.other min.other multiply.Tensor multiply_.Tensor
+divide.Tensor divide_.Tensor true_divide.Tensor true_divide_.Tensor subtract.Tensor subtract_.Tensor fmax fmin
+copysign.Tensor hypot logaddexp logaddexp2 xlogy.Tensor special_xlogy special_xlog1py logical_xor bitwise_xor.Tensor
+__xor__.Tensor __iand__.Tensor __ior__.Tensor bitwise_and_.Tensor bitwise_or_.Tensor logical_and_ logical_or_ isclose
+arctan2 remainder_.Tensor
 """
 
 
@@ -72,6 +83,24 @@ def _halves(self: Any, dim: int) -> None:
     require(size % 2 == 0, f"the dimension {dim} has {size} entries")
 
 
+@rule("self and other are floating point")
+def _reals(self: Any, other: Any) -> None:
+    """The remainder of the smallest whole number by -1 ends the process (SIGFPE)."""
+    require(all(map(_is_real, (self, other))) or isinstance(other, int), "it divides whole numbers")
+    require(_is_real(self), "'self' is no floating point tensor")
+
+
+@rule("the shifts are from 0 to 63")
+def _shifts(other: int) -> None:
+    require(0 <= other < 64, f"'other' is {other}")
+
+
+@rule("there are tensors, at most 16, which can be broadcast to one shape")
+def _together(tensors: Sequence[Any]) -> None:
+    require(1 <= len(tensors) <= 16, f"there are {len(tensors)} tensors")
+    check_count(*broadcast_shape(*(tensor("tensors", part).shape for part in tensors)))
+
+
 @rule("condition is bool")
 def _condition(condition: Any) -> None:
     require(tensor("condition", condition).dtype is torch.bool, f"'condition' is {condition.dtype}")
@@ -91,19 +120,27 @@ def _single(value: Any) -> None:
 CONTRACTS: dict[str, Contract] = {
     **each(_SINGLE),
     **each("gelu", word("approximate", "none", "tanh")),
-    **each("clamp clamp_", _bounds),
-    **each("clamp.Tensor", _bounds, broadcast("self", "min", "max")),
+    **each("clamp clamp_ clip clip_", _bounds),
+    **each("clamp.Tensor clip.Tensor", _bounds, broadcast("self", "min", "max")),
+    **each("clamp_min.Tensor", broadcast("self", "min")),
+    **each("clamp_max.Tensor", broadcast("self", "max")),
     **each("prelu", one_type("self", "weight"), _slopes),
     **each("glu", _halves),
     **each(_PAIRS, broadcast("self", "other")),
     **each("div.Tensor_mode", broadcast("self", "other"), _rounding, _truncated),
     **each("div.Scalar_mode", _rounding, _truncated),
     **each("pow.Tensor_Tensor", broadcast("self", "exponent")),
-    **each("addcmul addcdiv", broadcast("self", "tensor1", "tensor2")),
-    **each("lerp.Scalar", broadcast("self", "end")),
-    **each("lerp.Tensor", broadcast("self", "end", "weight")),
+    **each("addcmul addcdiv addcmul_ addcdiv_", broadcast("self", "tensor1", "tensor2")),
+    **each("lerp.Scalar lerp_.Scalar", broadcast("self", "end")),
+    **each("lerp.Tensor lerp_.Tensor", broadcast("self", "end", "weight")),
     **each(_CHOICES, _condition, broadcast("condition", "self", "other")),
     **each("masked_fill.Scalar masked_fill_.Scalar", _mask),
     **each("masked_fill.Tensor masked_fill_.Tensor", _mask, _single),
     **each("copy_", broadcast("self", "src")),
+    **each("fill.Tensor fill_.Tensor", _single),
+    **each("fmod.Scalar", _reals),
+    **each("fmod.Tensor", _reals, broadcast("self", "other")),
+    **each("heaviside", broadcast("self", "values")),
+    **each("__lshift__.Scalar __rshift__.Scalar", _shifts),
+    **each("broadcast_tensors", _together),
 }

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from unifiednn_core.formats.contracts.contract import Contract, each, note, require, rule
-from unifiednn_core.formats.contracts.predicates import check_count
+from unifiednn_core.formats.contracts.predicates import check_count, positive
 
 _COPIES = """
 zeros_like ones_like full_like to.dtype to.dtype_layout to.device to.other _to_copy type_as contiguous clone detach
@@ -49,6 +49,16 @@ def _square(n: int) -> None:
     check_count(n, n)
 
 
+@rule("n and m are not negative")
+def _rectangle(n: int, m: int) -> None:
+    check_count(n, m)
+
+
+@rule("window_length is not negative")
+def _window(window_length: int) -> None:
+    check_count(window_length)
+
+
 CONTRACTS: dict[str, Contract] = {
     **each(_COPIES),
     **each("scalar_tensor"),
@@ -60,5 +70,8 @@ CONTRACTS: dict[str, Contract] = {
     **each("arange.start", _from_to),
     **each("arange.start_step", _stepped),
     **each("linspace", _steps),
+    **each("logspace", _steps, positive("base")),
     **each("eye", _square),
+    **each("eye.m", _rectangle),
+    **each("hann_window hann_window.periodic hamming_window hamming_window.periodic", _window),
 }

@@ -21,10 +21,15 @@ MOST_ENTRIES = 2**40
 LARGEST = 2**31
 _SLICE_BOUNDS = frozenset({"start", "end"})  # `x[1:]` ends at the largest int64
 _SIZES = frozenset({"size", "sizes", "shape", "output_size"})
-_ANY_DEVICE = frozenset({"copy_", "to", "_to_copy", "type_as", "index"})
+_ANY_DEVICE = frozenset({"copy_", "to", "_to_copy", "type_as", "index", "index_put", "index_put_"})
 _DEVICES = frozenset({"cpu", "cuda", "meta"})  # meta has no memory
 _NEVER = ("sparse", "sparse_grad", "pin_memory")
-_CASTS = frozenset({"copy_"})
+_CASTS = frozenset({"copy_", "fill_"})
+# Their contracts say which shapes and types fit.
+_WRITE_TO_PLACES = """
+embedding_renorm_ index_add_ index_copy_ index_fill_ index_put_ masked_scatter_ scatter_ scatter_add_ scatter_reduce_
+"""
+_PLACES = frozenset(_WRITE_TO_PLACES.split())
 
 TEXTS = (
     "Every argument has the type that the schema of the operator declares; no tensor stands for a number.",
@@ -36,7 +41,7 @@ TEXTS = (
 )
 IN_PLACE = (
     "the target is a tensor whose entries do not overlap, and which overlaps no other argument in part",
-    "the result has the shape of the target and can be stored in its type",
+    "the result has the shape of the target and can be stored in its type (where an index names places: see there)",
 )
 
 
@@ -193,6 +198,8 @@ def _check_written(target: str, arguments: Arguments, name: str) -> None:
     others = [(other, tensor) for other, tensor in tensors_in(arguments) if other != name]
     for other, tensor in others:
         require(not overlap_in_part(mine, tensor), f"'{name}' is written to and overlaps '{other}' in part")
+        if target.split(".")[3] in _PLACES:
+            continue
         try:
             shape: object = torch.broadcast_shapes(mine.shape, tensor.shape)  # type: ignore[no-untyped-call]
         except RuntimeError:

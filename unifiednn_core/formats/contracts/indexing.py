@@ -1,5 +1,6 @@
 """Look-ups by position. The kernels check the range of the positions at every call; on CUDA that ends the process."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,68 +14,87 @@ from unifiednn_core.formats.contracts.predicates import (
     check_count,
     check_dim,
     dims,
+    finite,
     one_type,
     tensor,
 )
 
-_BY_KERNEL = "the kernel checks the range of the {} at every call"
+BY_KERNEL = "the kernel checks the range of the {} at every call"
+MOST_BINS = 2**20
 
 
-def _check_index(name: str, value: Any, *ranks: int, types: frozenset[torch.dtype] = INDEX_TYPES) -> Tensor:
+def check_index(name: str, value: Any, *ranks: int, types: frozenset[torch.dtype] = INDEX_TYPES) -> Tensor:
+    """Return an index; raises `Broken` for another type or rank."""
     given = tensor(name, value, *ranks)
     require(given.dtype in types, f"'{name}' is {given.dtype}")
     return given
 
 
-@rule(f"weight is [rows, width]; indices are int32 or int64; padding_idx is a row; {_BY_KERNEL.format('indices')}")
+@rule(f"weight is [rows, width]; indices are int32 or int64; padding_idx is a row; {BY_KERNEL.format('indices')}")
 def _rows(weight: Any, indices: Any, padding_idx: int) -> None:
-    table, given = tensor("weight", weight, 2), _check_index("indices", indices)
+    table, given = tensor("weight", weight, 2), check_index("indices", indices)
     rows, width = table.shape
     require(rows > 0 and -rows <= padding_idx < rows, f"'padding_idx' is {padding_idx} of {rows} rows")
     check_count(*given.shape, width)
 
 
-@rule(f"self is int64, num_classes above 0 or -1 (the largest of self, and one more); {_BY_KERNEL.format('classes')}")
+@rule(f"self is int64, num_classes above 0 or -1 (the largest of self, and one more); {BY_KERNEL.format('classes')}")
 def _classes(self: Any, num_classes: int) -> None:
-    given = _check_index("self", self, types=frozenset({torch.int64}))
+    given = check_index("self", self, types=frozenset({torch.int64}))
     require(num_classes > 0 or (num_classes == -1 and given.numel() > 0), f"'num_classes' is {num_classes}")
     check_count(*given.shape, max(num_classes, 0))
 
 
 @rule(
     "the indices are int32 or int64 and can be broadcast to one shape, or bool with the sizes of the dimensions that "
-    f"they stand for; they are for no more dimensions than self has; {_BY_KERNEL.format('indices')}"
+    f"they stand for; they are for no more dimensions than self has; {BY_KERNEL.format('indices')}"
 )
 def _places(self: Any, indices: Sequence[Any]) -> None:
-    shape, place = tensor("self", self).shape, 0
+    indexed_shape(self, indices)
+
+
+def indexed_shape(value: Any, indices: Sequence[Any]) -> tuple[int, ...] | None:
+    """Sizes of what the indices name, None where a mask decides; raises `Broken` for indices that do not fit."""
+    shape, place = tensor("self", value).shape, 0
     kept: list[int] = []
     shapes: list[Sequence[int]] = []
-    for value in indices:
-        require(place < len(shape) or value is None, f"there are indices for more than {len(shape)} dimensions")
-        if value is None:
+    named: list[int] = []  # the dimensions that positions stand for
+    masked = False
+    for given in indices:
+        require(place < len(shape) or given is None, f"there are indices for more than {len(shape)} dimensions")
+        if given is None:
             kept += shape[place : place + 1]
             place += 1
             continue
-        index = _check_index("indices", value, types=INDEX_TYPES | {torch.bool})
+        index = check_index("indices", given, types=INDEX_TYPES | {torch.bool})
         if index.dtype is torch.bool:
             covered = tuple(shape[place : place + index.dim()])
             fits = index.dim() > 0 and covered == tuple(index.shape)
             require(fits, f"a mask {list(index.shape)} for {list(covered)}")
             place += index.dim()
+            masked = True
         else:
             shapes.append(index.shape)
+            named.append(place)
             place += 1
-    require(place <= len(shape) and any(value is not None for value in indices), f"there are {len(indices)} indices")
-    check_count(*broadcast_shape(*shapes), *kept, *shape[place:])
+    require(place <= len(shape) and any(given is not None for given in indices), f"there are {len(indices)} indices")
+    front, rest = broadcast_shape(*shapes), [*kept, *shape[place:]]
+    check_count(*front, *rest)
+    if masked:
+        return None
+    # Positions side by side: the result has their sizes in their place, else in front.
+    before = named[0] if named[-1] - named[0] == len(named) - 1 else 0
+    return (*rest[:before], *front, *rest[before:])
 
 
-def _has_mask(arguments: Arguments) -> bool:
+def has_mask(arguments: Arguments) -> bool:
+    """Whether one of the indices is a mask, so that values decide the shape."""
     return any(isinstance(value, Tensor) and value.dtype is torch.bool for value in arguments["indices"])
 
 
-@rule(f"index is int32 or int64 with at most one dimension; {_BY_KERNEL.format('index')}")
+@rule(f"index is int32 or int64 with at most one dimension; {BY_KERNEL.format('index')}")
 def _picked(self: Any, dim: int, index: Any) -> None:
-    given, places = tensor("self", self), _check_index("index", index, 0, 1)
+    given, places = tensor("self", self), check_index("index", index, 0, 1)
     if given.dim():
         place = check_dim(dim, given.dim())
         check_count(*given.shape[:place], places.numel(), *given.shape[place + 1 :])
@@ -84,10 +104,10 @@ def _picked(self: Any, dim: int, index: Any) -> None:
 
 @rule(
     "index is int64, has the dimensions of self, and is not larger than self in those beside dim; "
-    + _BY_KERNEL.format("index")
+    + BY_KERNEL.format("index")
 )
 def _gathered(self: Any, dim: int, index: Any) -> None:
-    given, places = tensor("self", self), _check_index("index", index, types=frozenset({torch.int64}))
+    given, places = tensor("self", self), check_index("index", index, types=frozenset({torch.int64}))
     shapes, place = f"{list(given.shape)} and {list(places.shape)}", check_dim(dim, given.dim())
     require(max(given.dim(), 1) == max(places.dim(), 1), f"the shapes are {shapes}")
     for at, (size, most) in enumerate(zip(places.shape, given.shape, strict=False)):
@@ -96,16 +116,94 @@ def _gathered(self: Any, dim: int, index: Any) -> None:
 
 @rule(
     "indices is int64; without dim both are read as one row, else they have as many dimensions and can be broadcast in "
-    f"those beside dim; {_BY_KERNEL.format('indices')}"
+    f"those beside dim; {BY_KERNEL.format('indices')}"
 )
 def _along(self: Any, indices: Any, dim: int | None) -> None:
-    given, places = tensor("self", self), _check_index("indices", indices, types=frozenset({torch.int64}))
+    given, places = tensor("self", self), check_index("indices", indices, types=frozenset({torch.int64}))
     if dim is not None:
         require(given.dim() == places.dim() > 0, f"the shapes are {list(given.shape)} and {list(places.shape)}")
         place = check_dim(dim, given.dim())
         rest = [(*part.shape[:place], *part.shape[place + 1 :]) for part in (given, places)]
         check_count(*broadcast_shape(*rest), places.shape[place])
         check_count(*broadcast_shape(*rest), given.shape[place])
+
+
+@rule(
+    "weight is [rows, width], contiguous; indices and offsets are int32 or int64, of one type, with one dimension, "
+    "contiguous; offsets begin at 0, do not fall, and end within indices, with include_last_offset at their end (their "
+    "values are looked at in every call); "
+    "mode is 0 (sum), 1 (mean) or 2 (max); per_sample_weights, only in a sum, have the shape of indices and the type "
+    "of weight; padding_idx is a row; " + BY_KERNEL.format("indices")
+)
+def _bags(
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    mode: int,
+    per_sample_weights: Any,
+    padding_idx: int | None,
+    include_last_offset: bool,
+) -> None:
+    table, given = tensor("weight", weight, 2), check_index("indices", indices, 1)
+    begins = check_index("offsets", offsets, 1, types=frozenset({given.dtype}))
+    rows, width = table.shape
+    require(rows > 0 and width > 0 and table.is_contiguous(), f"'weight' has the shape {list(table.shape)}")
+    require(given.is_contiguous() and begins.is_contiguous(), "'indices' or 'offsets' are not contiguous")
+    require(padding_idx is None or -rows <= padding_idx < rows, f"'padding_idx' is {padding_idx} of {rows} rows")
+    require(mode in (0, 1, 2) and (per_sample_weights is None or mode == 0), f"'mode' is {mode}")
+    if per_sample_weights is not None:
+        shares = tensor("per_sample_weights", per_sample_weights, 1)
+        fits = shares.shape == given.shape and shares.dtype == table.dtype and shares.is_contiguous()
+        require(fits, f"'per_sample_weights' is {shares.dtype} {list(shares.shape)}")
+    check_count(begins.numel(), width)
+    require(begins.numel() > bool(include_last_offset), f"there are {begins.numel()} offsets")
+    if begins.device.type != "meta":
+        places = [0, *begins.tolist(), given.numel()]
+        fits = places[1] == 0 and all(map(int.__le__, places, places[1:]))
+        require(fits, f"'offsets' do not rise from 0 to at most {given.numel()}")
+        require(not include_last_offset or places[-2] == given.numel(), f"the last of 'offsets' is {places[-2]}")
+
+
+@rule("self is [rows, width]; indices are int32 or int64 and contiguous; " + BY_KERNEL.format("indices"))
+def _shortened(self: Any, indices: Any) -> None:
+    tensor("self", self, 2)
+    require(check_index("indices", indices).is_contiguous(), "'indices' is not contiguous")
+
+
+@rule("index is int64; " + BY_KERNEL.format("index"))
+def _taken(self: Any, index: Any) -> None:
+    tensor("self", self)
+    check_index("index", index, types=frozenset({torch.int64}))
+
+
+@rule("boundaries have one dimension")
+def _boundaries(boundaries: Any) -> None:
+    tensor("boundaries", boundaries, 1)
+
+
+@rule("sorted_sequence has one dimension, or those of self with the same sizes but the last; no sorter is given")
+def _sorted(sorted_sequence: Any, self: Any, side: str | None, sorter: Any) -> None:
+    line, given = tensor("sorted_sequence", sorted_sequence), tensor("self", self)
+    fits = line.dim() == 1 or (line.dim() == given.dim() > 0 and line.shape[:-1] == given.shape[:-1])
+    require(fits, f"the shapes are {list(line.shape)} and {list(given.shape)}")
+    require(sorter is None and side in (None, "left", "right"), f"'side' is {side!r}, or a sorter is given")
+
+
+@rule(f"self is floating point; bins is from 1 to {MOST_BINS:,}; min and max are finite, in this order")
+def _histogram(self: Any, bins: int, min: float, max: float) -> None:
+    require(tensor("self", self).is_floating_point(), f"'self' is {self.dtype}")
+    require(1 <= bins <= MOST_BINS, f"'bins' is {bins}")
+    require(math.isfinite(min) and math.isfinite(max) and min <= max, f"from {min} to {max}")
+
+
+@rule("mask is bool; self and mask can be broadcast to one shape")
+def _chosen(self: Any, mask: Any) -> None:
+    require(tensor("mask", mask).dtype is torch.bool, f"'mask' is {mask.dtype}")
+    check_count(*broadcast_shape(tensor("self", self).shape, mask.shape))
+
+
+def _always(arguments: Arguments) -> bool:
+    return True
 
 
 def _contract(name: str, depends: Any, *rules: Rule) -> dict[str, Contract]:
@@ -115,8 +213,18 @@ def _contract(name: str, depends: Any, *rules: Rule) -> dict[str, Contract]:
 CONTRACTS: dict[str, Contract] = {
     **each("embedding", one_type("weight"), _rows),
     **_contract("one_hot", lambda arguments: arguments["num_classes"] == -1, _classes),
-    **_contract("index.Tensor", _has_mask, _places),
+    **_contract("index.Tensor", has_mask, _places),
     **each("index_select", dims("self", "dim"), _picked),
     **each("gather", dims("self", "dim"), _gathered),
     **each("take_along_dim", dims("self", "dim"), _along),
+    **_contract("embedding_bag.padding_idx", _always, one_type("weight"), _bags),
+    **each("embedding_renorm_", one_type("self"), _shortened, finite("max_norm", "norm_type")),
+    **each("take", _taken),
+    **each("bucketize.Tensor", _boundaries),
+    **each("searchsorted.Tensor", _sorted),
+    **each("isin.Tensor_Tensor"),
+    **each("histc", _histogram),
+    **_contract("masked_select", _always, _chosen),
+    **_contract("nonzero", _always),
+    **_contract("nonzero_numpy", _always),
 }

@@ -98,6 +98,18 @@ def _groups(input: Any, num_groups: int, weight: Any, bias: Any) -> None:
     _check_type(given, {"weight": weight, "bias": bias})
 
 
+@rule(
+    "v has the dimension dim; g has its size there and 1 elsewhere (with dim -1 it is a single number), and the type "
+    "of v"
+)
+def _weight_norm(v: Any, g: Any, dim: int) -> None:
+    """A fused kernel reads g by the sizes of v."""
+    given, lengths = tensor("v", v), tensor("g", g)
+    require(-1 <= dim < given.dim() and given.numel() > 0, f"'dim' is {dim}, 'v' has the shape {list(given.shape)}")
+    wanted = tuple(size if place == dim else 1 for place, size in enumerate(given.shape)) if dim >= 0 else ()
+    require(tuple(lengths.shape) == wanted, f"'g' has the shape {list(lengths.shape)} instead of {list(wanted)}")
+
+
 _INPUT = one_type("input")
 _EPS = positive("eps")
 CONTRACTS = {
@@ -106,4 +118,5 @@ CONTRACTS = {
     **each("layer_norm", _INPUT, _layer, _EPS),
     **each("rms_norm", _INPUT, _root_mean_square, _EPS),
     **each("group_norm", _INPUT, _groups, _EPS),
+    **each("_weight_norm", one_type("v", "g"), _weight_norm),
 }

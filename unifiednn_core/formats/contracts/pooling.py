@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from unifiednn_core.formats.contracts.contract import Contract, Rule, each, require, rule
@@ -81,14 +82,37 @@ def _adaptive(dims: int) -> Rule:
     return check
 
 
+def _unpooled(dims: int) -> Rule:
+    @rule(
+        f"self is [batch, channels, {PLACES[dims]}], not empty, the batch may be missing; indices is int64, of its "
+        "shape; output_size is above 0; the kernel checks the range of indices at every call"
+    )
+    def check(self: Any, indices: Any, output_size: Sequence[int]) -> None:
+        given, places = _check_input(dims, self), tensor("indices", indices)
+        fits = places.dtype is torch.int64 and places.shape == given.shape and given.numel() > 0
+        require(fits, f"'indices' is {places.dtype} {list(places.shape)} for {list(given.shape)}")
+        require(len(output_size) == dims and min(output_size) >= 1, f"'output_size' is {list(output_size)}")
+        check_count(*given.shape[:-dims], *output_size)
+
+    return check
+
+
+@rule("stride is above 0, padding not negative")
+def _steps(stride: Sequence[int], padding: Sequence[int]) -> None:
+    fits = len(stride) == len(padding) == 3 and min(stride) >= 1 and min(padding) >= 0
+    require(fits, f"'stride' is {list(stride)}, 'padding' {list(padding)}")
+
+
 CONTRACTS: dict[str, Contract] = {
     **each("avg_pool1d", _average(1)),
     **each("avg_pool2d", _average(2), _divisor),
     **each("avg_pool3d", _average(3), _divisor),
-    **each("max_pool1d", _maximum(1)),
+    **each("max_pool1d max_pool1d_with_indices", _maximum(1)),
     **each("max_pool2d max_pool2d_with_indices", _maximum(2)),
-    **each("max_pool3d", _maximum(3)),
+    **each("max_pool3d max_pool3d_with_indices", _maximum(3)),
     **each("adaptive_avg_pool1d adaptive_max_pool1d", _adaptive(1)),
     **each("adaptive_avg_pool2d adaptive_max_pool2d", _adaptive(2)),
-    **each("adaptive_avg_pool3d", _adaptive(3)),
+    **each("adaptive_avg_pool3d adaptive_max_pool3d", _adaptive(3)),
+    **each("max_unpool2d", _unpooled(2)),
+    **each("max_unpool3d", _unpooled(3), _steps),
 }

@@ -14,6 +14,7 @@ from unifiednn_core.formats.contracts.predicates import (
     finite,
     listed,
     one_type,
+    shape_of,
     tensor,
 )
 
@@ -139,6 +140,66 @@ def _similar(x1: Any, x2: Any, dim: int) -> None:
     check_dim(dim, len(shape))
 
 
+@rule("self is [n, k] and vec is [k]")
+def _mv(self: Any, vec: Any) -> None:
+    _check_inner(tensor("self", self, 2), tensor("vec", vec, 1))
+
+
+@rule("mat is [n, k] and vec is [k]; self can be broadcast to [n]")
+def _addmv(self: Any, mat: Any, vec: Any) -> None:
+    matrix = tensor("mat", mat, 2)
+    _check_inner(matrix, tensor("vec", vec, 1))
+    _check_added(self, matrix.shape[:1])
+
+
+def _vectors(other: str) -> Rule:
+    def check(arguments: Any) -> None:
+        one, two = tensor("self", arguments["self"], 1), tensor(other, arguments[other], 1)
+        require(other == "vec2" or one.shape == two.shape, f"the shapes are {list(one.shape)} and {list(two.shape)}")
+        check_count(one.numel(), two.numel())
+
+    return Rule(f"self and {other} are vectors{'' if other == 'vec2' else ', of one size'}", check)
+
+
+@rule("dims_self and dims_other are as many dimensions, and those that belong together have one size")
+def _contracted(self: Any, other: Any, dims_self: Sequence[int], dims_other: Sequence[int]) -> None:
+    shapes = [list(shape_of(self)), list(shape_of(other))]
+    require(len(dims_self) == len(dims_other), f"it sums over {list(dims_self)} and {list(dims_other)}")
+    for shape, dims in zip(shapes, (dims_self, dims_other), strict=True):
+        require(len({check_dim(dim, len(shape)) for dim in dims}) == len(dims), f"a dimension of {list(dims)} twice")
+    for one, two in zip(dims_self, dims_other, strict=True):
+        require(bool(shapes[0] and shapes[1]) and shapes[0][one] == shapes[1][two], f"the shapes are {shapes}")
+    check_count(
+        *(
+            size
+            for shape, dims in zip(shapes, (dims_self, dims_other), strict=True)
+            for place, size in enumerate(shape)
+            if place not in {check_dim(dim, len(shape)) for dim in dims}
+        )
+    )
+
+
+@rule("the last sizes of both are equal, or one is a single number")
+def _inner(self: Any, other: Any) -> None:
+    one, two = shape_of(self), shape_of(other)
+    require(not one or not two or one[-1] == two[-1], f"the shapes are {list(one)} and {list(two)}")
+    check_count(*one[:-1], *two[:-1])
+
+
+@rule("the sizes of the result are the products of those of both")
+def _kron(self: Any, other: Any) -> None:
+    check_count(*shape_of(self), *shape_of(other))
+
+
+@rule("self and other have as many dimensions and can be broadcast to one shape, of size 3 along dim, which is given")
+def _cross(self: Any, other: Any, dim: int | None) -> None:
+    one, two = tensor("self", self), tensor("other", other)
+    shape = broadcast_shape(one.shape, two.shape)
+    fits = dim is not None and one.dim() == two.dim() > 0 and shape[check_dim(dim, len(shape))] == 3
+    require(fits, f"the shapes are {list(one.shape)} and {list(two.shape)}, 'dim' is {dim}")
+    check_count(*shape)
+
+
 CONTRACTS = {
     **each("linear", one_type("input", "weight", "bias"), _linear),
     **each("bilinear", one_type("input1", "input2", "weight", "bias"), _bilinear),
@@ -148,5 +209,14 @@ CONTRACTS = {
     **each("addmm", _same_types("self", "mat1", "mat2"), _addmm),
     **each("baddbmm", _same_types("self", "batch1", "batch2"), _baddbmm),
     **each("einsum", _einsum),
+    **each("mv", _same_types("self", "vec"), _mv),
+    **each("addmv", _same_types("self", "mat", "vec"), _addmv),
+    **each("dot", _same_types("self", "tensor"), _vectors("tensor")),
+    **each("vdot", _same_types("self", "other"), _vectors("other")),
+    **each("outer", _vectors("vec2")),
+    **each("tensordot", _same_types("self", "other"), _contracted),
+    **each("inner", _same_types("self", "other"), _inner),
+    **each("kron", _kron),
+    **each("cross linalg_cross", one_type("self", "other"), _cross),
     **each("cosine_similarity", one_type("x1", "x2"), _similar, finite("eps")),
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from unifiednn_core.formats.contracts.contract import Rule, each, require, rule
+from unifiednn_core.formats.contracts.contract import Contract, Rule, each, require, rule
 from unifiednn_core.formats.contracts.predicates import between, check_same_type, tensor
 
 MOST_LAYERS = 200
@@ -63,9 +63,36 @@ def _weights(gates: int) -> Rule:
     return check
 
 
+def _cell(gates: int) -> Rule:
+    @rule(
+        f"input is [batch, width]; {'two states' if gates == 4 else 'the state'} [batch, hidden]; w_ih is [{gates} * "
+        f"hidden, width], w_hh [{gates} * hidden, hidden], both biases or none [{gates} * hidden], contiguous; none is "
+        "empty, and all have the type of input"
+    )
+    def check(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> None:
+        given = tensor("input", input, 2)
+        states = list(hx) if gates == 4 else [hx]
+        require(len(states) == (2 if gates == 4 else 1), f"there are {len(states)} states")
+        hidden = tensor("hx", states[0], 2).shape[1]
+        require(hidden > 0 and 0 not in given.shape, f"'input' has the shape {list(given.shape)}")
+        parts: list[tuple[str, Any, tuple[int, ...]]] = [("hx", state, (given.shape[0], hidden)) for state in states]
+        parts += [("w_ih", w_ih, (gates * hidden, given.shape[1])), ("w_hh", w_hh, (gates * hidden, hidden))]
+        require((b_ih is None) == (b_hh is None), "one of the two biases is missing")
+        parts += [
+            (name, bias, (gates * hidden,)) for name, bias in (("b_ih", b_ih), ("b_hh", b_hh)) if bias is not None
+        ]
+        for name, part, shape in parts:
+            check_same_type("input", given, name, tensor(name, part))
+            require(tuple(part.shape) == shape, f"'{name}' has the shape {list(part.shape)} instead of {list(shape)}")
+            require(part.is_contiguous() or name == "hx", f"'{name}' is not contiguous")
+
+    return check
+
+
+_CELLS = {"lstm_cell": 4, "gru_cell": 3, "rnn_tanh_cell rnn_relu_cell": 1}
 _GATES = {"lstm.input": 4, "gru.input": 3, "rnn_tanh.input rnn_relu.input": 1}
-CONTRACTS = {
-    name: contract
-    for names, gates in _GATES.items()
-    for name, contract in each(names, _input, _weights(gates), between("dropout", 0, 1)).items()
-}
+CONTRACTS: dict[str, Contract] = {}
+for _names, _count in _GATES.items():
+    CONTRACTS |= each(_names, _input, _weights(_count), between("dropout", 0, 1))
+for _names, _count in _CELLS.items():
+    CONTRACTS |= each(_names, _cell(_count))

@@ -6,9 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from unifiednn_core.formats.contracts.contract import Contract, Rule, each, require, rule
+from unifiednn_core.formats.contracts.contract import Arguments, Contract, Rule, each, full_name, require, rule
 from unifiednn_core.formats.contracts.general import LARGEST
-from unifiednn_core.formats.contracts.predicates import PLACES, check_count, tensor, word
+from unifiednn_core.formats.contracts.predicates import PLACES, check_count, one_type, tensor, word
+
+FARTHEST = 1e6
+"""The kernels for borders read foreign memory where a position is not a number or out of proportion."""
 
 
 def _resized(dims: int) -> Rule:
@@ -115,10 +118,47 @@ def _unshuffled(self: Any, downscale_factor: int) -> None:
     require(fits, f"'self' has the shape {list(given.shape)}, the factor is {factor}")
 
 
+@rule(
+    "input is [batch, channels, height, width], with or without a depth, and grid [batch, ..., 2 or 3], the batch "
+    "equal; nothing is empty; interpolation_mode is from 0 to 2 (2, bicubic, without a depth), padding_mode "
+    "from 0 to 2 (for 1 and 2, border and reflection, positions are at most a million: their values are looked at in "
+    "every call)"
+)
+def _sampled(input: Any, grid: Any, interpolation_mode: int, padding_mode: int) -> None:
+    given, places = tensor("input", input, 4, 5), tensor("grid", grid, input.dim())
+    shapes = f"'input' has the shape {list(given.shape)}, 'grid' {list(places.shape)}"
+    fits = given.shape[0] == places.shape[0] and places.shape[-1] == given.dim() - 2
+    require(fits and 0 not in (*given.shape, *places.shape), shapes)
+    require(0 <= interpolation_mode <= 6 - given.dim(), f"'interpolation_mode' is {interpolation_mode}")
+    require(0 <= padding_mode <= 2, f"'padding_mode' is {padding_mode}")
+    check_count(*given.shape[:2], *places.shape[1:-1])
+    if padding_mode and places.device.type != "meta":
+        largest = places.detach().abs().max().item()
+        require(largest <= FARTHEST, f"a position in 'grid' is {largest:g}")
+
+
+def _looks_at_positions(arguments: Arguments) -> bool:
+    return bool(arguments["padding_mode"])
+
+
+@rule("size is that of a batch of images (or volumes), above 0; theta is [batch, 2, 3] (or [batch, 3, 4])")
+def _affine(theta: Any, size: Sequence[int]) -> None:
+    given, dims = tensor("theta", theta, 3), len(size) - 2
+    require(dims in (2, 3) and min(size) >= 1, f"'size' is {list(size)}")
+    require(tuple(given.shape) == (size[0], dims, dims + 1), f"'theta' has the shape {list(given.shape)}")
+    check_count(*size[2:], size[0], dims)
+
+
+_IMAGES = """
+upsample_nearest2d.vec upsample_bilinear2d.vec upsample_bicubic2d.vec _upsample_nearest_exact2d.vec
+_upsample_bilinear2d_aa.vec _upsample_bicubic2d_aa.vec
+"""
 CONTRACTS: dict[str, Contract] = {
-    **each("upsample_nearest1d.vec upsample_linear1d.vec", _resized(1)),
-    **each("upsample_nearest2d.vec upsample_bilinear2d.vec upsample_bicubic2d.vec", _resized(2)),
-    **each("upsample_nearest3d.vec upsample_trilinear3d.vec", _resized(3)),
+    **each("upsample_nearest1d.vec upsample_linear1d.vec _upsample_nearest_exact1d.vec", _resized(1)),
+    **each(_IMAGES, _resized(2)),
+    **each("upsample_nearest3d.vec upsample_trilinear3d.vec _upsample_nearest_exact3d.vec", _resized(3)),
+    full_name("grid_sampler"): Contract((one_type("input", "grid"), _sampled), _looks_at_positions),
+    **each("affine_grid_generator", one_type("theta"), _affine),
     **each("constant_pad_nd", _constant),
     **each("pad", word("mode", "constant", "reflect", "replicate", "circular"), _constant, _modes),
     **each("im2col", _unfolded),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from unifiednn_core.formats.contracts.contract import Contract, each, note, require, rule
+from unifiednn_core.formats.contracts.contract import Contract, Rule, each, note, require, rule
 from unifiednn_core.formats.contracts.predicates import (
     broadcast_shape,
     check_count,
@@ -16,6 +16,7 @@ from unifiednn_core.formats.contracts.predicates import (
 )
 
 MOST_PARTS = 2**16
+MOST_PIECES = 16
 
 
 def _check_sizes(count: int, sizes: Sequence[int]) -> None:
@@ -240,6 +241,86 @@ def _windows(self: Any, dimension: int, size: int, step: int) -> None:
     require(0 <= size <= most and step > 0, f"windows of {size} in {most}, step {step}")
 
 
+@rule("there are tensors, at most 16; their sizes fit as those of cat")
+def _pieces(tensors: Sequence[Any]) -> None:
+    require(1 <= len(tensors) <= MOST_PIECES, f"there are {len(tensors)} tensors")
+    check_count(sum(tensor("tensors", part).numel() for part in tensors))
+
+
+@rule("there are matrices, vectors or numbers, at most 16")
+def _blocks(tensors: Sequence[Any]) -> None:
+    require(1 <= len(tensors) <= MOST_PIECES, f"there are {len(tensors)} tensors")
+    shapes = [tensor("tensors", part, 0, 1, 2).shape for part in tensors]
+    rows, columns = ([1, *shape[:-1]][-1] for shape in shapes), ([1, *shape][-1] for shape in shapes)
+    check_count(sum(rows), sum(columns))
+
+
+@rule("self is a vector (then the result is square) or a matrix")
+def _diag(self: Any, diagonal: int) -> None:
+    given = tensor("self", self, 1, 2)
+    if given.dim() == 1:
+        check_count(*[given.numel() + abs(diagonal)] * 2)
+
+
+@rule("self has dimensions; dim1 and dim2 are two of those of the result")
+def _embedded(self: Any, offset: int, dim1: int, dim2: int) -> None:
+    given = tensor("self", self)
+    require(given.dim() > 0, "'self' is a single number")
+    rank = given.dim() + 1
+    require(check_dim(dim1, rank) != check_dim(dim2, rank), f"{dim1} and {dim2} of {rank} dimensions")
+    check_count(*given.shape[:-1], *[given.shape[-1] + abs(offset)] * 2)
+
+
+@rule("row and col are not negative")
+def _corner(row: int, col: int) -> None:
+    check_count(row, col)
+
+
+@rule("indices do not fall, and lie within dim of self")
+def _cuts(self: Any, indices: Sequence[int], dim: int) -> None:
+    size, cuts = _size(self, dim), [0, *indices]
+    _check_parts(len(indices))
+    require(all(map(int.__le__, cuts, [*indices, size])), f"'indices' is {list(indices)} of {size}")
+
+
+def _divided(name: str, rank: int, place: int) -> Rule:
+    @rule(f"sections divides the {name} of self")
+    def check(self: Any, sections: int) -> None:
+        given = tensor("self", self)
+        require(given.dim() >= rank, f"'self' has the shape {list(given.shape)}")
+        size = given.shape[place if given.dim() > 1 else 0]
+        require(sections > 0 and size % sections == 0, f"'sections' is {sections} of {size}")
+        _check_parts(sections)
+
+    return check
+
+
+@rule("dims are two dimensions of self")
+def _turned(self: Any, dims: Sequence[int]) -> None:
+    rank = len(shape_of(self))
+    require(len(dims) == 2 and check_dim(dims[0], rank) != check_dim(dims[1], rank), f"'dims' is {list(dims)}")
+
+
+@rule("self is [batch, channels, ...]; groups divides the channels")
+def _grouped(self: Any, groups: int) -> None:
+    given = tensor("self", self)
+    require(given.dim() >= 3 and groups > 0, f"'self' has the shape {list(given.shape)}, 'groups' is {groups}")
+    require(given.shape[1] % groups == 0, f"{groups} groups of {given.shape[1]} channels")
+
+
+@rule("self has as many dimensions as are turned")
+def _flat(self: Any) -> None:
+    require(len(shape_of(self)) >= 2, f"'self' has the shape {list(shape_of(self))}")
+
+
+@rule("the tensors are vectors, of one type, at most 6")
+def _vectors(tensors: Sequence[Any]) -> None:
+    require(1 <= len(tensors) <= 6, f"there are {len(tensors)} tensors")
+    check_count(len(tensors), *(tensor("tensors", part, 1).numel() for part in tensors))
+    require(len({part.dtype for part in tensors}) == 1, "the tensors have different types")
+
+
+_UNSAFE = "so that gradients notice a change of its memory"
 _DIM = dims("self", "dim")
 CONTRACTS: dict[str, Contract] = {
     **each("view", _viewed),
@@ -278,4 +359,23 @@ CONTRACTS: dict[str, Contract] = {
     **each("tril triu", _triangle),
     **each("meshgrid.indexing", _grid, word("indexing", "ij", "xy")),
     **each("unfold", _windows),
+    **each("ravel atleast_1d atleast_2d atleast_3d"),
+    **each("mT", _flat),
+    **each("swapdims", dims("self", "dim0"), dims("self", "dim1")),
+    **each("moveaxis.int moveaxis.intlist", dims("self", "source"), dims("self", "destination"), _moved),
+    **each("hstack vstack dstack column_stack", _pieces),
+    **each("block_diag", _blocks),
+    **each("diag", _diag),
+    **each("diag_embed", _embedded),
+    **each("tril_indices triu_indices", _corner),
+    **each("tensor_split.indices", _cuts),
+    **each("hsplit.int", _divided("columns", 1, 1)),
+    **each("vsplit.int", _divided("rows", 2, 0)),
+    **each("unsafe_chunk", _chunks, note(f"it runs as chunk, {_UNSAFE}")),
+    **each("unsafe_split.Tensor", _split, note(f"it runs as split, {_UNSAFE}")),
+    **each("fliplr flipud", _flat),
+    **each("rot90", _turned),
+    **each("channel_shuffle", _grouped),
+    **each("cartesian_prod", _vectors),
+    **each("meshgrid", _grid),
 }

@@ -9,6 +9,7 @@ from unifiednn_core.formats.contracts import (
     elementwise,
     factories,
     indexing,
+    losses,
     normalisation,
     pooling,
     products,
@@ -18,13 +19,14 @@ from unifiednn_core.formats.contracts import (
     resampling,
     shapes,
     sizes,
+    writing,
 )
 from unifiednn_core.formats.contracts.contract import Broken, Contract
 from unifiednn_core.formats.contracts.general import bind, check_general
 
 FAMILIES = (
     elementwise, reductions, shapes, factories, products, convolution, pooling, normalisation, recurrent, attention,
-    indexing, resampling, randomness,
+    indexing, writing, resampling, randomness, losses,
 )  # fmt: skip
 ATEN: Mapping[str, Contract] = {name: one for family in FAMILIES for name, one in family.CONTRACTS.items()}
 CONTRACTS: Mapping[str, Contract] = {**ATEN, **sizes.CONTRACTS}

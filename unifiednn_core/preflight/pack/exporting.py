@@ -1,4 +1,4 @@
-"""Exports a network in train mode with a dynamic batch, or says why that fails and what to write instead."""
+"""Exports a network with a dynamic batch, or says why that fails and what to write instead."""
 
 import re
 import sysconfig
@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.preflight.pack.request import Example
+from unifiednn_core.preflight.pack.calling import arguments_of, by_parameter, call, plain_outputs
+from unifiednn_core.preflight.pack.regions import without_regions
+from unifiednn_core.preflight.pack.request import Example, ExampleInput
 from unifiednn_core.preflight.pack.samples import stored
 
+Mode = Literal["train", "eval"]
 _READ_VALUES = frozenset({torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default})
 _DATA_DEPENDENT = (
     r"(?i)data.dependent|GuardOnDataDependent|_local_scalar_dense|item\(\)|nonzero|\bu\d+\b",
@@ -36,10 +40,14 @@ _FAILURES = (
     ),
     _DATA_DEPENDENT,
     (
-        r"specialized it to be a constant|Constraints violated \((?P<size>\w+)\)",
-        "The network works for only one {size}.",
-        "Take sizes from the input (x.shape[0], x.flatten(1), -1 in reshape) instead of writing them as numbers. "
+        r"Constraints violated \(L\['\w+'\]\.size\(\)\[(?P<place>\d+)\]\)",
+        "The network works for only one size of dimension {place}.",
         "Recurrent layers take sequences of one length: remove --free there.",
+    ),
+    (
+        r"specialized it to be a constant|Constraints violated",
+        "The network works for only one batch size.",
+        "Take sizes from the input (x.shape[0], x.flatten(1), -1 in reshape) instead of writing them as numbers.",
     ),
     (
         r"(?i)backed by numpy|\.numpy\(\)|FakeTensor.*numpy|Cannot access data pointer",
@@ -49,37 +57,46 @@ _FAILURES = (
 )
 
 
-def example_input(example: Example, batch: int | None = None) -> Tensor:
-    """A batch of inputs, always the same; integers are 0 and 1, which every embedding has."""
-    first = example.inputs[0]
-    if (samples := stored(example, first, batch or example.batch)) is not None:
-        return samples
-    shape, dtype = (batch or example.batch, *first.shape), getattr(torch, first.dtype)
+def example_inputs(example: Example, batch: int | None = None) -> tuple[Tensor, ...]:
+    """A batch of each input, always the same; integers are 0 and 1, which every embedding has."""
+    size = batch or example.batch
     generator = torch.Generator().manual_seed(0)
+    held = [stored(example, given, size) for given in example.inputs]
+    return tuple(
+        _drawn(given, size, generator) if samples is None else samples
+        for given, samples in zip(example.inputs, held, strict=True)
+    )
+
+
+def _drawn(given: ExampleInput, batch: int, generator: torch.Generator) -> Tensor:
+    shape, dtype = (batch, *given.shape), getattr(torch, given.dtype)
     if dtype.is_floating_point:
         return torch.randn(shape, generator=generator).to(dtype)
     return torch.randint(0, 2, shape, generator=generator).to(dtype)
 
 
-def exported(network: nn.Module, example: Example, name: str) -> ExportedProgram:
-    """Export a network. Its buffers and the default RNG stay the same; its mode becomes train mode.
+def exported(network: nn.Module, example: Example, name: str, mode: Mode = "train") -> ExportedProgram:
+    """Export a network in train or evaluation mode. Its buffers and the default RNG stay the same.
 
     Raises `BadInput` on `name` that says which line of code cannot be exported, and what to write instead.
     """
-    network.train()
+    network.train(mode == "train")
     _check_parts(network, name)
-    sizes = {0: Dim("batch")} | {place: Dim(f"size{place}") for place in sorted(example.inputs[0].free)}
     with torch.random.fork_rng(devices=[]), _kept(network):
         _check_forward(network, example, name)
-    with torch.random.fork_rng(devices=[]), _kept(network):
+    args, kwargs = arguments_of(network, example, example_inputs(example))
+    sizes = [{0: Dim("batch")} | dict.fromkeys(sorted(given.free), Dim.DYNAMIC) for given in example.inputs]
+    by_place, by_name = arguments_of(network, example, sizes)
+    dynamic = by_place or by_parameter(network, by_name)
+    with torch.random.fork_rng(devices=[]), _kept(network), plain_outputs(network):
         try:
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-                program = export(network, (example_input(example),), dynamic_shapes=(sizes,), strict=False)
+                program = export(network, args, kwargs, dynamic_shapes=dynamic, strict=False)
         except Exception as error:  # export fails in as many ways as Python can be written
             raise _explained(error, name) from error
     if any(node.target in _READ_VALUES for node in program.graph.nodes):
         raise _wrong(name, *_DATA_DEPENDENT[1:])
-    return program
+    return without_regions(program, name)
 
 
 def _check_parts(network: nn.Module, name: str) -> None:
@@ -95,24 +112,28 @@ def _check_parts(network: nn.Module, name: str) -> None:
 
 def _check_forward(network: nn.Module, example: Example, name: str) -> None:
     for batch in (example.batch, example.batch + 1):
-        inputs = example_input(example, batch)
+        inputs = example_inputs(example, batch)
         try:
             with torch.no_grad():
-                outputs = network(inputs)
+                outputs = call(network, example, inputs)
+        except BadInput:
+            raise
         except Exception as error:
             text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:300]
-            message = f"The network does not take a batch {list(inputs.shape)} of {example.inputs[0].dtype}: {text}."
-            remedy = "Give the shape of one sample with --input, without the batch, and its type with --dtype."
+            taken = " and ".join(
+                f"{[*tensor.shape]} of {given.dtype}" for tensor, given in zip(inputs, example.inputs, strict=True)
+            )
+            message = f"The network does not take a batch {taken}: {text}."
+            remedy = "Give the shape of one sample with --input, without the batch, and its type."
             if isinstance(error, TypeError) and "required positional argument" in str(error):
-                remedy = "Wrap it in a module whose forward takes one tensor and makes the other inputs itself."
+                remedy = "Give every tensor that forward takes, by its name: --input src=35:int64 --input tgt=35:int64."
             raise _wrong(name, message, remedy) from error
-        if not isinstance(outputs, Tensor):
-            message = f"forward gives a {type(outputs).__name__}; a network must return exactly one tensor."
-            remedy = "Return only the scores: wrap it in a module whose forward picks them, such as `net(x)[0]`."
-            raise _wrong(name, message, remedy)
-        if outputs.dim() == 0 or len(outputs) != batch:
-            message = f"For a batch of {batch} forward gives {list(outputs.shape)}; it must have a row per sample."
-            raise _wrong(name, message, "Return one row for each sample; compute the loss outside of the network.")
+        if not outputs:
+            raise _wrong(name, "forward gives no tensor.", "Return the scores, or a loss.")
+        shapes = {key: [*tensor.shape] for key, tensor in outputs.items()}
+        if not any(shape in ([], [1]) or shape[0] == batch for shape in shapes.values()):
+            message = f"For a batch of {batch} forward gives {', '.join(map(str, shapes.values()))}."
+            raise _wrong(name, message, "Return a tensor with a row for each sample, or a loss that is one number.")
 
 
 @contextmanager
@@ -136,9 +157,7 @@ def _explained(error: Exception, name: str) -> BadInput:
     remedy = "Write forward with plain tensor operations that do not depend on values."
     for pattern, known_message, known_remedy in _FAILURES:
         if (match := re.search(pattern, searched)) is not None:
-            size = (match.groupdict().get("size") or "batch").replace("size", "size of dimension ")
-            message = known_message.format(size="batch size" if size == "batch" else size)
-            remedy = known_remedy
+            message, remedy = known_message.format(**match.groupdict()), known_remedy
             break
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     not_users = (*libraries, str(Path(__file__).resolve().parents[2]), "<")

@@ -62,10 +62,11 @@ def _missing(names: list[str], types: Mapping[str, Any], module: ModuleType, sou
     """Ask for plain values with options, and for objects with a function that makes the network."""
     quoted = ", ".join(f"'{name}'" for name in names)
     message = f"{source.factory} needs {quoted}."
-    if not any(_is_object(name, types.get(name)) for name in names):
-        options = " ".join(f"--arg {name}=VALUE" for name in names)
-        remedy = f"Add {options}; an object needs a function that makes it, and then the network."
-        return BadInput.of("Code", source.title, message, remedy)
+    options = f"Add {' '.join(f'--arg {name}=VALUE' for name in names)}"
+    if ready := _ready(source.factory, module):
+        options = f"Name a function that needs no argument: {', '.join(ready)}. Or add{options.removeprefix('Add')}"
+    if all(isinstance(types.get(name), type) and issubclass(types[name], _PLAIN) for name in names):
+        return BadInput.of("Code", source.title, message, f"{options}.")
     imports, given = [source.factory], []
     for name in names:
         kind = _class_for(name, types.get(name), module)
@@ -76,13 +77,32 @@ def _missing(names: list[str], types: Mapping[str, Any], module: ModuleType, sou
     depth = module.__name__.count(".") + (Path(module.__file__ or "").stem == "__init__")
     folder = Path() if source.module else source.path.resolve().parents[depth]
     file = Path(os.path.relpath(folder / "my_network.py"))
-    message += " An object cannot be given with --arg."
+    if any(_is_object(name, types.get(name)) for name in names):
+        message, options = f"{message} An object cannot be given with --arg.", "Write"
+    else:
+        options += ". For an object, write"
     remedy = (
-        f"Write a function that makes the network into {file}, and pack {file}:make_network:\n\n"
+        f"{options} a function that makes the network into {file}, and pack {file}:make_network:\n\n"
         f"from {module.__name__} import {', '.join(imports)}\n\n\n"
         f"def make_network():\n    return {source.factory}({', '.join(given)})\n"
     )
     return BadInput.of("Code", source.title, message, remedy)
+
+
+def _ready(factory: str, module: ModuleType) -> list[str]:
+    """Functions of the module that are named like the class and need no argument."""
+    alike = [
+        value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and factory.lower() in name.lower()
+    ]
+    empty = inspect.Parameter.empty
+    free = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [
+        function.__name__
+        for function in alike
+        if all(one.default is not empty or one.kind in free for one in inspect.signature(function).parameters.values())
+    ][:5]
 
 
 def _is_object(name: str, kind: Any) -> bool:
@@ -95,6 +115,8 @@ def _class_for(name: str, kind: Any, module: ModuleType) -> type | None:
     """The class of an argument: by its annotation, else the only one of the module that is named like it."""
     if isinstance(kind, type):
         return kind
+    if not _is_object(name, kind):
+        return None
     own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
     like = [one for one in own if one.__name__.lower().endswith(name.lower().rpartition("_")[2])]
     return like[0] if len(like) == 1 else None

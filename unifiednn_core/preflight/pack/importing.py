@@ -49,13 +49,13 @@ def module_of(source: Source) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None  # it is a .py file
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    with _told(source):
+    with told(source):
         spec.loader.exec_module(module)
     return module
 
 
 def _imported(source: Source, name: str) -> ModuleType:
-    with _told(source):
+    with told(source):
         return importlib.import_module(name)
     raise AssertionError  # the context raises
 
@@ -89,7 +89,7 @@ def _relative_levels(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _told(source: Source) -> Iterator[None]:
+def told(source: Source) -> Iterator[None]:
     """Explain why an import fails, ends the process, or begins to train."""
 
     def refuse(*_: object) -> None:
@@ -125,6 +125,8 @@ def _explained(error: BaseException, source: Source) -> tuple[str, str]:
             message,
             "Name it as a module, from the folder that holds its package: unifiednn pack package.module:Net.",
         )
+    if isinstance(error, AttributeError) and "__main__" in str(error):
+        return message, "A class is in the script that saved the file: name both, SCRIPT.py:NAME."
     if (remedy := needs_gpu(error)) is not None:
         return message, remedy
     return (

@@ -15,6 +15,9 @@ MAX_BATCH = 65_536
 MAX_SIZE = 2**31
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
+PICKLES = (".pt", ".pth", ".pkl")
+"""Suffixes of networks that `torch.save` pickled whole."""
+
 
 class ExampleInput(BaseModel, frozen=True, extra="forbid"):
     """One input of a network; the values do not matter."""
@@ -59,7 +62,7 @@ class Source(BaseModel, frozen=True, extra="forbid"):
     @property
     def title(self) -> str:
         """The network as findings name it."""
-        return f"{self.module or self.path.name}:{self.factory}"
+        return f"{self.module or self.path.name}:{self.factory}".removesuffix(":")
 
 
 class PackRequest(BaseModel, frozen=True, extra="forbid"):
@@ -83,7 +86,9 @@ class PackReport(BaseModel, frozen=True, extra="forbid"):
 
 
 def parse_source(text: str, arguments: Sequence[str] = ()) -> Source:
-    """Read `file.py:NAME` or `package.module:NAME`, and `name=value` arguments; raises `BadInput`."""
+    """Read `file.py:NAME`, `package.module:NAME` or `file.pt`, and `name=value` arguments; raises `BadInput`."""
+    if Path(text).suffix in PICKLES:
+        return Source(path=Path(text))
     place, _, factory = text.rpartition(":")
     is_module = all(part.isidentifier() for part in place.split(".")) and not place.endswith(".py")
     if not place or not factory.isidentifier():

@@ -10,7 +10,8 @@ import random
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,12 @@ from torch import Tensor, nn
 from unifiednn_core.base.errors import BadInput, ContractBroken
 from unifiednn_core.base.files import write_text
 from unifiednn_core.formats.base import Definition
-from unifiednn_core.formats.exported import ExportedFormat
+from unifiednn_core.formats.exported import ExportedFormat, write_both
+from unifiednn_core.formats.signature import in_the_place_of
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.inspection import inspect_file
-from unifiednn_core.preflight.pack.exporting import example_input, exported
+from unifiednn_core.preflight.pack.calling import Outputs, call, in_order
+from unifiednn_core.preflight.pack.exporting import example_inputs, exported
 from unifiednn_core.preflight.pack.request import Example, PackReport, PackRequest
 from unifiednn_core.preflight.pack.samples import with_data
 from unifiednn_core.preflight.pack.source import network_of
@@ -31,8 +34,7 @@ from unifiednn_core.spec.run import Hyperparameters
 
 SUFFIX = ".pt2"
 _ROOT = str(Path(__file__).resolve().parents[3])
-_EVALUATION = ("the output in evaluation", "the buffers after an evaluation")
-_ONE_GRAPH = "One graph serves training and evaluation: use torch's own layers instead of `if self.training`."
+_OUTPUT, _BUFFERS = "the output in evaluation", "the buffers after an evaluation"
 _OWN_FUNCTIONS = "Draw random numbers only with torch's own functions, and change buffers in place: `buffer.add_(1)`."
 _ROUNDING = 1e-4
 
@@ -66,27 +68,49 @@ def pack(request: PackRequest) -> PackReport:
     random.seed(request.seed)
     np.random.seed(request.seed % 2**32)
     network = network_of(request.source)
-    program = exported(network, example, name)
     with tempfile.TemporaryDirectory(prefix=".packing-", dir=out.parent) as folder:
-        waiting = Path(folder) / out.name
-        torch.export.save(program, waiting)
-        report = inspect_file(waiting, out.name)
+        written = Path(folder) / out.name
+        write_file(network, example, name, written)
+        report = inspect_file(written, out.name)
         if any(finding.severity == "error" for finding in report.findings):
             return PackReport(findings=report.findings)
-        try:
-            different = differences(network, ExportedFormat().read(waiting, None), example)
-        except ContractBroken as broken:
-            raise BadInput.of("Operator refused", name, str(broken), broken.remedy) from None
-        if different:
-            message = f"The exported network differs from the code in {', '.join(different)}."
-            remedy = _ONE_GRAPH if {*different} <= {*_EVALUATION} else _OWN_FUNCTIONS
-            raise BadInput.of("Computes something else", name, message, remedy)
-        waiting.replace(out)
+        written.replace(out)
     hyperparameters = out.with_suffix(".json")
     if not hyperparameters.exists():  # it may have been edited since the network was packed before
         write_text(hyperparameters, json.dumps(Hyperparameters().model_dump(mode="json"), indent=2) + "\n")
     facts = {**report.facts, "size_bytes": report.size_bytes, "sha256": report.sha256}
     return PackReport(path=out, hyperparameters=hyperparameters, facts=facts, findings=report.findings)
+
+
+def write_file(network: nn.Module, example: Example, name: str, path: Path) -> None:
+    """Write the `.pt2` of a network to `path`, with another graph for evaluation where one does not serve both.
+
+    It computes what the code does. Raises `BadInput` on `name` if it cannot.
+    """
+    example = in_order(network, example)
+    start = [(tensor, tensor.detach().clone()) for tensor in (*network.parameters(), *network.buffers())]
+    torch.export.save(exported(network, example, name), path)
+    different = _differences(network, path, example, name)
+    if different and {*different} <= {_OUTPUT, _BUFFERS}:
+        network.zero_grad()
+        with torch.no_grad():
+            for tensor, values in start:
+                tensor.copy_(values)
+        evaluation, both = path.with_suffix(f".evaluation{SUFFIX}"), path.with_suffix(f".both{SUFFIX}")
+        torch.export.save(exported(network, example, name, "eval"), evaluation)
+        write_both(path, evaluation, both)
+        both.replace(path)
+        different = _differences(network, path, example, name)
+    if different:
+        message = f"The exported network differs from the code in {', '.join(different)}."
+        raise BadInput.of("Computes something else", name, message, _OWN_FUNCTIONS)
+
+
+def _differences(network: nn.Module, path: Path, example: Example, name: str) -> list[str]:
+    try:
+        return differences(network, ExportedFormat().read(path, None), example)
+    except ContractBroken as broken:
+        raise BadInput.of("Operator refused", name, str(broken), broken.remedy) from None
 
 
 def differences(network: nn.Module, definition: Definition, example: Example) -> list[str]:
@@ -95,37 +119,59 @@ def differences(network: nn.Module, definition: Definition, example: Example) ->
     Training must give equal bits, evaluation equal numbers up to rounding, and an evaluation must leave equal states.
     """
     with torch.random.fork_rng(devices=[]):
-        compared = _compared(network.train(), definition.build().train(), example)
-        return [what for what, equal in compared if not equal]
+        return [what for what, equal in _compared(network, definition, example) if not equal]
 
 
-def _compared(network: nn.Module, packed: nn.Module, example: Example) -> Iterator[tuple[str, bool]]:
+def _compared(network: nn.Module, definition: Definition, example: Example) -> Iterator[tuple[str, bool]]:
+    packed = definition.build()
+    both = (network, partial(call, network, example)), (packed, partial(_called, packed, definition.outputs))
+
     def equal_states() -> bool:
         return state_sha256(network.state_dict()) == state_sha256(packed.state_dict())
 
     yield "the initial weights", equal_states()
     for batch in (example.batch, example.batch + 1):
-        results = (_stepped(module, example_input(example, batch)) for module in (network, packed))
-        outputs = [state_sha256({"output": result}) for result in results]
+        inputs = example_inputs(example, batch)
+        outputs = [state_sha256(_stepped(module.train(), run, inputs)) for module, run in both]
         yield f"the output of a batch of {batch}", outputs[0] == outputs[1]
         yield f"the weights after a training step with a batch of {batch}", equal_states()
-    first, second = (_evaluated(module, example_input(example)) for module in (network, packed))
-    # In evaluation torch uses other kernels for some layers of Python code, which round differently.
-    yield _EVALUATION[0], torch.allclose(first, second, rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True)
-    yield _EVALUATION[1], equal_states()
+    inputs = example_inputs(example)
+    network.eval(), packed.eval()
+    code, file = (_evaluated(run, inputs) for _, run in both)
+    yield _OUTPUT, _are_close(code, file, definition.outputs)
+    yield _BUFFERS, equal_states()
+
+
+def _called(packed: nn.Module, names: Sequence[str], inputs: Sequence[Tensor]) -> Outputs:
+    """Call a packed network, and name its outputs; in evaluation it may have fewer."""
+    results = packed(*inputs)
+    outputs = results if isinstance(results, tuple) else (results,)
+    return {name: tensor for name, tensor in zip(names, outputs, strict=True) if tensor is not None}
+
+
+def _are_close(code: Outputs, file: Outputs, names: Sequence[str]) -> bool:
+    """Whether evaluations give equal numbers; for some layers of Python code torch has kernels that round otherwise."""
+    of_code = {name: key for name, key in zip(names, in_the_place_of(names, [*code]), strict=True) if key is not None}
+    return of_code.keys() == file.keys() and all(
+        code[key].shape == file[name].shape
+        and torch.allclose(code[key], file[name], rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True)
+        for name, key in of_code.items()
+    )
 
 
 @torch.no_grad()
-def _evaluated(network: nn.Module, inputs: Tensor) -> Tensor:
+def _evaluated(run: Callable[[Sequence[Tensor]], Outputs], inputs: Sequence[Tensor]) -> Outputs:
     torch.manual_seed(0)  # some networks draw random numbers in evaluation, too
-    outputs: Tensor = network.eval()(inputs)
-    return outputs
+    return run([tensor.clone() for tensor in inputs])
 
 
-def _stepped(network: nn.Module, inputs: Tensor) -> Tensor:
+def _stepped(network: nn.Module, run: Callable[[Sequence[Tensor]], Outputs], inputs: Sequence[Tensor]) -> Outputs:
+    """Train on the squares of all outputs; returns the outputs."""
     torch.manual_seed(0)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
-    outputs: Tensor = network(inputs)
-    outputs.float().square().mean().backward()  # type: ignore[no-untyped-call]
+    outputs = run([tensor.clone() for tensor in inputs])
+    loss = torch.stack([output.float().square().mean() for output in outputs.values()]).sum()
+    if loss.requires_grad:
+        loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
-    return outputs.detach()
+    return {name: output.detach() for name, output in outputs.items()}

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.unit.formats.contracts.calls import SAMPLES, Sample, f, i
+from tests.unit.formats.contracts.more_calls import MORE
 from unifiednn_core.base.errors import ContractBroken
 from unifiednn_core.formats import operators
 from unifiednn_core.formats.contracts.contract import full_name
@@ -17,7 +18,7 @@ def named(sample: Sample, change: dict[str, Any]) -> dict[str, Any]:
     return {**sample.good, **change}
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", SAMPLES + MORE, ids=lambda sample: sample.name)
 def test_an_ordinary_call_is_allowed_and_runs(sample: Sample) -> None:
     target = full_name(sample.name)
     declared = parameters(target)
@@ -29,7 +30,7 @@ def test_an_ordinary_call_is_allowed_and_runs(sample: Sample) -> None:
     overload(target)(**sample.good)
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", SAMPLES + MORE, ids=lambda sample: sample.name)
 def test_a_call_that_reaches_too_far_is_refused_in_words(sample: Sample) -> None:
     for change, word in sample.bad:
         with pytest.raises(ContractBroken, match="does not allow this call") as caught:

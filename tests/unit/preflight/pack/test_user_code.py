@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.formats.module import PickledModule
 from unifiednn_core.preflight.pack.request import parse_source
 from unifiednn_core.preflight.pack.source import network_of
 
@@ -141,6 +142,82 @@ def test_a_configuration_of_a_package_is_imported_by_its_full_name(make: Make) -
         make({"own/__init__.py": "", "own/parts.py": "", "own/net.py": code}, "net.py:Net", "own")
     assert "into ../my_network.py" in str(caught.value)
     assert "from own.net import Net, NetConfig" in str(caught.value)
+
+
+def test_a_class_that_functions_make_is_asked_for_with_their_names(make: Make) -> None:
+    code = f"""{LAYER}
+Net = Layer
+def net18():
+    return Net(4)
+def net_wide(width):
+    return Net(width)
+"""
+    assert "needs 'width'. Name a function that needs no argument: net18. Or add --arg width=VALUE." in refusal(
+        make, code
+    )
+    assert "def make_network():\n    return Net(width=...)" in refusal(make, code, "again.py:Net")
+    assert refusal(make, code.replace("self, width)", "self, width: int)"), "plain.py:Net").endswith(
+        "add --arg width=VALUE."
+    )
+    assert "has no argument 'size'. Its arguments are: width." in refusal(make, code, "wrong.py:Net", "size=3")
+
+
+WHOLE = """
+import torch
+from torch import nn
+from models.nets import Net
+def make(kind, path):
+    network = Net(5)
+    network = {"net": network, "parallel": nn.DataParallel(network), "list": nn.Sequential(network)}[kind]
+    torch.save(network, path)
+    return network
+"""
+
+
+@pytest.mark.parametrize(("kind", "remedy"), [("net", 1), ("net", 2), ("parallel", 1), ("parallel", 2), ("list", 1)])
+def test_the_command_shown_for_a_pickle_of_own_classes_makes_its_network(
+    make: Make, tmp_path: Path, kind: str, remedy: int
+) -> None:
+    """With the weights of the file where a command promises it."""
+    own = NET.format(layers="torch.nn").replace("Layer", "Linear").replace("(width)", "(width, 2)")
+    files = {"models/nets.py": own, "saving.py": WHOLE}
+    saved = make(files, "saving.py:make", "", f"kind={kind}", f"path={tmp_path / 'whole.pt'}")
+    with pytest.raises(BadInput) as caught:
+        PickledModule().read(tmp_path / "whole.pt", None)
+    said = caught.value.findings[0].remedy
+    assert "in the folder that holds 'models'" in said
+    command = said.split("`")[2 * remedy - 1].replace("FILE", "whole").split()
+    assert (command[:2], command[3:]) == (["unifiednn", "pack"], ["--input", "5"])
+    if "nets:Net" in command[2]:
+        assert make({}, command[2], "", "width=5").state_dict().keys() == {"layer.weight", "layer.bias"}
+    else:
+        assert command[2] == "whole.pt"
+        again = make({}, command[2]).state_dict()
+        assert [*map(torch.Tensor.tolist, again.values())] == [*map(torch.Tensor.tolist, saved.state_dict().values())]
+
+
+def test_a_pickle_of_a_script_and_one_without_a_network_are_told(make: Make, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="does not exist"):
+        make({}, "none.pt")
+    torch.save({"a": torch.zeros(1)}, tmp_path / "weights.pt")
+    with pytest.raises(BadInput, match=r"weights.pt gives a dict, not a torch\.nn\.Module"):
+        make({}, "weights.pt")
+    saving = f"""{LAYER}
+import __main__, torch
+Layer.__module__ = '__main__'
+def make(path):
+    __main__.Layer = Layer
+    network = Layer(3)
+    network.inner = torch.nn.Linear(3, 2)
+    torch.save(network, path)
+    del __main__.Layer
+    return network
+"""
+    make({"saving.py": saving}, "saving.py:make", "", f"path={tmp_path / 'script.pt'}")
+    with pytest.raises(BadInput, match=r"name both, SCRIPT\.py:NAME"):
+        make({}, "script.pt")
+    with pytest.raises(BadInput, match=r"`unifiednn pack YOUR_SCRIPT\.py:Layer --input 3`"):
+        PickledModule().read(tmp_path / "script.pt", None)
 
 
 LINEAR = "from torch import nn\nNet = lambda: nn.Linear(4, 2)\n"
