@@ -1,8 +1,9 @@
 """Data sets: named tensors of inputs and one of targets, mapped from `.pt`, `.safetensors` or `.npz`, or decoded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +19,46 @@ from unifiednn_core.formats.weights import state_sha256
 INPUTS, TARGETS = "inputs", "targets"
 KEYS = frozenset({INPUTS, TARGETS})
 _HOW_TO_SAVE = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, path).'
+
+
+class DataSource(Protocol):
+    """What trainings take their samples from: a `Dataset` in memory, or one that is `streamed` from its file."""
+
+    @property
+    def inputs(self) -> Mapping[str, Tensor]:
+        """Inputs by name, each [samples, ...]."""
+
+    @property
+    def targets(self) -> Tensor | None:
+        """Targets, [samples, ...]; None if they follow from the inputs."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its batches are."""
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of its tensors in memory."""
+
+    @property
+    def intact(self) -> bool:
+        """Whether it has the bytes that it was read with."""
+
+    def to(self, device: torch.device) -> "DataSource":
+        """The same samples on a device."""
+
+    def batch(self, samples: Tensor | slice) -> Batch:
+        """Copy some samples."""
+
+    def expect(self, upcoming: Iterable[Tensor | slice]) -> None:
+        """Prepare for batches of these samples."""
+
+    def close(self) -> None:
+        """Let go of its file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +116,22 @@ class Dataset:
 
         inputs = {name: copied(one) for name, one in self.inputs.items()}
         return Batch(inputs, None if self.targets is None else copied(self.targets))
+
+    def expect(self, upcoming: Iterable[Tensor | slice]) -> None:
+        """Nothing is read ahead: all samples are in memory."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of its tensors in memory."""
+        return sum(one.nbytes for one in self.entries.values())
+
+    @property
+    def intact(self) -> bool:
+        """Whether it has the bytes that it was read with. Reads all of them: see `sha256`."""
+        return self.checksum == self.sha256()
 
     def sha256(self) -> str:
         """SHA-256 of all tensors as they are now; about 0.5 s per GiB where the processor knows SHA, else 2 s."""

@@ -46,6 +46,8 @@ class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     operators: tuple[str, ...] = ()
     memory: MemoryNeed | None = None
     """Need on its device; None if no step could be tried."""
+    streamed: bool = False
+    """Whether its data are streamed from their files; if not, they are resident."""
 
 
 class CheckedSubModel(BaseModel, frozen=True, extra="forbid"):
