@@ -3,7 +3,18 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.hostile.corpus import archives, data, documents, images, modules, pickles, readers, tables, weights
+from tests.hostile.corpus import (
+    archives,
+    data,
+    documents,
+    images,
+    modules,
+    pickles,
+    readers,
+    tables,
+    texts,
+    weights,
+)
 
 Maker = Callable[[Path], Path]
 """Writes a hostile file into an empty folder and returns its path; its payload would make the folder's `CANARY`."""
@@ -17,6 +28,7 @@ CORPUS: dict[str, Maker] = {
         "weights": weights.MAKERS,
         "data": data.MAKERS,
         "table": tables.MAKERS,
+        "text": texts.MAKERS,
         "images": images.MAKERS,
         "readers": readers.MAKERS,
         "document": documents.MAKERS,
@@ -31,6 +43,7 @@ HARMLESS: dict[str, Maker] = {
         "images": images.HARMLESS,
         "readers": readers.HARMLESS,
         "data": data.HARMLESS,
+        "table": tables.HARMLESS,
     }.items()
     for name, maker in makers.items()
 }
