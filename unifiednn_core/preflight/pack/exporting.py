@@ -8,6 +8,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Literal
+from warnings import catch_warnings
 
 import torch
 from torch import Tensor, nn
@@ -90,7 +91,7 @@ def exported(network: nn.Module, example: Example, name: str, mode: Mode = "trai
     dynamic = by_place or by_parameter(network, by_name)
     with torch.random.fork_rng(devices=[]), _kept(network), plain_outputs(network):
         try:
-            with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            with redirect_stdout(StringIO()), redirect_stderr(StringIO()), catch_warnings(action="ignore"):
                 program = export(network, args, kwargs, dynamic_shapes=dynamic, strict=False)
         except Exception as error:  # export fails in as many ways as Python can be written
             raise _explained(error, name) from error
