@@ -63,6 +63,11 @@ class RealJob:
     hyper: dict[str, Any] = field(default_factory=dict)
 
 
+def next_word_loss(network: nn.Module, batch: Tensors) -> Tensor:
+    words = batch["inputs"]
+    return functional.cross_entropy(network(words[:, :-1]).movedim(-1, 1), words[:, 1:])
+
+
 def unet_loss(network: nn.Module, batch: Tensors) -> Tensor:
     scores, early = network(batch["inputs"].float() * (1 / 255))
     return functional.cross_entropy(scores, batch["targets"]) + 0.4 * functional.cross_entropy(early, batch["targets"])
@@ -74,7 +79,7 @@ JOBS = {
         (ExampleInput(shape=(LENGTH - 1,), dtype="int64"),),
         lambda samples, seed: {"inputs": ids(samples, seed)},
         torch.save,
-        lambda network, batch: functional.cross_entropy(network(batch["inputs"][:, :-1]).movedim(-1, 1), batch["inputs"][:, 1:]),
+        next_word_loss,
         {"targets": "next", "classes": "last"},
     ),
     "translator": RealJob(
