@@ -34,7 +34,7 @@ def preview(path: Path, dataset: Dataset) -> DataPreview:
         else _stats(as_targets(block) for _, block in blocks(opened, "targets")),
         class_counts=counts,
         samples=_samples(dataset),
-        notes=dataset.notes,
+        notes=dataset.notes.abridged(),
         warnings=tuple(_warnings(inputs, counts)),
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.hostile.corpus import archives, data, documents, images, modules, pickles, tables, weights
+from tests.hostile.corpus import archives, data, documents, images, modules, pickles, tables, texts, weights
 
 Maker = Callable[[Path], Path]
 """Writes a hostile file into an empty folder and returns its path; its payload would make the folder's `CANARY`."""
@@ -17,6 +17,7 @@ CORPUS: dict[str, Maker] = {
         "weights": weights.MAKERS,
         "data": data.MAKERS,
         "table": tables.MAKERS,
+        "text": texts.MAKERS,
         "images": images.MAKERS,
         "document": documents.MAKERS,
     }.items()
@@ -29,6 +30,7 @@ HARMLESS: dict[str, Maker] = {
         "document": documents.HARMLESS,
         "images": images.HARMLESS,
         "data": data.HARMLESS,
+        "table": tables.HARMLESS,
     }.items()
     for name, maker in makers.items()
 }

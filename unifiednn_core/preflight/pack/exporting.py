@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import Literal
+from warnings import catch_warnings
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +55,7 @@ def exported(network: nn.Module, example: Example, name: str, mode: Mode = "trai
     dynamic = by_place or by_parameter(network, by_name)
     with torch.random.fork_rng(devices=[]), _kept(network), plain_outputs(network):
         try:
-            with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            with redirect_stdout(StringIO()), redirect_stderr(StringIO()), catch_warnings(action="ignore"):
                 program = export(network, args, kwargs, dynamic_shapes=dynamic, strict=False)
         except Exception as error:  # export fails in as many ways as Python can be written
             raise failures.of_export(error, name) from error
