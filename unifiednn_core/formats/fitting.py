@@ -24,7 +24,7 @@ _ROLES = frozenset({"weight", "bias", "running_mean", "running_var", _COUNTER})
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class FoundWeights:
     """The state dict that was found in a file."""
 
     weights: dict[str, Tensor]
@@ -48,13 +48,13 @@ class Held:
         return (Finding(severity=severity, title=title, field=field, message=message, remedy=remedy),)
 
 
-def held_in(loaded: object, entry: str | None, field: str) -> Held | None:
+def held_in(loaded: object, entry: str | None, field: str) -> FoundWeights | None:
     """Find the state dict in the content of a file, at most one level deep; None if there is none.
 
     Raises `BadInput` on `field` if there is none under the `entry` that was asked for.
     """
     if entry is None and is_state_dict(loaded):
-        return Held(dict(loaded))  # type: ignore[call-overload]
+        return FoundWeights(dict(loaded))  # type: ignore[call-overload]
     inside = loaded.items() if isinstance(loaded, dict) else ()
     found = {key: value for key, value in inside if isinstance(key, str) and is_state_dict(value)}
     if entry is not None and entry not in found:
@@ -64,7 +64,7 @@ def held_in(loaded: object, entry: str | None, field: str) -> Held | None:
     if not found:
         return None
     taken = entry or next((key for key in ENTRIES if key in found), next(iter(found)))
-    return Held(dict(found[taken]), taken, () if entry else tuple(key for key in found if key != taken))
+    return FoundWeights(dict(found[taken]), taken, () if entry else tuple(key for key in found if key != taken))
 
 
 def is_state_dict(value: object) -> bool:

@@ -113,7 +113,7 @@ class WeightsFormat:
         """Read the weights of a file; raises `BadInput` or `HostileFile`."""
         return self.held(path, None, path.name).weights
 
-    def held(self, path: Path, entry: str | None, field: str) -> fitting.Held:
+    def held(self, path: Path, entry: str | None, field: str) -> fitting.FoundWeights:
         """Find the weights of a file, under `entry` if that is given; raises `BadInput` or `HostileFile`."""
         loaded = self.load(path)
         held = fitting.held_in(loaded, entry, field)
