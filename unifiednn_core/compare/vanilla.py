@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias
 
 import numpy as np
 import torch
@@ -47,6 +47,9 @@ from unifiednn_core.compare.recipe import make_criterion, make_lr_scheduler, mak
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.engine.step import TARGETS, LossOfNetwork, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
+
+if TYPE_CHECKING:
+    from unifiednn_core.data.transforms.base import Transform
 
 PERIOD_S = 1.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -435,7 +438,15 @@ def read_network(job: ScriptJob, names: Sequence[str]) -> tuple[nn.Module, Step]
     module.load_state_dict(_tensors(Path(job.model)))
     said = job.meaning
     scaling = Scaling(said["scale"], said["mean"], said["std"])
-    return module, Step((inputs[0],), scaling, targets=said["targets"], classes=said["classes"])
+    transforms = _transforms(said["transforms"]) if said["transforms"] else ()
+    return module, Step((inputs[0],), scaling, transforms, targets=said["targets"], classes=said["classes"])
+
+
+def _transforms(asked: Sequence[Mapping[str, Any]]) -> "tuple[Transform, ...]":
+    from unifiednn_core.data.transforms.table import build  # these import far more than torch
+    from unifiednn_core.spec.transforms import TransformSpec
+
+    return build(TransformSpec.model_validate(one) for one in asked)
 
 
 def read_data(path: str) -> dict[str, Tensor]:
