@@ -175,7 +175,8 @@ class RunSpec(_Part):
     moves: Literal["same", "any"] = "same"
     """Devices on which it may go on after a move: those of the same kind, which gives the same bits, or any."""
     profile: Literal["exact", "fast"] = "exact"
-    """`exact` gives the bits of the plain loop. `fast` may also fuse equal networks, which rounds differently."""
+    """`exact` gives the bits of the plain loop. `fast` rounds differently: equal networks may train fused, on a GPU
+    products use TF32 and optimizers torch's fused kernels, and `precision` may be lower. So may then the baselines."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads per step; equal bits need equal threads. Default: all cores but one."""
     lanes: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_LANES)] = "auto"
@@ -202,6 +203,17 @@ class RunSpec(_Part):
                 message = "Two sub-models are called '{name}'. Give each its own name."
                 raise PydanticCustomError("duplicate_name", message, context)
             seen.add(submodel.name.lower())
+        return self
+
+    @model_validator(mode="after")
+    def _precision_of_profile(self) -> Self:
+        for submodel in self.submodels:
+            precision = submodel.hyperparameters.precision
+            if precision != "float32" and self.profile == "exact":
+                context = {"precision": precision, "field": f"submodels.{submodel.name}.hyperparameters.precision"}
+                message = "{precision} has other bits than the profile exact promises. "
+                message += 'Set "profile" to "fast", or precision to float32.'
+                raise PydanticCustomError("unknown_name", message, context)
         return self
 
     def seed_of(self, submodel: SubModelSpec) -> int:
