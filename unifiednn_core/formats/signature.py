@@ -91,7 +91,7 @@ def in_the_place_of(wanted: Sequence[str], found: Sequence[str]) -> list[str | N
 
     Many networks return several outputs in training, and the first of them alone in evaluation.
     """
-    if THE_OUTPUT in (wanted[0], found[0]):
+    if [*found] == [THE_OUTPUT]:
         return [found[0], *[None] * (len(wanted) - 1)]
     return [name if name in found else None for name in wanted]
 

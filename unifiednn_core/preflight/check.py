@@ -36,7 +36,7 @@ NAMED_PER_FINDING = 6
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
 # Raise it when the verdict of a check changes.
-CHECK_VERSION = 5
+CHECK_VERSION = 6
 Result = TypeVar("Result")
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 

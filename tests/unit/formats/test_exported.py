@@ -179,7 +179,7 @@ class Exotic(nn.Module):
 @pytest.mark.parametrize(
     ("module", "inputs", "words"),
     [
-        (Exotic(), (torch.eye(2).repeat(3, 1, 1),), "aten.linalg_inv"),
+        (Exotic(), (torch.eye(2).repeat(3, 1, 1),), "linalg_inv"),
     ],
 )
 def test_a_network_that_cannot_be_trained_here_is_a_finding(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.preflight.pack.calling import arguments_of, by_parameter, call, plain_outputs
+from unifiednn_core.preflight.pack.calling import arguments_of, call, plain_outputs
 from unifiednn_core.preflight.pack.regions import without_regions
 from unifiednn_core.preflight.pack.request import Example, ExampleInput
 from unifiednn_core.preflight.pack.samples import stored
@@ -87,7 +87,7 @@ def exported(network: nn.Module, example: Example, name: str, mode: Mode = "trai
     args, kwargs = arguments_of(network, example, example_inputs(example))
     sizes = [{0: Dim("batch")} | dict.fromkeys(sorted(given.free), Dim.DYNAMIC) for given in example.inputs]
     by_place, by_name = arguments_of(network, example, sizes)
-    dynamic = by_place or by_parameter(network, by_name)
+    dynamic = by_place or by_name
     with torch.random.fork_rng(devices=[]), _kept(network), plain_outputs(network):
         try:
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
