@@ -29,10 +29,11 @@ from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Captured, Report, Stepped
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.step import Step
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.scheduling.round_robin import RoundRobin
-from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_FORMULAS, LR_SCHEDULERS, OPTIMIZERS
 from unifiednn_core.spec.hyperparameters import at_learning_rate
 from unifiednn_core.spec.run import CheckpointSpec, Hyperparameters, RunSpec, SubModelSpec
 from unifiednn_core.store.schema import SubModelRow
@@ -65,6 +66,7 @@ UP_AND_DOWN: dict[str, Any] = {
     ],
     "milestones": [1],
 }
+PLATEAU = {"name": "reduce_on_plateau", "args": ARGS["reduce_on_plateau"]}
 THREE: dict[str, Any] = {
     "name": "sequence",
     "of": [
@@ -97,6 +99,10 @@ def everything() -> list[Hyperparameters]:
             found.append(asked(lr_scheduler=schedule, parameter_groups=[SLOW], **combined))
         found += [asked(lr_scheduler=schedule, optimizer="adamw", **combined) for schedule in (UP_AND_DOWN, THREE)]
         found += [asked(optimizer=name, parameter_groups=[group], **combined) for name, group in GROUPS]
+        found.append(asked(ema={"decay": 0.7}, parameter_groups=[FROZEN], lr_scheduler=PLATEAU, **combined))
+        found.append(asked(ema={"decay": 0.9}, optimizer="adam", **combined))
+        found += [asked(criterion=name, class_weights="balanced", **combined) for name in sorted(CLASSIFICATION)]
+        found.append(asked(sampler={"name": "balanced"}, class_weights="balanced", **combined))
         found.append(
             asked(lr_scheduler=UP_AND_DOWN, parameter_groups=[SLOW, {"names": "*", "momentum": 0.9}], **combined)
         )
@@ -125,8 +131,13 @@ def hybrid(
     engine = Engine(HybridModel(kept.values()), policy, device=CPU, report=take, checkpoint=period)
     engine.run()
     losses = {name: [r.loss.item() for r in reports if isinstance(r, Stepped) and r.submodel == name] for name in kept}
-    trained = {name: Trained(one.module, one.optimizer, one.lr_scheduler, losses[name]) for name, one in kept.items()}
+    trained = {name: _trained(one, losses[name]) for name, one in kept.items()}
     return trained, [report.checkpoint for report in reports if isinstance(report, Captured)]
+
+
+def _trained(one: SubModel | vanilla.PlainScript, losses: list[float]) -> Trained:
+    averaged = None if one.averaged is None else one.averaged.module
+    return Trained(one.module, one.optimizer, one.lr_scheduler, losses, averaged)
 
 
 def definition(hyper: Hyperparameters) -> Definition:
@@ -202,7 +213,7 @@ def test_everything_trains_to_the_same_bits_by_the_plain_script(
             data, path = data_for(hyper.criterion, samples, seed), home.file(f"{file}-{kind}")
             path.parent.mkdir(parents=True, exist_ok=True)
             torch.save({"inputs": data.first, "targets": data.targets}, path)
-        monkeypatch.setattr(vanilla, "read_network", lambda job, hyper=hyper: network(hyper.criterion))
+        monkeypatch.setattr(vanilla, "read_network", lambda *_, hyper=hyper: (network(hyper.criterion), Step()))
         trained[name] = by_script(home, hyper, f"train-{kind}", f"test-{kind}")
     assert not differing(trained, plain)
 
@@ -218,7 +229,7 @@ def by_script(home: Home, hyper: Hyperparameters, train: str, test: str) -> Trai
         script.train()
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
     losses = [row["loss"] for row in told if row["kind"] == "step"]
-    return Trained(script.module, script.optimizer, script.lr_scheduler, losses)
+    return _trained(script, losses)
 
 
 def test_another_learning_rate_from_a_checkpoint_on_is_that_share_of_the_whole_schedule() -> None:

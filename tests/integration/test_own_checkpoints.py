@@ -108,6 +108,7 @@ def asked() -> dict[str, dict[str, Any]]:
         "optimizer": "sgd",
         "parameter_groups": [{"names": "last*", "frozen": True}, {**slow, "momentum": 0.5}],
     }
+    found["averages"] = {"optimizer": "adamw", "ema": {"decay": 0.5}, "parameter_groups": [slow]}
     found["sequence"] = {"optimizer": "adafactor", "parameter_groups": [slow], "lr_scheduler": up_and_down}
     found["no momentum at first"] = {
         "optimizer": "sgd",

@@ -3,6 +3,7 @@
 It knows nothing of the hybrid and its engine; of a sub-model it takes the hyper-parameters alone.
 """
 
+import copy
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +46,17 @@ LR_SCHEDULERS: dict[str, Callable[..., lr_schedulers.LRScheduler]] = {
     "cyclic": lr_schedulers.CyclicLR,
     "polynomial": lr_schedulers.PolynomialLR,
 }
+
+
+class MeanOfOutputs(nn.Module):
+    """The network gives the loss itself."""
+
+    def forward(self, outputs: Tensor, _: Tensor) -> Tensor:
+        return outputs.mean()
+
+
 CRITERIA: dict[str, Callable[..., nn.Module]] = {
+    "none": MeanOfOutputs,
     "cross_entropy": nn.CrossEntropyLoss,
     "nll": nn.NLLLoss,
     "multi_margin": nn.MultiMarginLoss,
@@ -74,6 +85,8 @@ class Trained:
     lr_scheduler: lr_schedulers.LRScheduler | None
     losses: list[float]
     """Of every step, in order."""
+    averaged: nn.Module | None = None
+    """The network with averaged weights, if they are asked for."""
 
     def bits(self) -> dict[str, str]:
         """Everything that training changed, by where it stands: "optimizer.state.0.exp_avg"."""
@@ -84,6 +97,7 @@ class Trained:
                 _bits("optimizer", self.optimizer.state_dict()),
                 _bits("lr_scheduler", self.lr_scheduler and self.lr_scheduler.state_dict()),
                 _bits("losses", self.losses),
+                _bits("averaged", self.averaged and dict(self.averaged.state_dict())),
             )
         )
 
@@ -96,19 +110,20 @@ def train(
     It is evaluated only where something goes by that, which draws no random number and so changes nothing else.
     """
     optimizer = _optimizer(module, hyper)
-    criterion = _criterion(hyper)
+    criterion = _criterion(hyper, data[1])
     asked, lr_scheduler = hyper.lr_scheduler, None
     if asked is not None and asked.name == "sequence":
         each = [_lr_scheduler(optimizer, one.name, one.args, hyper) for one in asked.of]
         lr_scheduler = lr_schedulers.SequentialLR(optimizer, each, asked.milestones)
     elif asked is not None:
         lr_scheduler = _lr_scheduler(optimizer, asked.name, asked.args, hyper)
+    averaged = None if hyper.ema is None else copy.deepcopy(module)
     losses: list[float] = []
     epoch: list[tuple[float, int]] = []  # losses of the epoch, with their samples
     seen: list[tuple[float, float | None, float | None]] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(hyper.seed or 0)
-        for group, ends_epoch in islice(_groups(len(data[1]), hyper), steps):
+        for group, ends_epoch in islice(_groups(data, hyper), steps):
             samples = sum(len(batch) for batch in group)
             optimizer.zero_grad(set_to_none=True)
             parts = []
@@ -120,6 +135,8 @@ def train(
             losses.append(torch.stack(parts).sum().item())
             epoch.append((losses[-1], samples))
             _step(module, optimizer, hyper, len(losses))
+            if averaged is not None and hyper.ema is not None:
+                _average(averaged, module, 1 - hyper.ema.decay if len(losses) > 1 else 1.0)
             if asked is not None and lr_scheduler is not None and asked.per == "step":
                 lr_scheduler.step()
             if not ends_epoch:
@@ -127,7 +144,10 @@ def train(
             train_loss = sum(value * count for value, count in epoch) / sum(count for _, count in epoch)
             by_test = (asked is not None and asked.name == "reduce_on_plateau") or hyper.early_stopping is not None
             seen.append(
-                (train_loss, *(_evaluated(module, criterion, hyper, test) if test and by_test else (None, None)))
+                (
+                    train_loss,
+                    *(_evaluated(averaged or module, criterion, hyper, test) if test and by_test else (None, None)),
+                )
             )
             epoch.clear()
             if asked is not None and lr_scheduler is not None and asked.per == "epoch":
@@ -135,7 +155,7 @@ def train(
                 lr_scheduler.step(*([judged] if asked.name == "reduce_on_plateau" else []))  # type: ignore[arg-type]
             if _has_stalled(hyper, seen):
                 break
-    return Trained(module, optimizer, lr_scheduler, losses)
+    return Trained(module, optimizer, lr_scheduler, losses, averaged)
 
 
 def _optimizer(module: nn.Module, hyper: Hyperparameters) -> optim.Optimizer:
@@ -174,8 +194,14 @@ def _lr_scheduler(
     return lr_schedulers.LambdaLR(optimizer, lambda step: step / max(1, up) if step < up else down[name](step))
 
 
-def _criterion(hyper: Hyperparameters) -> nn.Module:
-    lists = {key: torch.tensor(value).float() for key, value in hyper.criterion_args.items() if isinstance(value, list)}
+def _criterion(hyper: Hyperparameters, targets: Tensor) -> nn.Module:
+    lists: dict[str, object] = {
+        key: torch.tensor(value).float() for key, value in hyper.criterion_args.items() if isinstance(value, list)
+    }
+    if hyper.class_weights == "balanced":
+        labels = [label for label in targets.flatten().tolist() if label != -100]
+        classes = range(max(labels) + 1)
+        lists["weight"] = torch.tensor([len(labels) / (len(classes) * labels.count(each)) for each in classes])
     return CRITERIA[hyper.criterion](**{**hyper.criterion_args, **lists})
 
 
@@ -192,6 +218,15 @@ def _step(module: nn.Module, optimizer: optim.Optimizer, hyper: Hyperparameters,
     optimizer.step()
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
+
+
+@torch.no_grad()
+def _average(averaged: nn.Module, module: nn.Module, share: float) -> None:
+    """Move the averages by a share of the way to the weights; copy buffers."""
+    for old, new in zip(averaged.parameters(), module.parameters(), strict=True):
+        old.copy_(new if share == 1.0 else torch.lerp(old, new, share))
+    for old, new in zip(averaged.buffers(), module.buffers(), strict=True):
+        old.copy_(new)
 
 
 @torch.no_grad()
@@ -223,11 +258,27 @@ def _has_stalled(hyper: Hyperparameters, seen: Sequence[tuple[float, float | Non
     return len(values) - 1 - best_at >= asked.patience
 
 
-def _groups(samples: int, hyper: Hyperparameters) -> Iterator[tuple[list[Tensor], bool]]:
+def _order(data: Pair, hyper: Hyperparameters, generator: torch.Generator) -> Tensor:
+    """Samples of an epoch."""
+    samples, asked = len(data[1]), hyper.sampler
+    if asked is not None and asked.name == "balanced":
+        labels = data[1].tolist()
+        weights = torch.tensor([1 / labels.count(label) for label in labels], dtype=torch.float64)
+        return torch.multinomial(weights, samples, replacement=True, generator=generator)
+    order = torch.randperm(samples, generator=generator).tolist()
+    if asked is not None:
+        rows, window = data[0].tolist(), asked.window * hyper.batch_size
+        length = [max((place for place, one in enumerate(row, 1) if one != asked.pad), default=0) for row in rows]
+        cut = [order[start : start + window] for start in range(0, samples, window)]
+        order = [sample for part in cut for sample in sorted(part, key=length.__getitem__)]
+    return torch.tensor(order)
+
+
+def _groups(data: Pair, hyper: Hyperparameters) -> Iterator[tuple[list[Tensor], bool]]:
     """Yield the samples of each batch of a step, and whether it is the last step of its epoch."""
-    generator = torch.Generator().manual_seed(hyper.seed or 0)
+    generator, samples = torch.Generator().manual_seed(hyper.seed or 0), len(data[1])
     for _ in range(hyper.epochs):
-        order = torch.randperm(samples, generator=generator)
+        order = _order(data, hyper, generator)
         batches = [order[start : start + hyper.batch_size] for start in range(0, samples, hyper.batch_size)]
         if hyper.drop_last and len(batches[-1]) < hyper.batch_size:
             batches.pop()

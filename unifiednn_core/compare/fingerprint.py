@@ -33,7 +33,7 @@ def asked_sha256(spec: RunSpec) -> str:
     """
     asked = spec.model_dump(mode="json", exclude=_OF_THE_RUN)
     for written, part in zip(asked["submodels"], spec.submodels, strict=True):
-        del written["priority"], written["deadline_s"], written["sweep_of"]
+        del written["priority"], written["deadline_s"], written["sweep_of"], written["loading"]
         written["hyperparameters"]["seed"] = spec.seed_of(part)
     return _sha256(asked)
 

@@ -33,14 +33,17 @@ class ScriptJob:
     )  # each with `names` (patterns), `frozen`, and `args` of its own
     criterion: str  # empty if the output of the network is the loss
     criterion_args: dict[str, Any]
+    class_weights: str | None = None  # this and the next one: entries of the spec of the same name
+    sampler: dict[str, Any] | None = None
     scores_classes: bool  # whether targets are class numbers, so that an accuracy exists
     ignored_label: int | None = None  # class number that the criterion ignores
     lr_scheduler: str | None  # a class of torch, or a function of transformers
     lr_scheduler_args: dict[str, Any]  # of SequentialLR: `schedulers`, pairs of name and arguments, and `milestones`
     lr_steps_by: str = "epoch"  # `epoch`, `step`, or `loss`: the epoch's test loss, without test data its training loss
     accumulation_steps: int = 1  # batches per step
-    gradient_clipping: dict[str, Any] | None = None  # this and the next two: entries of the spec of the same name
+    gradient_clipping: dict[str, Any] | None = None  # this and the next three: entries of the spec of the same name
     warm_up: dict[str, Any] | None = None
+    ema: dict[str, Any] | None = None
     early_stopping: dict[str, Any] | None = None
     start_from: str | None  # checkpoint or weights to start from
     take: str  # what to take of `start_from`: `everything` or `weights`

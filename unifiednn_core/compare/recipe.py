@@ -1,4 +1,7 @@
-"""Optimizer and LR scheduler of a plain script, as an ordinary user writes them; shares no code with the engine."""
+"""Optimizer, criterion, LR scheduler and order of samples of a plain script, as an ordinary user writes them.
+
+Shares no code with the engine.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -6,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
 
@@ -30,6 +33,40 @@ def make_optimizer(job: ScriptJob, module: nn.Module) -> Optimizer:
         [one for one in groups if one["params"]], **job.optimizer_args
     )
     return built
+
+
+def make_criterion(job: ScriptJob, targets: Tensor | None) -> nn.Module:
+    """Build the criterion of the job; lists among its arguments are tensors, balanced weights come from `targets`."""
+    args = {
+        name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value
+        for name, value in job.criterion_args.items()
+    }
+    if job.class_weights == "balanced" and targets is not None:
+        labels = targets.flatten() if job.ignored_label is None else targets[targets != job.ignored_label]
+        counts = labels.bincount().tolist()
+        args["weight"] = torch.tensor([len(labels) / (len(counts) * count) for count in counts], dtype=torch.float32)
+    built: nn.Module = getattr(nn, job.criterion)(**args)
+    return built
+
+
+def make_order(job: ScriptJob, tensors: Mapping[str, Tensor]) -> Callable[[torch.Generator], Tensor]:
+    """Make the function that draws the samples of an epoch, int64 [samples]; `tensors` are those of the data."""
+    asked, samples = job.sampler, len(next(iter(tensors.values())))
+    if asked is None:
+        return lambda generator: torch.randperm(samples, generator=generator)
+    if asked["name"] == "balanced":
+        classes = tensors["targets"]
+        weights = (1.0 / classes.bincount().double())[classes]
+        return lambda generator: torch.multinomial(weights, samples, replacement=True, generator=generator)
+    ids = tensors[asked["input"] or next(iter(tensors))]
+    lengths = torch.tensor([max((row != asked["pad"]).nonzero().flatten().tolist(), default=-1) for row in ids])
+
+    def by_length(generator: torch.Generator) -> Tensor:
+        order = torch.randperm(samples, generator=generator)
+        windows = torch.split(order, asked["window"] * job.batch_size)
+        return torch.cat([window[torch.sort(lengths[window], stable=True).indices] for window in windows])
+
+    return by_length
 
 
 def make_lr_scheduler(job: ScriptJob, optimizer: Optimizer) -> LRScheduler | None:

@@ -29,7 +29,7 @@ import signal
 import sys
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -39,10 +39,11 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from unifiednn_core.compare.job import ScriptJob
-from unifiednn_core.compare.recipe import make_lr_scheduler, make_optimizer
+from unifiednn_core.compare.recipe import make_criterion, make_lr_scheduler, make_optimizer, make_order
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.engine.step import TARGETS, LossOfNetwork, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
@@ -56,16 +57,17 @@ _Loader: TypeAlias = "DataLoader[tuple[Tensor, ...]] | ResidentBatches"
 
 
 class Permutations(Sampler[int]):
-    """Draws a permutation for each epoch from its own generator; `RandomSampler` draws once more than the recipe."""
+    """Draws the order of each epoch from its own generator; `RandomSampler` draws once more than the recipe."""
 
-    def __init__(self, samples: int, seed: int):
+    def __init__(self, samples: int, seed: int, draws: Callable[[torch.Generator], Tensor]):
         self.samples, self.generator = samples, torch.Generator().manual_seed(seed)
+        self.draws = draws
         self.rest: Tensor | None = None  # rest of the epoch in which the checkpoint was taken
 
     def draw(self) -> Tensor:
         """Draw the order of one epoch, int64 [samples]."""
         order, self.rest = self.rest, None
-        return torch.randperm(self.samples, generator=self.generator) if order is None else order
+        return self.draws(self.generator) if order is None else order
 
     def __iter__(self) -> Iterator[int]:
         """Yield the samples of one epoch."""
@@ -194,10 +196,13 @@ class PlainScript:
         self.module, self.meaning = read_network(job, self.names)
         self.module = self.module.to(self.device).train()
         self.optimizer = make_optimizer(job, self.module)
-        criterion = getattr(nn, job.criterion)(**with_tensors(job.criterion_args)) if job.criterion else LossOfNetwork()
+        criterion = make_criterion(job, tensors.get(TARGETS)) if job.criterion else LossOfNetwork()
         self.criterion: nn.Module = criterion.to(self.device)
+        self.averaged: AveragedModel | None = None
+        if job.ema is not None:
+            self.averaged = AveragedModel(self.module, multi_avg_fn=get_ema_multi_avg_fn(job.ema["decay"]))  # type: ignore[no-untyped-call]
         self.lr_scheduler: Any = make_lr_scheduler(job, self.optimizer)  # ReduceLROnPlateau steps with a loss
-        self.order = Permutations(len(tensors[self.names[0]]), job.seed)
+        self.order = Permutations(len(tensors[self.names[0]]), job.seed, make_order(job, tensors))
         self.loader_s = self.loader_cpu_s = 0.0  # spent on fetching and collating batches; CPU seconds of all threads
         self.train_data = self._loader(tensors, self.order)
         self.ignored, self.test_ignored = self._ignored_in(tensors), None
@@ -222,7 +227,12 @@ class PlainScript:
             while group := list(islice(batches, self.job.accumulation_steps)):
                 self._step(group)
             self._end_epoch()
-        return self.module
+        return self.trained
+
+    @property
+    def trained(self) -> nn.Module:
+        """The network to evaluate and to deliver: that with averaged weights, if the job asks for them."""
+        return self.module if self.averaged is None else self.averaged.module
 
     def _step(self, group: Sequence[Loaded]) -> None:
         """Take one step with the mean gradient of some batches, which move to the device one by one."""
@@ -250,6 +260,8 @@ class PlainScript:
         if clipping.get("value") is not None:
             nn.utils.clip_grad_value_(self.module.parameters(), clipping["value"])
         self._update()
+        if self.averaged is not None:
+            self.averaged.update_parameters(self.module)
         if self.lr_scheduler is not None and job.lr_steps_by == "step":
             self.lr_scheduler.step()
         self.sums.add(loss, samples if self.ignored is None else labels, correct, labels)
@@ -312,15 +324,15 @@ class PlainScript:
     def _evaluate(self) -> tuple[float | None, float | None]:
         if self.test_data is None:
             return None, None
-        self.module.eval()
+        module = self.trained.eval()
         for loaded in self._timed(self.test_data):
             batch = self.meaning.prepare(self._batch(self._placed(loaded)), training=False)
-            outputs = self.meaning.forward(self.module, batch)
+            outputs = self.meaning.forward(module, batch)
             correct, labels = self._answers(outputs, batch.targets, self.test_ignored)
             weight = len(loaded[0]) if self.test_ignored is None else labels
             loss = self.meaning.loss(self.criterion, outputs, batch, training=False)
             self.sums.add(loss, weight, correct, labels)
-        self.module.train()
+        module.train()
         return self.sums.means()
 
     def _loader(self, tensors: Mapping[str, Tensor], order: Permutations | None = None) -> _Loader:
@@ -384,10 +396,13 @@ class PlainScript:
             self.module.load_state_dict(begun)
             return
         state, wanted_lr = begun.state, self.job.optimizer_args["lr"]
-        self.module.load_state_dict(state["model"])
-        for name, buffer in self.module.named_buffers():
-            if name in state["buffers"]:
-                buffer.copy_(state["buffers"][name])
+        for network, weights in ((self.module, state["model"]), (self.trained, state.get("ema", state["model"]))):
+            network.load_state_dict(weights)
+            for name, buffer in network.named_buffers():
+                if name in state["buffers"]:
+                    buffer.copy_(state["buffers"][name])
+        if self.averaged is not None:
+            self.averaged.n_averaged.fill_(begun.step)
         optimizer_state.restore_state(self.optimizer, state["optimizer"])
         if self.lr_scheduler is not None and state["lr_scheduler"] is not None:
             self.lr_scheduler.load_state_dict(tree_to_cpu(state["lr_scheduler"]))
@@ -478,12 +493,6 @@ def facts_of(device: torch.device, threads: int) -> dict[str, object]:
         "cores": os.cpu_count(),
         "threads": threads,
     }
-
-
-def with_tensors(args: dict[str, Any]) -> dict[str, Any]:
-    """Convert lists among the arguments of a criterion, such as class weights, to tensors."""
-    return {name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value
-            for name, value in args.items()}  # fmt: skip
 
 
 def use_device(job: ScriptJob) -> torch.device:

@@ -1,41 +1,50 @@
 """Converts data sets that cannot be mapped to safetensors. Equal samples and notes give equal bytes."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unifiednn_core.data import npz, tables
-from unifiednn_core.data.datasets import as_targets, container_of, read_dataset
+from unifiednn_core.data import tables
+from unifiednn_core.data.containers import container_of, found_container, read_parts
+from unifiednn_core.data.datasets import as_targets
 from unifiednn_core.data.opened import rows_per_block
-from unifiednn_core.data.values import DataNotes
+from unifiednn_core.data.parts import Rows, check_room
+from unifiednn_core.data.values import AS_STORED, DataNotes, ImportOptions, part_path
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.tensor_files import ALIGNMENT_BYTES, raw, safetensors_header
 
 TABLES = ("csv", "parquet")
-CONVERTED = (*TABLES, "images")
-Rows = Callable[[str, int, int], Tensor]  # returns samples of an entry by first and end, in the type to write
+CONVERTED = (*TABLES, "archive")
+"""Containers that are converted unless a model format knows the file."""
 
 
-def is_needed(path: Path) -> bool:
-    """Whether the file holds a data set that cannot be mapped; raises `HostileFile`."""
+def is_needed(path: Path, options: ImportOptions = AS_STORED) -> bool:
+    """Whether the file holds a data set that cannot be mapped as it is; raises `BadInput` or `HostileFile`."""
     container = container_of(path)
-    if container == "npz":
-        return npz.is_compressed(path)
-    return container in CONVERTED and registry.sniff(path) is None
+    if container is None or (container in CONVERTED and registry.sniff(path) is not None):
+        return False
+    return options != AS_STORED or not found_container(path).mapped(path)
 
 
-def convert(path: Path, target: Path) -> None:
-    """Write the data set of a file as safetensors; raises `BadInput`, `HostileFile` or `OSError`."""
-    if container_of(path) in TABLES:
+def convert(path: Path, target: Path, options: ImportOptions = AS_STORED) -> dict[str, Path]:
+    """Write each data set of a file as safetensors, the first to `target`; returns where each part is.
+
+    Raises `BadInput`, `HostileFile` or `OSError`.
+    """
+    container = container_of(path)
+    if container in TABLES:
         _convert_table(tables.scan(path), target)
-        return
-    dataset = read_dataset(path)
-    notes = dataset.notes.model_copy(update={"origin": dataset.notes.origin or container_of(path) or ""})
-    entries = dataset.entries
-    write_rows(target, entries, dataset.samples, lambda name, start, end: entries[name][start:end], notes)
+        return {"": target}
+    with read_parts(path, options) as parts:
+        check_room(path, parts, target.parent)
+        paths = {name: part_path(target, name) if at else target for at, name in enumerate(parts)}
+        for name, part in parts.items():
+            notes = part.notes.model_copy(update={"origin": part.notes.origin or container or ""})
+            write_rows(paths[name], part.like, part.samples, part.rows, notes)
+    return paths
 
 
 def _convert_table(table: tables.Table, target: Path) -> None:
@@ -56,7 +65,7 @@ def _convert_table(table: tables.Table, target: Path) -> None:
     write_rows(target, like, table.rows, rows, table.notes())
 
 
-def write_rows(path: Path, like: dict[str, Tensor], samples: int, rows: Rows, notes: DataNotes) -> None:
+def write_rows(path: Path, like: Mapping[str, Tensor], samples: int, rows: Rows, notes: DataNotes) -> None:
     """Write `samples` samples from `rows`, with the types and shapes of the entries in `like`; raises `OSError`."""
     layout = {name: (entry.dtype, (samples, *entry.shape[1:])) for name, entry in like.items()}
     with path.open("wb") as file:

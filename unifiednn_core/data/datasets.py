@@ -1,16 +1,16 @@
 """Data sets: named tensors of inputs and one of targets, mapped from `.pt`, `.safetensors` or `.npz`, or decoded."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.data import images, npz, tables
 from unifiednn_core.data.batch import Batch
+from unifiednn_core.data.containers import open_data
 from unifiednn_core.data.opened import NO_NOTES, Opened, aligned, blocks
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.formats import tensor_files
@@ -19,6 +19,46 @@ from unifiednn_core.formats.weights import state_sha256
 INPUTS, TARGETS = "inputs", "targets"
 KEYS = frozenset({INPUTS, TARGETS})
 _HOW_TO_SAVE = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, path).'
+
+
+class DataSource(Protocol):
+    """What trainings take their samples from: a `Dataset` in memory, or one that is `streamed` from its file."""
+
+    @property
+    def inputs(self) -> Mapping[str, Tensor]:
+        """Inputs by name, each [samples, ...]."""
+
+    @property
+    def targets(self) -> Tensor | None:
+        """Targets, [samples, ...]; None if they follow from the inputs."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its batches are."""
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of its tensors in memory."""
+
+    @property
+    def intact(self) -> bool:
+        """Whether it has the bytes that it was read with."""
+
+    def to(self, device: torch.device) -> "DataSource":
+        """The same samples on a device."""
+
+    def batch(self, samples: Tensor | slice) -> Batch:
+        """Copy some samples."""
+
+    def expect(self, upcoming: Iterable[Tensor | slice]) -> None:
+        """Prepare for batches of these samples."""
+
+    def close(self) -> None:
+        """Let go of its file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +117,22 @@ class Dataset:
         inputs = {name: copied(one) for name, one in self.inputs.items()}
         return Batch(inputs, None if self.targets is None else copied(self.targets))
 
+    def expect(self, upcoming: Iterable[Tensor | slice]) -> None:
+        """Nothing is read ahead: all samples are in memory."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of its tensors in memory."""
+        return sum(one.nbytes for one in self.entries.values())
+
+    @property
+    def intact(self) -> bool:
+        """Whether it has the bytes that it was read with. Reads all of them: see `sha256`."""
+        return self.checksum == self.sha256()
+
     def sha256(self) -> str:
         """SHA-256 of all tensors as they are now; about 0.5 s per GiB where the processor knows SHA, else 2 s."""
         return state_sha256(self.entries)
@@ -108,20 +164,6 @@ class Dataset:
 def entry_of(name: str) -> str:
     """Name of the entry of a file that holds an input: `inputs`, or `inputs.NAME` for one of several."""
     return INPUTS if name == INPUTS else f"{INPUTS}.{name}"
-
-
-def container_of(path: Path) -> str | None:
-    """Name the container of a file by its bytes; None if it cannot hold a data set."""
-    return next((name for name, (sniff, _) in _CONTAINERS.items() if sniff(path)), None)
-
-
-def open_data(path: Path) -> Opened:
-    """Open a data file without checking its content. Raises `BadInput` or `HostileFile`."""
-    container = container_of(path)
-    if container is None:
-        message = "The file is damaged, or it is not a .pt, .safetensors, .npz, .csv, .parquet or zip of images."
-        raise _bad(path, "Not a data set", message)
-    return _CONTAINERS[container][1](path)
 
 
 def read_dataset(path: Path) -> Dataset:
@@ -179,39 +221,6 @@ def _check_finite(path: Path, name: str, opened: Opened) -> None:
         message = f"'{name}' has {values} NaN or infinite, the first at {first} (sample, then index in it, from 0)."
         remedy = "Replace such values, or leave their samples out; the largest number of float32 is 3.4e38."
         raise tensor_files.bad_file(path, "Not finite", message, remedy)
-
-
-def _open_torch_file(path: Path) -> Opened:
-    def load() -> Mapping[str, Any]:
-        loaded = tensor_files.load_torch_file(path)
-        if not isinstance(loaded, Mapping):
-            raise _bad(path, "Not a data set", f"The file holds a {type(loaded).__name__}.")
-        several = loaded.get(INPUTS)
-        if not isinstance(several, Mapping):
-            return loaded
-        rest = {name: one for name, one in loaded.items() if name != INPUTS}
-        return {**{entry_of(str(name)): one for name, one in several.items()}, **rest}
-
-    return Opened(load(), again=load)
-
-
-def _open_safetensors(path: Path) -> Opened:
-    notes = DataNotes.of(tensor_files.safetensors_metadata(path))
-    return Opened(tensor_files.load_safetensors(path), notes, again=lambda: tensor_files.load_safetensors(path))
-
-
-def _open_npz(path: Path) -> Opened:
-    return Opened(npz.load_npz(path), again=None if npz.is_compressed(path) else lambda: npz.load_npz(path))
-
-
-_CONTAINERS: dict[str, tuple[Callable[[Path], bool], Callable[[Path], Opened]]] = {
-    "pt": (tensor_files.is_torch_file, _open_torch_file),
-    "safetensors": (tensor_files.is_safetensors, _open_safetensors),
-    "npz": (npz.is_npz, _open_npz),
-    "parquet": (tables.is_parquet, tables.read_table),
-    "images": (images.holds_images, images.read_images),
-    "csv": (tables.is_csv, tables.read_table),
-}
 
 
 def _bad(path: Path, title: str, message: str) -> BadInput:

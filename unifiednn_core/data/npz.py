@@ -1,20 +1,28 @@
-"""Arrays of numpy's `.npz`: mapped if `numpy.savez` stored them, unpacked if they are compressed."""
+"""Arrays of numpy's `.npz`, or `.npy` in any zip: mapped if they are stored, read forwards if they are compressed."""
 
 import io
 import tokenize
 import zipfile
 import zlib
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, HostileFile
+from unifiednn_core.data import archives
+from unifiednn_core.data.archives import Archive, Entry
+from unifiednn_core.data.arrays import parts_of
+from unifiednn_core.data.parts import Parts
+from unifiednn_core.data.stream import ArrayStream, check_claim
 from unifiednn_core.formats import tensor_files, zips
 
-MAX_UNPACKED_BYTES = 2 * 1024**3
+MAX_TURNED_BYTES = 2 * 1024**3
+"""Of a compressed array whose first index varies fastest, which is read as a whole."""
 _DAMAGED = (
     *(zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, RuntimeError, OverflowError),
     *(SyntaxError, tokenize.TokenError, zlib.error),
@@ -24,8 +32,8 @@ _MAX_NPY_HEADER_BYTES = 12 + 10_000  # numpy reads no longer one
 
 def is_npz(path: Path) -> bool:
     """Whether the file is a zip of arrays alone."""
-    names = zips.names(path)
-    return bool(names) and all(name.endswith(".npy") for name in names)
+    names = [name for name in map(PurePosixPath, zips.names(path)) if not archives.is_litter(name)]
+    return any(name.suffix == ".npy" for name in names) and all(name.suffix in (".npy", "") for name in names)
 
 
 def is_compressed(path: Path) -> bool:
@@ -34,18 +42,35 @@ def is_compressed(path: Path) -> bool:
 
 
 def load_npz(path: Path) -> dict[str, Tensor]:
-    """Load all arrays by name; raises `BadInput` or `HostileFile`."""
+    """Map all arrays, which are stored, by name; raises `BadInput` or `HostileFile`."""
+    with _reading(path), archives.opened(path) as archive:
+        return {_name(entry): _mapped(path, archive, entry) for entry in archive.entries}
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Parts]:
+    """Read compressed arrays forwards; raises `BadInput` or `HostileFile`."""
+    with _reading(path), archives.opened(path) as archive:
+        yield streamed(archive)
+
+
+def streamed(archive: Archive) -> Parts:
+    """The parts of an archive of `.npy` files; raises `BadInput` or `HostileFile`."""
+    arrays = {_name(entry): _stream(archive, entry) for entry in archive.entries}
+    like = {name: array.like for name, array in arrays.items()}
+    return parts_of(archive.path, like, lambda name, start, end: arrays[name].rows(start, end))
+
+
+def _name(entry: Entry) -> str:
+    return entry.path.name.removesuffix(".npy")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn errors of a reader into findings."""
     try:
-        infos = zips.members(path)
-        unpacked_bytes = zips.check_expansion(infos, path.stat().st_size)
-        if unpacked_bytes > MAX_UNPACKED_BYTES:
-            raise HostileFile(
-                f"The file would unpack to {unpacked_bytes} bytes; at most {MAX_UNPACKED_BYTES} are unpacked. "
-                "Save it with numpy.savez, which does not compress, so that it is mapped."
-            )
-        with zipfile.ZipFile(path) as archive:
-            return {info.filename.removesuffix(".npy"): _array(path, archive, info) for info in infos}
-    except HostileFile:
+        yield
+    except (HostileFile, BadInput):
         raise
     except TypeError as error:
         raise _bad_type(path, f"torch cannot hold these arrays: {error}.") from None
@@ -55,24 +80,39 @@ def load_npz(path: Path) -> dict[str, Tensor]:
         raise tensor_files.damaged(path) from None
 
 
-def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Tensor:
-    with archive.open(info) as file:
-        head = io.BytesIO(file.read(_MAX_NPY_HEADER_BYTES))
-        shape, column_order, dtype = _header(head)
+def _claimed(entry: Entry, file: IO[bytes]) -> tuple[int, tuple[int, ...], bool, np.dtype[Any]]:
+    """Offset, shape, Fortran order and type of an array; raises `HostileFile`."""
+    head = io.BytesIO(file.read(_MAX_NPY_HEADER_BYTES))
+    shape, column_order, dtype = _header(head)
+    check_claim(entry.path.name, shape, dtype, 2**62 if dtype.hasobject else entry.size_bytes - head.tell())
+    if dtype.hasobject:
+        raise ValueError("Object arrays are not read")
+    return head.tell(), shape, column_order, dtype
+
+
+def _mapped(path: Path, archive: Archive, entry: Entry) -> Tensor:
+    with archive.open(entry) as file:
+        begin, shape, column_order, dtype = _claimed(entry, file)
         length = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        if any(size < 0 for size in shape) or (not dtype.hasobject and length > info.file_size - head.tell()):
-            claim = f"claims the shape {shape}, but the file has fewer bytes"
-            raise HostileFile(f"The array '{info.filename[:60]}' {claim}.")
-        if dtype.hasobject:
-            raise ValueError("Object arrays are not read")
-        if info.compress_type != zipfile.ZIP_STORED or not length:
+        if not length:
             file.seek(0)
             return torch.from_numpy(np.lib.format.read_array(file, allow_pickle=False))
-    offset = zips.content_offset(path, info) + head.tell()
+    offset = zips.content_offset(path, entry.place) + begin
     if offset + length > path.stat().st_size:
         raise zipfile.BadZipFile("an array ends after the file")
     # "c" keeps writes in memory; torch warns about read-only arrays.
     return torch.from_numpy(np.memmap(path, dtype, "c", offset, shape, "F" if column_order else "C"))
+
+
+def _stream(archive: Archive, entry: Entry) -> ArrayStream:
+    file = archive.open(entry)
+    offset, shape, column_order, dtype = _claimed(entry, file)
+    if not column_order or len(shape) < 2:
+        return ArrayStream(file, offset, dtype, shape)
+    file.seek(offset)
+    content = archive.read(entry, MAX_TURNED_BYTES)[offset:]
+    turned = np.frombuffer(content, dtype, int(np.prod(shape))).reshape(shape, order="F")
+    return ArrayStream(io.BytesIO(turned.tobytes()), 0, dtype, shape)
 
 
 def _header(file: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

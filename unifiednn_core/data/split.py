@@ -5,8 +5,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from unifiednn_core.data.containers import open_data
 from unifiednn_core.data.conversion import write_rows
-from unifiednn_core.data.datasets import Dataset, as_targets, open_data, read_dataset
+from unifiednn_core.data.datasets import Dataset, as_targets, read_dataset
 from unifiednn_core.data.opened import aligned, mapped_anew
 from unifiednn_core.data.values import SplitPlan
 from unifiednn_core.formats.tensor_files import bad_file

@@ -1,6 +1,7 @@
 """Facts about a data set: notes inside its file, and the preview on the pages. Without torch: the server reads them."""
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -12,6 +13,7 @@ MAX_COLUMNS = 16_384
 MAX_SEED = 2**63 - 1
 METADATA_KEY = "unifiednn_data"
 _Name = Annotated[str, Field(max_length=200)]
+_Remark = Annotated[str, Field(max_length=400)]
 
 
 class _Part(BaseModel):
@@ -27,7 +29,8 @@ class DataNotes(_Part):
     columns: Annotated[tuple[_Name, ...], Field(max_length=MAX_COLUMNS)] = ()
     """Columns of a table that became the inputs, in order."""
     target: _Name = ""  # column of a table that became the targets
-    part: _Name = ""  # part of a data set that was split
+    part: _Name = ""  # part of a data set that was split, or that came with others in one file
+    remarks: Annotated[tuple[_Remark, ...], Field(max_length=20)] = ()  # what the import changed, in sentences
 
     def metadata(self) -> dict[str, str]:
         """Metadata of a safetensors file."""
@@ -40,6 +43,17 @@ class DataNotes(_Part):
             return cls.model_validate_json((metadata or {}).get(METADATA_KEY, "{}"))
         except ValidationError:
             return cls()
+
+
+class ImportOptions(_Part):
+    """Choices of the person who imports a data set; the defaults change nothing."""
+
+    size: int | None = Field(default=None, ge=1, le=4096)
+    """Height and width of all images: the square in the middle of each, resized."""
+    channels_last: bool = False  # the inputs are [samples, height, width, channels]; move the channels forward
+
+
+AS_STORED = ImportOptions()
 
 
 class ValueStats(_Part):
@@ -95,6 +109,11 @@ class SplitPlan(_Part):
 
     def _percent(self, name: str) -> str:
         return f"{100 * (self.test_share if name == 'test' else 1 - self.test_share):.4g}"
+
+
+def part_path(target: Path, part: str) -> Path:
+    """Where a further part of a file is written that is converted to `target`."""
+    return target.with_name(f"{target.name}.{part}")
 
 
 def preview_of(facts: dict[str, Any]) -> DataPreview | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.data.datasets import DataSource
 from unifiednn_core.engine.learning import EagerLearner, Learned
 
 MOST_STREAMS = 16
@@ -40,7 +40,7 @@ class Branches:
         rights = [one.correct for one in learned if one.correct is not None]
         return Learned(torch.stack([one.loss for one in learned]), torch.stack(rights) if rights else None)
 
-    def data(self) -> Dataset:
+    def data(self) -> DataSource:
         """Return the training set on the device."""
         return self._learners[0].data()
 

@@ -29,13 +29,14 @@ class Checkpoint:
     `state` is a tree of dicts, lists, tuples, tensors and plain values:
 
     - `model`: the submitted network's own `state_dict()`
+    - `ema`: the `state_dict()` with averaged weights; only where the spec asks for an average
     - `buffers`: those of its buffers that its `state_dict()` leaves out
     - `optimizer`: `state_dict()` of the optimizer
     - `lr_scheduler`: `state_dict()` of the LR scheduler, or None
     - `rng`: `cpu` (uint8 [5056]) and `cuda` (uint8 [16], or None), the states of the default generators in a plain
       loop, whichever generator its steps draw from
-    - `data`: `generator` (uint8, state of the data generator after the current permutation was drawn), `order` (int64
-      [samples], permutation of the current epoch, or None between epochs) and `cursor` (samples of it already used)
+    - `data`: `generator` (uint8, state of the data generator after the current order was drawn), `order` (int64
+      [samples], samples of the current epoch, or None between epochs) and `cursor` (samples of it already used)
     - `metrics`: `figures` (rows of the finished epochs) and `tally` (sums over the steps of the current epoch)
     """
 

@@ -82,8 +82,10 @@ def check(checkpoint: Checkpoint, module: nn.Module, hyper: Hyperparameters, sam
 
     `samples` is the size of the training set. Copies nothing as large as the network.
     """
-    state, steps = bounds.entries(checkpoint.state, "state", _PARTS), checkpoint.step
-    for part, expected in (("model", module.state_dict()), ("buffers", transient_buffers(module))):
+    parts = _PARTS if hyper.ema is None else (*_PARTS, "ema")
+    state, steps, weights = bounds.entries(checkpoint.state, "state", parts), checkpoint.step, module.state_dict()
+    averages = {"ema": weights} if hyper.ema is not None else {}
+    for part, expected in {"model": weights, "buffers": transient_buffers(module), **averages}.items():
         if found := bounds.misfits(state[part], expected):
             raise BadCheckpoint(f"The checkpoint has another {part} than the network: {'; '.join(found)}.")
     fresh = optimizer_check.fresh(module.named_parameters(), hyper)
@@ -128,8 +130,10 @@ def _steps_inside(order: object, cursor: object, hyper: Hyperparameters, samples
         return bounds.whole(cursor, "data.cursor", 0, 0)
     indices = bounds.tensor(order, "data.order", torch.int64, (samples,))
     least, most = (int(end) for end in indices.aminmax())
-    if least < 0 or most >= samples or not torch.zeros(samples, dtype=torch.bool).index_fill_(0, indices, 1).all():
-        raise BadCheckpoint("The checkpoint has a data.order that is not a permutation of the samples.")
+    inside, repeats = least >= 0 and most < samples, hyper.sampler is not None and hyper.sampler.name == "balanced"
+    if not inside or not (repeats or torch.zeros(samples, dtype=torch.bool).index_fill_(0, indices, 1).all()):
+        what = "drawn from the samples" if repeats else "a permutation of the samples"
+        raise BadCheckpoint(f"The checkpoint has a data.order that is not {what}.")
     done = bounds.whole(cursor, "data.cursor", 1, used_samples(samples, hyper) - 1)
     steps, rest = divmod(done, hyper.batch_size * hyper.accumulation_steps)
     if rest:

@@ -126,8 +126,9 @@ class Ended:
 
     @property
     def state_dict(self) -> Mapping[str, Tensor] | None:
-        """Host copy of its weights under the submitted network's own keys."""
-        return None if self.checkpoint is None else self.checkpoint.state["model"]
+        """Host copy of its weights, averaged if it has averages, under the submitted network's own keys."""
+        state = None if self.checkpoint is None else self.checkpoint.state
+        return None if state is None else state.get("ema", state["model"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.data.datasets import DataSource
 from unifiednn_core.engine import batched
 from unifiednn_core.engine.batched import Stacked
 from unifiednn_core.engine.learning import EagerLearner, Learned
@@ -94,7 +94,7 @@ class FusedPass:
         parts = zip(self._learners, together.chunk(len(self._learners)), strict=True)
         return [learner.pair(data, batch) for learner, batch in parts]
 
-    def data(self) -> Dataset:
+    def data(self) -> DataSource:
         """Return the training set on the device."""
         return self._learners[0].data()
 

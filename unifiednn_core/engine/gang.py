@@ -291,7 +291,14 @@ def _obstacle(submodels: Sequence[SubModel]) -> str | None:
 def common(submodel: SubModel) -> tuple[object, ...]:
     """What all members have in common."""
     asked = submodel.spec.hyperparameters
-    return asked.batch_size, asked.criterion, asked.criterion_args, submodel.leases[0].sha256, submodel.device
+    return (
+        asked.batch_size,
+        asked.criterion,
+        asked.criterion_args,
+        asked.class_weights,
+        submodel.leases[0].sha256,
+        submodel.device,
+    )
 
 
 def _size(submodel: SubModel) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unifiednn_core.base.errors import NoBatchedForm
 from unifiednn_core.data.batch import Batch
-from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.data.datasets import DataSource
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import Lease
 from unifiednn_core.engine.scorer import Scorer
@@ -47,7 +47,7 @@ class RecordableLearner(Learner, Protocol):
     def trained(self) -> Sequence[nn.Parameter]:
         """Weights that get gradients."""
 
-    def data(self) -> Dataset:
+    def data(self) -> DataSource:
         """Return the training set on the device."""
 
     def drop_gradients(self) -> None:
@@ -86,7 +86,11 @@ class EagerLearner:
             torch.stack([part.loss for part in learned]).sum(), torch.stack(rights).sum() if rights else None
         )
 
-    def data(self) -> Dataset:
+    def expect(self, batches: Sequence[Tensor]) -> None:
+        """Tell the training set which batches come next."""
+        self._train.use().expect(part for batch in batches for part in batch.chunk(self._split))
+
+    def data(self) -> DataSource:
         """Return the training set on the device."""
         return self._train.use()
 
@@ -95,11 +99,11 @@ class EagerLearner:
         for parameter in self.trained:
             parameter.grad = None
 
-    def batch(self, data: Dataset, samples: Tensor | slice, *, training: bool = True) -> Batch:
+    def batch(self, data: DataSource, samples: Tensor | slice, *, training: bool = True) -> Batch:
         """Copy samples, as the network and the criterion get them."""
         return self.step.prepare(data.batch(samples), self._randomness.generator, training=training)
 
-    def pair(self, data: Dataset, samples: Tensor | slice) -> tuple[Tensor, Tensor]:
+    def pair(self, data: DataSource, samples: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a plain step."""
         batch = self.batch(data, samples)
         [inputs], targets = batch.inputs.values(), batch.targets
@@ -107,7 +111,7 @@ class EagerLearner:
             raise NoBatchedForm("has no targets")
         return inputs, targets
 
-    def _learn(self, data: Dataset, batch: Tensor, share: float | None, ignored: int | None) -> Learned:
+    def _learn(self, data: DataSource, batch: Tensor, share: float | None, ignored: int | None) -> Learned:
         """Loss (times `share`) and right answers of `batch` (indices, int64)."""
         given = self.batch(data, batch)
         outputs = self.step.forward(self.module, given)

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from unifiednn_core.data.balance import class_weights
 from unifiednn_core.engine.step import LossOfNetwork
 from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULES, NO_CRITERION, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.hyperparameters import LRStage
@@ -51,10 +53,19 @@ def optimizer_of(groups: list[dict[str, Any]], hyperparameters: Hyperparameters)
     return optimizer(groups, lr=hyperparameters.learning_rate, **hyperparameters.optimizer_args)
 
 
-def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
+def build_average(module: nn.Module, hyperparameters: Hyperparameters) -> AveragedModel | None:
+    """Build the moving average of a network, if the spec has one. Its step counter stays on the host."""
+    if hyperparameters.ema is None:
+        return None
+    averaged = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(hyperparameters.ema.decay))  # type: ignore[no-untyped-call]
+    return averaged.requires_grad_(False).eval()
+
+
+def build_criterion(hyperparameters: Hyperparameters, targets: Tensor | None = None) -> nn.Module:
     """Build the criterion, with lists as tensors; raises what torch raises for values that it refuses.
 
-    Class weights and the like are its buffers, so it has to follow the network to its device.
+    Balanced class weights come from the `targets` of the training data. Class weights and the like are its buffers, so
+    it has to follow the network to its device.
     """
     if hyperparameters.criterion == NO_CRITERION:
         return LossOfNetwork()
@@ -63,6 +74,10 @@ def build_criterion(hyperparameters: Hyperparameters) -> nn.Module:
         name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value
         for name, value in hyperparameters.criterion_args.items()
     }
+    if hyperparameters.class_weights is not None:
+        if targets is None:
+            raise ValueError("there are no targets to balance")
+        given["weight"] = torch.tensor(class_weights(targets, hyperparameters.ignored_label), dtype=torch.float32)
     built: nn.Module = criterion(**given)
     if isinstance(built, nn.BCELoss):
         built.register_forward_pre_hook(_require_probabilities)

@@ -1,7 +1,7 @@
 """Progress of a sub-model: its data order, its cursor, the figures of its epochs, and early stopping."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -78,7 +78,7 @@ class Progress:
     generator: torch.Generator
     """Draws the data order."""
     order: Tensor | None = None
-    """Permutation of the current epoch on the host, int64 [samples]; None between epochs."""
+    """Samples of the current epoch in order, on the host, int64 [samples]; None between epochs."""
     cursor: int = 0
     """Samples of `order` already used."""
     used: slice = field(default_factory=lambda: slice(0, 0))
@@ -90,25 +90,38 @@ class Progress:
     _placed: Tensor | None = None
     """`order` on the device."""
 
-    def next_batches(self, samples: int, hyperparameters: Hyperparameters, device: torch.device) -> list[Tensor]:
+    def next_batches(
+        self,
+        samples: int,
+        hyperparameters: Hyperparameters,
+        device: torch.device,
+        draw: Callable[[torch.Generator], Tensor],
+    ) -> list[Tensor]:
         """Batches of the next step, each as indices of samples on the device, int64 [at most batch_size].
 
-        An epoch begins with a permutation drawn on the CPU; its last step gets the remaining batches.
+        An epoch begins with an order that `draw` draws on the CPU; its last step gets the remaining batches.
         """
-        size = hyperparameters.batch_size
         if self.order is None:
-            self.order, self.cursor = torch.randperm(samples, generator=self.generator), 0
+            self.order, self.cursor = draw(self.generator), 0
         if self._placed is None:
             self._placed = self.order.to(device)
-        used = used_samples(samples, hyperparameters)
-        end = min(used, self.cursor + size * hyperparameters.accumulation_steps)
-        batches = [self._placed[start : min(end, start + size)] for start in range(self.cursor, end, size)]
+        batches, end = self._following(self._placed, samples, hyperparameters)
         self.used, self.cursor = slice(self.cursor, end), end
         return batches
 
+    def upcoming(self, samples: int, hyperparameters: Hyperparameters) -> list[Tensor]:
+        """Batches of the step after the one just taken, as indices on the host; none at the end of an epoch."""
+        return [] if self.order is None else self._following(self.order, samples, hyperparameters)[0]
+
+    def _following(self, order: Tensor, samples: int, hyperparameters: Hyperparameters) -> tuple[list[Tensor], int]:
+        """Batches of a step from the cursor on, and the place where they end."""
+        size, used = hyperparameters.batch_size, used_samples(samples, hyperparameters)
+        end = min(used, self.cursor + size * hyperparameters.accumulation_steps)
+        return [order[start : min(end, start + size)] for start in range(self.cursor, end, size)], end
+
     @property
     def placed_order(self) -> Tensor | None:
-        """The permutation of the current epoch on the device, once a step has used it."""
+        """The order of the current epoch on the device, once a step has used it."""
         return self._placed
 
     def close_epoch(self, figures: EpochFigures) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.data.datasets import Dataset, DataSource
+from unifiednn_core.data.streamed import Streamed
 
 HOST = torch.device("cpu")
 
@@ -14,18 +15,19 @@ class ResidentData:
 
     def __init__(self, device: torch.device):
         self._device = device
-        self.sets: dict[str, Dataset] = {}
+        self.sets: dict[str, DataSource] = {}
         self.leases: set[Lease] = set()
 
-    def hold(self, sha256: str, read: Callable[[], Dataset], name: str | None = None) -> "Lease":
+    def hold(self, sha256: str, read: Callable[[], DataSource], name: str | None = None) -> "Lease":
         """Lease a data set, and read it first if this is the only lease; `name` is what its user calls it."""
         if sha256 not in self.sets:
-            self.sets[sha256] = read().checksummed()
+            held = read()
+            self.sets[sha256] = held.checksummed() if isinstance(held, Dataset) else held
         lease = Lease(self, sha256, self.sets[sha256], name or sha256)
         self.leases.add(lease)
         return lease
 
-    def peek(self, sha256: str) -> Dataset | None:
+    def peek(self, sha256: str) -> DataSource | None:
         """Return a data set without leasing it; None if no lease exists."""
         return self.sets.get(sha256)
 
@@ -33,7 +35,7 @@ class ResidentData:
     def placed_bytes(self) -> int:
         """Bytes of the data sets on the device now; for any thread."""
         placed = [held for held in list(self.sets.values()) if held.device == self._device]
-        return sum(one.nbytes for held in placed for one in held.entries.values())
+        return sum(held.resident_bytes for held in placed)
 
     def settle(self, sha256: str) -> None:
         """Move a data set to where its leases need it, and forget it without a lease; called by `Lease`."""
@@ -41,18 +43,19 @@ class ResidentData:
         if leases:
             device = self._device if any(lease.in_use for lease in leases) else HOST
             self.sets[sha256] = self.sets[sha256].to(device)
-        else:
-            self.sets.pop(sha256, None)
+        elif sha256 in self.sets:
+            self.sets.pop(sha256).close()
 
 
 class Lease:
     """The right of one sub-model to a data set."""
 
-    def __init__(self, data: ResidentData, sha256: str, held: Dataset, name: str):
+    def __init__(self, data: ResidentData, sha256: str, held: DataSource, name: str):
         self._data, self.sha256, self.name, self.in_use = data, sha256, name, False
         self.samples, self.names = held.samples, tuple(held.inputs)
+        self.streamed = isinstance(held, Streamed)
 
-    def use(self) -> Dataset:
+    def use(self) -> DataSource:
         """Return the data set on the device."""
         if not self.in_use:
             self.in_use = True
@@ -60,10 +63,14 @@ class Lease:
         return self._data.sets[self.sha256]
 
     @property
+    def held(self) -> DataSource:
+        """The data set where it is now, on the device or on the host."""
+        return self._data.sets[self.sha256]
+
+    @property
     def intact(self) -> bool:
-        """Whether the data set has the bytes that it was read with. Reads all of them: see `Dataset.sha256`."""
-        held = self._data.sets[self.sha256]
-        return held.checksum == held.sha256()
+        """Whether the data set has the bytes that it was read with. May read all of them: see `Dataset.sha256`."""
+        return self._data.sets[self.sha256].intact
 
     def park(self) -> None:
         """Stop using it for a while, so that the device can free it."""

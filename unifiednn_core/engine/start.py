@@ -25,7 +25,7 @@ from unifiednn_core.spec.run import Hyperparameters, SubModelSpec
 
 CHECKPOINT_FORMAT = "unifiednn-checkpoint"
 # Entries of the hyper-parameters that decide what the steps of an epoch take.
-_OF_AN_EPOCH = ("batch_size", "accumulation_steps", "drop_last")
+_OF_AN_EPOCH = ("batch_size", "accumulation_steps", "drop_last", "sampler")
 _ROUNDING = 1e-6
 _WEIGHTS_ONLY = 'Set "take" to "weights": training then starts anew from the weights in the file.'
 
@@ -189,8 +189,13 @@ def _recipe_findings(
         message = "The parameter groups of the checkpoint are not those of the spec."
         remedy = f"Give parameter_groups = {json.dumps(scaled['parameter_groups'])}. Or: {_WEIGHTS_ONLY}"
         yield _finding("Other parameter groups", take, message, remedy)
+    if had.ema != asked.ema:
+        message = f"The checkpoint has ema = {shown(scaled['ema'])}, the spec has {shown(given['ema'])}."
+        yield _finding(
+            "Average of the weights", take, message, f"Ask for ema = {shown(scaled['ema'])}. Or: {_WEIGHTS_ONLY}"
+        )
     if _is_inside_epoch(checkpoint):
-        of_spec = ((name, getattr(had, name), getattr(asked, name)) for name in _OF_AN_EPOCH)
+        of_spec = ((name, scaled[name], given[name]) for name in _OF_AN_EPOCH)
         for what, inside, now in (("training samples", recipe.samples, samples), *of_spec):
             if inside != now:
                 position = f"The checkpoint is inside epoch {checkpoint.epoch + 1}"

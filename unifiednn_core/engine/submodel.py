@@ -9,10 +9,17 @@ runs after each epoch in `eval()` without grad, in file order, and before an LR 
 Every batch, in training and in evaluation, is a contiguous copy of its inputs and targets, because a network may write
 into its input.
 
+The sampler `balanced` draws an epoch with `torch.multinomial(weights, n, replacement=True, generator=...)`, where the
+weight of a sample is 1 / samples of its class in float64. `by_length` cuts the permutation into windows of so many
+batches and sorts each (`argsort(stable=True)`) by length: the place of the last id that is not `pad`, from 1. Balanced
+class weights are labels / (classes * labels of the class), in float64, then float32.
+
 Parameter groups go to the optimizer in this order: those that no group of the spec names, then the groups as the spec
 lists them, each with its parameters in the order of the network; frozen ones have `requires_grad` off and are left out.
 Clipping takes all parameters in the order of the network. A sequence of LR schedulers is torch's `SequentialLR`, and
-one whose name begins with `warmup_` is `LambdaLR` with the function of the library transformers.
+one whose name begins with `warmup_` is `LambdaLR` with the function of the library transformers. With `ema` each step
+ends with `update_parameters` of torch's `AveragedModel` with `get_ema_multi_avg_fn(decay)`, without `use_buffers`, and
+evaluation takes its module.
 
 With `accumulation_steps` = a > 1 a step takes the next a batches of the epoch, or those that are left; with
 `batch_split` = k > 1 each batch goes through as `batch.chunk(k)`. Each part goes forward and backward by itself, its
@@ -37,6 +44,7 @@ from unifiednn_core.engine import kinds as device_kinds
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.cuda_graphs import StepRecorder
+from unifiednn_core.engine.data_order import data_order
 from unifiednn_core.engine.device import RngState, launched
 from unifiednn_core.engine.events import Stepped, StepsRecorded
 from unifiednn_core.engine.graphs import RecordedLearner
@@ -72,15 +80,18 @@ class SubModel:
         self.spec, self.name, self.parameters = spec, spec.name if name is None else name, definition.parameters
         self.module = definition.build()
         self.optimizer = optimizers.build_optimizer(self.module.named_parameters(), spec.hyperparameters)
-        self.criterion = optimizers.build_criterion(spec.hyperparameters)
+        self.criterion = optimizers.build_criterion(spec.hyperparameters, train.held.targets)
         self.lr_scheduler = optimizers.build_lr_scheduler(self.optimizer, spec.hyperparameters)
         self.epochs = spec.hyperparameters.epochs
         self.steps_per_epoch = spec.hyperparameters.steps_per_epoch(train.samples)
         self._train, self._test, self.device = train, test, device
         self._seed, self._hyperparameters = seed, spec.hyperparameters
+        self._order = data_order(spec.hyperparameters, train.held)
         self._progress = Progress(torch.Generator().manual_seed(seed))
         self.training_step = training_step(spec, definition, train.names)
         self._randomness = Randomness(self.module, seed, device, transforms_draw=self.training_step.draws)
+        self.averaged = optimizers.build_average(self.module, spec.hyperparameters)
+        """Moving average of the weights; it draws from where the network does."""
         self._placed = self._in_world = self._measured = self._stopped = False
         self._on_host = device == HOST
         self._threads = torch.get_num_threads()
@@ -174,8 +185,16 @@ class SubModel:
         return self.finish(self.learner(self.next_batches()))
 
     def next_batches(self) -> list[Tensor]:
-        """Begin a step: take its batches, each as indices of samples on the device, int64 [at most batch_size]."""
-        return self._progress.next_batches(self._train.samples, self._hyperparameters, self.device)
+        """Begin a step: take its batches, each as indices of samples, int64 [at most batch_size].
+
+        They are on the device; on the host if the data are streamed, and then those of the next step are read ahead.
+        """
+        progress, samples, asked = self._progress, self._train.samples, self._hyperparameters
+        if not self._train.streamed:
+            return progress.next_batches(samples, asked, self.device, self._order)
+        batches = progress.next_batches(samples, asked, HOST, self._order)
+        self._eager.expect(progress.upcoming(samples, asked))
+        return batches
 
     def finish(self, learned: Learned, *, updated: bool = False) -> Stepped:
         """End a step, once its gradients are in `.grad`: clip, update the weights unless they are, and count.
@@ -188,6 +207,8 @@ class SubModel:
             raise Diverged(self.spec.name, self.steps_done + 1, value)
         if not updated:
             optimizers.update(self.optimizer, self._trained, self._hyperparameters, self.steps_done + 1)
+        if self.averaged is not None:
+            self.averaged.update_parameters(self.module)
         if not self._measured:  # the first step creates the optimizer's state
             self._measure()
             self._measured = True
@@ -266,6 +287,8 @@ class SubModel:
             "data": progress.data_state(),
             "metrics": progress.metrics_state(),
         }
+        if self.averaged is not None:
+            state["ema"] = tree_to_cpu(dict(self.averaged.module.state_dict()))
         recipe |= {"profile": "fast"} if self.is_fast else {}
         return Checkpoint(
             submodel=self.name,
@@ -287,6 +310,9 @@ class SubModel:
         device_kinds.require(written.kinds, device_kinds.here(self.device, torch.get_num_threads()), moves)
         state = checkpoint.state
         fill(self.module, state["model"], state["buffers"])
+        if self.averaged is not None:
+            fill(self.averaged.module, state["ema"], state["buffers"])
+            self.averaged.n_averaged.fill_(checkpoint.step)
         optimizer_state.restore_state(self.optimizer, state["optimizer"])
         if self.lr_scheduler is not None:
             optimizer_state.restore_lr_scheduler(self.lr_scheduler, state["lr_scheduler"])
@@ -321,7 +347,7 @@ class SubModel:
         """
         self._recorded.free()
         if empty:
-            for tensor in (*self.module.parameters(), *self.module.buffers()):
+            for tensor in self._tensors():
                 tensor.data = tensor.data.new_empty(0)
             self.optimizer.state.clear()
         for lease in self.leases:
@@ -332,7 +358,7 @@ class SubModel:
     def _measure(self) -> None:
         """Measure the footprint again; it does not change from step to step."""
         parameters = list(self.module.parameters())
-        weights_bytes = stored_bytes([*parameters, *self.module.buffers()])
+        weights_bytes = stored_bytes(self._tensors())
         optimizer_bytes = stored_bytes(
             value
             for parameter, entries in self.optimizer.state.items()
@@ -345,8 +371,15 @@ class SubModel:
         self._working = Footprint(weights_bytes, gradients_bytes, optimizer_bytes, self._placed)
         self.footprint = self._working if self._in_world else self._idle
 
+    def _tensors(self) -> list[Tensor]:
+        """Parameters and buffers, also the averaged ones."""
+        modules = [self.module] if self.averaged is None else [self.module, self.averaged.module]
+        return [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+
     def _move(self, device: torch.device) -> None:
         self.module.to(device).train(True)
+        if self.averaged is not None:
+            self.averaged.module.to(device)
         self.criterion.to(device)
         optimizer_state.follow_parameters(self.optimizer)
         self._progress.move(device)
@@ -358,11 +391,14 @@ class SubModel:
             return None, None
         test, ignored = self._test.use(), self._eager.scorer.ignored_in(self._test)
         size = self._hyperparameters.batch_size
-        self.module.train(False)
+        module = self.module if self.averaged is None else self.averaged.module
+        module.train(False)
         for start in range(0, test.samples, size):
             samples = slice(start, start + size)
+            if start + size < test.samples:
+                test.expect([slice(start + size, start + 2 * size)])
             batch = self._eager.batch(test, samples, training=False)
-            outputs = self.training_step.forward(self.module, batch)
+            outputs = self.training_step.forward(module, batch)
             correct = self._eager.scorer.answers(outputs, batch.targets, ignored)
             loss = self.training_step.loss(self.criterion, outputs, batch, training=False)
             self._count(loss, correct, self._test, samples)

@@ -8,7 +8,6 @@ makes the network again with the constructors of torch.
 import io
 import pickle
 import pickletools
-import threading
 import types
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -34,7 +33,6 @@ NEWTRUE EMPTY_TUPLE EMPTY_LIST EMPTY_DICT EMPTY_SET BINPERSID BININT BININT1 BIN
 BINPUT LONG_BINPUT BINUNICODE LONG1 STOP
 """
 _OPERATIONS = frozenset(_WRITTEN.split())
-_LOADING = threading.Lock()  # torch keeps the list of safe names for the whole process
 _LOAD_SCRIPT = """\
 import torch
 
@@ -111,7 +109,7 @@ def _records(path: Path) -> object:
         raise _unknown(path, unknown, own_classes.pack_remedy(content) or base.PACK)
     stubs: list[Any] = [(Inert(name, (Record,), {"name": name}), name) for name in KNOWN]
     try:
-        with _LOADING, torch.serialization.safe_globals(stubs):
+        with tensor_files.LOADING, torch.serialization.safe_globals(stubs):
             loaded: object = torch.load(path, map_location="cpu", weights_only=True)
         tensor_files.check_storages(path)
         return loaded

@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import pickletools
+import threading
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ PLAIN_NAMES = frozenset({
 })  # fmt: skip
 """Classes and functions in a pickle of tensors alone."""
 _STORED: dict[str, torch.dtype] = {**torch.storage._storage_type_to_dtype_map(), "UntypedStorage": torch.uint8}
+LOADING = threading.Lock()  # torch keeps the list of safe names for the whole process
 DAMAGED = (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 _DAMAGED_SAFETENSORS = (SafetensorError, ValueError, KeyError, RuntimeError)
 

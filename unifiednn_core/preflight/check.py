@@ -1,6 +1,7 @@
 """Checks a whole spec against its files, before training."""
 
 import logging
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from unifiednn_core.engine import kinds
 from unifiednn_core.engine.start import check_start
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
-from unifiednn_core.machine.budget import device_type
+from unifiednn_core.machine.budget import budget_of, device_type, slot
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.hyper_findings import hyper_findings
 from unifiednn_core.preflight.inspection import attempt, sha256_of
@@ -35,6 +36,8 @@ NAMED_PER_FINDING = 6
 # Processor time for one sub-model; `process.CPU_LIMIT_EACH_S` has room for both.
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
+# Share of the memory that data sets may take before they are streamed.
+DATA_SHARE = 0.5
 # Raise it when the verdict of a check changes.
 CHECK_VERSION = 6
 Result = TypeVar("Result")
@@ -46,27 +49,41 @@ def check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
 
     `home` keeps the reports of sub-models without errors: equal ones on equal content are not tried again.
     """
-    files = _Files(base, home)
-    checked = [_checked(submodel, files, device_type(spec.device)) for submodel in spec.submodels]
+    files, most_bytes = _Files(base, home), _most_data_bytes(spec)
+    device = device_type(spec.device)
+    checked = [_checked(submodel, files, device, most_bytes) for submodel in spec.submodels]
     reports = {one.report.name: one.report for one in checked if one.report is not None}
     findings = [finding for one in checked for finding in one.findings] + _check_disk(home, reports)
     return CheckReport(findings=told_once(findings, spec.submodels), submodels=reports, files=files.resolved)
 
 
-def _checked(submodel: SubModelSpec, files: "_Files", device: str) -> CheckedSubModel:
+def _most_data_bytes(spec: RunSpec) -> float:
+    """Bytes of data sets from which on `"loading": "auto"` streams them."""
+    limits = [size for size in (spec.memory_limit_bytes, budget_of(slot(spec.device)).total_bytes) if size is not None]
+    return DATA_SHARE * min(limits, default=math.inf)
+
+
+def _checked(submodel: SubModelSpec, files: "_Files", device: str, most_bytes: float) -> CheckedSubModel:
     """Check a sub-model, or return the kept report of an equal one on files of equal content."""
     start = None if submodel.start_from is None else submodel.start_from.file
     names = (submodel.model, submodel.train_data, submodel.test_data, start)
     try:
         hashes = [files.resolve(name).sha256 for name in names if name is not None]
     except BadInput:  # a file is missing
-        return _check_submodel(submodel, files, device)
-    document = [CHECK_VERSION, device, kinds.foreseen(device).text, submodel.model_dump(mode="json"), hashes]
+        return _check_submodel(submodel, files, device, most_bytes)
+    document = [
+        CHECK_VERSION,
+        device,
+        most_bytes,
+        kinds.foreseen(device).text,
+        submodel.model_dump(mode="json"),
+        hashes,
+    ]
     return kept(
         files.home.checks,
         document,
         CheckedSubModel,
-        lambda: _check_submodel(submodel, files, device),
+        lambda: _check_submodel(submodel, files, device, most_bytes),
         lambda found: not any(finding.severity == "error" for finding in found.findings),
     )
 
@@ -116,7 +133,7 @@ class _Files:
         return self.datasets[file.sha256]
 
 
-def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> CheckedSubModel:
+def _check_submodel(submodel: SubModelSpec, files: _Files, device: str, most_bytes: float) -> CheckedSubModel:
     findings: list[Finding] = []
 
     def tried(entry: str, action: Callable[[], Result]) -> Result | None:
@@ -143,12 +160,14 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> Check
             lambda: check_start(submodel, definition, samples, files.resolve(start).path, device), place
         )
         on_start, begun = found or (on_start, definition)
+    sizes_bytes = [data.resident_bytes for data in (train, test) if data is not None]
+    streamed = submodel.loading == "streamed" or (submodel.loading == "auto" and sum(sizes_bytes) > most_bytes)
     if not findings:
         trial = Trial(submodel, begun, train, test)
         limit = at_most_cpu(DRY_RUN_CPU_S, trial, f"A training step of {trial.batch_size} samples")
         if (done := tried("model", lambda: limit(dry_run)(trial))) is not None:
             hashes = [files.resolve(name).sha256 for name in (submodel.train_data, test_data) if name]
-            memory, unknown = _memory_of(trial, done, device, hashes)
+            memory, unknown = _memory_of(trial, done, device, hashes, streamed=streamed)
             findings += unknown
             doubts = done.doubts
     findings += [*on_start, *doubts, *(finding for finding in on_hyper if finding.severity == "warning")]
@@ -164,15 +183,18 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str) -> Check
         steps_per_epoch=submodel.hyperparameters.steps_per_epoch(train.samples),
         operators=definition.operators,
         memory=memory,
+        streamed=streamed,
     )
     return CheckedSubModel(report=report, findings=tuple(findings))
 
 
-def _memory_of(trial: Trial, tried: Tried, device: str, hashes: list[str]) -> tuple[MemoryNeed | None, list[Finding]]:
+def _memory_of(
+    trial: Trial, tried: Tried, device: str, hashes: list[str], *, streamed: bool
+) -> tuple[MemoryNeed | None, list[Finding]]:
     """Memory need of the sub-model, or a warning: a run of unknown need may start all the same."""
     try:
         with at_most_cpu(MEASURE_CPU_S, trial, "Counting the memory of a few training steps"):
-            return measure(trial, tried, device, hashes), []
+            return measure(trial, tried, device, hashes, streamed=streamed), []
     except BadInput as error:  # it took too long
         message = error.findings[0].message
     except Exception as error:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from unifiednn_core.base.errors import BadInput, IntakeFailed
 from unifiednn_core.base.paths import SANDBOX_SETTING, Home
-from unifiednn_core.data.values import SplitPlan
+from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.machine.budget import slot
 from unifiednn_core.machine.forks import Template
 from unifiednn_core.preflight.report import (
@@ -33,7 +33,9 @@ INTAKE = "unifiednn_core.preflight.intake:work"
 Report = TypeVar("Report", bound=BaseModel)
 
 
-def inspect(path: Path, filename: str, *, convert_to: Path | None = None) -> FileReport:
+def inspect(
+    path: Path, filename: str, *, convert_to: Path | None = None, options: ImportOptions = AS_STORED
+) -> FileReport:
     """Describe a file; with `convert_to`, a data set that cannot be mapped is written there, and that is described.
 
     Raises `BadInput` for a missing file, `IntakeFailed` if the job dies or takes longer than an hour.
@@ -41,7 +43,8 @@ def inspect(path: Path, filename: str, *, convert_to: Path | None = None) -> Fil
     if not path.is_file():
         message = f"{path} does not exist."
         raise BadInput.of("File not found", field=filename, message=message, remedy="Correct the path.")
-    job = InspectJob(path=path.resolve(), filename=filename, convert_to=convert_to and convert_to.resolve())
+    target = convert_to and convert_to.resolve()
+    job = InspectJob(path=path.resolve(), filename=filename, convert_to=target, options=options)
     return _ask(FileReport, job)
 
 

@@ -54,7 +54,7 @@ def dry_run(trial: Trial) -> Tried:
             remedy = "Give a network whose weights can be trained."
             raise trial.refusal("Nothing to train", "model", "The network has no trainable weight.", remedy)
         with _arguments(trial, "criterion_args", hyper.criterion):
-            criterion = build_criterion(hyper)
+            criterion = build_criterion(hyper, trial.train.targets)
         check_groups(trial, module)
         with _arguments(trial, "optimizer_args", hyper.optimizer):
             optimizer = build_optimizer(module.named_parameters(), hyper)
@@ -176,7 +176,8 @@ class _Tryout:
         try:
             return self.step.loss(self.criterion, outputs, batch, training=training)
         except _TORCH_ERRORS as error:
-            if _runs(build_criterion(hyper.model_copy(update={"criterion_args": {}})), scores, targets):
+            bare = hyper.model_copy(update={"criterion_args": {}, "class_weights": None})
+            if _runs(build_criterion(bare), scores, targets):
                 with _arguments(self.trial, "criterion_args", hyper.criterion):  # they are the mistake
                     raise
             message = f"{hyper.criterion} does not take outputs {_shape(scores)} with targets {_shape(targets)}: "

@@ -27,12 +27,13 @@ from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.registry import policy_named
-from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec, is_concurrent
+from unifiednn_core.spec.run import MEANING, Mode, RunSpec, SubModelSpec, is_concurrent
 from unifiednn_core.store.library import Measured
 
 # The memory of a sub-model depends on these hyper-parameters, and on network, data and device.
 _HYPERPARAMETERS = (
-    "batch_size", "batch_split", "optimizer", "optimizer_args", "parameter_groups", "criterion", "criterion_args",
+    "batch_size", "batch_split", "optimizer", "optimizer_args", "parameter_groups", "ema", "criterion",
+    "criterion_args",
 )  # fmt: skip
 
 
@@ -141,6 +142,7 @@ def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> st
         "architecture": None if submodel.architecture is None else submodel.architecture.model_dump(mode="json"),
         "input_shape": facts.input_shape,
         "scaled": (submodel.scale, submodel.mean, submodel.std) != (None, None, None),
+        "step": submodel.model_dump(mode="json", include=MEANING - {"scale", "mean", "std"}),
         "tested": submodel.test_data is not None,
         **{name: getattr(hyper, name) for name in _HYPERPARAMETERS},
         "device": device_type(spec.device),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Literal
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.preflight.balance_findings import balance_findings
 from unifiednn_core.preflight.trial import part_sizes
 from unifiednn_core.spec.choices import CRITERIA, IGNORE_INDEX, LR_SCHEDULES, OPTIMIZERS
 from unifiednn_core.spec.hyperparameters import LRStage
@@ -16,6 +18,8 @@ from unifiednn_core.spec.run import Hyperparameters, LRSchedulerSpec, SubModelSp
 
 # A probability that counts as never.
 NEGLIGIBLE = 1e-9
+# Share of the first weights in an average that is worth a warning.
+MOST_KEPT = 0.1
 Found = Iterator[tuple[Literal["error", "warning"], str, str, str, str]]
 """Severity, title, entry, message, remedy."""
 
@@ -25,7 +29,9 @@ def hyper_findings(submodel: SubModelSpec, train: Dataset, test: Dataset | None)
     place = f"submodels.{submodel.name}"
     return [
         Finding(severity=severity, title=title, field=f"{place}.{entry}", message=message, remedy=remedy)
-        for severity, title, entry, message, remedy in _found(submodel.hyperparameters, train, test)
+        for severity, title, entry, message, remedy in chain(
+            _found(submodel.hyperparameters, train, test), balance_findings(submodel, train)
+        )
     ]
 
 
@@ -70,7 +76,12 @@ def _on_steps(hyper: Hyperparameters, samples: int, steps: int) -> Found:
         message = f"The warm-up takes {hyper.warm_up.steps} steps, and the whole training has {total}."
         remedy = f"Give it fewer steps, such as {max(1, total // 10)}."
         yield "warning", "Warm-up too long", "hyperparameters.warm_up.steps", message, remedy
-    uneven = sorted({"weight", IGNORE_INDEX} & hyper.criterion_args.keys())
+    if hyper.ema is not None and (kept := hyper.ema.decay ** (total - 1)) > MOST_KEPT:
+        message = f"After all {total} steps the average is still {kept:.0%} the weights after the first step."
+        remedy = f"Choose a smaller decay, such as {1 - min(0.5, 10 / total):g}, or train for longer."
+        yield "warning", "Average of the weights", "hyperparameters.ema.decay", message, remedy
+    given = hyper.criterion_args.keys() | ({"weight"} if hyper.class_weights is not None else set())
+    uneven = sorted({"weight", IGNORE_INDEX} & given)
     if uneven and hyper.ignored_label is not None and (hyper.batch_split > 1 or hyper.accumulation_steps > 1):
         message = f"With {uneven[0]} the loss is a weighted mean. Each part of a step is averaged by itself, "
         message += "so the gradient is not exactly that of one large batch."

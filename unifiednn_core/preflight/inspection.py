@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from unifiednn_core.base.errors import BadInput, Finding, HostileFile
 from unifiednn_core.base.visible import visible
-from unifiednn_core.data import conversion, datasets
+from unifiednn_core.data import conversion, datasets, torch_data
+from unifiednn_core.data.containers import DATA_ALONE, container_of
 from unifiednn_core.data.preview import preview
 from unifiednn_core.engine.checkpoint_file import looks_like_one
 from unifiednn_core.engine.start import CHECKPOINT_FORMAT, checkpoint_facts
@@ -66,9 +67,9 @@ def _describe(path: Path) -> Described:
     """Raises `BadInput` or `HostileFile`."""
     if looks_like_one(path):
         return "checkpoint", CHECKPOINT_FORMAT, checkpoint_facts(path)
-    container = datasets.container_of(path)
-    known = None if container in ("npz", "parquet") else registry.sniff(path)
-    if container in ("npz", "parquet") or (known is None and container in conversion.CONVERTED):
+    container = container_of(path)
+    known = None if container in DATA_ALONE else registry.sniff(path)
+    if container is not None and (container in DATA_ALONE or (known is None and container in conversion.CONVERTED)):
         return _describe_data(path, container)
     if known is None:
         raise registry.unknown(path)
@@ -90,7 +91,7 @@ def _describe(path: Path) -> Described:
 
 def _describe_tensors(path: Path, known: WeightsFormat, container: str) -> Described:
     loaded = known.load(path)
-    if isinstance(loaded, dict) and datasets.KEYS & loaded.keys():
+    if torch_data.looks_like_data(loaded):
         return _describe_data(path, container)
     state_dict = known.read_state_dict(path)
     tensor_files.check_numbers(path, state_dict)

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine.optimizers import build_average
 from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import FEWEST_SAMPLES, LARGE_WEIGHTS_BYTES, Trial, Tried
@@ -52,7 +53,9 @@ class Moments(NamedTuple):
         return max(0, whole), max(0, parts), max(self.evaluation, default=0)
 
 
-def measure(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str]) -> MemoryNeed:
+def measure(
+    trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str], *, streamed: bool = False
+) -> MemoryNeed:
     """Memory of a sub-model on a device of this type; `hashes` name its data sets, training data first.
 
     This trains the network further; the default RNG stays the same.
@@ -77,7 +80,7 @@ def measure(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str])
         gradients_bytes=counted.gradients_bytes,
         optimizer_bytes=counted.optimizer_bytes,
         transient_bytes=0,
-        data=dict(zip(hashes, counted.data_bytes, strict=True)),
+        data=dict(zip(hashes, _read_ahead(trial) if streamed else counted.data_bytes, strict=True)),
         batch_size=batch_size,
         batch_split=min(hyper.batch_split, batch_size),
         # Like a later part of a batch, a later batch of a step meets the gradients of those before it.
@@ -86,6 +89,16 @@ def measure(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str])
         evaluation={size: peak[2] + order_bytes for size, peak in peaks.items() if trial.test is not None},
         fitted=not cheap,
     ).changed()
+
+
+def _read_ahead(trial: Trial) -> list[int]:
+    """Bytes in memory of each data set that is streamed: the batches of the step at work and of the next one."""
+    hyper = trial.spec.hyperparameters
+    sets = [(trial.train, hyper.accumulation_steps), *([] if trial.test is None else [(trial.test, 1)])]
+    return [
+        2 * min(data.samples, batches * hyper.batch_size) * -(-data.resident_bytes // data.samples)
+        for data, batches in sets
+    ]
 
 
 def fitted(low: Moments, high: Moments, sizes: tuple[int, int], size: int) -> Moments:
@@ -119,6 +132,7 @@ class _Counted:
             for group in tried.optimizer.param_groups:
                 group["foreach"] = True
         self._live = LiveBytes(block_bytes)
+        self._averaged = build_average(tried.module, trial.spec.hyperparameters)
         sets = [data for data in (trial.train, trial.test) if data is not None]
         self.data_bytes = [self._live.track(data.entries.values()) for data in sets]
         self._at_rest = self.weights_bytes = self.optimizer_bytes = self.gradients_bytes = 0
@@ -127,6 +141,8 @@ class _Counted:
         """Take a step, after which everything that stays is there and counted; learn its size."""
         optimizer = self.tried.optimizer
         self._live.track(chain(self.tried.module.parameters(), self.tried.module.buffers()))
+        if self._averaged is not None:
+            self._live.track(chain(self._averaged.parameters(), self._averaged.buffers()))
         self.moments(size)
         self.optimizer_bytes = LiveBytes(self._block_bytes).track(_tensors_of(optimizer))
         self._live.track(_tensors_of(optimizer))
@@ -139,13 +155,18 @@ class _Counted:
         with self._live:
             optimizer.zero_grad(set_to_none=True)
             learn = partial(self._learn, size)
-            first, second, update = (self._timeline(work) for work in (learn, learn, optimizer.step))
+            first, second, update = (self._timeline(work) for work in (learn, learn, self._update))
             gradients = [p.grad for p in self.tried.module.parameters() if p.grad is not None]
             self.gradients_bytes = LiveBytes(self._block_bytes).track(gradients)
             del gradients
             optimizer.zero_grad(set_to_none=True)
             evaluation = self._timeline(lambda: self._evaluate(size))
         return Moments(first, second, update, evaluation)
+
+    def _update(self) -> None:
+        self.tried.optimizer.step()
+        if self._averaged is not None:
+            self._averaged.update_parameters(self.tried.module)
 
     def _timeline(self, work: Callable[[], object]) -> list[int]:
         self._live.timeline = []

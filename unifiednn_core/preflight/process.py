@@ -15,7 +15,7 @@ from unifiednn_core.base.files import move
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data import conversion
 from unifiednn_core.data.split import split
-from unifiednn_core.data.values import SplitPlan
+from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.machine.budget import budget_of
 from unifiednn_core.preflight.check import check
 from unifiednn_core.preflight.inspection import attempt, inspect_file, sha256_of
@@ -62,19 +62,31 @@ def work(job: InspectJob | SplitJob | SpecJob | OracleJob) -> BaseModel:
     if isinstance(job, OracleJob):
         _let_write(True)
         return ask_torch(job)
-    return run_inspect(job.path, job.filename, job.convert_to)
+    return run_inspect(job.path, job.filename, job.convert_to, job.options)
 
 
-def run_inspect(path: Path, filename: str, convert_to: Path | None = None) -> FileReport:
-    """Describe a file; with `convert_to`, a data set that cannot be mapped is written there first."""
-    needed, findings = (False, ()) if convert_to is None else attempt(lambda: conversion.is_needed(path), filename)
+def run_inspect(
+    path: Path, filename: str, convert_to: Path | None = None, options: ImportOptions = AS_STORED
+) -> FileReport:
+    """Describe a file; with `convert_to`, a data set that cannot be mapped is written there first.
+
+    Of a file with several parts, the first is described, and the others in its report.
+    """
+    needed, findings = (
+        (False, ()) if convert_to is None else attempt(lambda: conversion.is_needed(path, options), filename)
+    )
     if convert_to is None or not (needed or findings):
         return inspect_file(path, filename)
     if not findings:
         _let_write(True)
-        _, findings = attempt(lambda: conversion.convert(path, convert_to), filename)
+        parts, findings = attempt(lambda: conversion.convert(path, convert_to, options), filename)
     if not findings:
-        return inspect_file(convert_to, filename).model_copy(update={"converted": True})
+        reports = [
+            inspect_file(written, filename).model_copy(update={"converted": True, "part": part})
+            for part, written in (parts or {}).items()
+        ]
+        problems = tuple(finding for report in reports for finding in report.findings)
+        return reports[0].model_copy(update={"others": tuple(reports[1:]), "findings": problems})
     size_bytes = path.stat().st_size
     return FileReport(kind="unknown", format="", sha256=sha256_of(path), size_bytes=size_bytes, findings=findings)
 

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from unifiednn_core.base.errors import Finding
-from unifiednn_core.data.values import SplitPlan
+from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction
 from unifiednn_core.spec.run import SubModelSpec
 
@@ -25,6 +25,9 @@ class FileReport(BaseModel, frozen=True, extra="forbid"):
     findings: tuple[Finding, ...] = ()
     converted: bool = False
     """Whether hash and size are those of the data set that the file was converted into."""
+    part: str = ""  # of a data set that came with others in one file, such as "train"
+    others: tuple["FileReport", ...] = ()
+    """The further parts of such a file; each is in `part_path` of the place that was asked for."""
 
 
 class SubModelReport(BaseModel, frozen=True, extra="forbid"):
@@ -43,6 +46,8 @@ class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     operators: tuple[str, ...] = ()
     memory: MemoryNeed | None = None
     """Need on its device; None if no step could be tried."""
+    streamed: bool = False
+    """Whether its data are streamed from their files; if not, they are resident."""
 
 
 class CheckedSubModel(BaseModel, frozen=True, extra="forbid"):
@@ -91,6 +96,7 @@ class InspectJob(BaseModel, frozen=True, extra="forbid"):
     path: Path
     filename: str
     convert_to: Path | None = None
+    options: ImportOptions = AS_STORED
 
 
 class SplitJob(BaseModel, frozen=True, extra="forbid"):

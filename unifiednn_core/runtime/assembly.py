@@ -10,7 +10,8 @@ import torch
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
-from unifiednn_core.data.datasets import Dataset, read_dataset
+from unifiednn_core.data.datasets import DataSource, read_dataset
+from unifiednn_core.data.streamed import Streamed
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_store import CheckpointStore
 from unifiednn_core.engine.hybrid import HybridModel
@@ -33,7 +34,7 @@ class Ingredients:
     spec: SubModelSpec
     seed: int
     definition: Definition
-    data: Mapping[str, Dataset]
+    data: Mapping[str, DataSource]
     """By content hash."""
     data_names: Mapping[str, str]
     """Original file names, by content hash."""
@@ -97,7 +98,8 @@ class Workbench:
         definition = model_format.read(path, submodel.architecture)
         definition = replace(definition, filename=filenames.get(submodel.model, ""))
         files = [file for file in (submodel.train_data, submodel.test_data) if file is not None]
-        data = {file: self.data.peek(file) or self._dataset(file) for file in dict.fromkeys(files)}
+        streamed = submodel.loading == "streamed"
+        data = {file: self.data.peek(file) or self._dataset(file, streamed=streamed) for file in dict.fromkeys(files)}
         store = self.checkpoints(key)
         own, _ = store.latest(warn)
         progress, weights = own, None
@@ -108,9 +110,11 @@ class Workbench:
         seed = spec.seed_of(submodel)
         return Ingredients(key, submodel, seed, definition, data, filenames, progress, weights, newest, spec.moves)
 
-    def _dataset(self, file: str) -> Dataset:
-        """Read a data set with its checksum, here, where no training waits for it and no network has seen it."""
-        return read_dataset(stored(self.home, file)).checksummed()
+    def _dataset(self, file: str, *, streamed: bool) -> DataSource:
+        """Open a data set, or read it with its checksum, here, where no training waits and no network has seen it."""
+        path = stored(self.home, file)
+        found = Streamed.of_file(path, self.device) if streamed else None
+        return read_dataset(path).checksummed() if found is None else found
 
     def add(self, read: Ingredients) -> SubModel:
         """Merge a sub-model into the hybrid and restore its progress; after an error nothing of it stays.

@@ -11,6 +11,7 @@ from unifiednn_core.base import files as durable
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.files import plain_name
 from unifiednn_core.base.paths import Home
+from unifiednn_core.data.values import AS_STORED, ImportOptions, part_path
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import FileReport
 from unifiednn_core.service.roles import Actor
@@ -39,13 +40,15 @@ class FileImporter:
         """The same files as `sha256:...`, the way specs name them."""
         return frozenset(f"sha256:{file.sha256}" for file in self.files())
 
-    def import_chunks(self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS) -> FileView:
+    def import_chunks(
+        self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS, options: ImportOptions = AS_STORED
+    ) -> FileView:
         """Import a file of one of `kinds`; raises `BadInput`, and then nothing is kept."""
         waiting = self._home.quarantine / secrets.token_hex(8)
         try:
             with waiting.open("wb") as file:
                 file.writelines(chunks)
-            return self.import_moved(waiting, plain_name(filename), kinds)
+            return self.import_moved(waiting, plain_name(filename), kinds, options)
         except OSError as error:
             message = f"The file could not be written: {error.strerror}."
             remedy = f"{shutil.disk_usage(self._home.root).free // 1024**2} MiB are free in the home folder."
@@ -68,11 +71,16 @@ class FileImporter:
 
         return self.import_chunks(path.name, chunks(), kinds)
 
-    def import_moved(self, path: Path, filename: str, kinds: Sequence[str]) -> FileView:
-        """Import a file by moving it out of the quarantine. Raises `BadInput`, `IntakeFailed`."""
+    def import_moved(
+        self, path: Path, filename: str, kinds: Sequence[str], options: ImportOptions = AS_STORED
+    ) -> FileView:
+        """Import a file by moving it out of the quarantine; returns its first part if it has several.
+
+        Raises `BadInput`, `IntakeFailed`.
+        """
         converted = self._home.quarantine / f"{secrets.token_hex(8)}.converted"
         try:
-            report = client.inspect(path, filename, convert_to=converted)
+            report = client.inspect(path, filename, convert_to=converted, options=options)
             errors = [finding for finding in report.findings if finding.severity == "error"]
             if errors:
                 raise BadInput(errors)
@@ -80,10 +88,14 @@ class FileImporter:
                 message = f"This file holds {report.kind}, but {' or '.join(kinds)} is needed here."
                 remedy = "Data sets hold exactly the entries 'inputs' and 'targets'."
                 raise BadInput.of("Another kind of file", filename, message, remedy)
+            for other in report.others:
+                durable.move(part_path(converted, other.part), self._home.file(other.sha256))
+                self.remember(other, part_name(filename, other.part))
             durable.move(converted if report.converted else path, self._home.file(report.sha256))
-            self.remember(report, filename)
+            self.remember(report, part_name(filename, report.part))
         finally:
-            converted.unlink(missing_ok=True)
+            for left in self._home.quarantine.glob(f"{converted.name}*"):
+                left.unlink(missing_ok=True)
         return self.file(report.sha256)
 
     def remember(self, report: FileReport, filename: str) -> None:
@@ -94,3 +106,8 @@ class FileImporter:
     def file(self, sha256: str) -> FileView:
         """One file that this person has imported."""
         return next(view for view in self.files() if view.sha256 == sha256)
+
+
+def part_name(filename: str, part: str) -> str:
+    """Name of a part of a file in the library: `mnist-train.safetensors`; the file's own name without a part."""
+    return f"{filename.partition('.')[0] or filename}-{part}.safetensors" if part else filename

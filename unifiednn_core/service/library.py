@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.paths import Home
-from unifiednn_core.data.values import split_plan
+from unifiednn_core.data.values import AS_STORED, ImportOptions, split_plan
 from unifiednn_core.formats.architectures import registry as architectures
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import FileReport
@@ -55,9 +55,14 @@ class LibraryService:
         return client.inspect(path, path.name)
 
     @permission(Role.SUBMITTER, about="{filename}")
-    def import_file(self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS) -> FileView:
-        """Import a file of one of `kinds`; raises `BadInput`, and then nothing is kept."""
-        return self._importer.import_chunks(filename, chunks, kinds)
+    def import_file(
+        self, filename: str, chunks: Iterable[bytes], kinds: Sequence[str] = KINDS, options: ImportOptions = AS_STORED
+    ) -> FileView:
+        """Import a file of one of `kinds`; raises `BadInput`, and then nothing is kept.
+
+        A file with a training and a test part becomes a data set for each; the training part is returned.
+        """
+        return self._importer.import_chunks(filename, chunks, kinds, options)
 
     @permission(Role.SUBMITTER, audited=False)
     def server_files(self, suffixes: Sequence[str] = ()) -> tuple[ServerFile, ...]:
@@ -65,12 +70,14 @@ class LibraryService:
         return () if self._only_of is not None else server_folders.listing(suffixes)
 
     @permission(Role.OPERATOR, about="{name}")
-    def import_server_file(self, name: str, kinds: Sequence[str] = KINDS) -> FileView:
+    def import_server_file(
+        self, name: str, kinds: Sequence[str] = KINDS, options: ImportOptions = AS_STORED
+    ) -> FileView:
         """Copy a file of `server_files` into the library; raises `NotFound` and `BadInput`."""
         if all(file.name != name for file in server_folders.listing()):
             raise server_folders.unknown()
         with server_folders.open_file(name) as file:
-            return self._importer.import_chunks(name, iter(lambda: file.read(BLOCK_BYTES), b""), kinds)
+            return self._importer.import_chunks(name, iter(lambda: file.read(BLOCK_BYTES), b""), kinds, options)
 
     @permission(Role.SUBMITTER)
     def prepare_samples(self) -> RunSpec:
@@ -119,7 +126,7 @@ class LibraryService:
         return await self._uploads.append(upload_id, offset_bytes, chunks)
 
     @permission(Role.SUBMITTER, about="{upload_id}")
-    def finish_upload(self, upload_id: str) -> FileView:
+    def finish_upload(self, upload_id: str, options: ImportOptions = AS_STORED) -> FileView:
         """Import a complete upload.
 
         Raises `BadInput` (nothing is kept), `IntakeFailed` (try again), `UploadConflict` (bytes are missing),
@@ -127,7 +134,7 @@ class LibraryService:
         """
         self._uploads.get(upload_id, self._only_of)
         with self._uploads.finishing(upload_id) as (upload, path):
-            return self._importer.import_moved(path, upload.filename, upload.kinds)
+            return self._importer.import_moved(path, upload.filename, upload.kinds, options)
 
     @permission(Role.SUBMITTER, about="{upload_id}")
     def drop_upload(self, upload_id: str) -> None:

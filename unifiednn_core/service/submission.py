@@ -109,6 +109,7 @@ class Submissions:
         if on_warnings is not None:
             on_warnings((*report.findings, *late))  # only warnings are left
         resolved = self.imported(spec, base, report.files)  # last, so that nothing of a refused spec is kept
+        resolved = with_loading(resolved, report)
         return Admitted(without_owners(resolved), report, owners, lenders, self._filenames(resolved, owners), found)
 
     def rows(
@@ -269,6 +270,15 @@ def with_files(spec: RunSpec, names: Mapping[str, str]) -> RunSpec:
         return part.model_copy(update=files)
 
     return spec.model_copy(update={"submodels": tuple(map(renamed, spec.submodels))})
+
+
+def with_loading(spec: RunSpec, report: CheckReport) -> RunSpec:
+    """Spec in which `auto` is decided, so that the worker loads data as the check counted them."""
+
+    def decided(part: SubModelSpec) -> SubModelSpec:
+        return part.model_copy(update={"loading": "streamed" if report.submodels[part.name].streamed else "resident"})
+
+    return spec.model_copy(update={"submodels": tuple(map(decided, spec.submodels))})
 
 
 def submodel_row(run_id: str, place: int, spec: RunSpec, admitted: Admitted) -> SubModelRow:

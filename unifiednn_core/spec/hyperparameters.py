@@ -168,6 +168,43 @@ class WarmUp(_Part):
         return min(1.0, step / self.steps)
 
 
+class Averaging(_Part):
+    """Exponential moving average (EMA) of the weights, updated after each step.
+
+    The first step copies the weights; each later one gives the average `decay` of itself and the rest of the weights.
+    Buffers, such as running statistics, are copied. Evaluation and the trained model use the averages; training and
+    "weights" of a checkpoint use the weights themselves.
+    """
+
+    decay: Annotated[float, Field(gt=0, lt=1)] = 0.999
+
+
+class Sampling(_Part):
+    """How an epoch draws its samples, instead of each once in random order.
+
+    `balanced` draws with replacement, each class equally often (as many draws as there are samples). `by_length` draws
+    each sample once and sorts by length within windows of some batches, so that a batch has samples of similar length.
+    """
+
+    name: Literal["balanced", "by_length"]
+    pad: int = 0
+    """Of `by_length`: the id that fills up short samples; a sample ends at its last other id."""
+    window: Annotated[int, Field(ge=1, le=1_000_000)] = 50
+    """Of `by_length`: batches that are sorted together. More make batches more even, and less random."""
+    input: Annotated[str, Field(min_length=1)] | None = None
+    """Of `by_length`: the input of the data whose length counts; by default the first."""
+
+    @model_validator(mode="after")
+    def _own_entries(self) -> Self:
+        others = [
+            name for name in ("pad", "window", "input") if getattr(self, name) != type(self).model_fields[name].default
+        ]
+        if self.name == "balanced" and others:
+            context = {"argument": others[0]}
+            raise PydanticCustomError("unknown_name", "Only by_length has '{argument}'. Leave it out.", context)
+        return self
+
+
 class EarlyStopping(_Part):
     """Ends training when the metric has not improved for `patience` epochs in a row.
 
@@ -198,6 +235,9 @@ class Hyperparameters(_Part):
     """Parameters that train in another way, or not at all; the first group whose pattern fits a name counts."""
     criterion: Annotated[str, _named(CRITERIA, choices.REFUSED_CRITERIA, "criterion")] = "cross_entropy"
     criterion_args: Annotated[dict[str, Any], _arguments_of("criterion", CRITERIA)] = {}
+    class_weights: Literal["balanced"] | None = None
+    """`balanced`: the criterion weights each class by labels / (classes * labels of the class) of the training data."""
+    sampler: Sampling | None = None
     lr_scheduler: LRSchedulerSpec | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """Seed of this sub-model; by default the run's seed."""
@@ -211,6 +251,7 @@ class Hyperparameters(_Part):
     remaining batches. All step counts are optimizer steps."""
     gradient_clipping: GradientClipping | None = None
     warm_up: WarmUp | None = None
+    ema: Averaging | None = None
     early_stopping: EarlyStopping | None = None
     techniques: list[str] = []
 
@@ -218,6 +259,18 @@ class Hyperparameters(_Part):
     @classmethod
     def _parameter_groups(cls, asked: list[ParameterGroup], info: ValidationInfo) -> list[ParameterGroup]:
         return [_checked_group(group, place, info.data.get("optimizer", "")) for place, group in enumerate(asked)]
+
+    @field_validator("class_weights")
+    @classmethod
+    def _class_weights(cls, asked: str | None, info: ValidationInfo) -> str | None:
+        criterion, given = info.data.get("criterion", ""), info.data.get("criterion_args", {})
+        if asked is not None and criterion in CRITERIA.keys() - CLASSIFICATION:
+            message = "{criterion} has no classes. Leave class_weights out, or choose cross_entropy."
+            raise PydanticCustomError("unknown_name", message, {"criterion": criterion})
+        if asked is not None and "weight" in given:
+            message = "The criterion has weights already. Leave out class_weights, or criterion_args.weight."
+            raise PydanticCustomError("unknown_name", message, {})
+        return asked
 
     @field_validator("early_stopping")
     @classmethod

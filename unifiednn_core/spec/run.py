@@ -113,6 +113,9 @@ class SubModelSpec(_Part):
     """Further outputs with the weights of their losses in training; same criterion, same targets."""
     classes: Literal["second", "last"] = "second"
     """Dimension of the outputs that holds the scores of classes. Language models return them last."""
+    loading: Literal["auto", "resident", "streamed"] = "auto"
+    """Whether its data lie on the device as a whole, or batches are read from the files ahead of their steps: the same
+    order, so the same bits. `auto`: streamed if they take more than half of the memory."""
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Lower goes first."""
     deadline_s: Annotated[float, Field(gt=0)] | None = None

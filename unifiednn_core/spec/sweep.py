@@ -108,7 +108,7 @@ def _values(sweep: object, field: str) -> tuple[dict[str, Sequence[object]], lis
 def _wrong(entry: str, values: object) -> tuple[str, str] | None:
     """Message and remedy about one entry of a sweep; None if it is in order."""
     first, *more = entry.split(".")
-    nested = first.endswith("_args") or first in ("lr_scheduler", "gradient_clipping", "warm_up", "early_stopping")
+    nested = first.endswith("_args") or first in _EXAMPLES
     if first not in ENTRIES or (more and not nested) or "" in more:
         close = difflib.get_close_matches(first, ENTRIES, 1)
         guess = f"Did you mean '{close[0]}'? " if close and close[0] != entry else ""
@@ -130,6 +130,8 @@ _EXAMPLES = {
     "lr_scheduler": "lr_scheduler.args.gamma",
     "gradient_clipping": "gradient_clipping.norm",
     "warm_up": "warm_up.steps",
+    "sampler": "sampler.window",
+    "ema": "ema.decay",
     "early_stopping": "early_stopping.patience",
 }
 

@@ -60,7 +60,7 @@ def _size(**more: Any) -> Argument:
 _P = number("p", 0.5, least=0, most=1)
 _MASKS = flag("masks")
 _STRENGTH: dict[str, Any] = {"least": 0.0, "most": 1_000.0}
-_ID: dict[str, Any] = {"least": 0, "most": 2**31 - 1}
+_ID: dict[str, Any] = {"least": 0}
 
 # fmt: off
 TRANSFORMS: dict[str, TransformChoice] = {
@@ -130,7 +130,7 @@ TRANSFORMS: dict[str, TransformChoice] = {
         source="Zhang et al. 2018; torchvision",
         does="`s * x + (1 - s) * x.roll(1, 0)`; the loss is `s * criterion(outputs, targets) + (1 - s) * "
              "criterion(outputs, targets.roll(1, 0))`. It is the last transform of a list.",
-        draws=(("_sample_dirichlet(full((2,), alpha))[0]", "s, as `torch.distributions.Beta` draws it"),)),
+        draws=(("_sample_dirichlet(full((2,), float(alpha)))[0]", "s, as `torch.distributions.Beta` draws it"),)),
     "token_masking": TransformChoice(
         torch_class="TokenMasking",
         arguments=(Argument("integer", "mask", required=True, **_ID), number("p", 0.15, least=0, most=1),

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.data import opened
-from unifiednn_core.data.datasets import container_of, read_dataset
+from unifiednn_core.data.containers import container_of
+from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.engine.step import Scaling
 from unifiednn_core.formats.weights import state_sha256
 
@@ -69,12 +70,12 @@ X, Y = torch.ones(6, 4), torch.zeros(6, dtype=torch.int64)
     [
         ({"inputs": X, "targets": Y[:5]}, "6 inputs but 5 targets"),
         ({"inputs": X[:0], "targets": Y[:0]}, "has no samples"),
-        ({"x": X, "targets": Y}, "exactly 'inputs' and 'targets'"),
+        ({"a": X, "targets": Y}, "exactly 'inputs' and 'targets'"),
         ({"inputs": X, "targets": Y, "extra": Y}, "extra"),
         ({"inputs": {"a": X, "b": X[:5]}, "targets": Y}, "6 inputs.a but 5 inputs.b"),
         ({"inputs": {}, "targets": Y}, "exactly 'inputs' and 'targets'"),
         ({"inputs": [1, 2], "targets": Y}, "is a list"),
-        ([X, Y], "holds a list"),
+        ([X, [Y]], "holds a list"),
         ({"inputs": X > 0, "targets": Y}, "is bool"),
         ({"inputs": X * 1j, "targets": Y}, "is complex64"),
         ({"inputs": X, "targets": torch.tensor(3)}, "single number"),

@@ -10,8 +10,9 @@ import torch
 from PIL import Image
 
 from unifiednn_core.base.errors import BadInput, HostileFile
-from unifiednn_core.data import images
-from unifiednn_core.data.datasets import container_of, read_dataset
+from unifiednn_core.data import pictures
+from unifiednn_core.data.containers import container_of
+from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.formats import zips
 
 PIXELS = np.arange(6 * 4 * 3, dtype=np.uint8).reshape(6, 4, 3)  # 6 high, 4 wide
@@ -35,7 +36,7 @@ def test_folders_are_classes_and_pixels_are_kept(root: str, tmp_path: Path) -> N
     names = ("dog/1.png", "cat/b.png", "cat/a.PNG")
     litter = {"__MACOSX/cat/._a.png": b"x", f"{root}cat/.DS_Store": b"x"}
     path = packed(tmp_path, {root + name: image() for name in names} | litter)
-    assert container_of(path) == "images"
+    assert container_of(path) == "archive"
     dataset = read_dataset(path)
     assert dataset.first.dtype is torch.uint8
     assert torch.equal(dataset.first, torch.from_numpy(PIXELS).permute(2, 0, 1).expand(3, 3, 6, 4))
@@ -101,19 +102,20 @@ def test_encrypted_archives_are_refused(tmp_path: Path) -> None:
 
 
 def test_bombs_are_refused_before_they_unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bomb = packed(tmp_path, {**GOOD, "c/2.png": bytes(images.MAX_IMAGE_BYTES + 1)}, zipfile.ZIP_DEFLATED)
+    bomb = packed(tmp_path, {**GOOD, "c/2.png": bytes(pictures.MAX_IMAGE_BYTES + 1)}, zipfile.ZIP_DEFLATED)
     with pytest.raises(HostileFile, match="would unpack to"):
         read_dataset(bomb)
     giant = bytearray(image())
     giant[16:24] = (60_000).to_bytes(4, "big") * 2  # the sides that a PNG declares
     with pytest.raises((HostileFile, BadInput), match=r"more than .* pixels|damaged"):
         read_dataset(packed(tmp_path, {**GOOD, "c/2.png": bytes(giant)}))
-    monkeypatch.setattr(images, "MAX_PIXELS", 23)
+    monkeypatch.setattr(pictures, "MAX_PIXELS", 23)
     with pytest.raises(HostileFile, match="more than 23 pixels"):
         read_dataset(packed(tmp_path, GOOD))
     monkeypatch.undo()
-    monkeypatch.setattr(images, "MAX_DECODED_BYTES", 100)
-    with pytest.raises(BadInput, match="2 images of 6x4 need more than"):
+    monkeypatch.setattr(pictures, "FREE_DECODED_BYTES", 100)
+    monkeypatch.setattr(zips, "MAX_UNPACKED_RATIO", 0)
+    with pytest.raises(BadInput, match="2 images of 72 bytes each need more than"):
         read_dataset(packed(tmp_path, {"c/1.png": image(), "d/1.png": image()}))
 
 

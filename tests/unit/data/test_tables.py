@@ -7,7 +7,8 @@ from pyarrow import parquet
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import conversion, tables
-from unifiednn_core.data.datasets import container_of, read_dataset
+from unifiednn_core.data.containers import container_of
+from unifiednn_core.data.datasets import read_dataset
 
 
 def written(folder: Path, text: str) -> Path:

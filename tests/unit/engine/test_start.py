@@ -152,6 +152,8 @@ def of_schedule(per: str = "epoch", **args: Any) -> dict[str, Any]:
         (WHOLE, {"train_data": "fewer.pt"}, TAKE, "training samples = 25; the spec has 24"),
         (WHOLE, {"hyperparameters": {"optimizer_args": {"eps": 1e-4}}}, TAKE, "eps = 1e-08; the spec has eps = 0.0001"),
         (WHOLE, {"hyperparameters": {"parameter_groups": [{"names": "*.bias"}]}}, TAKE, "parameter groups"),
+        (WHOLE, {"hyperparameters": {"sampler": {"name": "balanced"}}}, TAKE, "sampler = None; the spec has {'name'"),
+        (WHOLE, {"hyperparameters": {"ema": {"decay": 0.9}}}, TAKE, "ema = null, the spec has"),
         (WHOLE, of_schedule(step_size=3), TAKE, "step_size = 2; the spec has step_size = 3"),
         (WHOLE, of_schedule(per="step", step_size=2), TAKE, "per = epoch; the spec has per = step"),
     ],

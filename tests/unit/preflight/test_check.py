@@ -60,6 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sets["scores"] = {"inputs": images, "targets": nn.functional.one_hot(labels, 3).float()}
     sets["ignored"] = {"inputs": images, "targets": torch.where(torch.arange(25) < 20, labels, -100)}
     sets["foreign_token"]["inputs"][20, 3] = 11
+    sets["gap"] = {"inputs": images, "targets": torch.where(labels == 2, 4, labels)}
+    sets["two"] = {"inputs": images, "targets": labels.clamp(max=1)}
     for name, data in sets.items():
         torch.save(data, folder / f"{name}.pt")
     save_file({"weight": torch.ones(2)}, folder / "weights.safetensors")
@@ -82,6 +84,7 @@ def test_a_good_spec_has_no_finding_and_says_what_would_be_trained(folder: Path,
     assert report.findings == ()
     assert report.submodels["one"].model_dump(exclude={"memory"}) == {
         "name": "one", "format": "pt2", "parameters": 151, "weights_bytes": 604, "input_shape": (1, 8, 8),
+        "streamed": False,
         "samples": 25, "test_samples": 25, "classes": 3, "steps_per_epoch": 4,
         "operators": ("conv2d", "relu", "max_pool2d", "flatten", "dropout", "linear"),
     }  # fmt: skip
@@ -105,6 +108,7 @@ def sequence(name: str, epochs: int, **args: Any) -> dict[str, Any]:
     return {"hyperparameters": {"epochs": epochs, "lr_scheduler": {"name": "sequence", "of": each, "milestones": [3]}}}
 
 
+MANY: dict[str, Any] = {"train_data": "gap.pt"}
 DECAY: dict[str, Any] = {"names": ["*.bias", "*norm*"], "weight_decay": 0}
 
 
@@ -180,6 +184,11 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     (hyper(parameter_groups=[DECAY, {"names": "0.bias"}]), f"{HYPER}.parameter_groups.1.names", "before them"),
     (hyper(parameter_groups=[{"names": "*", "frozen": True}]), f"{HYPER}.parameter_groups", "freeze every weight"),
     (hyper(parameter_groups=[DECAY | {"nesterov": True}]), f"{HYPER}.parameter_groups.0", "Nesterov"),
+    (hyper(class_weights="balanced") | MANY, f"{HYPER}.class_weights", "cannot be balanced: class 2 has no sample"),
+    (hyper(class_weights="balanced") | {"train_data": "two.pt"}, f"{HYPER}.criterion_args", "weight tensor"),
+    (hyper(sampler={"name": "balanced"}) | {"train_data": "columns.pt"}, f"{HYPER}.sampler.name", "one class number"),
+    (hyper(sampler={"name": "by_length"}), f"{HYPER}.sampler.name", "not rows of whole numbers"),
+    (hyper(sampler={"name": "by_length", "input": "ids"}), f"{HYPER}.sampler.input", "they have inputs"),
     (sequence("exponential", 9, gamma=1e9), f"{HYPER}.lr_scheduler.args", "after 8 of 9"),
     (rates("multi_label_margin") | NO_TEST, "submodels.one.train_data", "class numbers|scores"),
 ]
@@ -239,6 +248,17 @@ def test_a_plateau_without_test_data_is_doubtful(folder: Path, home: Home) -> No
             ),
             f"{HYPER}.parameter_groups",
         ),
+        (
+            {
+                **TOKENS,
+                **hyper(sampler={"name": "by_length", "window": 1}),
+                "train_data": "tokens.pt",
+                "test_data": "tokens.pt",
+            },
+            f"{HYPER}.sampler.window",
+        ),
+        (hyper(accumulation_steps=2, class_weights="balanced"), f"{HYPER}.criterion_args.weight"),
+        (hyper(ema={"decay": 0.999}, epochs=2), f"{HYPER}.ema.decay"),
         (hyper(warm_up={"steps": 8}, epochs=2), f"{HYPER}.warm_up.steps"),
         (hyper(accumulation_steps=5), f"{HYPER}.accumulation_steps"),
         (hyper(accumulation_steps=2, criterion_args={"weight": [1, 2, 3]}), f"{HYPER}.criterion_args.weight"),
@@ -310,7 +330,7 @@ def test_a_few_samples_are_tried_however_large_the_batch(
     assert set(seen) == {8, 5}
 
 
-def endless(*_: object) -> None:
+def endless(*_: object, **__: object) -> None:
     while True:
         with contextlib.suppress(ValueError, RuntimeError):
             torch.ones(2) + 1

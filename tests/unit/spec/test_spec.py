@@ -117,6 +117,19 @@ def findings_of(document: object) -> list[Finding]:
                 ({"names": "a", "frozen": True, "learning_rate": 0.5}, ".learning_rate", "Leave it out"),
             )
         ),
+        (minimal(ema={"decay": 1}), "submodels.a.hyperparameters.ema.decay", "a number below 1"),
+        (minimal(sampler={"name": "random"}), "submodels.a.hyperparameters.sampler.name", "'by_length'"),
+        (
+            minimal(sampler={"name": "balanced", "pad": 3}),
+            "submodels.a.hyperparameters.sampler.pad",
+            "Only by_length has 'pad'",
+        ),
+        (minimal(criterion="mse", class_weights="balanced"), "submodels.a.hyperparameters.class_weights", "no classes"),
+        (
+            minimal(class_weights="balanced", criterion_args={"weight": [1, 2]}),
+            "submodels.a.hyperparameters.class_weights",
+            "weights already",
+        ),
         ({"submodels": []}, "submodels", "Add at least one"),
         ({}, "submodels", "missing"),
         ([], "spec", "an object of names"),

@@ -29,7 +29,7 @@ class MixUp:
             raise refusal(self, f"It mixes real numbers, but '{name}' has integers.", remedy)
         if batch.targets is None:
             raise refusal(self, "It mixes the losses of two targets, but there are none.", "Leave it out.")
-        alphas = torch.full((2,), self.alpha, device=tensor.device)
+        alphas = torch.full((2,), self.alpha, dtype=torch.float32, device=tensor.device)
         share = torch._sample_dirichlet(alphas, generator)[0]  # what torch.distributions.Beta draws
         kept = share.to(tensor.dtype)
         mixed = kept * tensor + (1 - kept) * tensor.roll(1, 0)

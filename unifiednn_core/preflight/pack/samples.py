@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.data.datasets import open_data
+from unifiednn_core.data.containers import open_data
 from unifiednn_core.preflight.pack.request import DTYPES, Example, ExampleInput, with_free
 
 _LARGEST_BYTE = 255

@@ -1,0 +1,110 @@
+"""Makes `docs/DATA.md`: imports files of data as people have them, and says what each becomes.
+
+`python -m tests.contract.data_table --write` writes the page; without `--write` it says whether the page is right.
+"""
+
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.contract.data_rows import BINARY, DataFile
+from unifiednn_core.data.values import AS_STORED, ImportOptions, preview_of
+from unifiednn_core.preflight import process
+from unifiednn_core.preflight.report import FileReport
+
+PAGE = Path(__file__).parents[2] / "docs" / "DATA.md"
+FILES: tuple[DataFile, ...] = BINARY
+TAKEN = "taken"
+
+
+def row(file: DataFile) -> list[str]:
+    """Title, options, and what the file becomes or why it is refused."""
+    with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(name) / file.filename
+        file.write(path)
+        report = process.run_inspect(path, file.filename, Path(name) / "converted", file.options)
+    return [file.title, said(file.options), outcome(report)]
+
+
+def said(options: ImportOptions) -> str:
+    """The options as the command line has them."""
+    size = "" if options.size is None else f"--size {options.size}"
+    return (
+        f"`{' '.join(filter(None, (size, '--channels-last' * options.channels_last)))}`" if options != AS_STORED else ""
+    )
+
+
+def outcome(report: FileReport) -> str:
+    """What a file becomes, one sentence for each data set; or the finding that refuses it."""
+    errors = [finding for finding in report.findings if finding.severity == "error"]
+    if errors or report.kind != "data":
+        words = " ".join(f"{one.message} {one.remedy}" for one in errors[:1]) or f"This is taken for {report.kind}."
+        return f"refused: {words}".replace("|", "/")
+    return f"{TAKEN}: {'; '.join(map(described, (report, *report.others)))}"
+
+
+def described(report: FileReport) -> str:
+    """Samples, shapes, types and classes of a data set."""
+    facts = report.facts
+    several = facts.get("inputs", {"inputs": f"{facts['input_dtype']} {facts['input_shape']}"})
+    assert isinstance(several, dict)
+    words = [f"{report.part}: " * bool(report.part) + f"{facts['samples']} samples"]
+    words += [each if name == "inputs" else f"`{name}` {each}" for name, each in several.items()]
+    if facts["target_dtype"] is not None:
+        kind = f"{facts['classes']} classes" if facts["classes"] else f"targets {facts['target_dtype']}"
+        words.append(f"{kind} {facts['target_shape'] or ''}".strip())
+    seen = preview_of(facts)
+    remarks = () if seen is None else (*seen.notes.remarks, *(one.message for one in seen.warnings))
+    return ", ".join(words) + "".join(f" ({remark})" for remark in remarks)
+
+
+def page(rows: Sequence[Sequence[str]]) -> str:
+    """Text of the page."""
+    taken = sum(cells[2].startswith(TAKEN) for cells in rows)
+    lines = [HEAD, f"{taken} of these {len(rows)} imports are taken.", ""]
+    lines += ["| file | options | what it becomes |", "|---|---|---|"]
+    lines += [f"| {' | '.join(cells)} |" for cells in rows]
+    return "\n".join([*lines, "", FOOT])
+
+
+HEAD = """\
+# Data
+
+This page shows which files of data can be imported, and what each becomes.
+`python -m tests.contract.data_table --write` writes it from small files that it makes itself; a test fails if the page
+differs from its findings.
+"""
+FOOT = """\
+## How files are read
+
+- A file is recognised by its bytes, never by its name. Nothing in it runs: pickles are read as inert records, archives
+  are never unpacked to the file system, and every size that a file claims is compared with its bytes first.
+- Data that cannot be mapped are converted block by block into one `.safetensors` for each data set, so the disk limits
+  their size, not the memory. A file with a training and a validation or test part becomes a data set of each.
+- Arrays are found by their names: `inputs`, `x`, `data`, `features` or `images`, and `targets`, `y` or `labels`; with
+  `train`, `val` or `test` in the name, such as `x_train` or `test_labels`, they are parts.
+- Images are uint8 `[samples, channels, height, width]`: one channel if all are grey, else three. `--size 224` takes the
+  square in the middle of each image, as wide as its shorter side, and resizes it with Pillow's bilinear filter; this
+  is a resize of the shorter side with a centre crop. Masks are resized with the nearest value.
+- Masks hold the class number of each pixel, grey or by palette. If a mask has only the values 0 and 255, 255 is
+  class 1; beside other classes, 255 means "no class", becomes -100, and criteria ignore it.
+- Classes are numbered in the alphabetical order of their names, the same in all parts of a file. IDX images get a
+  channel: `[samples, 1, height, width]`. Class numbers of the shape `[samples, 1]` become `[samples]`.
+- WebDataset: samples are files of one name, an image and a `.cls`, or a `.json` with `label`, `cls`, `class`, `target`
+  or `y`.
+"""
+
+
+def main() -> int:
+    text = page([row(file) for file in FILES])
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(text, encoding="utf-8")
+        return 0
+    return int(PAGE.read_text(encoding="utf-8") != text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
