@@ -145,10 +145,14 @@ def _without_out(node: fx.Node) -> torch._ops.OpOverload | None:
         return None
     if out.meta["val"].shape != node.meta["val"].shape or out.meta["val"].dtype != node.meta["val"].dtype:
         return None
-    wanted = [str(argument) for argument in function._schema.arguments if argument.name != "out"]
+    wanted = {name: kind for name, kind in _arguments(function).items() if name != "out"}
     packet = function.overloadpacket
     overloads = [getattr(packet, name) for name in packet.overloads()]
-    return next((each for each in overloads if [*map(str, each._schema.arguments)] == wanted), None)
+    return next((each for each in overloads if _arguments(each) == wanted), None)
+
+
+def _arguments(function: torch._ops.OpOverload) -> dict[str, str]:
+    return {argument.name: str(argument.type) for argument in function._schema.arguments}
 
 
 def _changed(node: fx.Node) -> list[fx.Node]:
