@@ -47,7 +47,7 @@ _FAILURES = (
     (
         r"specialized it to be a constant|Constraints violated",
         "The network works for only one batch size.",
-        "Take sizes from the input (x.shape[0], x.flatten(1), -1 in reshape) instead of writing them as numbers.",
+        "Take sizes from the input (x.shape[0] and not len(x), x.flatten(1), -1 in reshape), not from numbers.",
     ),
     (
         r"(?i)backed by numpy|\.numpy\(\)|FakeTensor.*numpy|Cannot access data pointer",
