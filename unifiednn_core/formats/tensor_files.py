@@ -216,6 +216,7 @@ def check_plain(name: str, tensor: Tensor) -> None:
 def check_numbers(path: Path, weights: Mapping[str, Tensor]) -> None:
     """Refuse weights with NaN or +inf, but not -inf, which masks use; raises `BadInput`."""
     for name, tensor in weights.items():
+        tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         values = tensor.detach().float() if tensor.element_size() == 1 else tensor.detach()  # float8 has no maximum
         if tensor.is_floating_point() and tensor.numel() and not values.max().item() < math.inf:
             message = f"'{name[:80]}' has values that are NaN or infinite; training cannot start from them."

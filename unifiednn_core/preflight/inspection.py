@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from unifiednn_core.base.errors import BadInput, Finding, HostileFile
 from unifiednn_core.base.visible import visible
-from unifiednn_core.data import conversion, datasets, torch_data
+from unifiednn_core.data import conversion, datasets, tokenizer_file, torch_data
 from unifiednn_core.data.containers import DATA_ALONE, container_of
 from unifiednn_core.data.preview import preview
 from unifiednn_core.engine.checkpoint_file import looks_like_one
@@ -67,6 +67,8 @@ def _describe(path: Path) -> Described:
     """Raises `BadInput` or `HostileFile`."""
     if looks_like_one(path):
         return "checkpoint", CHECKPOINT_FORMAT, checkpoint_facts(path)
+    if tokenizer_file.is_tokenizer(path):
+        return "tokenizer", "tokenizer.json", tokenizer_file.tokenizer_facts(path)
     container = container_of(path)
     known = None if container in DATA_ALONE else registry.sniff(path)
     if container is not None and (container in DATA_ALONE or (known is None and container in conversion.CONVERTED)):

@@ -3,6 +3,7 @@
 import colorsys
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,11 +23,14 @@ def drawn(name: str, arguments: dict[str, Any], x: Tensor, generator: Generator)
     sizes = dict(zip("nchw" if x.dim() == 4 else "nl", x.shape, strict=True))
     given["size"] = given.get("size") or x.shape[-2:]
 
-    def seeded(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        return lambda *shape: call(*shape, generator=generator)
+    place = {"device": generator.device}
 
-    draws = {name: seeded(getattr(torch, name)) for name in ("rand", "randint", "_sample_dirichlet")}
-    return [eval(call, {**draws, "full": torch.full, **given, **sizes}) for call, _ in TRANSFORMS[name].draws]  # noqa: S307
+    def seeded(call: Callable[..., Tensor], **more: Any) -> Callable[..., Tensor]:
+        return lambda *shape: call(*shape, generator=generator, **more)
+
+    known: dict[str, Any] = {name: seeded(getattr(torch, name), **place) for name in ("rand", "randint")}
+    known |= {"_sample_dirichlet": seeded(torch._sample_dirichlet), "full": partial(torch.full, **place)}
+    return [eval(call, {**known, **given, **sizes}).cpu() for call, _ in TRANSFORMS[name].draws]  # noqa: S307
 
 
 def normalize(x: Tensor, targets: Any, draws: list[Tensor], mean: list[float], std: list[float]) -> Outcome:
