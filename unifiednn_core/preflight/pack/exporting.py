@@ -72,9 +72,9 @@ def _check_parts(network: nn.Module, name: str) -> None:
         remedy = "Give the network as Python code, without torch.jit.script or torch.jit.trace."
         raise _wrong(name, "A part of the network is TorchScript.", remedy)
     names = [name for name, _ in (*network.named_parameters(), *network.named_buffers())]
-    if odd := [name for name in names if not re.fullmatch(r"[A-Za-z0-9_.]+", name)]:
+    if odd := [name for name in names if not re.fullmatch(r"[A-Za-z0-9_. -]+", name)]:
         message = f"The name '{odd[0][:80]}' of a weight cannot be stored."
-        raise _wrong(name, message, "Rename the layer: letters, digits and underscores are known everywhere.")
+        raise _wrong(name, message, "Rename the layer: letters, digits, '_', '-' and blanks are known.")
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise _wrong(name, "The network has no trainable weight.", "Give a network whose weights can be trained.")
 

@@ -228,7 +228,6 @@ class Probabilities(nn.Module):
         return nn.functional.binary_cross_entropy(self.code(x).sigmoid(), x, reduction="none").mean(1)
 
 
-<<<<<<< HEAD
 class EncoderDecoder(nn.Module):
     """Two inputs of lengths of their own."""
 
@@ -332,7 +331,8 @@ class Momentum(nn.Module):
         with torch.no_grad():
             query.mul_(2)  # its gradient stays that of the layer
         return self.get_submodule("last layer")(self.head(torch.cos(query + key) * still + moving))
-=======
+
+
 class Lengths(nn.Module):
     """Packs sequences by lengths that it reads from the ids."""
 
@@ -349,13 +349,12 @@ class Lengths(nn.Module):
 class Blank(nn.Module):
     def __init__(self):
         super().__init__()
-        self.add_module("layer 1", nn.Linear(4, 2))
+        self.add_module("layer:1", nn.Linear(4, 2))
 
     def forward(self, x):
-        return getattr(self, "layer 1")(x)
+        return getattr(self, "layer:1")(x)
 
 
 class OnGpu(Linear):
     def forward(self, x):
         return super().forward(x.cuda())
->>>>>>> main

@@ -224,7 +224,11 @@ def test_a_graph_of_evaluation_that_is_that_of_training_would_be_noticed(
     ("name", "inputs", "says"),
     [
         ("EncoderDecoder", example(src="5", target="4"), ("no input 'target'", "src, tgt")),
-        ("EncoderDecoder", example(src="5"), ("missing 1 required positional argument: 'tgt'", "--input src=35:int64")),
+        (
+            "EncoderDecoder",
+            example(src="5"),
+            ("missing 1 required positional argument: 'tgt'", "--input src=5:int64 --input tgt=SIZES:DTYPE"),
+        ),
         (
             "EncoderDecoder",
             example(src="5", tgt=(4,)),
