@@ -30,7 +30,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeAlias
@@ -435,7 +435,13 @@ def read_network(job: ScriptJob, names: Sequence[str]) -> tuple[nn.Module, Step]
     module.load_state_dict(_tensors(Path(job.model)))
     said = job.meaning
     scaling = Scaling(said["scale"], said["mean"], said["std"])
-    return module, Step((inputs[0],), scaling, targets=said["targets"], classes=said["classes"])
+    step = Step((inputs[0],), scaling, targets=said["targets"], classes=said["classes"])
+    if not said.get("transforms"):
+        return module, step
+    from unifiednn_core.data.transforms.table import build  # these import far more than torch
+    from unifiednn_core.spec.transforms import TransformSpec
+
+    return module, replace(step, transforms=build(map(TransformSpec.model_validate, said["transforms"])))
 
 
 def read_data(path: str) -> dict[str, Tensor]:

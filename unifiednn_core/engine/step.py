@@ -17,8 +17,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from unifiednn_core.data.batch import Batch
-from unifiednn_core.data.transforms.base import Transform
+from unifiednn_core.data.batch import Batch, Transform
 
 TARGETS = "targets"
 """Name of a network's input that gets the targets, for a loss inside of the network."""

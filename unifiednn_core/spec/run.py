@@ -16,6 +16,7 @@ from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
+from unifiednn_core.spec.transforms import TransformSpecs
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 DEFAULT_CHECKPOINT_PERIOD_S = 30.0
@@ -83,7 +84,7 @@ def person_id(name: str) -> str:
     return plain if plain.startswith(SUBJECT) else plain.lower()
 
 
-PREPARED = {"scale", "mean", "std", "inputs", "targets"}
+PREPARED = {"scale", "mean", "std", "inputs", "transforms", "targets"}
 """Entries of a sub-model that decide, with its data, what its network gets."""
 MEANING = PREPARED | {"output", "auxiliary", "classes"}
 """Entries of a sub-model that decide what a step means, up to its criterion."""
@@ -104,6 +105,8 @@ class SubModelSpec(_Part):
     std: Annotated[float, Field(gt=0)] | None = None
     inputs: dict[_Entry, _Entry] = {}
     """Input of the network: input of the data that it gets, where their names differ. `targets` names the targets."""
+    transforms: TransformSpecs = ()
+    """What happens to each batch after scale, mean and std, in this order; see docs/TRANSFORMS.md."""
     targets: Literal["stored", "inputs", "next"] = "stored"
     """Targets: those of the data; the scaled inputs (autoencoder); or the inputs' ids one place further, whose last
     place is then no input (language model)."""
