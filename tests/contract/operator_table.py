@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unifiednn_core.formats import operators
-from unifiednn_core.formats.contracts import general, sizes, table
+from unifiednn_core.formats.contracts import general, sizes, spectra, table
 from unifiednn_core.formats.contracts.contract import Contract, never
 
 PAGE = Path(__file__).parents[2] / "docs" / "OPERATORS.md"
@@ -36,6 +36,13 @@ check ends the worker; the sub-model at work is named, and the others go on.
 
 """
 IN_PLACE = "An operator whose name ends in `_` writes to its first argument. In addition:"
+COMPLEX = """\
+## Which operators take complex numbers
+
+A network may compute with complex64 and complex128 inside, and hold complex64 buffers, such as those of rotary
+embeddings. Its weights, inputs and outputs are real: keep a complex weight as pairs of real numbers, and use
+`torch.view_as_complex` in `forward`. These operators also take complex numbers:
+"""
 ADDING = """\
 ## How to add an operator
 
@@ -54,7 +61,9 @@ def page() -> str:
         lines += ["", *section(str(family.__doc__).strip(), family.CONTRACTS)]
     lines += ["", *section(str(sizes.__doc__).strip(), sizes.CONTRACTS)]
     dropped = ", ".join(f"`{name.removeprefix('torch.ops.aten.')}`" for name in sorted(operators.ASSERTIONS))
-    lines += ["", f"The exporter's own assertions are left out when a graph is built: {dropped}.", "", ADDING]
+    lines += ["", f"The exporter's own assertions are left out when a graph is built: {dropped}.", ""]
+    taking = sorted(name.removeprefix("torch.ops.aten.") for name in spectra.ALSO_COMPLEX)
+    lines += [COMPLEX, " ".join(f"`{name}`" for name in taking), "", ADDING]
     return "\n".join(lines)
 
 

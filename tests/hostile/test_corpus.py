@@ -21,7 +21,10 @@ MEMORY_CAP_BYTES = 320 * 1024**2
 CPU_CAP_S = 20.0
 
 
-GROUPS = {"networks": ("exported", "pickle", "module", "weights"), "data": ("data", "table", "images", "document")}
+GROUPS = {
+    "networks": ("exported", "pickle", "module", "weights"),
+    "data": ("data", "table", "text", "images", "readers", "document"),
+}
 
 
 def probed(place: Path) -> Any:

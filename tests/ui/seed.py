@@ -224,9 +224,7 @@ class Seeded:
 
     # -- in place of the intake process
 
-    def _inspect(
-        self, path: Path, filename: str, *, convert_to: Path | None = None, options: object = None
-    ) -> FileReport:
+    def _inspect(self, path: Path, filename: str, *, convert_to: Path | None = None, **_: object) -> FileReport:
         if self.failing is not None:
             raise self.failing
         content = path.read_bytes()

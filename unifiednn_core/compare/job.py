@@ -33,6 +33,8 @@ class ScriptJob:
     )  # each with `names` (patterns), `frozen`, and `args` of its own
     criterion: str  # empty if the output of the network is the loss
     criterion_args: dict[str, Any]
+    fast: bool = False  # whether the profile of the run is `fast`
+    precision: str = "float32"  # of layers, by autocast; only where `fast`
     class_weights: str | None = None  # this and the next one: entries of the spec of the same name
     sampler: dict[str, Any] | None = None
     scores_classes: bool  # whether targets are class numbers, so that an accuracy exists
@@ -47,6 +49,8 @@ class ScriptJob:
     early_stopping: dict[str, Any] | None = None
     start_from: str | None  # checkpoint or weights to start from
     take: str  # what to take of `start_from`: `everything` or `weights`
+    start_weights: dict[str, str | None] | None = None  # this and the next: `names` and `entry` of `start_from`, and
+    model_weights: dict[str, str | None] | None = None  # of `architecture`: how a file's weights meet the network
     report_every_steps: int  # steps averaged in one row of the curve
     weights: str  # output file (safetensors)
     parent_pid: int | None  # the script ends with this process; None for a script started by hand

@@ -23,6 +23,7 @@ import ctypes
 import json
 import math
 import os
+import pickle
 import platform
 import runpy
 import signal
@@ -30,7 +31,8 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeAlias
@@ -43,8 +45,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from unifiednn_core.compare.job import ScriptJob
-from unifiednn_core.compare.recipe import make_criterion, make_lr_scheduler, make_optimizer, make_order
-from unifiednn_core.data.batch import Batch
+from unifiednn_core.compare.recipe import autocast_of, make_criterion, make_lr_scheduler, make_optimizer, make_order
+from unifiednn_core.data.batch import Batch, Transform
 from unifiednn_core.engine.step import TARGETS, LossOfNetwork, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
 
@@ -198,6 +200,7 @@ class PlainScript:
         self.optimizer = make_optimizer(job, self.module)
         criterion = make_criterion(job, tensors.get(TARGETS)) if job.criterion else LossOfNetwork()
         self.criterion: nn.Module = criterion.to(self.device)
+        self.scaler = torch.amp.GradScaler(self.device.type) if job.precision == "float16" else None
         self.averaged: AveragedModel | None = None
         if job.ema is not None:
             self.averaged = AveragedModel(self.module, multi_avg_fn=get_ema_multi_avg_fn(job.ema["decay"]))  # type: ignore[no-untyped-call]
@@ -254,6 +257,8 @@ class PlainScript:
                     labels += count
             loss, correct = torch.stack(losses).sum(), torch.stack(rights).sum() if rights else None
         self.steps_done += 1
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
         clipping = job.gradient_clipping or {}
         if clipping.get("norm") is not None:
             nn.utils.clip_grad_norm_(self.module.parameters(), clipping["norm"])
@@ -271,11 +276,17 @@ class PlainScript:
     def _learn(self, loaded: Loaded, share: float | None = None) -> tuple[Tensor, Tensor | None, int]:
         """Run forward and backward; return loss (times `share`), correct answers and the count of valid labels."""
         batch = self.meaning.prepare(self._batch(loaded))
-        outputs = self.meaning.forward(self.module, batch)
+        outputs = self._forward(self.module, batch)
         loss = self.meaning.loss(self.criterion, outputs, batch)
         loss = loss if share is None else loss * share
-        loss.backward()  # type: ignore[no-untyped-call]
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
         return loss.detach(), *self._answers([one.detach() for one in outputs], batch.targets, self.ignored)
+
+    def _forward(self, module: nn.Module, batch: Batch) -> list[Tensor]:
+        """Run the network; the loss of what it computes in a lower precision is computed in float32."""
+        with autocast_of(self.job, self.device):
+            outputs = self.meaning.forward(module, batch)
+        return [one.float() if one.dtype in (torch.bfloat16, torch.float16) else one for one in outputs]
 
     def _update(self) -> None:
         """Step the optimizer; during warm-up with a share of the learning rate."""
@@ -283,7 +294,11 @@ class PlainScript:
         rates = [group["lr"] for group in self.optimizer.param_groups]
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate if share == 1.0 else rate * share
-        self.optimizer.step()
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
 
@@ -327,7 +342,7 @@ class PlainScript:
         module = self.trained.eval()
         for loaded in self._timed(self.test_data):
             batch = self.meaning.prepare(self._batch(self._placed(loaded)), training=False)
-            outputs = self.meaning.forward(module, batch)
+            outputs = self._forward(module, batch)
             correct, labels = self._answers(outputs, batch.targets, self.test_ignored)
             weight = len(loaded[0]) if self.test_ignored is None else labels
             loss = self.meaning.loss(self.criterion, outputs, batch, training=False)
@@ -389,11 +404,13 @@ class PlainScript:
         from unifiednn_core.engine import optimizer_state  # imported only here to keep other scripts small
         from unifiednn_core.engine.checkpoint import Checkpoint
         from unifiednn_core.engine.start import initial_state
+        from unifiednn_core.formats.fitting import fitted
         from unifiednn_core.formats.weights import tree_to_cpu
 
-        begun = initial_state(path, take)
+        said = self.job.start_weights or {}
+        begun = initial_state(path, take, said.get("entry"))
         if not isinstance(begun, Checkpoint):
-            self.module.load_state_dict(begun)
+            self.module.load_state_dict(fitted(begun, self.module.state_dict(), said.get("names")))
             return
         state, wanted_lr = begun.state, self.job.optimizer_args["lr"]
         for network, weights in ((self.module, state["model"]), (self.trained, state.get("ema", state["model"]))):
@@ -404,6 +421,8 @@ class PlainScript:
         if self.averaged is not None:
             self.averaged.n_averaged.fill_(begun.step)
         optimizer_state.restore_state(self.optimizer, state["optimizer"])
+        if self.scaler is not None and "scaler" in state:
+            self.scaler.load_state_dict(state["scaler"])
         if self.lr_scheduler is not None and state["lr_scheduler"] is not None:
             self.lr_scheduler.load_state_dict(tree_to_cpu(state["lr_scheduler"]))
         factor = wanted_lr / begun.recipe["learning_rate"]
@@ -432,16 +451,18 @@ def read_network(job: ScriptJob, names: Sequence[str]) -> tuple[nn.Module, Step]
         asked = SubModelSpec(name=job.name, model=job.model, train_data=job.train_data, **job.meaning)
         return definition.build(), training_step(asked, definition, inputs)
     module: nn.Module = runpy.run_path(job.architecture_source)["build"](**job.architecture_args)
-    module.load_state_dict(_tensors(Path(job.model)))
+    module.load_state_dict(_weights(Path(job.model), module, job.model_weights or {}))
     said = job.meaning
     scaling = Scaling(said["scale"], said["mean"], said["std"])
-    step = Step((inputs[0],), scaling, targets=said["targets"], classes=said["classes"])
-    if not said.get("transforms"):
-        return module, step
+    transforms = _transforms(said["transforms"]) if said.get("transforms") else ()
+    return module, Step((inputs[0],), scaling, transforms, targets=said["targets"], classes=said["classes"])
+
+
+def _transforms(asked: Sequence[Mapping[str, Any]]) -> tuple[Transform, ...]:
     from unifiednn_core.data.transforms.table import build  # these import far more than torch
     from unifiednn_core.spec.transforms import TransformSpec
 
-    return module, replace(step, transforms=build(map(TransformSpec.model_validate, said["transforms"])))
+    return build(TransformSpec.model_validate(one) for one in asked)
 
 
 def read_data(path: str) -> dict[str, Tensor]:
@@ -474,6 +495,19 @@ def write_weights(module: nn.Module, path: Path) -> str:
     return state_sha256(tensors)
 
 
+def _weights(path: Path, module: nn.Module, said: Mapping[str, str | None]) -> Mapping[str, Any]:
+    """Read weights with torch alone; where they lie in an entry or have other names, with the product's reader."""
+    with suppress(pickle.UnpicklingError):
+        found = _tensors(path)
+        if found.keys() == module.state_dict().keys():
+            return found
+    from unifiednn_core.engine.start import initial_state
+    from unifiednn_core.formats.fitting import fitted
+
+    weights: Any = initial_state(path, "weights", said.get("entry"))
+    return fitted(weights, module.state_dict(), said.get("names"))
+
+
 def _tensors(path: Path) -> dict[str, Tensor]:
     """Read a `.pt`, `.npz` or `.safetensors` file; stored files have no suffix, so the first bytes decide."""
     with path.open("rb") as file:
@@ -502,14 +536,14 @@ def facts_of(device: torch.device, threads: int) -> dict[str, object]:
 
 
 def use_device(job: ScriptJob) -> torch.device:
-    """Set threads and the profile `exact` as `engine.device` does; return the device of the job."""
+    """Set threads and the profile as `engine.device` does; return the device of the job."""
     torch.set_num_threads(job.threads)
     name = ("cuda:0" if torch.cuda.is_available() else "cpu") if job.device == "auto" else job.device
     device = torch.device("cuda:0" if name == "cuda" else name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = job.fast
+        torch.backends.cudnn.allow_tf32 = job.fast
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.deterministic = True
         torch.use_deterministic_algorithms(True, warn_only=True)

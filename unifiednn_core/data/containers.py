@@ -6,7 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.data import archives, arrays, cifar, idx, images, masks, npz, tables, torch_data, webdataset
+from unifiednn_core.data import (
+    archives,
+    arrays,
+    cifar,
+    idx,
+    images,
+    jsonl,
+    masks,
+    npz,
+    tables,
+    tabular,
+    torch_data,
+    webdataset,
+)
 from unifiednn_core.data.archives import Archive
 from unifiednn_core.data.opened import Opened
 from unifiednn_core.data.parts import Parts, of_opened, opened_whole, refuse_size, with_channels_first
@@ -127,11 +140,6 @@ def _npz_is_mapped(path: Path) -> bool:
 
 
 @contextmanager
-def _idx(path: Path, _: ImportOptions) -> Iterator[Parts]:
-    yield idx.refused(path)
-
-
-@contextmanager
 def _archive(path: Path, options: ImportOptions) -> Iterator[Parts]:
     with archives.opened(path) as archive:
         yield _parts_of(archive, options)
@@ -171,12 +179,8 @@ def _never(path: Path) -> bool:
     return False
 
 
-def _always(path: Path) -> bool:
-    return True
-
-
 def _table_parts(path: Path, _: ImportOptions) -> Parts:
-    return {"": of_opened(tables.read_table(path))}
+    return {"": of_opened(tabular.read_table(path))}
 
 
 CONTAINERS = (
@@ -186,14 +190,17 @@ CONTAINERS = (
         "safetensors", tensor_files.is_safetensors, _safetensors, _read(_safetensors_parts), _safetensors_is_mapped
     ),
     Container("npz", npz.is_npz, _npz, _npz_parts, _npz_is_mapped),
-    Container("parquet", tables.is_parquet, tables.read_table, _read(_table_parts), _never),
+    Container("parquet", tables.is_parquet, tabular.read_table, _read(_table_parts), _never),
     Container("archive", _is_archive, _whole(_archive), _archive, _never, decodes_images=True),
-    Container("idx", idx.is_idx, _whole(_idx), _idx, _never),
+    Container("idx", idx.is_idx, _whole(_read(idx.refused)), _read(idx.refused), _never),
+    Container("npy", npz.is_npy, _whole(_read(npz.refused)), _read(npz.refused), _never),
     Container("cifar", cifar.is_batch, _whole(_read(cifar.single)), _read(cifar.single), _never),
-    Container("csv", tables.is_csv, tables.read_table, _read(_table_parts), _never),
+    Container("csv", tables.is_csv, tabular.read_table, _read(_table_parts), _never),
+    Container("jsonl", jsonl.is_jsonl, tabular.read_table, _read(_table_parts), _never),
 )
 KINDS = (
-    ".pt", ".safetensors", ".npz", ".csv", ".parquet", "a zip or tar of images, .npy or IDX files", "CIFAR's pickles",
+    ".pt", ".safetensors", ".npz", ".csv", ".parquet", ".jsonl", "a zip or tar of images, .npy or IDX files",
+    "CIFAR's pickles",
 )  # fmt: skip
-DATA_ALONE = frozenset({"tensors", "npz", "parquet", "idx", "cifar"})
+DATA_ALONE = frozenset({"tensors", "npz", "parquet", "idx", "npy", "cifar"})
 """Containers that never hold a network."""

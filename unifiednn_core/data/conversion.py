@@ -3,40 +3,59 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from unifiednn_core.data import tables
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.data import plain_text, tabular
 from unifiednn_core.data.containers import container_of, found_container, read_parts
-from unifiednn_core.data.datasets import as_targets
 from unifiednn_core.data.opened import rows_per_block
 from unifiednn_core.data.parts import Rows, check_room
 from unifiednn_core.data.values import AS_STORED, DataNotes, ImportOptions, part_path
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.tensor_files import ALIGNMENT_BYTES, raw, safetensors_header
+from unifiednn_core.spec.columns import NO_WISH
 
-TABLES = ("csv", "parquet")
+TABLES = ("csv", "jsonl", "parquet")
 CONVERTED = (*TABLES, "archive")
 """Containers that are converted unless a model format knows the file."""
 
 
+def settled(path: Path, filename: str, options: ImportOptions) -> ImportOptions:
+    """Say of a file that is no table whether it is read as plain text; raises `BadInput` if a wish does not apply."""
+    wish, container = options.table, container_of(path)
+    if wish.text or container in TABLES:
+        return options
+    known = container is not None or registry.sniff(path) is not None
+    if not known and (wish != NO_WISH or filename.lower().endswith(plain_text.SUFFIXES)):
+        return options.model_copy(update={"table": wish.model_copy(update={"text": True})})
+    if wish != NO_WISH:
+        message = "The file is neither a table nor a text, so nothing can be said about columns and tokens."
+        raise BadInput.of("Not a table", filename, message, "Import it without these options.")
+    return options
+
+
 def is_needed(path: Path, options: ImportOptions = AS_STORED) -> bool:
     """Whether the file holds a data set that cannot be mapped as it is; raises `BadInput` or `HostileFile`."""
+    if options.table.text:
+        return True
     container = container_of(path)
     if container is None or (container in CONVERTED and registry.sniff(path) is not None):
         return False
     return options != AS_STORED or not found_container(path).mapped(path)
 
 
-def convert(path: Path, target: Path, options: ImportOptions = AS_STORED) -> dict[str, Path]:
+def convert(
+    path: Path, target: Path, options: ImportOptions = AS_STORED, files: tabular.Files | None = None
+) -> dict[str, Path]:
     """Write each data set of a file as safetensors, the first to `target`; returns where each part is.
+
+    `files` finds a file of the library by its hash, if the options name one.
 
     Raises `BadInput`, `HostileFile` or `OSError`.
     """
     container = container_of(path)
-    if container in TABLES:
-        _convert_table(tables.scan(path), target)
+    if options.table.text or container in TABLES:
+        tabular.convert_table(path, target, options.table, files)
         return {"": target}
     with read_parts(path, options) as parts:
         check_room(path, parts, target.parent)
@@ -45,24 +64,6 @@ def convert(path: Path, target: Path, options: ImportOptions = AS_STORED) -> dic
             notes = part.notes.model_copy(update={"origin": part.notes.origin or container or ""})
             write_rows(paths[name], part.like, part.samples, part.rows, notes)
     return paths
-
-
-def _convert_table(table: tables.Table, target: Path) -> None:
-    """Write a table block by block, so that it is never in memory as a whole."""
-    blocks, targets = table.blocks(), as_targets(table.targets())
-    left = np.empty((0, table.inputs), np.float32)
-
-    def rows(name: str, start: int, end: int) -> Tensor:
-        nonlocal left
-        if name == "targets":
-            return targets[start:end]
-        while len(left) < end - start:
-            left = np.concatenate([left, next(blocks)])
-        found, left = left[: end - start], left[end - start :]
-        return torch.from_numpy(found)
-
-    like = {"inputs": torch.empty(table.rows, table.inputs, device="meta"), "targets": targets}
-    write_rows(target, like, table.rows, rows, table.notes())
 
 
 def write_rows(path: Path, like: Mapping[str, Tensor], samples: int, rows: Rows, notes: DataNotes) -> None:

@@ -1,125 +1,25 @@
-"""Reads tables, CSV and Parquet: numeric columns as float32 inputs [samples, columns], one column as targets.
-
-A table is read twice: once to count its rows and check every value, once to copy the numbers.
-"""
+"""Opens tables, CSV and Parquet, as blocks of columns."""
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from unifiednn_core.data.opened import Opened
-from unifiednn_core.data.values import MAX_CLASS_NAMES, MAX_COLUMNS, DataNotes
+from unifiednn_core.data import cells
+from unifiednn_core.data.source import TableSource
 from unifiednn_core.formats import zips
 from unifiednn_core.formats.tensor_files import bad_file
+from unifiednn_core.spec.columns import MAX_COLUMNS, MAX_NAME
 
-MAX_TABLE_BYTES = 16 * 1024**3  # of the converted numbers
-MAX_READ_BYTES = 1024**3  # of the numbers, if the table is not converted first
 SNIFFED_BYTES = 2**20
 _BATCH_ROWS = 2**14
+_BATCH_VALUES = 2**21  # of the column with the longest lists
 _BUFFER_BYTES = 2**18
+_BLOCK_BYTES = 4 * 1024**2
+_SNIFFED_LINES = 20
 _DELIMITERS = ",;\t"
 _FLOAT_BYTES = 4
 _PARQUET = b"PAR1"
-
-TARGET_NAMES = ("target", "label")
-NAME_THE_TARGET = "Name the column of the targets 'target' or 'label'."
-_LONGEST_NAME = 200
-_Numbers = np.ndarray[Any, np.dtype[np.float32]]
-_Batches = Callable[[], Iterator[Any]]
-
-
-class Table:
-    """One table. Making it reads all rows, checks them and keeps their targets; raises `BadInput`."""
-
-    def __init__(self, path: Path, names: Sequence[str], target: int, origin: str, batches: _Batches, most_bytes: int):
-        """`target` is the number of the target column; `batches` reads the file from its start."""
-        self.rows = 0
-        self.inputs = len(names) - 1  # number of input columns
-        self._path, self._names, self._target, self._origin, self._batches = path, names, target, origin, batches
-        self._classes: dict[str, int] = {}
-        self._targets: list[np.ndarray[Any, Any]] = []
-        for batch in batches():
-            self._check(batch)
-            _check_size(path, self.rows, self.inputs, most_bytes)
-        if not self.rows:
-            message = "The table has no rows below the names."
-            raise bad_file(path, "Data set empty", message, "Give at least one sample.")
-
-    def _check(self, batch: Any) -> None:
-        for at, name in enumerate(self._names):
-            if batch.column(at).null_count:
-                missing = np.flatnonzero(batch.column(at).is_null().to_numpy(zero_copy_only=False))
-                message = f"Column '{name[:60]}' has no value in {self._place(missing[0])} (and maybe in others)."
-                remedy = "Fill in the value, or leave the row or the column out."
-                raise bad_file(self._path, "Values missing", message, remedy)
-        values = self._features(batch)
-        unusual = np.argwhere(~np.isfinite(values))
-        if len(unusual):
-            row, column = unusual[0]
-            name = self._names[column + (column >= self._target)]
-            message = f"Column '{name[:60]}' has a value that is NaN, infinite or beyond float32 in {self._place(row)}."
-            raise bad_file(self._path, "Not finite", message, "Correct the value, or leave the row or the column out.")
-        self._targets.append(self._targets_of(batch.column(self._target)))
-        self.rows += batch.num_rows
-
-    def blocks(self) -> Iterator[_Numbers]:
-        """Read the inputs again, some rows at a time: float32 [rows, columns]."""
-        return map(self._features, self._batches())
-
-    def _features(self, batch: Any) -> _Numbers:
-        columns = (column for at, column in enumerate(batch.columns) if at != self._target)
-        with np.errstate(over="ignore"):  # becomes infinite, which is found
-            return np.column_stack([_numbers(column) for column in columns])
-
-    def targets(self) -> Tensor:
-        """Return the targets of all rows; named classes are numbered in alphabetical order."""
-        found = np.concatenate(self._targets)
-        self._targets = [found]
-        if self._classes:
-            number = np.empty(len(self._classes), np.int64)
-            number[[self._classes[name] for name in sorted(self._classes)]] = np.arange(len(self._classes))
-            found = number[found]
-        return torch.from_numpy(found)
-
-    def notes(self) -> DataNotes:
-        """Describe the table: origin, classes and columns."""
-        names = [name[:_LONGEST_NAME] for name in self._names]
-        return DataNotes(
-            origin=self._origin,
-            class_names=tuple(sorted(self._classes)),
-            columns=tuple(name for at, name in enumerate(names) if at != self._target),
-            target=names[self._target],
-        )
-
-    def _place(self, row: int) -> str:
-        """Name a row of the next batch as an editor counts it."""
-        return f"line {self.rows + row + 2}" if self._origin == "csv" else f"row {self.rows + row + 1}"
-
-    def _targets_of(self, column: Any) -> "np.ndarray[Any, Any]":
-        """Return class numbers, real numbers, or numbers of class names in order of appearance."""
-        import pyarrow as pa
-
-        kind = column.type
-        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-            return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
-        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            return _numbers(column)
-        encoded = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
-        names, problem = encoded.dictionary, ""
-        limit = 2 * _LONGEST_NAME * MAX_CLASS_NAMES
-        if names.nbytes > limit or any(len(name) > _LONGEST_NAME for name in names.to_pylist()):
-            problem = "long texts instead of class names"
-        elif len(self._classes.keys() | set(names.to_pylist())) > MAX_CLASS_NAMES:
-            problem = f"more than {MAX_CLASS_NAMES:,} different texts"
-        if problem:
-            raise bad_file(self._path, "Targets", f"The column of the targets holds {problem}.", NAME_THE_TARGET)
-        numbers = [self._classes.setdefault(name, len(self._classes)) for name in names.to_pylist()]
-        return np.array(numbers, np.int64)[np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)]
 
 
 def is_parquet(path: Path) -> bool:
@@ -130,154 +30,137 @@ def is_parquet(path: Path) -> bool:
 
 def is_csv(path: Path) -> bool:
     """Whether the file begins with text that has two lines of equally many, at least two, columns."""
-    with path.open("rb") as file:
-        head = file.read(SNIFFED_BYTES)
     try:
-        lines = head.decode("utf-8-sig", errors="ignore" if len(head) == SNIFFED_BYTES else "strict").splitlines()
-        first, second = list(csv.reader(lines[:2], delimiter=_delimiter(lines[0])))[:2]
+        lines = _first_lines(path)
+        first, second = list(csv.reader(lines[:2], delimiter=_delimiter(lines)))[:2]
     except (UnicodeDecodeError, ValueError, IndexError, csv.Error):
         return False
-    return b"\0" not in head and lines[0][:1] not in "{[" and len(first) == len(second) > 1
+    return lines[0][:1] not in "{[" and len(first) == len(second) > 1
 
 
-def read_table(path: Path) -> Opened:
-    """Read a whole table; raises `BadInput` or `HostileFile`."""
-    table = scan(path, MAX_READ_BYTES)
-    rows, inputs = 0, np.empty((table.rows, table.inputs), np.float32)
-    for block in table.blocks():
-        inputs[rows : rows + len(block)] = block
-        rows += len(block)
-    return Opened({"inputs": torch.from_numpy(inputs), "targets": table.targets()}, table.notes())
-
-
-def scan(path: Path, most_bytes: int = MAX_TABLE_BYTES) -> Table:
-    """Check every value of a table; raises `BadInput` or `HostileFile`."""
-    return _scan_parquet(path, most_bytes) if is_parquet(path) else _scan_csv(path, most_bytes)
-
-
-def _scan_csv(path: Path, most_bytes: int) -> Table:
+def open_csv(path: Path, header: bool | None = None) -> TableSource:
+    """Open a CSV file; without `header` its first lines tell whether they have names. Raises `BadInput`."""
     import pyarrow as pa
     from pyarrow import csv as arrow
 
     with path.open("rb") as file:
-        line = file.read(SNIFFED_BYTES).decode("utf-8-sig", errors="replace").splitlines()[0]
-    delimiter = _delimiter(line)
-    names = next(csv.reader([line], delimiter=delimiter))
-    if all(_is_number(name) for name in names):
+        lines = file.read(SNIFFED_BYTES).decode("utf-8-sig", errors="replace").splitlines()
+    delimiter = _delimiter(lines)
+    try:
+        first = next(csv.reader(lines[:1], delimiter=delimiter))
+        further = list(csv.reader(lines[1:200], delimiter=delimiter))
+    except csv.Error as error:
+        raise bad_file(path, "Not a table", f"The first lines cannot be read: {error}.", "Save it again.") from None
+    named = _has_header(first, further) if header is None else header
+    if header is None and all(map(cells.is_number, first)):
         message = "The first line holds numbers instead of column names."
-        raise bad_file(path, "No header", message, f"Add a line of names on top. {NAME_THE_TARGET}")
-    target = _target_of(path, names)
-    for kind in (pa.int64(), pa.float64(), pa.string()):
-        types = {name: pa.float32() for name in names} | {names[target]: kind}
+        remedy = "Add a line of names on top, the column of the targets as 'target'; or say that there is none: "
+        raise bad_file(path, "No header", message, f"{remedy}--no-header.")
+    names = _names(path, first if named else [""] * len(first))
 
-        def batches(types: dict[str, Any] = types) -> Iterator[Any]:
-            read = arrow.ReadOptions(use_threads=False, block_size=4 * 1024**2)
-            kept = arrow.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=True)
-            return iter(arrow.open_csv(path, read, arrow.ParseOptions(delimiter=delimiter), kept))
-
+    def read() -> Iterator[Any]:
+        options = arrow.ReadOptions(
+            use_threads=False, block_size=_BLOCK_BYTES, column_names=list(names), skip_rows=int(named)
+        )
+        kept = arrow.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, quoted_strings_can_be_null=True
+        )
         try:
-            return Table(path, names, target, "csv", batches, most_bytes)
+            yield from arrow.open_csv(path, options, arrow.ParseOptions(delimiter=delimiter), kept)
         except pa.ArrowInvalid as error:
-            complaint = str(error)
-            if f"CSV column #{target}:" not in complaint:
-                break
-    message, remedy = _complaint(names, complaint)
-    raise bad_file(path, "Not a table of numbers", message, remedy)
+            said = str(error).strip().splitlines()[0][:200].rstrip(".").replace("Row #", "line ", 1)
+            remedy = "Give every row as many values as the first line has, in UTF-8, and close every quote."
+            raise bad_file(path, "Not a table", f"{said}.", remedy) from None
+
+    return TableSource(path, "csv", names, read, first_line=1 + int(named), header=named)
 
 
-def _scan_parquet(path: Path, most_bytes: int) -> Table:
+def open_parquet(path: Path) -> TableSource:
+    """Open a Parquet file, after its sizes were compared with its bytes; raises `BadInput`."""
     import pyarrow as pa
     from pyarrow import parquet
 
+    def damaged(error: Exception) -> Exception:
+        said = str(error).splitlines()[0][:200].rstrip(".") if str(error) else type(error).__name__
+        return bad_file(path, "File damaged", f"The file cannot be read: {said}.", "Write it again, and copy it whole.")
+
+    faults = (pa.ArrowException, OSError, UnicodeDecodeError)
     try:
         schema = parquet.read_schema(path)
-        target = _target_of(path, list(schema.names))
-        for at, column in enumerate(schema):
-            _check_type(path, column, is_target=at == target)
-        text = [schema.names[target]] if pa.types.is_string(schema.field(target).type) else []
+        names = _names(path, list(schema.names))
+        texts = [name for name, kind in zip(schema.names, schema.types, strict=True) if pa.types.is_string(kind)]
 
         def opened() -> Any:  # reads a repeated long text once; pages of a mapping would count as memory
-            return parquet.ParquetFile(path, read_dictionary=text, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+            return parquet.ParquetFile(path, read_dictionary=texts, buffer_size=_BUFFER_BYTES, pre_buffer=False)
 
-        _check_packed(path, opened().metadata, len(schema.names), most_bytes)
+        values = _check_packed(path, opened().metadata)
+    except faults as error:
+        raise damaged(error) from None
 
-        def batches() -> Iterator[Any]:
-            return iter(opened().iter_batches(batch_size=_BATCH_ROWS, use_threads=False))
+    def read() -> Iterator[Any]:
+        try:
+            rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // values))
+            yield from opened().iter_batches(batch_size=rows, use_threads=False)
+        except faults as error:
+            raise damaged(error) from None
 
-        return Table(path, list(schema.names), target, "parquet", batches, most_bytes)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        message = f"The file cannot be read: {str(error).splitlines()[0][:200].rstrip('.')}."
-        raise bad_file(path, "File damaged", message, "Write it again, and copy it whole.") from None
+    return TableSource(path, "parquet", names, read)
 
 
-def _check_packed(path: Path, metadata: Any, columns: int, most_bytes: int) -> None:
-    """Compare the sizes in a Parquet file with its bytes before anything is unpacked."""
-    groups = range(metadata.num_row_groups)
-    unpacked_bytes = sum(metadata.row_group(at).total_byte_size for at in groups)
-    kept_bytes = metadata.num_rows * columns * _FLOAT_BYTES
+def _check_packed(path: Path, metadata: Any) -> int:
+    """Compare the sizes in a Parquet file with its bytes before anything is unpacked; returns values per row."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    unpacked_bytes = sum(group.total_byte_size for group in groups)
+    counts = [[group.column(at).num_values for at in range(group.num_columns)] for group in groups]
+    kept_bytes = max(metadata.num_rows * metadata.num_columns, sum(map(sum, counts))) * _FLOAT_BYTES
     if max(unpacked_bytes, kept_bytes) > zips.most_unpacked_bytes(path.stat().st_size):
         message = f"The table would unpack to {max(unpacked_bytes, kept_bytes):,} bytes, far more than data compresses."
         raise bad_file(path, "File refused", message, "Save it as a .safetensors or .npz data set, which is mapped.")
-    _check_size(path, metadata.num_rows, columns - 1, most_bytes)
+    widest = (max(count, default=1) // max(1, group.num_rows) for group, count in zip(groups, counts, strict=True))
+    return max(1, int(max(widest, default=1)))
 
 
-def _check_size(path: Path, rows: int, inputs: int, most_bytes: int) -> None:
-    if rows * inputs * _FLOAT_BYTES > most_bytes:
-        message = f"The table has more than {most_bytes // _FLOAT_BYTES:,} numbers, which is the limit."
-        raise bad_file(path, "Table too large", message, "Save it as a .safetensors or .npz data set, which is mapped.")
-
-
-def _complaint(names: list[str], error: str) -> tuple[str, str]:
-    """Rewrite an error of the parser with the name of the column and the line as an editor counts it."""
-    where = error.partition("CSV column #")[2]
-    number, _, rest = where.partition(":")
-    column = f"Column '{names[int(number)][:60]}': " if number.isdigit() and int(number) < len(names) else ""
-    said = (rest or error).strip().splitlines()[0][:200].rstrip(".").replace("Row #", "line ", 1)
-    remedy = f"Inputs are numbers with a decimal point; leave other columns out. {NAME_THE_TARGET}"
-    return f"{column}{said}.", remedy
-
-
-def _delimiter(line: str) -> str:
-    return max(_DELIMITERS, key=line.count)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _target_of(path: Path, names: Sequence[str]) -> int:
-    """Find the column of the targets by its name, else the last one; raises `BadInput`."""
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+def _names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """Names of the columns, `column 1` for one without; raises `BadInput`."""
+    given = tuple(name or f"column {number}" for number, name in enumerate(names, 1))
+    if len(set(given)) != len(given):
+        twice = next(name for name in given if given.count(name) > 1)
         raise bad_file(path, "Columns", f"Two columns are named '{twice[:60]}'.", "Give each column its own name.")
-    if not 2 <= len(names) <= MAX_COLUMNS:
-        message = f"The table has {len(names):,} column{'s' * (len(names) != 1)}; 2 to {MAX_COLUMNS:,} are read."
-        raise bad_file(path, "Columns", message, "Give one column of targets and at least one of inputs.")
-    lower = [name.strip().lower() for name in names]
-    return next((lower.index(name) for name in TARGET_NAMES if name in lower), len(names) - 1)
+    if not 1 <= len(given) <= MAX_COLUMNS:
+        message = f"The table has {len(given):,} columns; 1 to {MAX_COLUMNS:,} are read."
+        raise bad_file(path, "Columns", message, "Leave columns out, or save it as a .safetensors or .npz data set.")
+    long = next((name for name in given if len(name) > MAX_NAME), None)
+    if long is not None:
+        message = f"The name of the column '{long[:60]}…' has {len(long):,} characters; at most {MAX_NAME} are read."
+        remedy = "Give it a shorter name. If the first line holds no names, say so: --no-header."
+        raise bad_file(path, "Columns", message, remedy)
+    return given
 
 
-def _check_type(path: Path, column: Any, *, is_target: bool) -> None:
-    """Refuse a column of a Parquet file without numbers or class names; raises `BadInput`."""
-    import pyarrow as pa
-
-    kind, is_ = column.type, pa.types
-    value = kind.value_type if is_.is_dictionary(kind) else kind
-    text = is_.is_string(value) or is_.is_large_string(value)
-    number = is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind) or is_.is_decimal(kind)
-    if not number and not (is_target and text):
-        wanted = "numbers or class names" if is_target else "numbers"
-        message = f"Column '{column.name[:60]}' holds {str(kind)[:60]}; {wanted} are needed."
-        raise bad_file(path, "Type of data", message, f"Leave it out, or turn it into numbers. {NAME_THE_TARGET}")
+def _has_header(first: Sequence[str], further: Sequence[Sequence[str]]) -> bool:
+    """Whether the first line names the columns: none of its cells is a number that its column has again."""
+    again = (
+        cells.is_number(cell) and any(len(row) > at and row[at] == cell for row in further)
+        for at, cell in enumerate(first)
+    )
+    return not any(again)
 
 
-def _numbers(column: Any) -> _Numbers:
-    import pyarrow as pa
+def _first_lines(path: Path) -> list[str]:
+    """The first lines of a text in UTF-8; raises `ValueError` for other files."""
+    with path.open("rb") as file:
+        head = file.read(SNIFFED_BYTES)
+    if b"\0" in head:
+        raise ValueError("no text")
+    errors = "ignore" if len(head) == SNIFFED_BYTES else "strict"
+    return head.decode("utf-8-sig", errors=errors).splitlines()
 
-    column = column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column
-    values: _Numbers = column.to_numpy(zero_copy_only=False).astype(np.float32)
-    return values
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """The delimiter that cuts the first lines into equally many columns; else the one most frequent in the first."""
+
+    def counted(delimiter: str) -> tuple[bool, int]:
+        widths = {len(row) for row in csv.reader(lines[:_SNIFFED_LINES], delimiter=delimiter)}
+        return len(widths) == 1 and widths != {1}, lines[0].count(delimiter)
+
+    return max(_DELIMITERS, key=counted)

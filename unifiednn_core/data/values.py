@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.spec.columns import MAX_COLUMNS, NO_WISH, ColumnPlan, TableWish
 
 MAX_CLASS_NAMES = 10_000
-MAX_COLUMNS = 16_384
 MAX_SEED = 2**63 - 1
 METADATA_KEY = "unifiednn_data"
 _Name = Annotated[str, Field(max_length=200)]
@@ -31,10 +31,15 @@ class DataNotes(_Part):
     target: _Name = ""  # column of a table that became the targets
     part: _Name = ""  # part of a data set that was split, or that came with others in one file
     remarks: Annotated[tuple[_Remark, ...], Field(max_length=20)] = ()  # what the import changed, in sentences
+    pad: dict[str, int] = {}
+    """Number that fills up short texts and lists, by the name of the input."""
+    plan: ColumnPlan | None = None
+    """How the columns of a table became numbers, with what was fitted; test data become numbers in the same way."""
 
     def metadata(self) -> dict[str, str]:
         """Metadata of a safetensors file."""
-        return {METADATA_KEY: json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))}
+        said = self.model_dump(mode="json", exclude_defaults=True)
+        return {METADATA_KEY: json.dumps(said, sort_keys=True, separators=(",", ":"))}
 
     @classmethod
     def of(cls, metadata: dict[str, str] | None) -> "DataNotes":
@@ -44,6 +49,10 @@ class DataNotes(_Part):
         except ValidationError:
             return cls()
 
+    def abridged(self) -> "DataNotes":
+        """The notes for people to read."""
+        return self if self.plan is None else self.model_copy(update={"plan": self.plan.abridged()})
+
 
 class ImportOptions(_Part):
     """Choices of the person who imports a data set; the defaults change nothing."""
@@ -51,6 +60,7 @@ class ImportOptions(_Part):
     size: int | None = Field(default=None, ge=1, le=4096)
     """Height and width of all images: the square in the middle of each, resized."""
     channels_last: bool = False  # the inputs are [samples, height, width, channels]; move the channels forward
+    table: TableWish = NO_WISH  # how a table or a text becomes numbers
 
 
 AS_STORED = ImportOptions()

@@ -53,7 +53,7 @@ class Step:
     """For each input of the network, in its order, the input of the data set that it gets, or `targets`."""
     scaling: Scaling = UNSCALED
     """For every input; of several, those with class numbers or ids (int32, int64) stay as they are."""
-    transforms: tuple[Transform, ...] = ()
+    transforms: "tuple[Transform, ...]" = ()
     targets: Literal["stored", "inputs", "next"] = "stored"
     """Where targets come from: the data set; the scaled inputs; or the ids of the inputs, each one place further."""
     output: int = 0

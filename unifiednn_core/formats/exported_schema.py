@@ -147,8 +147,8 @@ class TorchDevice(StrictModel):
 
 
 class TensorMeta(StrictModel):
-    # bytes, integers, floating point and bool; neither complex nor quantised
-    dtype: Literal[1, 2, 3, 4, 5, 6, 7, 8, 12, 13]
+    # bytes, integers, floating point, complex and bool; nothing quantised
+    dtype: Literal[1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13]
     sizes: Annotated[tuple[Size, ...], Field(max_length=64)]
     requires_grad: bool
     device: TorchDevice
@@ -162,6 +162,16 @@ class Payload(StrictModel):
     is_param: bool
     use_pickle: Annotated[bool, AfterValidator(_never_pickled)]
     tensor_meta: TensorMeta
+
+    @model_validator(mode="after")
+    def _stored_complex(self) -> Self:
+        if self.tensor_meta.dtype == 11 or (self.tensor_meta.dtype == 10 and self.is_param):
+            message = (
+                "a stored tensor is complex128, or a weight is complex; keep weights as pairs of real numbers and use "
+                "torch.view_as_complex in forward, and buffers as complex64"
+            )
+            raise PydanticCustomError("complex", message)
+        return self
 
 
 class Payloads(StrictModel):
@@ -199,7 +209,7 @@ class NodeArgument(OneOf):
     as_sym_ints: tuple[SymArgument, ...] = ()
     as_sym_float: SymArgument | None = None
     as_sym_bool: SymArgument | None = None
-    as_scalar_type: Literal[1, 2, 3, 4, 5, 6, 7, 8, 12, 13] = 7
+    as_scalar_type: Literal[1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13] = 7
     as_memory_format: Literal[1, 2, 3, 4] = 1
     as_layout: Literal[7] = 7
     as_device: TorchDevice | None = None

@@ -36,12 +36,14 @@ ADD_IN_PLACE = "torch.ops.aten.add_.Tensor"
 
 
 # Memory that nothing was written to is read as zeros. An unsafe view has no part in autograd's record of changes: with
-# it a network can change saved positions, which the backward pass of pooling writes to without a check.
+# it a network can change saved positions, which the backward pass of pooling writes to without a check. A tensor that
+# is marked as a conjugate shows kernels other numbers than its memory holds.
 _REPLACED = {
     "torch.ops.aten.empty.memory_format": "torch.ops.aten.zeros.default",
     "torch.ops.aten.empty_like.default": "torch.ops.aten.zeros_like.default",
     "torch.ops.aten.new_empty.default": "torch.ops.aten.new_zeros.default",
     "torch.ops.aten._unsafe_view.default": "torch.ops.aten.view.default",
+    "torch.ops.aten._conj.default": "torch.ops.aten.conj_physical.default",
     "torch.ops.aten.unsafe_chunk.default": "torch.ops.aten.chunk.default",
     "torch.ops.aten.unsafe_split.Tensor": "torch.ops.aten.split.Tensor",
 }

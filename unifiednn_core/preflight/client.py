@@ -34,9 +34,16 @@ Report = TypeVar("Report", bound=BaseModel)
 
 
 def inspect(
-    path: Path, filename: str, *, convert_to: Path | None = None, options: ImportOptions = AS_STORED
+    path: Path,
+    filename: str,
+    *,
+    convert_to: Path | None = None,
+    options: ImportOptions = AS_STORED,
+    home: Home | None = None,
 ) -> FileReport:
     """Describe a file; with `convert_to`, a data set that cannot be mapped is written there, and that is described.
+
+    Files of the library that the options name are in `home`.
 
     Raises `BadInput` for a missing file, `IntakeFailed` if the job dies or takes longer than an hour.
     """
@@ -44,7 +51,8 @@ def inspect(
         message = f"{path} does not exist."
         raise BadInput.of("File not found", field=filename, message=message, remedy="Correct the path.")
     target = convert_to and convert_to.resolve()
-    job = InspectJob(path=path.resolve(), filename=filename, convert_to=target, options=options)
+    root = None if home is None else home.root.resolve()
+    job = InspectJob(path=path.resolve(), filename=filename, convert_to=target, options=options, home=root)
     return _ask(FileReport, job)
 
 

@@ -62,24 +62,36 @@ def work(job: InspectJob | SplitJob | SpecJob | OracleJob) -> BaseModel:
     if isinstance(job, OracleJob):
         _let_write(True)
         return ask_torch(job)
-    return run_inspect(job.path, job.filename, job.convert_to, job.options)
+    return run_inspect(
+        job.path, job.filename, job.convert_to, job.options, None if job.home is None else Home(job.home)
+    )
 
 
 def run_inspect(
-    path: Path, filename: str, convert_to: Path | None = None, options: ImportOptions = AS_STORED
+    path: Path,
+    filename: str,
+    convert_to: Path | None = None,
+    options: ImportOptions = AS_STORED,
+    home: Home | None = None,
 ) -> FileReport:
     """Describe a file; with `convert_to`, a data set that cannot be mapped is written there first.
 
-    Of a file with several parts, the first is described, and the others in its report.
+    Of a file with several parts, the first is described, and the others in its report. Files of the library that the
+    options name are in `home`.
     """
-    needed, findings = (
-        (False, ()) if convert_to is None else attempt(lambda: conversion.is_needed(path, options), filename)
-    )
-    if convert_to is None or not (needed or findings):
+    if convert_to is None:
         return inspect_file(path, filename)
-    if not findings:
+
+    def converted() -> dict[str, Path] | None:
+        settled = conversion.settled(path, filename, options)
+        if not conversion.is_needed(path, settled):
+            return None
         _let_write(True)
-        parts, findings = attempt(lambda: conversion.convert(path, convert_to, options), filename)
+        return conversion.convert(path, convert_to, settled, None if home is None else home.file)
+
+    parts, findings = attempt(converted, filename)
+    if parts is None and not findings:
+        return inspect_file(path, filename)
     if not findings:
         reports = [
             inspect_file(written, filename).model_copy(update={"converted": True, "part": part})

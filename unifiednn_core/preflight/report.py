@@ -10,7 +10,7 @@ from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction
 from unifiednn_core.spec.run import SubModelSpec
 
-FileKind = Literal["model", "weights", "data", "checkpoint", "unknown"]
+FileKind = Literal["model", "weights", "data", "checkpoint", "tokenizer", "unknown"]
 """`weights` are a model only together with an architecture; a `checkpoint` may be damaged."""
 
 
@@ -97,6 +97,8 @@ class InspectJob(BaseModel, frozen=True, extra="forbid"):
     filename: str
     convert_to: Path | None = None
     options: ImportOptions = AS_STORED
+    home: Path | None = None
+    """Where the files of the library are that the options name."""
 
 
 class SplitJob(BaseModel, frozen=True, extra="forbid"):

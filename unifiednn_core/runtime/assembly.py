@@ -69,6 +69,8 @@ class Workbench:
     home: Home
     hybrid_id: str
     device: torch.device
+    fast: bool = False
+    """Whether its profile is `fast`."""
     hybrid: HybridModel = field(default_factory=HybridModel)
     definitions: dict[str, Definition] = field(default_factory=dict)
     """By key."""
@@ -104,7 +106,8 @@ class Workbench:
         own, _ = store.latest(warn)
         progress, weights = own, None
         if own is None and submodel.start_from is not None:
-            begun = initial_state(stored(self.home, submodel.start_from.file), submodel.start_from.take)
+            start = submodel.start_from
+            begun = initial_state(stored(self.home, start.file), start.take, start.entry)
             progress, weights = (begun, None) if isinstance(begun, Checkpoint) else (None, begun)
         newest = None if own is None else store.newest_path()
         seed = spec.seed_of(submodel)
@@ -129,11 +132,12 @@ class Workbench:
         ]
         submodel = SubModel(
             read.spec, read.definition, name=read.key, seed=read.seed, train=train, test=test[0] if test else None,
-            device=self.device,
+            device=self.device, fast=self.fast,
         )  # fmt: skip
         try:
             if read.weights is not None:
-                load_weights(submodel.module, read.weights)
+                start = read.spec.start_from
+                load_weights(submodel.module, read.weights, None if start is None else start.names)
             if read.progress is not None:
                 submodel.restore(read.progress, moves=read.moves if read.checkpoint is not None else "any")
             self.hybrid.add(submodel)

@@ -15,12 +15,13 @@ from unifiednn_core.data.values import AS_STORED, ImportOptions, part_path
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import FileReport
 from unifiednn_core.service.roles import Actor
+from unifiednn_core.spec.columns import NO_WISH, WORDS, TableWish
 from unifiednn_core.store.library import Library
 from unifiednn_core.views.run_rows import file_view
 from unifiednn_core.views.runs import FileView
 
-Kind = Literal["model", "weights", "data", "checkpoint"]
-KINDS: tuple[Kind, ...] = ("model", "weights", "data", "checkpoint")
+Kind = Literal["model", "weights", "data", "checkpoint", "tokenizer"]
+KINDS: tuple[Kind, ...] = ("model", "weights", "data", "checkpoint", "tokenizer")
 """Kinds of files in the library."""
 BLOCK_BYTES = 1024**2
 
@@ -78,9 +79,10 @@ class FileImporter:
 
         Raises `BadInput`, `IntakeFailed`.
         """
+        self._check_files_of(options.table)
         converted = self._home.quarantine / f"{secrets.token_hex(8)}.converted"
         try:
-            report = client.inspect(path, filename, convert_to=converted, options=options)
+            report = client.inspect(path, filename, convert_to=converted, options=options, home=self._home)
             errors = [finding for finding in report.findings if finding.severity == "error"]
             if errors:
                 raise BadInput(errors)
@@ -97,6 +99,22 @@ class FileImporter:
             for left in self._home.quarantine.glob(f"{converted.name}*"):
                 left.unlink(missing_ok=True)
         return self.file(report.sha256)
+
+    def _check_files_of(self, wish: TableWish) -> None:
+        """Raise `BadInput` if a wish names a file that is not in this person's library."""
+        if wish == NO_WISH:
+            return
+        held = {file.sha256: file for file in self.files()}
+        needed = {wish.tokenizer: "tokenizer", wish.like: "data"}
+        plans = [wish.plan]
+        if wish.like in held and (seen := held[wish.like].preview) is not None:
+            plans.append(seen.notes.plan)
+        needed |= {sha256: "tokenizer" for plan in plans if plan is not None for sha256 in plan.tokenizers()}
+        for sha256, kind in needed.items():
+            if sha256 not in ("", WORDS) and (sha256 not in held or held[sha256].kind != kind):
+                what = "tokenizer" if kind == "tokenizer" else "data set"
+                message = f"There is no {what} '{sha256[:12]}' in the library."
+                raise BadInput.of("Not in the library", "plan", message, f"Import the {what} first.")
 
     def remember(self, report: FileReport, filename: str) -> None:
         """List a stored file in this person's library."""

@@ -63,6 +63,10 @@ class ArchitectureSpec(_Part):
 
     name: str
     args: dict[str, Any] = {}
+    names: Literal["by_shape"] | None = None
+    """`by_shape`: the file has other names; its weights are taken in order, by their shapes. A person confirms that."""
+    entry: Annotated[str, Field(min_length=1)] | None = None
+    """Entry of the file that holds the weights, if several could."""
 
 
 class StartSpec(_Part):
@@ -72,6 +76,10 @@ class StartSpec(_Part):
     """A checkpoint; with `take` = "weights" also any file of weights."""
     take: Literal["everything", "weights"] = "everything"
     """Resume exactly, with optimizer, LR scheduler, RNG and data order; or start afresh with only the weights."""
+    names: Literal["by_shape"] | None = None
+    """As of an architecture: how names in the file meet those of the network."""
+    entry: Annotated[str, Field(min_length=1)] | None = None
+    """As of an architecture: entry of the file that holds the weights."""
 
 
 SUBJECT = "sub:"
@@ -106,7 +114,7 @@ class SubModelSpec(_Part):
     inputs: dict[_Entry, _Entry] = {}
     """Input of the network: input of the data that it gets, where their names differ. `targets` names the targets."""
     transforms: TransformSpecs = ()
-    """What happens to each batch after scale, mean and std, in this order; see docs/TRANSFORMS.md."""
+    """What happens to each batch after scaling, in order; random ones in training alone."""
     targets: Literal["stored", "inputs", "next"] = "stored"
     """Targets: those of the data; the scaled inputs (autoencoder); or the inputs' ids one place further, whose last
     place is then no input (language model)."""
@@ -175,7 +183,8 @@ class RunSpec(_Part):
     moves: Literal["same", "any"] = "same"
     """Devices on which it may go on after a move: those of the same kind, which gives the same bits, or any."""
     profile: Literal["exact", "fast"] = "exact"
-    """`exact` gives the bits of the plain loop. `fast` may also fuse equal networks, which rounds differently."""
+    """`exact` gives the bits of the plain loop. `fast` rounds differently: equal networks may train fused, on a GPU
+    products use TF32 and optimizers torch's fused kernels, and `precision` may be lower. So may then the baselines."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads per step; equal bits need equal threads. Default: all cores but one."""
     lanes: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_LANES)] = "auto"
@@ -202,6 +211,17 @@ class RunSpec(_Part):
                 message = "Two sub-models are called '{name}'. Give each its own name."
                 raise PydanticCustomError("duplicate_name", message, context)
             seen.add(submodel.name.lower())
+        return self
+
+    @model_validator(mode="after")
+    def _precision_of_profile(self) -> Self:
+        for submodel in self.submodels:
+            precision = submodel.hyperparameters.precision
+            if precision != "float32" and self.profile == "exact":
+                context = {"precision": precision, "field": f"submodels.{submodel.name}.hyperparameters.precision"}
+                message = "{precision} has other bits than the profile exact promises. "
+                message += 'Set "profile" to "fast", or precision to float32.'
+                raise PydanticCustomError("unknown_name", message, context)
         return self
 
     def seed_of(self, submodel: SubModelSpec) -> int:

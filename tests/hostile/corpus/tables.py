@@ -56,6 +56,12 @@ def _long_text() -> dict[str, Any]:
     return {"a": np.zeros(4000), "target": texts}
 
 
+def _long_lists() -> dict[str, Any]:
+    """Lists of 2^16 numbers, all alike: 16 GiB, in a file of some bytes."""
+    ids = pa.ListArray.from_arrays(np.arange(101) * 2**16, pa.array(np.zeros(100 * 2**16, np.int64)))
+    return {"ids": pa.concat_arrays([ids] * 8), "target": np.zeros(800)}
+
+
 def _packed(folder: Path) -> Path:
     """A thousandth of what it unpacks to."""
     schema = pa.schema([("a", pa.float32()), ("b", pa.float32()), ("target", pa.int8())])
@@ -71,9 +77,6 @@ MAKERS: dict[str, Maker] = {
     "garbage": lambda folder: _written(folder / "data.parquet", b"PAR1" + b"\xff" * 512 + b"PAR1"),
     "without rows": _csv(b"a,b,target\n"),
     "header and no more": _csv(b"a,b,target"),
-    "text": _csv(b"a,target\n" + b"x,1\ny,0\n" * 3),
-    "formulas": _csv(b'a,target\n=SUM(1),1\n=HYPERLINK("http://127.0.0.1:9/"),0\n'),
-    "commands": _csv(b"a,target\n@SUM(1+1)*cmd|' /C calc'!A0,1\n-2+3,0\n"),
     "many columns": _csv(lambda: b",".join(b"c%d" % n for n in range(200_000)) + b"\n" + b"1," * 200_000),
     "a million columns": _csv(lambda: b",".join([b"c"] * MANY) + b"\n" + b",".join([b"1"] * MANY) + b"\n"),
     "NUL": _csv(b"a,target\n\0\0\0,1\n"),
@@ -87,8 +90,8 @@ MAKERS: dict[str, Maker] = {
     "one column": _csv(b"target\n1\n0\n"),
     "no names": _csv(b"1,2,0\n2,1,1\n"),
     "two of a name": _csv(b"a,a,target\n1,2,0\n"),
-    "values missing": _csv(b"a,target\n1,1\n,0\n"),
-    "NaN": _csv(b"a,target\n1,1\nNaN,0\n"),
+    "targets missing": _csv(b"a,target\n1,1\n2,\n"),
+    "every value missing": _csv(b"a,target\n,1\n,0\n"),
     "infinite": _csv(b"a,target\n1,1\ninf,0\n-inf,1\n"),
     "number too large": _csv(b"a,target\n1,1\n1e999,0\n"),
     "decimal commas": _csv(b"a;target\n1,5;1\n2,5;0\n"),
@@ -106,8 +109,9 @@ MAKERS: dict[str, Maker] = {
     "no columns": _parquet(dict),
     "one column of parquet": _parquet(lambda: {"target": [1, 2]}),
     "nothing in it": _parquet(lambda: {"a": np.zeros(0), "target": np.zeros(0)}),
-    "parquet with NaN": _parquet(lambda: {"a": [float("nan"), 1.0], "target": [0, 1]}),
-    "parquet with gaps": _parquet(lambda: {"a": [None, 1.0], "target": [0, 1]}),
+    "parquet with gaps": _parquet(lambda: {"a": [2.0, 1.0], "target": [None, 1]}),
+    "parquet of nothing": _parquet(lambda: {"a": [None, None], "target": [1, 2]}),
+    "lists without end": _parquet(_long_lists, compression="zstd"),
     "two of a name in parquet": lambda folder: _twice(folder / "data.parquet"),
     "times": _parquet(lambda: {"a": np.array(["2020-01-01", "2021-01-01"], "datetime64[s]"), "target": [0, 1]}),
     "cut": _edited(lambda content: _set(content, len(content) // 2, len(content), b"")),
@@ -117,6 +121,17 @@ MAKERS: dict[str, Maker] = {
     "pages of garbage": _edited(lambda content: _set(content, 8, 300, b"\xfe" * 292)),
     "encrypted": _edited(lambda content: (_set(content, 0, 4, b"PARE"), _set(content, -4, None, b"PARE"))),  # type: ignore[arg-type]
 }  # fmt: skip
+
+HARMLESS: dict[str, Maker] = {
+    "text": _csv(b"a,target\n" + b"x,1\ny,0\n" * 3),
+    "formulas": _csv(b"a,target\n" + b'=SUM(1),1\n=HYPERLINK("http://127.0.0.1:9/"),0\n' * 3),
+    "commands": _csv(b"a,target\n" + b"@SUM(1+1)*cmd|' /C calc'!A0,1\n-2+3,0\n" * 3),
+    "values missing": _csv(b"a,target\n" + b"1,1\n,0\n" * 3),
+    "NaN": _csv(b"a,target\n" + b"1,1\nNaN,0\n" * 3),
+    "parquet with NaN": _parquet(lambda: {"a": [float("nan"), 1.0] * 3, "target": [0, 1] * 3}),
+    "parquet with gaps": _parquet(lambda: {"a": [None, 1.0] * 3, "target": [0, 1] * 3}),
+}
+"""Texts are numbers of categories, and missing numbers are the mean."""
 
 
 def _written(path: Path, content: bytes) -> Path:

@@ -186,7 +186,7 @@ class Executor:
 
         def make(tensor: T) -> Tensor:
             made = self._arena.place(tensor, 1000 * case.seed + len(self._arena.pieces))
-            if case.gradients and made.is_floating_point():
+            if case.gradients and (made.is_floating_point() or made.is_complex()):
                 leaves.append(made.requires_grad_())
             return made
 
@@ -284,7 +284,7 @@ def _bytes(tensor: Tensor) -> bytes:
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         span = 1 + sum((size - 1) * stride for size, stride in steps)
         tensor = tensor.as_strided((min(span, _MOST_COMPARED),), (1,))
-    return bytes(tensor.contiguous().view(-1).view(torch.uint8).numpy())
+    return bytes(tensor.resolve_conj().contiguous().view(-1).view(torch.uint8).numpy())
 
 
 def _digest(content: bytes) -> str:

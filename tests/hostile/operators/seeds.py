@@ -4,7 +4,7 @@ from functools import cache
 
 import torch
 
-from tests.hostile.operators import more_seeds
+from tests.hostile.operators import complex_seeds, more_seeds
 from tests.hostile.operators.values import Call, T, b, c, f, i
 from unifiednn_core.formats.contracts.contract import full_name
 from unifiednn_core.formats.contracts.sizes import FUNCTIONS
@@ -312,7 +312,7 @@ def seeds() -> dict[str, list[Call]]:
         {"scaled_dot_product_attention": _attention()},
         {"lstm.input": _recurrent(4), "gru.input": _recurrent(3), "rnn_tanh.input rnn_relu.input": _recurrent(1)},
         *(_convolutions(), _pools(), _images(), _norms(), _indexing(), _products(), _shapes()),
-        *(part() for part in more_seeds.ALL),
+        *(part() for part in (*more_seeds.ALL, *complex_seeds.ALL)),
     ]  # fmt: skip
     found: dict[str, list[Call]] = {}
     for group in groups:

@@ -80,6 +80,11 @@ def i(*shape: int, high: int = 3) -> T:
     return T(shape, torch.int64, "index", high)
 
 
+def z(*shape: int) -> T:
+    """Complex numbers."""
+    return T(shape, torch.complex64)
+
+
 def b(*shape: int) -> T:
     """Truth values."""
     return T(shape, torch.bool, "index", 2)
@@ -136,6 +141,9 @@ def _strides(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
 def contents(tensor: T, seed: int) -> Tensor:
     """Numbers for the memory of a tensor, one after the other."""
     count, dtype, draw = tensor.span(), tensor.dtype, torch.Generator().manual_seed(seed)
+    if dtype.is_complex:
+        pairs = _reals(tensor, 2 * count, draw).view(count, 2)
+        return torch.view_as_complex(pairs.to(torch.float64)).to(dtype)
     if dtype.is_floating_point:
         return _reals(tensor, count, draw).to(dtype)
     match tensor.fill:

@@ -6,7 +6,7 @@ import torch
 from pyarrow import parquet
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.data import conversion, tables
+from unifiednn_core.data import conversion, tabular
 from unifiednn_core.data.containers import container_of
 from unifiednn_core.data.datasets import read_dataset
 
@@ -51,9 +51,10 @@ def test_classes_of_text_are_numbered_by_the_alphabet_and_keep_their_names(tmp_p
     ("text", "words"),
     [
         ("a,b,y\n1,2,0\n3,x,2\n", "Column 'b': line 3: .*'x'"),
-        ("a,b,y\n1,2,0\n3,,2\n", "Column 'b' has no value in line 3"),
         ("a,b,y\n1,2,\n3,1,2\n", "Column 'y' has no value in line 2"),
-        ("a,b,y\n1,2,0\n3,NaN,2\n", "Column 'b' has no value in line 3"),
+        ("a,b,y\n1,2,\n3,1,\n", "has no value at all"),
+        ("a;y\n1,5;2\n2,5;2\n", "decimal point"),
+        ("a,y\n" + "".join(f"text {n},1\n" for n in range(65)), "more than 64 different texts.*--tokenizer words"),
         ("a,b,y\n1,2,0\n3,inf,2\n", "Column 'b' has a value that is NaN, infinite or beyond float32 in line 3"),
         ("1,2,0\n3,4,2\n", "The first line holds numbers"),
         ("a,a,y\n1,2,0\n", "Two columns are named 'a'"),
@@ -61,21 +62,21 @@ def test_classes_of_text_are_numbered_by_the_alphabet_and_keep_their_names(tmp_p
         ("a,y\n1," + "x" * 300 + "\n", "long texts"),
     ],
 )
-def test_what_is_no_table_of_numbers_is_a_finding(text: str, words: str, tmp_path: Path) -> None:
+def test_what_nobody_can_guess_is_a_finding(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=words):
         read_dataset(written(tmp_path, text))
 
 
 def test_a_table_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_READ_BYTES", 100)
-    monkeypatch.setattr(tables, "MAX_TABLE_BYTES", 120)
+    monkeypatch.setattr(tabular, "MAX_READ_BYTES", 200)
+    monkeypatch.setattr(tabular, "MAX_TABLE_BYTES", 240)
     csv_path = written(tmp_path, "a,b,y\n" + "1,2,3\n" * 13)
-    with pytest.raises(BadInput, match="more than 25 numbers"):
+    with pytest.raises(BadInput, match="the limit for this file is 200"):
         read_dataset(csv_path)
     conversion.convert(csv_path, tmp_path / "converted")  # what is converted may be larger
     assert read_dataset(tmp_path / "converted").samples == 13
     parquet.write_table(pa.table({"a": [0.5] * 31, "y": [0] * 31}), tmp_path / "t.parquet")
-    with pytest.raises(BadInput, match="more than 25 numbers"):
+    with pytest.raises(BadInput, match="the limit for this file is 200"):
         read_dataset(tmp_path / "t.parquet")
 
 
@@ -98,7 +99,7 @@ def test_parquet_gives_the_same_as_csv(tmp_path: Path) -> None:
 
 
 def test_parquet_with_other_than_numbers_is_a_finding(tmp_path: Path) -> None:
-    parquet.write_table(pa.table({"a": [[1], [2]], "y": [0, 1]}), tmp_path / "t.parquet")
+    parquet.write_table(pa.table({"a": [["x"], ["y"]], "y": [0, 1]}), tmp_path / "t.parquet")
     with pytest.raises(BadInput, match="Column 'a' holds list"):
         read_dataset(tmp_path / "t.parquet")
     content = (tmp_path / "t.parquet").read_bytes()

@@ -36,7 +36,7 @@ def content_of(path: Path) -> str:
 def intake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports of an intake process that finds nothing wrong."""
 
-    def inspect(path: Path, filename: str, *, convert_to: Path | None = None, options: object = None) -> FileReport:
+    def inspect(path: Path, filename: str, *, convert_to: Path | None = None, **_: object) -> FileReport:
         content = path.read_bytes()
         return FileReport(
             kind="model", format="pt2", sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content), facts={}

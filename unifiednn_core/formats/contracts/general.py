@@ -16,6 +16,7 @@ DTYPES = frozenset(
     {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool}
     | {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 )
+COMPLEX = frozenset({torch.complex64, torch.complex128})
 MOST_DIMENSIONS = 16
 MOST_ENTRIES = 2**40
 LARGEST = 2**31
@@ -33,8 +34,9 @@ _PLACES = frozenset(_WRITE_TO_PLACES.split())
 
 TEXTS = (
     "Every argument has the type that the schema of the operator declares; no tensor stands for a number.",
-    f"Tensors are dense, real, at most {MOST_DIMENSIONS}-dimensional, on one device, and lie within their memory; "
-    "a 0-dimensional one may lie on the CPU.",
+    f"Tensors are dense, at most {MOST_DIMENSIONS}-dimensional, on one device, and lie within their memory; "
+    "a 0-dimensional one may lie on the CPU. They are real; which operators also "
+    "take complex64 and complex128.",
     f"Whole numbers are below 2^{LARGEST.bit_length() - 1} (the bounds of a slice may be any), and a tensor has fewer "
     f"than 2^{MOST_ENTRIES.bit_length() - 1} entries.",
     "No random generator is given, and neither sparse gradients nor pinned memory are asked for.",
@@ -103,14 +105,14 @@ def bind(target: str, args: Sequence[object], kwargs: Mapping[str, object]) -> d
     return {one.name: _expanded(one, given.get(one.name, one.default)) for one in declared}
 
 
-def check_general(target: str, arguments: Arguments) -> None:
+def check_general(target: str, arguments: Arguments, also_complex: bool = False) -> None:
     """Check types, memory, ranges and in-place targets; raises `Broken`."""
     declared = parameters(target)
     for parameter in declared:
         _check_type(parameter, arguments[parameter.name])
     tensors = list(tensors_in(arguments))
     for name, tensor in tensors:
-        _check_tensor(name, tensor)
+        _check_tensor(name, tensor, DTYPES | COMPLEX if also_complex else DTYPES)
     if target.split(".")[3] not in _ANY_DEVICE:
         devices = {tensor.device for _, tensor in tensors if tensor.dim()}
         require(len(devices) <= 1, f"its tensors lie on {' and '.join(sorted(map(str, devices)))}")
@@ -179,9 +181,10 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def _check_tensor(name: str, tensor: Tensor) -> None:
-    plain = tensor.layout is torch.strided and tensor.dtype in DTYPES and tensor.device.type in _DEVICES
-    require(plain and not tensor.is_neg(), f"'{name}' is {tensor.layout}, {tensor.dtype} on {tensor.device}")
+def _check_tensor(name: str, tensor: Tensor, dtypes: frozenset[torch.dtype]) -> None:
+    plain = tensor.layout is torch.strided and tensor.dtype in dtypes and tensor.device.type in _DEVICES
+    marked = tensor.is_neg() or tensor.is_conj()
+    require(plain and not marked, f"'{name}' is {tensor.layout}, {tensor.dtype} on {tensor.device}")
     require(tensor.dim() <= MOST_DIMENSIONS, f"'{name}' has {tensor.dim()} dimensions")
     require(tensor.numel() < MOST_ENTRIES, f"'{name}' has the shape {list(tensor.shape)}")
     if tensor.numel():

@@ -120,7 +120,7 @@ def finite(*names: str) -> Rule:
     return Rule(f"{listed(names)} {'are' if names[1:] else 'is'} finite", check)
 
 
-def word(name: str, *allowed: str) -> Rule:
+def word(name: str, *allowed: str | None) -> Rule:
     """A text is one of a few."""
     text = f"{name} is {' or '.join(map(repr, allowed))}"
     return Rule(text, lambda arguments: require(arguments[name] in allowed, f"'{name}' is {arguments[name]!r}"))

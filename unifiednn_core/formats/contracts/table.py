@@ -19,6 +19,7 @@ from unifiednn_core.formats.contracts import (
     resampling,
     shapes,
     sizes,
+    spectra,
     writing,
 )
 from unifiednn_core.formats.contracts.contract import Broken, Contract
@@ -26,7 +27,7 @@ from unifiednn_core.formats.contracts.general import bind, check_general
 
 FAMILIES = (
     elementwise, reductions, shapes, factories, products, convolution, pooling, normalisation, recurrent, attention,
-    indexing, writing, resampling, randomness, losses,
+    indexing, writing, resampling, randomness, losses, spectra,
 )  # fmt: skip
 ATEN: Mapping[str, Contract] = {name: one for family in FAMILIES for name, one in family.CONTRACTS.items()}
 CONTRACTS: Mapping[str, Contract] = {**ATEN, **sizes.CONTRACTS}
@@ -45,7 +46,7 @@ def checked(target: str, args: Sequence[object], kwargs: Mapping[str, object]) -
             sizes.check(args, kwargs)
             return False
         arguments = bind(target, args, kwargs)
-        check_general(target, arguments)
+        check_general(target, arguments, target in spectra.ALSO_COMPLEX)
         for rule in contract.rules:
             rule.check(arguments)
         return contract.depends_on_values(arguments)
