@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -102,16 +103,28 @@ def _packed(asked: request.PackRequest) -> request.PackReport:
     except ValidationError:
         message = f"The code ended its process with code {done.returncode} before the network was exported."
         remedy = "Remove exits from the code; its output is above."
-        finding = Finding(title="Code", field=str(asked.source.path), message=message, remedy=remedy)
+        if done.returncode < 0:
+            message = f"The process was ended by signal {-done.returncode} before the network was exported."
+            remedy = "Signal 9 mostly means too little memory: pack a smaller batch with --batch 2."
+        finding = Finding(title="Code", field=asked.source.title, message=message, remedy=remedy)
         return request.PackReport(findings=(finding,))
 
 
 def _print_packed(report: request.PackReport) -> None:
     if report.path is None:
         return
-    shape = report.facts.get("input_shape")
-    sizes = ["any" if size is None else str(size) for size in shape] if isinstance(shape, list) else []
-    samples = f"{' x '.join(sizes) or 'single numbers'} of {report.facts.get('input_dtype')}"
     terminal.say(f"{report.path}: {report.facts.get('parameters', 0):,} weights; trains bit for bit as your code does.")
-    terminal.say(f"Samples are {samples}. Name a size that may vary with --free.")
+    terminal.say(f"{_signature(report.facts)} Name a size that may vary with --free.")
     terminal.say(f"{report.hyperparameters}: edit the hyper-parameters, then submit both files.")
+
+
+def _signature(facts: Mapping[str, object]) -> str:
+    """What the network takes, and the outputs that it names."""
+    outputs = facts.get("outputs")
+    last = f" Outputs: {', '.join(map(str, outputs))}; a criterion gets the first." if isinstance(outputs, list) else ""
+    if isinstance(several := facts.get("inputs"), Mapping):
+        taken = ", ".join(f"{name} ({text})" for name, text in several.items()).replace("None", "any")
+        return f"Inputs: {taken}.{last}"
+    shape = facts.get("input_shape")
+    sizes = ["any" if size is None else str(size) for size in shape] if isinstance(shape, list) else []
+    return f"Samples are {' x '.join(sizes) or 'single numbers'} of {facts.get('input_dtype')}.{last}"

@@ -96,7 +96,7 @@ def _unpickled(path: Path, code: Source) -> nn.Module:
         # The pickle may run any code: only bubblewrap's process gets here, when the user asks for `convert`.
         network = torch.load(path, map_location="cpu", pickle_module=stand_in, weights_only=False)
     except Exception as error:  # a pickle is a program
-        message = f"The pickle cannot be loaded: {described(error, code)}."
+        message = f"The pickle cannot be loaded: {described(error)}."
         remedy = "Give the Python file that defined its classes when it was saved."
         raise BadInput.of("Pickle", path.name, message, remedy) from error
     if not isinstance(network, nn.Module):

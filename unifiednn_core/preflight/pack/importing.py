@@ -3,9 +3,7 @@
 import ast
 import importlib
 import importlib.util
-import re
 import sys
-import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,16 +13,11 @@ from types import ModuleType
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.preflight.pack.failures import needs_gpu, place_of
 from unifiednn_core.preflight.pack.request import Source
 
 _TRAINS = "the code trains while it is imported"
 _GUARD = 'Put it under `if __name__ == "__main__":`, and leave classes and functions outside.'
-_NO_GPU = r"(?i)no CUDA GPUs|not compiled with CUDA|NVIDIA driver|torch\.cuda\.is_available\(\) is False|CUDA error"
-_ON_CPU = (
-    'Make the network on the CPU: write `"cuda" if torch.cuda.is_available() else "cpu"` for the device. '
-    "The server moves the network to its GPU."
-)
-_PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
 def module_of(source: Source) -> ModuleType:
@@ -108,7 +101,7 @@ def told(source: Source) -> Iterator[None]:
 def _explained(error: BaseException, source: Source) -> tuple[str, str]:
     """Message and remedy for a failed import."""
     if isinstance(error, SystemExit):
-        place = _line(error, source)
+        place = place_of(error)
         if error.code is _TRAINS:
             return f"The code trains while it is imported{place}.", _GUARD
         if any(Path(frame.filename).name == "argparse.py" for frame in traceback.extract_tb(error.__traceback__)):
@@ -119,7 +112,7 @@ def _explained(error: BaseException, source: Source) -> tuple[str, str]:
         return f"The code ends its process while it is imported{place}.", _GUARD
     if isinstance(error, ModuleNotFoundError) and error.name:
         return _missing(error, error.name, source)
-    message = f"Importing the code failed: {described(error, source)}."
+    message = f"Importing the code failed: {described(error)}."
     if isinstance(error, ImportError) and "relative import" in str(error):
         return (
             message,
@@ -144,29 +137,14 @@ def _missing(error: ModuleNotFoundError, name: str, source: Source) -> tuple[str
             message,
             f"Start unifiednn pack in the folder that holds '{top}', or name the file: FILE.py:{source.factory}.",
         )
-    message = f"The code imports '{name}', which is not there{_line(error, source)}."
+    message = f"The code imports '{name}', which is not there{place_of(error)}."
     for folder in source.path.resolve().parents:
         if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
             return message, f"'{top}' lies in {folder}: start unifiednn pack in that folder."
     return message, f"Install it for the Python that runs unifiednn, {sys.executable}; or leave the import out."
 
 
-def needs_gpu(error: BaseException) -> str | None:
-    """The remedy for code that failed because it found no GPU; None for other errors."""
-    return _ON_CPU if re.search(_NO_GPU, str(error)) else None
-
-
-def described(error: BaseException, source: Source) -> str:
-    """An error of the user's code in one line, with the last line of their code that led to it."""
+def described(error: BaseException) -> str:
+    """An error of the user's code in one line, with the line that led to it."""
     text = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}{': ' if text else ''}{text[:300].rstrip('.')}{_line(error, source)}"
-
-
-def _line(error: BaseException, source: Source) -> str:
-    libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).name == source.path.name or not frame.filename.startswith((*libraries, _PACKAGE, "<"))
-    ]
-    return f", line {frames[-1].lineno} of {Path(frames[-1].filename).name}" if frames else ""
+    return f"{type(error).__name__}{': ' if text else ''}{text[:300].rstrip('.')}{place_of(error)}"

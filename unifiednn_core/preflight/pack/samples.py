@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.data.containers import open_data
 from unifiednn_core.preflight.pack.request import DTYPES, Example, ExampleInput, with_free
 
@@ -61,7 +61,12 @@ def _column(example: Example, one: ExampleInput) -> Tensor | None:
 @functools.cache
 def _columns(path: Path) -> dict[str, Tensor]:
     """Inputs of a data set, and its targets, by name."""
-    entries = open_data(path).entries
+    if not path.is_file():
+        raise BadInput.of("File not found", "--example", f"{path} does not exist.", "Correct the path.")
+    try:
+        entries = open_data(path).entries
+    except HostileFile as error:
+        raise BadInput.of("File refused", "--example", str(error), "Save the file again in the usual way.") from error
     columns = {name.removeprefix("inputs."): entry for name, entry in entries.items() if isinstance(entry, Tensor)}
     if not columns.keys() - {"targets"} or any(entry.dim() == 0 or not len(entry) for entry in columns.values()):
         message = f"{path.name} holds no inputs."

@@ -8,7 +8,8 @@ from torch import nn
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.pack import factories, other_jobs
-from unifiednn_core.preflight.pack.importing import described, module_of, needs_gpu, told
+from unifiednn_core.preflight.pack.failures import needs_gpu
+from unifiednn_core.preflight.pack.importing import described, module_of, told
 from unifiednn_core.preflight.pack.request import PICKLES, Source
 
 
@@ -52,6 +53,6 @@ def _made(factory: Any, module: ModuleType, source: Source) -> object:
     try:
         return factory(**arguments)
     except (Exception, SystemExit) as error:
-        message = f"{source.factory} failed: {described(error, source)}."
+        message = f"{source.factory} failed: {described(error)}."
         remedy = needs_gpu(error) or "Correct the code, or give other arguments with --arg NAME=VALUE."
         raise BadInput.of("Code", source.title, message, remedy) from error

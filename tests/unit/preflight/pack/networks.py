@@ -224,3 +224,30 @@ class Probabilities(nn.Module):
 
     def forward(self, x):
         return nn.functional.binary_cross_entropy(self.code(x).sigmoid(), x, reduction="none").mean(1)
+
+
+class Lengths(nn.Module):
+    """Packs sequences by lengths that it reads from the ids."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.layer = nn.Embedding(9, 4), nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, ids):
+        lengths = (ids >= 0).sum(1).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(self.embed(ids), lengths, batch_first=True, enforce_sorted=False)
+        return self.layer(packed)[1][0][-1]
+
+
+class Blank(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.add_module("layer 1", nn.Linear(4, 2))
+
+    def forward(self, x):
+        return getattr(self, "layer 1")(x)
+
+
+class OnGpu(Linear):
+    def forward(self, x):
+        return super().forward(x.cuda())

@@ -199,7 +199,14 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
         ("broken", NUMBERS, ("needs 'width'", "--arg width=VALUE")),
         ("Assigning", NUMBERS, ("the weights after a training step", "in place: `buffer.add_(1)`")),
         ("Averaging", NUMBERS, ("momentum=None", "such as 0.1")),
-        ("State", NUMBERS, ("missing 1 required positional argument", "--input src=35")),
+        ("State", NUMBERS, ("missing 1 required positional argument", "--input x=4:float32 --input state=")),
+        (
+            "Lengths",
+            parse_example(["4:int64"]),
+            ("pack_padded_sequence", "return self.layer(packed)", "gather or a mask"),
+        ),
+        ("Blank", NUMBERS, ("'layer 1.weight'", "Rename the layer")),
+        ("OnGpu", NUMBERS, ("line ", "the device of the input in forward")),
         ("Missing", NUMBERS, ("no class or function 'Missing'", "Networks in it: Net")),
     ],
 )
