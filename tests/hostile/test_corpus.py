@@ -23,7 +23,7 @@ CPU_CAP_S = 20.0
 
 GROUPS = {
     "networks": ("exported", "pickle", "module", "weights"),
-    "data": ("data", "table", "text", "images", "document"),
+    "data": ("data", "table", "text", "images", "readers", "document"),
 }
 
 

@@ -146,12 +146,12 @@ def definition(hyper: Hyperparameters) -> Definition:
     )
 
 
-def submodel(name: str, hyper: Hyperparameters, data: ResidentData) -> SubModel:
+def submodel(name: str, hyper: Hyperparameters, data: ResidentData, *, fast: bool = False) -> SubModel:
     spec = SubModelSpec(name=name, model="m", train_data="d", hyperparameters=hyper)
     kind = CRITERIA[hyper.criterion].targets
     train = data.hold(f"train {kind}", lambda: data_for(hyper.criterion))
     test = data.hold(f"test {kind}", lambda: data_for(hyper.criterion, 20, seed=1))
-    return SubModel(spec, definition(hyper), seed=hyper.seed or 0, train=train, test=test, device=CPU)
+    return SubModel(spec, definition(hyper), seed=hyper.seed or 0, train=train, test=test, device=CPU, fast=fast)
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +220,8 @@ def test_everything_trains_to_the_same_bits_by_the_plain_script(
 
 def by_script(home: Home, hyper: Hyperparameters, train: str, test: str) -> Trained:
     part = SubModelSpec(name="x", model="m", train_data=train, test_data=test, hyperparameters=hyper)
-    spec = RunSpec(submodels=(part,), device="cpu", threads=1)
+    profile = "exact" if hyper.precision == "float32" else "fast"
+    spec = RunSpec(submodels=(part,), device="cpu", threads=1, profile=profile)
     row = SubModelRow(name="x", model_format="pt2", steps_total=STEPS)
     job = replace(job_of(BaselineFiles(home, "run"), spec, part, row, threads=1, peers=1), parent_pid=None)
     stream = StringIO()
@@ -230,6 +231,28 @@ def by_script(home: Home, hyper: Hyperparameters, train: str, test: str) -> Trai
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
     losses = [row["loss"] for row in told if row["kind"] == "step"]
     return _trained(script, losses)
+
+
+def test_in_bfloat16_hybrid_and_plain_script_round_alike_on_a_cpu(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No verdict relies on that: on a GPU the order of sums may differ."""
+    plateau = {"lr_scheduler": PLATEAU, "optimizer": "adam", "ema": {"decay": 0.5}}
+    hyper, exact = (asked(precision=name, **GROUPED, **plateau) for name in ("bfloat16", "float32"))
+    for file, samples, seed in (("train", 37, 0), ("test", 20, 1)):
+        data, path = data_for(hyper.criterion, samples, seed), home.file(file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save({"inputs": data.first, "targets": data.targets}, path)
+    monkeypatch.setattr(vanilla, "read_network", lambda *_: (network(hyper.criterion), Step()))
+    script, part = by_script(home, hyper, "train", "test"), submodel("x", hyper, ResidentData(CPU), fast=True)
+    losses = []
+    with part.world():
+        while not part.finished:
+            losses.append(part.step().loss.item())
+            if part.at_epoch_end:
+                part.end_epoch()
+    ours = _trained(part, losses).bits()
+    assert ours == script.bits()
+    assert ours != plain_loop(exact).bits()
+    assert part.capture().recipe["profile"] == "fast"
 
 
 def test_another_learning_rate_from_a_checkpoint_on_is_that_share_of_the_whole_schedule() -> None:

@@ -20,7 +20,7 @@ _SAME_FACTS = ("files", "asked_sha256", "measured_on")
 _SAME_SUBMODEL = ("name", "arrival", "priority", "model_format", "parameters", "epochs", "steps_total", "memory_key")
 _SAME_HYPERPARAMETERS = (
     "epochs", "batch_size", "batch_split", "drop_last", "criterion_args", "accumulation_steps", "gradient_clipping",
-    "warm_up", "ema", "class_weights", "sampler", "early_stopping",
+    "warm_up", "precision", "ema", "class_weights", "sampler", "early_stopping",
 )  # fmt: skip
 _SPOILED = {State.STOPPING, *ENDED - {State.COMPLETED}}
 
@@ -100,6 +100,7 @@ def job_of(
         name=part.name,
         meaning=part.model_dump(mode="json", include=MEANING),
         device=spec.device,
+        fast=spec.profile == "fast",
         threads=threads,
         seed=spec.seed_of(part),
         model=files.stored(part.model),

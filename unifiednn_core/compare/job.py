@@ -33,6 +33,8 @@ class ScriptJob:
     )  # each with `names` (patterns), `frozen`, and `args` of its own
     criterion: str  # empty if the output of the network is the loss
     criterion_args: dict[str, Any]
+    fast: bool = False  # whether the profile of the run is `fast`
+    precision: str = "float32"  # of layers, by autocast; only where `fast`
     class_weights: str | None = None  # this and the next one: entries of the spec of the same name
     sampler: dict[str, Any] | None = None
     scores_classes: bool  # whether targets are class numbers, so that an accuracy exists

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias
 
 import numpy as np
 import torch
@@ -43,10 +43,13 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from unifiednn_core.compare.job import ScriptJob
-from unifiednn_core.compare.recipe import make_criterion, make_lr_scheduler, make_optimizer, make_order
+from unifiednn_core.compare.recipe import autocast_of, make_criterion, make_lr_scheduler, make_optimizer, make_order
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.engine.step import TARGETS, LossOfNetwork, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
+
+if TYPE_CHECKING:
+    from unifiednn_core.data.transforms.base import Transform
 
 PERIOD_S = 1.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -198,6 +201,7 @@ class PlainScript:
         self.optimizer = make_optimizer(job, self.module)
         criterion = make_criterion(job, tensors.get(TARGETS)) if job.criterion else LossOfNetwork()
         self.criterion: nn.Module = criterion.to(self.device)
+        self.scaler = torch.amp.GradScaler(self.device.type) if job.precision == "float16" else None
         self.averaged: AveragedModel | None = None
         if job.ema is not None:
             self.averaged = AveragedModel(self.module, multi_avg_fn=get_ema_multi_avg_fn(job.ema["decay"]))  # type: ignore[no-untyped-call]
@@ -254,6 +258,8 @@ class PlainScript:
                     labels += count
             loss, correct = torch.stack(losses).sum(), torch.stack(rights).sum() if rights else None
         self.steps_done += 1
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
         clipping = job.gradient_clipping or {}
         if clipping.get("norm") is not None:
             nn.utils.clip_grad_norm_(self.module.parameters(), clipping["norm"])
@@ -271,11 +277,17 @@ class PlainScript:
     def _learn(self, loaded: Loaded, share: float | None = None) -> tuple[Tensor, Tensor | None, int]:
         """Run forward and backward; return loss (times `share`), correct answers and the count of valid labels."""
         batch = self.meaning.prepare(self._batch(loaded))
-        outputs = self.meaning.forward(self.module, batch)
+        outputs = self._forward(self.module, batch)
         loss = self.meaning.loss(self.criterion, outputs, batch)
         loss = loss if share is None else loss * share
-        loss.backward()  # type: ignore[no-untyped-call]
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
         return loss.detach(), *self._answers([one.detach() for one in outputs], batch.targets, self.ignored)
+
+    def _forward(self, module: nn.Module, batch: Batch) -> list[Tensor]:
+        """Run the network; the loss of what it computes in a lower precision is computed in float32."""
+        with autocast_of(self.job, self.device):
+            outputs = self.meaning.forward(module, batch)
+        return [one.float() if one.dtype in (torch.bfloat16, torch.float16) else one for one in outputs]
 
     def _update(self) -> None:
         """Step the optimizer; during warm-up with a share of the learning rate."""
@@ -283,7 +295,11 @@ class PlainScript:
         rates = [group["lr"] for group in self.optimizer.param_groups]
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate if share == 1.0 else rate * share
-        self.optimizer.step()
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
 
@@ -327,7 +343,7 @@ class PlainScript:
         module = self.trained.eval()
         for loaded in self._timed(self.test_data):
             batch = self.meaning.prepare(self._batch(self._placed(loaded)), training=False)
-            outputs = self.meaning.forward(module, batch)
+            outputs = self._forward(module, batch)
             correct, labels = self._answers(outputs, batch.targets, self.test_ignored)
             weight = len(loaded[0]) if self.test_ignored is None else labels
             loss = self.meaning.loss(self.criterion, outputs, batch, training=False)
@@ -404,6 +420,8 @@ class PlainScript:
         if self.averaged is not None:
             self.averaged.n_averaged.fill_(begun.step)
         optimizer_state.restore_state(self.optimizer, state["optimizer"])
+        if self.scaler is not None and "scaler" in state:
+            self.scaler.load_state_dict(state["scaler"])
         if self.lr_scheduler is not None and state["lr_scheduler"] is not None:
             self.lr_scheduler.load_state_dict(tree_to_cpu(state["lr_scheduler"]))
         factor = wanted_lr / begun.recipe["learning_rate"]
@@ -435,7 +453,15 @@ def read_network(job: ScriptJob, names: Sequence[str]) -> tuple[nn.Module, Step]
     module.load_state_dict(_tensors(Path(job.model)))
     said = job.meaning
     scaling = Scaling(said["scale"], said["mean"], said["std"])
-    return module, Step((inputs[0],), scaling, targets=said["targets"], classes=said["classes"])
+    transforms = _transforms(said["transforms"]) if said["transforms"] else ()
+    return module, Step((inputs[0],), scaling, transforms, targets=said["targets"], classes=said["classes"])
+
+
+def _transforms(asked: Sequence[Mapping[str, Any]]) -> "tuple[Transform, ...]":
+    from unifiednn_core.data.transforms.table import build  # these import far more than torch
+    from unifiednn_core.spec.transforms import TransformSpec
+
+    return build(TransformSpec.model_validate(one) for one in asked)
 
 
 def read_data(path: str) -> dict[str, Tensor]:
@@ -496,14 +522,14 @@ def facts_of(device: torch.device, threads: int) -> dict[str, object]:
 
 
 def use_device(job: ScriptJob) -> torch.device:
-    """Set threads and the profile `exact` as `engine.device` does; return the device of the job."""
+    """Set threads and the profile as `engine.device` does; return the device of the job."""
     torch.set_num_threads(job.threads)
     name = ("cuda:0" if torch.cuda.is_available() else "cpu") if job.device == "auto" else job.device
     device = torch.device("cuda:0" if name == "cuda" else name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = job.fast
+        torch.backends.cudnn.allow_tf32 = job.fast
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.deterministic = True
         torch.use_deterministic_algorithms(True, warn_only=True)

@@ -17,7 +17,7 @@ QUEUED_SHARE = 0.1
 
 A baseline counts from its launch, a hybrid from its submission."""
 HYBRID: Mode = "hybrid"
-_ROUNDED = "weights are not compared: under the profile fast, equal networks may train fused, which rounds differently"
+_ROUNDED = "weights are not compared: under the profile fast, hybrid and baseline may round differently"
 _OF_EACH = ("service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
 _RATIOS = {
     "memory": "memory_bytes",

@@ -21,6 +21,7 @@ _GZIP, _BLOCK = b"\x1f\x8b", 512
 _PLAIN, _FOLDER, _LONG_NAME, _PAX = (b"0", b"\0", b"7"), b"5", b"L", b"x"
 _SKIPPED = (b"g",)
 _MAX_NAME_BYTES = 2**16
+_MOST_BYTES = 2**60
 _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
@@ -213,9 +214,13 @@ def _tar_entries(source: IO[bytes]) -> list[Entry]:
     entries: list[Entry] = []
     at, name, seen = 0, "", 0
     while True:
+        if at > _MOST_BYTES:
+            raise HostileFile("The archive claims more bytes than any disk has.")
         source.seek(at)
         head = source.read(_BLOCK)
-        if len(head) < _BLOCK or head == bytes(_BLOCK):
+        if len(head) < _BLOCK:
+            raise EOFError("it is cut short")
+        if head == bytes(_BLOCK):
             break
         seen += 1
         if seen > 2 * zips.MAX_MEMBERS:

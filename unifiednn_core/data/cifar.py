@@ -22,6 +22,7 @@ from unifiednn_core.formats.tensor_files import bad_file, full_name
 
 MAX_PICKLE_BYTES = 256 * 1024**2
 MAX_OPERATIONS = 1_000_000
+MAX_TUPLES = 1000
 _PIXELS = 3 * 32 * 32
 _ROWS_NAME = re.compile(r"data_batch_\d{1,2}|test_batch|train|test")
 _META_NAMES = ("batches.meta", "meta")
@@ -228,12 +229,15 @@ def _loaded(path: Path, content: bytes) -> Mapping[object, Any]:
 
 def _scan(content: bytes) -> None:
     """Refuse operations and sizes that no data set needs, before anything is made of them; raises `HostileFile`."""
-    file = io.BytesIO(content)
-    for count, (operation, argument, _) in enumerate(pickletools.genops(file)):
+    tuples = 0
+    for count, (operation, argument, _) in enumerate(pickletools.genops(io.BytesIO(content))):
+        tuples += operation.name.startswith("TUPLE")
         if operation.name not in _OPERATIONS or count > MAX_OPERATIONS:
             raise HostileFile(f"The pickle has an operation that no data set needs: {operation.name}.")
         if operation.name == "LONG_BINPUT" and isinstance(argument, int) and argument > count:
             raise HostileFile("The pickle numbers its objects beyond their count.")
+        if tuples > MAX_TUPLES:  # nested ones overflow the stack when they are hashed
+            raise HostileFile("The pickle has more tuples than any data set needs.")
 
 
 def _refuse_size() -> bytes:

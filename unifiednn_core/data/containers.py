@@ -140,11 +140,6 @@ def _npz_is_mapped(path: Path) -> bool:
 
 
 @contextmanager
-def _idx(path: Path, _: ImportOptions) -> Iterator[Parts]:
-    yield idx.refused(path)
-
-
-@contextmanager
 def _archive(path: Path, options: ImportOptions) -> Iterator[Parts]:
     with archives.opened(path) as archive:
         yield _parts_of(archive, options)
@@ -184,10 +179,6 @@ def _never(path: Path) -> bool:
     return False
 
 
-def _always(path: Path) -> bool:
-    return True
-
-
 def _table_parts(path: Path, _: ImportOptions) -> Parts:
     return {"": of_opened(tabular.read_table(path))}
 
@@ -201,7 +192,8 @@ CONTAINERS = (
     Container("npz", npz.is_npz, _npz, _npz_parts, _npz_is_mapped),
     Container("parquet", tables.is_parquet, tabular.read_table, _read(_table_parts), _never),
     Container("archive", _is_archive, _whole(_archive), _archive, _never, decodes_images=True),
-    Container("idx", idx.is_idx, _whole(_idx), _idx, _never),
+    Container("idx", idx.is_idx, _whole(_read(idx.refused)), _read(idx.refused), _never),
+    Container("npy", npz.is_npy, _whole(_read(npz.refused)), _read(npz.refused), _never),
     Container("cifar", cifar.is_batch, _whole(_read(cifar.single)), _read(cifar.single), _never),
     Container("csv", tables.is_csv, tabular.read_table, _read(_table_parts), _never),
     Container("jsonl", jsonl.is_jsonl, tabular.read_table, _read(_table_parts), _never),
@@ -210,5 +202,5 @@ KINDS = (
     ".pt", ".safetensors", ".npz", ".csv", ".parquet", ".jsonl", "a zip or tar of images, .npy or IDX files",
     "CIFAR's pickles",
 )  # fmt: skip
-DATA_ALONE = frozenset({"tensors", "npz", "parquet", "idx", "cifar"})
+DATA_ALONE = frozenset({"tensors", "npz", "parquet", "idx", "npy", "cifar"})
 """Containers that never hold a network."""

@@ -44,7 +44,7 @@ def _kind(head: bytes) -> tuple[str, int] | None:
     return _DTYPES[head[2]], head[3]
 
 
-def refused(path: Path) -> Parts:
+def refused(path: Path, _: ImportOptions) -> Parts:
     """Refuse one IDX file, which holds images or labels, never both; raises `BadInput`."""
     kind = _kind(archives.head_of(path, 16))
     held, missing = ("labels", "images") if kind is not None and kind[1] == 1 else ("images", "labels")

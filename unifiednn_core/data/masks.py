@@ -16,6 +16,7 @@ from unifiednn_core.formats.tensor_files import bad_file
 
 _IMAGES = frozenset({"images", "image", "imgs", "img", "jpegimages"})
 _MASKS = frozenset({"masks", "mask", "labels", "annotations", "segmentation", "segmentationclass"})
+_BOXES = (".json", ".txt", ".xml")  # COCO, YOLO, VOC
 _MODES = ("1", "L", "P")
 _ENDINGS = ("_mask", "-mask", "_label", "_seg")
 _WHITE, _IGNORED = 255, -100  # what others, and what torch, use for pixels without a class
@@ -59,6 +60,9 @@ def pairs(archive: Archive, options: ImportOptions) -> Parts:
     for entry in archive.entries:
         folders = [part.lower() for part in entry.path.parts[:-1]]
         is_mask = any(folder in _MASKS for folder in folders)
+        if is_mask and entry.path.suffix.lower() in _BOXES:
+            message = f"'{entry.name[:80]}' describes boxes or outlines; targets are a class, numbers or a mask each."
+            raise bad_file(archive.path, "Boxes", message, f"Draw masks from them. {_LAYOUT}")
         if entry.path.suffix.lower() not in SUFFIXES or not (is_mask or any(f in _IMAGES for f in folders)):
             raise _bad(archive, f"'{entry.name[:80]}' is neither an image nor a mask.")
         part = next((PART_NAMES[folder] for folder in folders if folder in PART_NAMES), "")

@@ -19,6 +19,7 @@ from unifiednn_core.data.archives import Archive, Entry
 from unifiednn_core.data.arrays import parts_of
 from unifiednn_core.data.parts import Parts
 from unifiednn_core.data.stream import ArrayStream, check_claim
+from unifiednn_core.data.values import ImportOptions
 from unifiednn_core.formats import tensor_files, zips
 
 MAX_TURNED_BYTES = 2 * 1024**3
@@ -34,6 +35,18 @@ def is_npz(path: Path) -> bool:
     """Whether the file is a zip of arrays alone."""
     names = [name for name in map(PurePosixPath, zips.names(path)) if not archives.is_litter(name)]
     return any(name.suffix == ".npy" for name in names) and all(name.suffix in (".npy", "") for name in names)
+
+
+def is_npy(path: Path) -> bool:
+    """Whether the file is one array of numpy."""
+    with path.open("rb") as file:
+        return file.read(6) == b"\x93NUMPY"
+
+
+def refused(path: Path, _: ImportOptions) -> Parts:
+    """Refuse one array, which holds inputs or targets, never both; raises `BadInput`."""
+    remedy = "Put both into one zip, as x.npy and y.npy, or save them together: numpy.savez(path, x=x, y=y)."
+    raise tensor_files.bad_file(path, "One array of two", "A .npy file holds inputs or targets alone.", remedy)
 
 
 def is_compressed(path: Path) -> bool:

@@ -35,7 +35,7 @@ def preview(path: Path, dataset: Dataset) -> DataPreview:
         class_counts=counts,
         samples=_samples(dataset),
         notes=dataset.notes.abridged(),
-        warnings=tuple(_warnings(inputs, counts)),
+        warnings=(*_channels_last(dataset), *_warnings(inputs, counts)),
     )
 
 
@@ -133,6 +133,17 @@ def _text(values: Tensor) -> str:
 def _target_text(target: Tensor, names: tuple[str, ...]) -> str:
     named = not target.dim() and not target.is_floating_point() and 0 <= int(target) < len(names)
     return names[int(target)] if named else _text(target)
+
+
+def _channels_last(dataset: Dataset) -> Iterator[Finding]:
+    """Warn about inputs that look like [height, width, channels]."""
+    for name, tensor in dataset.inputs.items():
+        shape = list(tensor.shape[1:])
+        numbers = tensor.dtype is torch.uint8 or tensor.is_floating_point()
+        if numbers and len(shape) == 3 and shape[2] in (1, 3, 4) and min(shape[:2]) > max(MIN_IMAGE_SIDE, shape[2]):
+            message = f"Each of '{name}' is {shape}, which looks like [height, width, channels]."
+            remedy = "Networks of torch take channels first: import the file again with --channels-last."
+            yield _warning("Channels last", name, message, remedy)
 
 
 def _warnings(inputs: ValueStats, counts: tuple[int, ...]) -> Iterator[Finding]:

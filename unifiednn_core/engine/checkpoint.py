@@ -30,6 +30,7 @@ class Checkpoint:
 
     - `model`: the submitted network's own `state_dict()`
     - `ema`: the `state_dict()` with averaged weights; only where the spec asks for an average
+    - `scaler`: `state_dict()` of the scaler of its loss; only with precision float16
     - `buffers`: those of its buffers that its `state_dict()` leaves out
     - `optimizer`: `state_dict()` of the optimizer
     - `lr_scheduler`: `state_dict()` of the LR scheduler, or None

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from pydantic import ValidationError
 from torch import nn
+from torch.amp.grad_scaler import GradScaler
 
 from unifiednn_core.base.errors import BadCheckpoint
 from unifiednn_core.engine import bounds, kinds, optimizer_check
@@ -83,7 +84,11 @@ def check(checkpoint: Checkpoint, module: nn.Module, hyper: Hyperparameters, sam
     `samples` is the size of the training set. Copies nothing as large as the network.
     """
     parts = _PARTS if hyper.ema is None else (*_PARTS, "ema")
-    state, steps, weights = bounds.entries(checkpoint.state, "state", parts), checkpoint.step, module.state_dict()
+    optional = ("scaler",) if hyper.precision == "float16" else ()
+    state, steps = bounds.entries(checkpoint.state, "state", parts, optional), checkpoint.step
+    if "scaler" in state:
+        _check_scaler(state["scaler"], steps)
+    weights = module.state_dict()
     averages = {"ema": weights} if hyper.ema is not None else {}
     for part, expected in {"model": weights, "buffers": transient_buffers(module), **averages}.items():
         if found := bounds.misfits(state[part], expected):
@@ -103,6 +108,15 @@ def check(checkpoint: Checkpoint, module: nn.Module, hyper: Hyperparameters, sam
     inside = _steps_inside(data["order"], data["cursor"], hyper, samples)
     begun = metrics["figures"][-1]["step"] if metrics["figures"] else 0
     bounds.whole(steps, "step", begun + inside, begun + inside)
+
+
+def _check_scaler(state: object, steps: int) -> None:
+    fresh = GradScaler("cpu").state_dict()
+    scaler = bounds.entries(state, "scaler", fresh)
+    bounds.real(scaler["scale"], "scaler.scale", 0.0, bounds.LARGEST)
+    bounds.whole(scaler["_growth_tracker"], "scaler._growth_tracker", 0, steps)
+    for name in fresh.keys() - {"scale", "_growth_tracker"}:
+        bounds.equal(scaler[name], fresh[name], f"scaler.{name}")
 
 
 def _check_cpu_rng(state: object, place: str) -> None:

@@ -53,13 +53,14 @@ def preserved(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def exact_profile(device: torch.device, threads: int) -> Iterator[None]:
+def exact_profile(device: torch.device, threads: int, *, fast: bool = False) -> Iterator[None]:
     """Apply the profile `exact`: intra-op threads of the calling thread and, on CUDA, repeatable kernels.
 
-    On exit every setting has its previous value again.
+    With `fast` products may use TF32. On exit every setting has its previous value again.
     """
     wanted: list[tuple[Setting, object]] = [(THREADS, threads)]
     wanted += REPEATABLE_KERNELS if device.type == "cuda" else []
+    wanted = [(setting, fast if setting.name == TF32 else value) for setting, value in wanted]
     before = [setting.read() for setting, _ in wanted]
     try:
         for setting, value in wanted:

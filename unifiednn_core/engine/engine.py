@@ -122,7 +122,7 @@ class Engine:
         self._lanes, self._roster = Lanes(lanes), Roster(self._clock, self._rates, lanes=lanes)
         self._stepper = Stepper(
             self._roster, self._lanes,
-            device=device, threads=threads, clock=self._clock, report=report, mark=mark, trace=trace,
+            device=device, threads=threads, clock=self._clock, report=report, mark=mark, trace=trace, fast=fast,
         )  # fmt: skip
         self._company = Company(
             self._roster, self._rates, self._meter,

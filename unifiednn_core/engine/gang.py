@@ -275,6 +275,8 @@ def _obstacle(submodels: Sequence[SubModel]) -> str | None:
     first = submodels[0]
     for submodel in submodels:
         asked, name = submodel.spec.hyperparameters, submodel.name
+        if submodel.computing.autocast is not None:
+            return f"{name} cannot train in a gang: it computes in {asked.precision}."
         if submodel.draws:
             return f"{name} cannot train in a gang: it draws random numbers."
         if not submodel.training_step.plain:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from unifiednn_core.base.errors import NoBatchedForm
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import DataSource
+from unifiednn_core.engine.computing import EXACT, Computing
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import Lease
 from unifiednn_core.engine.scorer import Scorer
@@ -66,9 +67,11 @@ class EagerLearner:
         trained: Sequence[nn.Parameter],
         train: Lease,
         randomness: Randomness,
+        computing: Computing = EXACT,
     ):
         """Train the parameters `trained` of `module` on the data set `train`."""
         self.step, self.module, self.criterion, self.trained = step, module, criterion, trained
+        self.computing, self.scaler = computing, computing.scaler()
         self.scorer = Scorer(hyperparameters, step)
         self._train, self._split, self._randomness = train, hyperparameters.batch_split, randomness
 
@@ -114,9 +117,9 @@ class EagerLearner:
     def _learn(self, data: DataSource, batch: Tensor, share: float | None, ignored: int | None) -> Learned:
         """Loss (times `share`) and right answers of `batch` (indices, int64)."""
         given = self.batch(data, batch)
-        outputs = self.step.forward(self.module, given)
+        outputs = self.computing.forward(self.step, self.module, given)
         loss = self.step.loss(self.criterion, outputs, given)
         loss = loss if share is None else loss * share
-        loss.backward()  # type: ignore[no-untyped-call]
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
         outputs = tuple(output.detach() for output in outputs)
         return Learned(loss.detach(), self.scorer.answers(outputs, given.targets, ignored))

@@ -31,6 +31,14 @@ CHANGING_IN_LR_SCHEDULERS = frozenset({
 STAGES = "_schedulers"
 
 
+def captured(optimizer: Optimizer) -> dict[str, Any]:
+    """Host copy of `optimizer.state_dict()`, in which no group asks for a fused kernel: that belongs to the profile."""
+    state: dict[str, Any] = tree_to_cpu(optimizer.state_dict())
+    for group in state["param_groups"]:
+        group.update({"fused": None} if "fused" in group else {})
+    return state
+
+
 def restore_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Restore a copy of `optimizer.state_dict()`; of its groups only what training changes, never a flag."""
     for group, saved in zip(optimizer.param_groups, state["param_groups"], strict=True):
@@ -38,7 +46,7 @@ def restore_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     optimizer.state.clear()
     for index, entries in state["state"].items():
-        optimizer.state[parameters[index]] = _on(tree_to_cpu(entries), parameters[index])
+        optimizer.state[parameters[index]] = _on(tree_to_cpu(entries), parameters[index], _is_fused(optimizer))
 
 
 def restore_lr_scheduler(lr_scheduler: LRScheduler, state: Mapping[str, Any]) -> None:
@@ -60,7 +68,7 @@ def stages_of(lr_scheduler: LRScheduler) -> list[LRScheduler]:
 def follow_parameters(optimizer: Optimizer) -> None:
     """Move the state to the devices of its parameters."""
     for parameter, entries in optimizer.state.items():
-        entries.update(_on(entries, parameter))
+        entries.update(_on(entries, parameter, _is_fused(optimizer)))
 
 
 def scale_learning_rates(optimizer: Optimizer, lr_scheduler: LRScheduler | None, factor: float) -> None:
@@ -76,6 +84,12 @@ def scale_learning_rates(optimizer: Optimizer, lr_scheduler: LRScheduler | None,
                 setattr(one, name, [rate * factor for rate in rates] if isinstance(rates, list) else rates * factor)
 
 
-def _on(entries: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
+def _is_fused(optimizer: Optimizer) -> bool:
+    """Whether a fused kernel updates, which also counts steps on the device."""
+    return bool(optimizer.param_groups[0].get("fused"))
+
+
+def _on(entries: Mapping[str, Any], parameter: Tensor, fused: bool) -> dict[str, Any]:
     tensors = {name: value for name, value in entries.items() if isinstance(value, Tensor)}
-    return {**entries, **{name: t.to("cpu" if name in _ON_HOST else parameter.device) for name, t in tensors.items()}}
+    host = frozenset[str]() if fused else _ON_HOST
+    return {**entries, **{name: t.to("cpu" if name in host else parameter.device) for name, t in tensors.items()}}

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
@@ -21,14 +22,17 @@ Named = Iterable[tuple[str, nn.Parameter]]
 """What `named_parameters()` of a network gives."""
 
 
-def build_optimizer(named: Named, hyperparameters: Hyperparameters) -> Optimizer:
-    """Build the optimizer and freeze what the spec freezes; raises what torch raises for values that it refuses."""
+def build_optimizer(named: Named, hyperparameters: Hyperparameters, *, fused: bool = False) -> Optimizer:
+    """Build the optimizer and freeze what the spec freezes; raises what torch raises for values that it refuses.
+
+    `fused` takes torch's fused kernel, which some optimizers have.
+    """
     named = list(named)
     for name, parameter in named:
         group = hyperparameters.group_of(name)
         if group is not None and hyperparameters.parameter_groups[group].frozen:
             parameter.requires_grad_(False)
-    return optimizer_of(divided(named, hyperparameters), hyperparameters)
+    return optimizer_of(divided(named, hyperparameters), hyperparameters, fused=fused)
 
 
 def divided(named: Named, hyperparameters: Hyperparameters) -> list[dict[str, Any]]:
@@ -47,10 +51,11 @@ def divided(named: Named, hyperparameters: Hyperparameters) -> list[dict[str, An
     return [group for group in groups if group["params"]]
 
 
-def optimizer_of(groups: list[dict[str, Any]], hyperparameters: Hyperparameters) -> Optimizer:
+def optimizer_of(groups: list[dict[str, Any]], hyperparameters: Hyperparameters, *, fused: bool = False) -> Optimizer:
     """Build the optimizer over parameter groups as `divided` returns them."""
     optimizer: Callable[..., Optimizer] = getattr(torch.optim, OPTIMIZERS[hyperparameters.optimizer].torch_class)
-    return optimizer(groups, lr=hyperparameters.learning_rate, **hyperparameters.optimizer_args)
+    kernel = {"fused": True} if fused else {}
+    return optimizer(groups, lr=hyperparameters.learning_rate, **hyperparameters.optimizer_args, **kernel)
 
 
 def build_average(module: nn.Module, hyperparameters: Hyperparameters) -> AveragedModel | None:
@@ -122,28 +127,43 @@ def step_lr_scheduler(
 
 
 def update(
-    optimizer: Optimizer, parameters: Iterable[nn.Parameter], hyperparameters: Hyperparameters, step: int
+    optimizer: Optimizer,
+    parameters: Iterable[nn.Parameter],
+    hyperparameters: Hyperparameters,
+    step: int,
+    scaler: GradScaler | None = None,
 ) -> None:
     """Finish step `step` (from 1): clip the gradients of `parameters` and step the optimizer.
 
-    A warm-up scales the learning rates for this step only. The host does not wait for the device.
+    A warm-up scales the learning rates for this step only. The host does not wait for the device, except with a
+    `scaler` of the loss, which leaves out a step whose gradients are infinite.
     """
+    if scaler is not None:
+        scaler.unscale_(optimizer)
     clipping, share = hyperparameters.gradient_clipping, share_of_rate(hyperparameters, step)
     if clipping is not None and clipping.norm is not None:
         clip_grad_norm_(parameters, clipping.norm)
     if clipping is not None and clipping.value is not None:
         clip_grad_value_(parameters, clipping.value)
     if share == 1.0:
-        optimizer.step()
+        _step(optimizer, scaler)
         return
     rates = [group["lr"] for group in optimizer.param_groups]
     try:
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * share
-        optimizer.step()
+        _step(optimizer, scaler)
     finally:
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
+
+
+def _step(optimizer: Optimizer, scaler: GradScaler | None) -> None:
+    if scaler is None:
+        optimizer.step()
+    else:
+        scaler.step(optimizer)
+        scaler.update()
 
 
 def share_of_rate(hyperparameters: Hyperparameters, step: int) -> float:

@@ -35,10 +35,11 @@ class Stepper:
         report: Callable[[Report], object],
         mark: Callable[[int, str, str], object],
         trace: Trace,
+        fast: bool = False,
     ):
         """`Engine` explains `threads`, `mark` and `trace`."""
         self._roster, self._lanes, self._clock = roster, lanes, clock
-        self._device, self._threads = device, threads
+        self._device, self._threads, self._fast = device, threads, fast
         self._report, self._mark, self._trace = report, mark, trace
         self.recorder_of_lane = partial(recorder_for, device)
         self._own = threading.local()
@@ -53,7 +54,7 @@ class Stepper:
         """Set up the calling thread as a lane."""
         with (
             devices.own_stream(self._device, number) if number > 1 else contextlib.nullcontext(),
-            devices.exact_profile(self._device, self._threads),
+            devices.exact_profile(self._device, self._threads, fast=self._fast),
             ProcessState(self._device) as self._own.process,
         ):
             self._own.number, self._own.recorder = number, self.recorder_of_lane()

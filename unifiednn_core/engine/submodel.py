@@ -43,6 +43,7 @@ from unifiednn_core.engine import checkpoint_check, optimizer_state, optimizers
 from unifiednn_core.engine import kinds as device_kinds
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
+from unifiednn_core.engine.computing import Computing
 from unifiednn_core.engine.cuda_graphs import StepRecorder
 from unifiednn_core.engine.data_order import data_order
 from unifiednn_core.engine.device import RngState, launched
@@ -72,14 +73,19 @@ class SubModel:
         test: Lease | None,
         device: torch.device,
         name: str | None = None,
+        fast: bool = False,
     ):
         """Build the network and everything that trains it. May draw from the default generators.
 
-        `name` is its key in the hybrid, where that is not the name of the spec: `RUN_ID/NAME`.
+        `name` is its key in the hybrid, where that is not the name of the spec: `RUN_ID/NAME`. `fast` is the profile of
+        its run.
         """
         self.spec, self.name, self.parameters = spec, spec.name if name is None else name, definition.parameters
         self.module = definition.build()
-        self.optimizer = optimizers.build_optimizer(self.module.named_parameters(), spec.hyperparameters)
+        self.computing = Computing.of(spec.hyperparameters, device, fast=fast)
+        self.optimizer = optimizers.build_optimizer(
+            self.module.named_parameters(), spec.hyperparameters, fused=self.computing.fused
+        )
         self.criterion = optimizers.build_criterion(spec.hyperparameters, train.held.targets)
         self.lr_scheduler = optimizers.build_lr_scheduler(self.optimizer, spec.hyperparameters)
         self.epochs = spec.hyperparameters.epochs
@@ -99,12 +105,13 @@ class SubModel:
         self._trained = list(self.module.parameters())  # a norm over them depends on their order
         hyper = spec.hyperparameters
         self._eager = EagerLearner(
-            self.training_step, hyper, self.module, self.criterion, self._trained, train, self._randomness
-        )
+            self.training_step, hyper, self.module, self.criterion, self._trained, train, self._randomness,
+            self.computing,
+        )  # fmt: skip
         self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)
         self.learner: Learner = self._eager
         """Does forward and backward of its steps."""
-        self.is_fast = False
+        self.is_fast = not self.computing.exact
         """Whether any step was one of the profile `fast`, so that its bits are not those of the recipe."""
         self.footprint: Footprint
         """Memory that it holds now; a new value after each change, for any thread."""
@@ -206,7 +213,9 @@ class SubModel:
         if self._on_host and not math.isfinite(value := loss.item()):
             raise Diverged(self.spec.name, self.steps_done + 1, value)
         if not updated:
-            optimizers.update(self.optimizer, self._trained, self._hyperparameters, self.steps_done + 1)
+            optimizers.update(
+                self.optimizer, self._trained, self._hyperparameters, self.steps_done + 1, self._eager.scaler
+            )
         if self.averaged is not None:
             self.averaged.update_parameters(self.module)
         if not self._measured:  # the first step creates the optimizer's state
@@ -223,6 +232,8 @@ class SubModel:
 
         Steps that nobody asks this for are never replayed.
         """
+        if self._eager.scaler is not None:  # its scale changes between steps
+            return False
         self.learner = self._recorded
         return self._recorded.is_due(recorder)
 
@@ -281,7 +292,7 @@ class SubModel:
         state = {
             "model": tree_to_cpu(dict(self.module.state_dict())),
             "buffers": tree_to_cpu(transient_buffers(self.module)),
-            "optimizer": tree_to_cpu(self.optimizer.state_dict()),
+            "optimizer": optimizer_state.captured(self.optimizer),
             "lr_scheduler": None if self.lr_scheduler is None else tree_to_cpu(self.lr_scheduler.state_dict()),
             "rng": {"cpu": rng.cpu, "cuda": rng.cuda},
             "data": progress.data_state(),
@@ -289,6 +300,8 @@ class SubModel:
         }
         if self.averaged is not None:
             state["ema"] = tree_to_cpu(dict(self.averaged.module.state_dict()))
+        if self._eager.scaler is not None:
+            state["scaler"] = self._eager.scaler.state_dict()
         recipe |= {"profile": "fast"} if self.is_fast else {}
         return Checkpoint(
             submodel=self.name,
@@ -318,7 +331,9 @@ class SubModel:
             optimizer_state.restore_lr_scheduler(self.lr_scheduler, state["lr_scheduler"])
         self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
         self._stopped = stops_early(self._hyperparameters.early_stopping, self.figures)
-        self.is_fast, self._earlier_kinds = written.fast, written.kinds
+        if self._eager.scaler is not None and "scaler" in state:
+            self._eager.scaler.load_state_dict(state["scaler"])
+        self.is_fast, self._earlier_kinds = written.fast or self.is_fast, written.kinds
         self._measure()
         cuda = None
         if self.device.type == "cuda":  # a checkpoint of a CPU has no such stream
@@ -398,7 +413,7 @@ class SubModel:
             if start + size < test.samples:
                 test.expect([slice(start + size, start + 2 * size)])
             batch = self._eager.batch(test, samples, training=False)
-            outputs = self.training_step.forward(module, batch)
+            outputs = self.computing.forward(self.training_step, module, batch)
             correct = self._eager.scorer.answers(outputs, batch.targets, ignored)
             loss = self.training_step.loss(self.criterion, outputs, batch, training=False)
             self._count(loss, correct, self._test, samples)

@@ -1,16 +1,25 @@
 """Checks the contract of each operator of a graph on the tensors that its kernel is about to get."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.utils._pytree import tree_map_only
 
 from unifiednn_core.base.errors import ContractBroken
 from unifiednn_core.formats.contracts import sizes
 from unifiednn_core.formats.contracts.table import checked
 
 MOST_SIGNATURES = 256
+# Operators whose arguments torch's autocast lowers on every device. All others get what the graph gives them, so that
+# their contracts see it.
+_ATEN = torch.ops.aten
+LOWERED = frozenset({
+    _ATEN.conv1d, _ATEN.conv2d, _ATEN.conv3d, _ATEN.conv_transpose1d, _ATEN.conv_transpose2d, _ATEN.conv_transpose3d,
+    _ATEN.linear, _ATEN.matmul, _ATEN.mm, _ATEN.bmm, _ATEN.addmm, _ATEN.baddbmm, _ATEN.addbmm, _ATEN.prelu,
+    _ATEN.scaled_dot_product_attention,
+})  # fmt: skip
 _NAMES = {function: name for name, function in sizes.FUNCTIONS.items()}
 
 
@@ -36,12 +45,12 @@ class GraphGuard:
         """Run the graph; raises `ContractBroken` before the first call that is not allowed."""
         module = self._module if self._module.training else self._evaluation
         kind = (
-            self._module.training, torch.is_grad_enabled(),
+            self._module.training, torch.is_grad_enabled(), _autocast(inputs),
             *((given.shape, given.stride(), given.dtype, given.device) for given in inputs),
         )  # fmt: skip
         if kind in self._known:
             return type(module).forward(module, *inputs)
-        run = _Checked(module)
+        run = _Checked(module, _autocast(inputs))
         outputs = run.run(*inputs)
         if not run.depends_on_values and len(self._known) < MOST_SIGNATURES:
             self._known.add(kind)
@@ -51,8 +60,9 @@ class GraphGuard:
 class _Checked(fx.Interpreter):
     """Runs a graph node by node and checks each call."""
 
-    def __init__(self, module: fx.GraphModule):
+    def __init__(self, module: fx.GraphModule, autocast: torch.dtype | None):
         super().__init__(module)
+        self._autocast = autocast
         self.extra_traceback = False
         self.depends_on_values = False
 
@@ -66,9 +76,27 @@ class _Checked(fx.Interpreter):
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Check a call, then run it."""
         name = name_of(target)
+        if self._autocast is not None and getattr(target, "overloadpacket", None) in LOWERED:
+            args, kwargs = lowered((args, kwargs), self._autocast)
         if name is not None:
             self.depends_on_values |= checked(name, args, kwargs)
         return target(*args, **kwargs)
+
+
+def lowered(arguments: Any, dtype: torch.dtype) -> Any:
+    """Arguments as autocast hands them to a kernel: floating point tensors, except for float64, in another type."""
+
+    def cast(one: Tensor) -> Tensor:
+        return one.to(dtype) if one.is_floating_point() and one.dtype is not torch.float64 else one
+
+    return tree_map_only(Tensor, cast, arguments)
+
+
+def _autocast(inputs: Sequence[Tensor]) -> torch.dtype | None:
+    """Type in which autocast lets layers compute on the device of the inputs; None without autocast."""
+    kind = next((given.device.type for given in inputs if isinstance(given, Tensor)), "cpu")
+    known = torch.amp.is_autocast_available(kind)  # not for meta
+    return torch.get_autocast_dtype(kind) if known and torch.is_autocast_enabled(kind) else None
 
 
 def name_of(function: Callable[..., Any]) -> str | None:

@@ -100,8 +100,13 @@ def unknown(path: Path) -> BadInput:
          "Text", "The text describes no network and is not a table.",
          "A network is a .pt2, .pt, .pth, .safetensors or .json file. A table is a .csv in UTF-8: one line of names, "
          "then rows of as many values (2 or more), separated by comma, semicolon or tab."),
+        (head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"),
+         "Pickle", "A pickle of Python is a program. The server does not run it.",
+         "Save arrays alone: numpy.savez(path, x=x, y=y). Save a network with torch.save(network.state_dict(), path)."),
+        (head[:2] == b"\x1f\x8b",
+         "Gzip", "The file is packed with gzip, and holds neither a tar nor an IDX file.", "Unpack it first."),
         (True, "Unknown kind of file", "No format knows this file; it may be damaged.",
-         f"Models: {suffixes}. Data: .pt, .safetensors, .npz, .csv, .parquet, .zip."),
+         f"Models: {suffixes}. Data: .pt, .safetensors, .npz, .csv, .parquet, .zip, .tar, .tar.gz."),
     )  # fmt: skip
     return next(bad_file(path, *said) for recognised, *said in kinds if recognised)
 

@@ -19,7 +19,7 @@ from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.machine.budget import budget_of, device_type, slot
 from unifiednn_core.preflight.dry_run import dry_run
-from unifiednn_core.preflight.hyper_findings import hyper_findings
+from unifiednn_core.preflight.hyper_findings import hyper_findings, precision_findings
 from unifiednn_core.preflight.inspection import attempt, sha256_of
 from unifiednn_core.preflight.kept import kept
 from unifiednn_core.preflight.measure import measure
@@ -153,6 +153,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str, most_byt
     findings += _check_names(train, test, f"submodels.{submodel.name}.test_data")
     on_hyper = hyper_findings(submodel, train, test)
     findings += [finding for finding in on_hyper if finding.severity == "error"]
+    findings += precision_findings(submodel, device)
     memory, doubts, on_start, begun = None, tuple[Finding, ...](), tuple[Finding, ...](), definition
     if start is not None:
         samples, place = train.samples, f"submodels.{submodel.name}.start_from.file"

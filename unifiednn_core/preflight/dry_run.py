@@ -66,6 +66,7 @@ def dry_run(trial: Trial) -> Tried:
             message = f"The {hyper.criterion} of the first batch is {loss.item():g}: the network cannot learn from it."
             remedy = "Check scale, mean, std and the weights of the model, and which outputs and targets it takes."
             raise trial.refusal("Loss not finite", "hyperparameters.criterion", message, remedy)
+        _try_precision(trial, train)
         _step(trial, loss, optimizer)
         # Some networks and criteria take only one number of samples.
         train.check_sizes(part_sizes(hyper, trial.train.samples))
@@ -111,6 +112,21 @@ def _step(trial: Trial, loss: Tensor, optimizer: Optimizer) -> None:
         if late := _late_failure(hyper, hyper.steps_per_epoch(trial.train.samples)):
             remedy = "Change its arguments, or train for fewer epochs."
             raise trial.refusal("LR scheduler", f"hyperparameters.{entry}", f"{name} {late}.", remedy)
+
+
+@torch.no_grad()
+def _try_precision(trial: Trial, train: "_Tryout") -> None:
+    """Raise `BadInput` if the network does not compute in the precision of the spec; tried as bfloat16, on the CPU."""
+    precision = trial.spec.hyperparameters.precision
+    if precision == "float32":
+        return
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            train.loss(trial.batch_size)
+    except (BadInput, *_TORCH_ERRORS) as error:
+        message = f"The network does not compute in {precision}: {_first_line(error)}."
+        remedy = "Set precision to float32."
+        raise trial.refusal("Precision", "hyperparameters.precision", message, remedy) from None
 
 
 def _late_failure(hyper: Hyperparameters, steps_per_epoch: int) -> str | None:

@@ -35,6 +35,15 @@ def hyper_findings(submodel: SubModelSpec, train: Dataset, test: Dataset | None)
     ]
 
 
+def precision_findings(submodel: SubModelSpec, device: str) -> list[Finding]:
+    """An error for a precision that the device does not have."""
+    if submodel.hyperparameters.precision != "float16" or device == "cuda":
+        return []
+    place = f"submodels.{submodel.name}.hyperparameters.precision"
+    message = "float16 is for GPUs; this run trains on a CPU."
+    return [Finding(title="Precision", field=place, message=message, remedy="Choose bfloat16 or float32, or a GPU.")]
+
+
 def _found(hyper: Hyperparameters, train: Dataset, test: Dataset | None) -> Found:
     steps = hyper.steps_per_epoch(train.samples)
     yield from _on_steps(hyper, train.samples, steps)

@@ -69,6 +69,8 @@ class Workbench:
     home: Home
     hybrid_id: str
     device: torch.device
+    fast: bool = False
+    """Whether its profile is `fast`."""
     hybrid: HybridModel = field(default_factory=HybridModel)
     definitions: dict[str, Definition] = field(default_factory=dict)
     """By key."""
@@ -129,7 +131,7 @@ class Workbench:
         ]
         submodel = SubModel(
             read.spec, read.definition, name=read.key, seed=read.seed, train=train, test=test[0] if test else None,
-            device=self.device,
+            device=self.device, fast=self.fast,
         )  # fmt: skip
         try:
             if read.weights is not None:

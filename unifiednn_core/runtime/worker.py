@@ -107,7 +107,7 @@ class Worker:
         hybrid, members = store.hybrids.get(hybrid_id)
         settings, threads = HybridSettings.model_validate(hybrid.settings), hybrid.threads
         torch.set_num_threads(threads)
-        bench = Workbench(home, hybrid_id, resolve(hybrid.device or "cpu"))
+        bench = Workbench(home, hybrid_id, resolve(hybrid.device or "cpu"), fast=settings.profile == "fast")
         earlier = {"cpu_s": hybrid.cpu_s, "gpu_s": hybrid.gpu_s, "energy_j": hybrid.energy_j}
         gauge = WorkerGauge(bench.device, clock, earlier=earlier)  # before any model or data set is read
         reporter, work_mark = Reporter(store, hybrid, bench, clock, gauge), WorkMark(home.at_work(hybrid_id))
@@ -125,7 +125,7 @@ class Worker:
             device=bench.device,
             threads=threads,
             lanes=lanes,
-            fast=settings.profile == "fast",
+            fast=bench.fast,
             report=reads.reporter.report,
             jobs=reads.jobs(members, work_mark, last_turns, elapsed_s),
             checkpoint=settings.checkpoint,

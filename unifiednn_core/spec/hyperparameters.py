@@ -235,6 +235,9 @@ class Hyperparameters(_Part):
     """Parameters that train in another way, or not at all; the first group whose pattern fits a name counts."""
     criterion: Annotated[str, _named(CRITERIA, choices.REFUSED_CRITERIA, "criterion")] = "cross_entropy"
     criterion_args: Annotated[dict[str, Any], _arguments_of("criterion", CRITERIA)] = {}
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Type in which layers such as convolutions and products compute, by torch's autocast; only under the profile
+    `fast`. Weights and losses stay float32. float16 is for GPUs, where its loss is scaled."""
     class_weights: Literal["balanced"] | None = None
     """`balanced`: the criterion weights each class by labels / (classes * labels of the class) of the training data."""
     sampler: Sampling | None = None

@@ -16,6 +16,7 @@ from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
+from unifiednn_core.spec.transforms import TransformSpec
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 DEFAULT_CHECKPOINT_PERIOD_S = 30.0
@@ -83,7 +84,7 @@ def person_id(name: str) -> str:
     return plain if plain.startswith(SUBJECT) else plain.lower()
 
 
-PREPARED = {"scale", "mean", "std", "inputs", "targets"}
+PREPARED = {"scale", "mean", "std", "inputs", "transforms", "targets"}
 """Entries of a sub-model that decide, with its data, what its network gets."""
 MEANING = PREPARED | {"output", "auxiliary", "classes"}
 """Entries of a sub-model that decide what a step means, up to its criterion."""
@@ -104,6 +105,8 @@ class SubModelSpec(_Part):
     std: Annotated[float, Field(gt=0)] | None = None
     inputs: dict[_Entry, _Entry] = {}
     """Input of the network: input of the data that it gets, where their names differ. `targets` names the targets."""
+    transforms: tuple[TransformSpec, ...] = ()
+    """What happens to each batch after scaling, in order; random ones in training alone."""
     targets: Literal["stored", "inputs", "next"] = "stored"
     """Targets: those of the data; the scaled inputs (autoencoder); or the inputs' ids one place further, whose last
     place is then no input (language model)."""
@@ -172,7 +175,8 @@ class RunSpec(_Part):
     moves: Literal["same", "any"] = "same"
     """Devices on which it may go on after a move: those of the same kind, which gives the same bits, or any."""
     profile: Literal["exact", "fast"] = "exact"
-    """`exact` gives the bits of the plain loop. `fast` may also fuse equal networks, which rounds differently."""
+    """`exact` gives the bits of the plain loop. `fast` rounds differently: equal networks may train fused, on a GPU
+    products use TF32 and optimizers torch's fused kernels, and `precision` may be lower. So may then the baselines."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads per step; equal bits need equal threads. Default: all cores but one."""
     lanes: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_LANES)] = "auto"
@@ -199,6 +203,17 @@ class RunSpec(_Part):
                 message = "Two sub-models are called '{name}'. Give each its own name."
                 raise PydanticCustomError("duplicate_name", message, context)
             seen.add(submodel.name.lower())
+        return self
+
+    @model_validator(mode="after")
+    def _precision_of_profile(self) -> Self:
+        for submodel in self.submodels:
+            precision = submodel.hyperparameters.precision
+            if precision != "float32" and self.profile == "exact":
+                context = {"precision": precision, "field": f"submodels.{submodel.name}.hyperparameters.precision"}
+                message = "{precision} has other bits than the profile exact promises. "
+                message += 'Set "profile" to "fast", or precision to float32.'
+                raise PydanticCustomError("unknown_name", message, context)
         return self
 
     def seed_of(self, submodel: SubModelSpec) -> int:

@@ -3,7 +3,18 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.hostile.corpus import archives, data, documents, images, modules, pickles, tables, texts, weights
+from tests.hostile.corpus import (
+    archives,
+    data,
+    documents,
+    images,
+    modules,
+    pickles,
+    readers,
+    tables,
+    texts,
+    weights,
+)
 
 Maker = Callable[[Path], Path]
 """Writes a hostile file into an empty folder and returns its path; its payload would make the folder's `CANARY`."""
@@ -19,6 +30,7 @@ CORPUS: dict[str, Maker] = {
         "table": tables.MAKERS,
         "text": texts.MAKERS,
         "images": images.MAKERS,
+        "readers": readers.MAKERS,
         "document": documents.MAKERS,
     }.items()
     for name, maker in makers.items()
@@ -29,6 +41,7 @@ HARMLESS: dict[str, Maker] = {
         "exported": archives.HARMLESS,
         "document": documents.HARMLESS,
         "images": images.HARMLESS,
+        "readers": readers.HARMLESS,
         "data": data.HARMLESS,
         "table": tables.HARMLESS,
     }.items()

@@ -384,3 +384,13 @@ def test_samples_without_a_target_are_taken_where_no_batch_is_made_of_them_alone
     changes = {"train_data": "ignored.pt", **hyper(batch_size=12, drop_last=True)}
     assert not checked(folder, home, asked(**changes)).has_errors
     assert not checked(folder, home, asked(test_data="ignored.pt", **hyper(batch_size=13))).has_errors
+
+
+def test_a_lower_precision_is_tried_and_float16_needs_a_gpu(folder: Path, home: Home) -> None:
+    def found(precision: str, device: str) -> list[str]:
+        entry = asked(hyperparameters={"precision": precision})
+        spec = parse_run({"submodels": [entry], "profile": "fast", "device": device})
+        return [finding.field for finding in check(spec, folder, home).findings]
+
+    assert found("bfloat16", "cpu") == []
+    assert found("float16", "cpu") == [f"{HYPER}.precision"]

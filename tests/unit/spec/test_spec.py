@@ -117,6 +117,8 @@ def findings_of(document: object) -> list[Finding]:
                 ({"names": "a", "frozen": True, "learning_rate": 0.5}, ".learning_rate", "Leave it out"),
             )
         ),
+        (minimal(precision="bfloat16"), "submodels.a.hyperparameters.precision", 'Set "profile" to "fast"'),
+        (minimal(precision="half"), "submodels.a.hyperparameters.precision", "'bfloat16'"),
         (minimal(ema={"decay": 1}), "submodels.a.hyperparameters.ema.decay", "a number below 1"),
         (minimal(sampler={"name": "random"}), "submodels.a.hyperparameters.sampler.name", "'by_length'"),
         (
