@@ -63,6 +63,10 @@ class ArchitectureSpec(_Part):
 
     name: str
     args: dict[str, Any] = {}
+    names: Literal["by_shape"] | None = None
+    """`by_shape`: the file has other names; its weights are taken in order, by their shapes. A person confirms that."""
+    entry: Annotated[str, Field(min_length=1)] | None = None
+    """Entry of the file that holds the weights, if several could."""
 
 
 class StartSpec(_Part):
@@ -72,6 +76,10 @@ class StartSpec(_Part):
     """A checkpoint; with `take` = "weights" also any file of weights."""
     take: Literal["everything", "weights"] = "everything"
     """Resume exactly, with optimizer, LR scheduler, RNG and data order; or start afresh with only the weights."""
+    names: Literal["by_shape"] | None = None
+    """As of an architecture: how names in the file meet those of the network."""
+    entry: Annotated[str, Field(min_length=1)] | None = None
+    """As of an architecture: entry of the file that holds the weights."""
 
 
 SUBJECT = "sub:"
