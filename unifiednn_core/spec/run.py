@@ -16,7 +16,7 @@ from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
-from unifiednn_core.spec.transforms import TransformSpec
+from unifiednn_core.spec.transforms import TransformSpecs
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 DEFAULT_CHECKPOINT_PERIOD_S = 30.0
@@ -63,6 +63,10 @@ class ArchitectureSpec(_Part):
 
     name: str
     args: dict[str, Any] = {}
+    names: Literal["by_shape"] | None = None
+    """`by_shape`: the file has other names; its weights are taken in order, by their shapes. A person confirms that."""
+    entry: Annotated[str, Field(min_length=1)] | None = None
+    """Entry of the file that holds the weights, if several could."""
 
 
 class StartSpec(_Part):
@@ -72,6 +76,10 @@ class StartSpec(_Part):
     """A checkpoint; with `take` = "weights" also any file of weights."""
     take: Literal["everything", "weights"] = "everything"
     """Resume exactly, with optimizer, LR scheduler, RNG and data order; or start afresh with only the weights."""
+    names: Literal["by_shape"] | None = None
+    """As of an architecture: how names in the file meet those of the network."""
+    entry: Annotated[str, Field(min_length=1)] | None = None
+    """As of an architecture: entry of the file that holds the weights."""
 
 
 SUBJECT = "sub:"
@@ -105,7 +113,7 @@ class SubModelSpec(_Part):
     std: Annotated[float, Field(gt=0)] | None = None
     inputs: dict[_Entry, _Entry] = {}
     """Input of the network: input of the data that it gets, where their names differ. `targets` names the targets."""
-    transforms: tuple[TransformSpec, ...] = ()
+    transforms: TransformSpecs = ()
     """What happens to each batch after scaling, in order; random ones in training alone."""
     targets: Literal["stored", "inputs", "next"] = "stored"
     """Targets: those of the data; the scaled inputs (autoencoder); or the inputs' ids one place further, whose last
