@@ -6,6 +6,7 @@ from tests.ui.fake_views import library, sha
 from tests.ui.reading import html_of, text_of
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.data.values import DataNotes, DataPreview, DataSample, ValueStats
+from unifiednn_core.spec.columns import CategoryColumn, ColumnPlan, IgnoredColumn, NumberColumn, TextColumn
 
 STATS = ValueStats(minimum=0, maximum=16, mean=4.5, std=6)
 PIXEL = "data:image/png;base64,AAAA"
@@ -48,6 +49,19 @@ def test_tables_show_numbers_and_their_columns(shown):
     words = text_of(shown(data_set("own.csv", targets=STATS, samples=samples, notes=notes)))
     assert "0.5, 1 2.5" in words and "Target: column price. Inputs, in order: a, b." in words
     assert "Class balance" not in words
+
+
+def test_what_became_of_each_column_is_said(shown):
+    age = NumberColumn(kind="number", name="age", missing="mean", fill=40.5)
+    job = CategoryColumn(kind="category", name="job", one_hot=True, values=("clerk", "cook"))
+    text = TextColumn(kind="text", name="note", input="note", length=16, longest=20, pad=0)
+    plan = ColumnPlan(columns=(age, job, IgnoredColumn(kind="ignore", name="id")))
+    remarks = ("Missing values of column 'age' become the mean, 40.5.",)
+    words = text_of(shown(data_set("own.csv", targets=STATS, notes=DataNotes(plan=plan, remarks=remarks))))
+    assert "age number; a missing one is the mean 40.5" in words and remarks[0] in words
+    assert "job one column for each of: clerk, cook" in words and "id left out" in words
+    words = text_of(shown(data_set("own.csv", targets=STATS, notes=DataNotes(plan=ColumnPlan(columns=(text,))))))
+    assert "note tokens by words, 16 each, short ones filled up with 0, longer ones cut" in words
 
 
 def test_warnings_stand_beside_the_figures(shown):

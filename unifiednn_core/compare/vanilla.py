@@ -23,6 +23,7 @@ import ctypes
 import json
 import math
 import os
+import pickle
 import platform
 import runpy
 import signal
@@ -30,10 +31,11 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias
 
 import numpy as np
 import torch
@@ -54,6 +56,9 @@ from unifiednn_core.compare.recipe import (
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.engine.step import TARGETS, LossOfNetwork, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
+
+if TYPE_CHECKING:
+    from unifiednn_core.data.transforms.base import Transform
 
 PERIOD_S = 1.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -427,11 +432,13 @@ class PlainScript:
         from unifiednn_core.engine import optimizer_state  # imported only here to keep other scripts small
         from unifiednn_core.engine.checkpoint import Checkpoint
         from unifiednn_core.engine.start import initial_state
+        from unifiednn_core.formats.fitting import fitted
         from unifiednn_core.formats.weights import tree_to_cpu
 
-        begun = initial_state(path, take)
+        said = self.job.start_weights or {}
+        begun = initial_state(path, take, said.get("entry"))
         if not isinstance(begun, Checkpoint):
-            self.module.load_state_dict(begun)
+            self.module.load_state_dict(fitted(begun, self.module.state_dict(), said.get("names")))
             return
         state, wanted_lr = begun.state, self.job.optimizer_args["lr"]
         for network, weights in ((self.module, state["model"]), (self.trained, state.get("ema", state["model"]))):
@@ -472,10 +479,18 @@ def read_network(job: ScriptJob, names: Sequence[str]) -> tuple[nn.Module, Step]
         asked = SubModelSpec(name=job.name, model=job.model, train_data=job.train_data, **job.meaning)
         return definition.build(), training_step(asked, definition, inputs)
     module: nn.Module = runpy.run_path(job.architecture_source)["build"](**job.architecture_args)
-    module.load_state_dict(_tensors(Path(job.model)))
+    module.load_state_dict(_weights(Path(job.model), module, job.model_weights or {}))
     said = job.meaning
     scaling = Scaling(said["scale"], said["mean"], said["std"])
-    return module, Step((inputs[0],), scaling, targets=said["targets"], classes=said["classes"])
+    transforms = _transforms(said["transforms"]) if said["transforms"] else ()
+    return module, Step((inputs[0],), scaling, transforms, targets=said["targets"], classes=said["classes"])
+
+
+def _transforms(asked: Sequence[Mapping[str, Any]]) -> "tuple[Transform, ...]":
+    from unifiednn_core.data.transforms.table import build  # these import far more than torch
+    from unifiednn_core.spec.transforms import TransformSpec
+
+    return build(TransformSpec.model_validate(one) for one in asked)
 
 
 def read_data(path: str) -> dict[str, Tensor]:
@@ -506,6 +521,19 @@ def write_weights(module: nn.Module, path: Path) -> str:
     save_file(tensors, temporary)
     temporary.replace(path)
     return state_sha256(tensors)
+
+
+def _weights(path: Path, module: nn.Module, said: Mapping[str, str | None]) -> Mapping[str, Any]:
+    """Read weights with torch alone; where they lie in an entry or have other names, with the product's reader."""
+    with suppress(pickle.UnpicklingError):
+        found = _tensors(path)
+        if found.keys() == module.state_dict().keys():
+            return found
+    from unifiednn_core.engine.start import initial_state
+    from unifiednn_core.formats.fitting import fitted
+
+    weights: Any = initial_state(path, "weights", said.get("entry"))
+    return fitted(weights, module.state_dict(), said.get("names"))
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

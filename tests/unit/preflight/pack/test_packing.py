@@ -3,11 +3,13 @@ import json
 import random
 import shutil
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from unifiednn_core.base.errors import BadInput
@@ -157,6 +159,20 @@ def test_samples_of_several_inputs_are_found_by_name(tmp_path: Path) -> None:
     torch.save({"targets": torch.arange(4)}, tmp_path / "none.pt")
     with pytest.raises(BadInput, match="holds no inputs"):
         with_data(parse_example([], data=tmp_path / "none.pt"))
+
+
+def test_data_files_as_people_have_them_give_their_training_samples(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
+        for part, grey in (("test", 0), ("train", 255)):
+            for kind in "ab":
+                with archive.open(f"{part}/{kind}/1.png", "w") as file:
+                    Image.new("L", (4, 3), grey).save(file, "PNG")
+    torch.save((torch.ones(3, 2), torch.arange(3)), tmp_path / "pair.pt")
+    (tmp_path / "table.csv").write_text("a,b,target\n1,1,0\n1,1,1\n")
+    for name, shape in (("images.zip", (1, 3, 4)), ("pair.pt", (2,)), ("table.csv", (2,))):
+        example = with_data(parse_example([], data=tmp_path / name))
+        samples = stored(example, example.inputs[0], 2)
+        assert samples is not None and torch.equal(samples, torch.ones(2, *shape)), name
 
 
 @pytest.mark.parametrize("factory", ["Sampling", "Twins", "Seen", "Rewriting", "Modes", "SeenInTraining"])
