@@ -15,9 +15,9 @@ from unifiednn_core.base.visible import visible
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
-MODEL_SUFFIXES = ("pt2", "pt", "pth", "safetensors", "json")
+MODEL_SUFFIXES = ("pt2", "pt", "pth", "ckpt", "safetensors", "json")
 DATA_SUFFIXES = ("pt", "safetensors", "npz", "csv", "tsv", "jsonl", "parquet", "txt", "zip")
-START_SUFFIXES = ("safetensors", "pt", "pth")
+START_SUFFIXES = ("safetensors", "pt", "pth", "ckpt")
 CHECKPOINT_SUFFIXES = ("safetensors",)
 KINDS = {
     MODEL_SUFFIXES: ("model", "weights"),

@@ -35,7 +35,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias
+from typing import Any, NamedTuple, TextIO, TypeAlias
 
 import numpy as np
 import torch
@@ -53,12 +53,9 @@ from unifiednn_core.compare.recipe import (
     make_order,
     with_channels_last,
 )
-from unifiednn_core.data.batch import Batch
+from unifiednn_core.data.batch import Batch, Transform
 from unifiednn_core.engine.step import TARGETS, LossOfNetwork, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
-
-if TYPE_CHECKING:
-    from unifiednn_core.data.transforms.base import Transform
 
 PERIOD_S = 1.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -482,11 +479,11 @@ def read_network(job: ScriptJob, names: Sequence[str]) -> tuple[nn.Module, Step]
     module.load_state_dict(_weights(Path(job.model), module, job.model_weights or {}))
     said = job.meaning
     scaling = Scaling(said["scale"], said["mean"], said["std"])
-    transforms = _transforms(said["transforms"]) if said["transforms"] else ()
+    transforms = _transforms(said["transforms"]) if said.get("transforms") else ()
     return module, Step((inputs[0],), scaling, transforms, targets=said["targets"], classes=said["classes"])
 
 
-def _transforms(asked: Sequence[Mapping[str, Any]]) -> "tuple[Transform, ...]":
+def _transforms(asked: Sequence[Mapping[str, Any]]) -> tuple[Transform, ...]:
     from unifiednn_core.data.transforms.table import build  # these import far more than torch
     from unifiednn_core.spec.transforms import TransformSpec
 

@@ -16,7 +16,7 @@ from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
-from unifiednn_core.spec.transforms import TransformSpec
+from unifiednn_core.spec.transforms import TransformSpecs
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 DEFAULT_CHECKPOINT_PERIOD_S = 30.0
@@ -113,7 +113,7 @@ class SubModelSpec(_Part):
     std: Annotated[float, Field(gt=0)] | None = None
     inputs: dict[_Entry, _Entry] = {}
     """Input of the network: input of the data that it gets, where their names differ. `targets` names the targets."""
-    transforms: tuple[TransformSpec, ...] = ()
+    transforms: TransformSpecs = ()
     """What happens to each batch after scaling, in order; random ones in training alone."""
     targets: Literal["stored", "inputs", "next"] = "stored"
     """Targets: those of the data; the scaled inputs (autoencoder); or the inputs' ids one place further, whose last
