@@ -19,7 +19,7 @@ def panel(file: FileView) -> str:
         return markup.small("This file was imported before previews existed. Import it again to see one.")
     left = _part("Samples", _samples(seen))
     right = _part("Class balance", _balance(seen)) if seen.class_counts else ""
-    below = "".join(markup.small(words) for words in (_columns(seen), seen.notes.part) if words)
+    below = "".join(markup.small(words) for words in (_columns(seen), seen.notes.part, *seen.notes.remarks) if words)
     return (
         f"{markup.strip(_figures(file, seen))}{markup.findings(seen.warnings)}"
         f'<div class="u-look">{left}{right}</div>{below}'
