@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from unifiednn_core.data.values import DataPreview, DataSample, ValueStats
 from unifiednn_core.views import markup, wording
+from unifiednn_core.views.plan_text import plan_rows
 from unifiednn_core.views.runs import FileView
 
 MAX_LABELLED = 24
@@ -19,7 +20,8 @@ def panel(file: FileView) -> str:
         return markup.small("This file was imported before previews existed. Import it again to see one.")
     left = _part("Samples", _samples(seen))
     right = _part("Class balance", _balance(seen)) if seen.class_counts else ""
-    below = "".join(markup.small(words) for words in (_columns(seen), seen.notes.part, *seen.notes.remarks) if words)
+    said = (_columns(seen), *seen.notes.remarks, seen.notes.part)
+    below = "".join(markup.small(words) for words in said if words) + _plan(seen)
     return (
         f"{markup.strip(_figures(file, seen))}{markup.findings(seen.warnings)}"
         f'<div class="u-look">{left}{right}</div>{below}'
@@ -108,6 +110,15 @@ def _columns(seen: DataPreview) -> str:
         return ""
     more = f" and {len(notes.columns) - MAX_SHOWN_NAMES:,} more" if len(notes.columns) > MAX_SHOWN_NAMES else ""
     return f"Target: column {notes.target}. Inputs, in order: {', '.join(notes.columns[:MAX_SHOWN_NAMES])}{more}."
+
+
+def _plan(seen: DataPreview) -> str:
+    """What became of the columns of a table, if not all are plain numbers."""
+    plan = seen.notes.plan
+    if plan is None or all(column.kind == "number" for column in plan.columns):
+        return ""
+    rows = markup.frame({"Column": name, "Becomes": said} for name, said in plan_rows(plan)[:MAX_SHOWN_NAMES])
+    return _part("Columns", markup.table("", rows))
 
 
 def _part(heading: str, body: str) -> str:

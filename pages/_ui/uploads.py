@@ -17,7 +17,7 @@ from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
 MODEL_SUFFIXES = ("pt2", "pt", "pth", "safetensors", "json")
-DATA_SUFFIXES = ("pt", "safetensors", "npz", "csv", "parquet", "zip", "tar", "gz")
+DATA_SUFFIXES = ("pt", "safetensors", "npz", "csv", "tsv", "jsonl", "parquet", "txt", "zip", "tar", "gz")
 START_SUFFIXES = ("safetensors", "pt", "pth")
 CHECKPOINT_SUFFIXES = ("safetensors",)
 KINDS = {

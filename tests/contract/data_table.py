@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.contract.data_rows import BINARY, DataFile
+from tests.contract.text_rows import TABLES, TOKENIZER
+from unifiednn_core.base.paths import Home
 from unifiednn_core.data.values import AS_STORED, ImportOptions, preview_of
 from unifiednn_core.preflight import process
 from unifiednn_core.preflight.report import FileReport
 
 PAGE = Path(__file__).parents[2] / "docs" / "DATA.md"
-FILES: tuple[DataFile, ...] = BINARY
+FILES: tuple[DataFile, ...] = (*BINARY, *TABLES)
 TAKEN = "taken"
 
 
@@ -25,16 +27,24 @@ def row(file: DataFile) -> list[str]:
         warnings.simplefilter("ignore")
         path = Path(name) / file.filename
         file.write(path)
-        report = process.run_inspect(path, file.filename, Path(name) / "converted", file.options)
+        report = process.run_inspect(path, file.filename, Path(name) / "converted", file.options, Home(Path(name)))
     return [file.title, said(file.options), outcome(report)]
 
 
 def said(options: ImportOptions) -> str:
     """The options as the command line has them."""
-    size = "" if options.size is None else f"--size {options.size}"
-    return (
-        f"`{' '.join(filter(None, (size, '--channels-last' * options.channels_last)))}`" if options != AS_STORED else ""
+    wish = options.table
+    words = (
+        "" if options.size is None else f"--size {options.size}",
+        "--channels-last" * options.channels_last,
+        "--plan plan.json" * (wish.plan is not None),
+        f"--tokenizer {wish.tokenizer}".replace(TOKENIZER, "tokenizer.json") * bool(wish.tokenizer),
+        *(f"--text-column {name}" for name in wish.text_columns),
+        "--stream" * wish.stream,
+        "" if wish.length is None else f"--length {wish.length}",
+        "--mask" * wish.mask,
     )
+    return f"`{' '.join(filter(None, words))}`" if options != AS_STORED else ""
 
 
 def outcome(report: FileReport) -> str:
@@ -93,6 +103,20 @@ FOOT = """\
   class 1; beside other classes, 255 means "no class", becomes -100, and criteria ignore it.
 - Classes are numbered in the alphabetical order of their names, the same in all parts of a file. IDX images get a
   channel: `[samples, 1, height, width]`. Class numbers of the shape `[samples, 1]` become `[samples]`.
+- A table becomes numbers by a plan of its columns, which the preview shows: numbers as they are, a missing one as the
+  mean; up to 64 different texts one column each; lists of numbers and texts padded to one length, each an input of its
+  own. The target is the column `target` or `label`, else the last; class names are numbered in alphabetical order. A
+  CSV file without a line of names is told by labels in its first line that occur again.
+- `--plan plan.json` says it column by column: `{"columns": [{"kind": "number", "name": "age", "missing": "median",
+  "input": "real"}, {"kind": "category", "name": "job"}, {"kind": "text", "name": "note", "tokenizer": "words"}],
+  "target": "job"}`; kinds are `number`, `category`, `text`, `list` and `ignore`.
+- `--like NAME` reads a second file, such as test data, exactly as a data set of the library was read: the same means,
+  categories, words and lengths. A category that the first file lacks is refused.
+- `--tokenizer words` cuts texts in lower case at white space; the 10,000 most frequent words (`--vocabulary`) get ids
+  from 3; 0 fills up short texts, 1 is any other word, 2 ends each line of a stream. `--tokenizer tokenizer.json` uses a
+  file of the `tokenizers` library, which describes rules and holds no code. `--mask` adds the input `attention_mask`.
+- Plain text, and with `--stream` a column of texts, is one stream of tokens cut into samples of `--length` tokens; the
+  rest at the end is dropped. Such data have no targets: a spec says `"targets": "next"`.
 - WebDataset: samples are files of one name, an image and a `.cls`, or a `.json` with `label`, `cls`, `class`, `target`
   or `y`.
 """

@@ -242,6 +242,10 @@ dropped. TorchScript, compiled packages and Python files are refused; the messag
 a `.pt2`. Layers of two inputs (Transformer, TransformerDecoder and Bilinear of torch), lazy layers, and weight_norm,
 whose newer form torch does not pickle, are refused in the same way.
 
+Each network is trained on its own data with one loss and one optimizer. A GAN, whose two networks meet in each step,
+reinforcement learning, and networks that train layer by layer are other kinds of job: `unifiednn pack` refuses
+several networks at once, and a network with several optimizers.
+
 A list of layers looks like this; `torch.manual_seed(seed)` precedes the initial weights:
 
 ```json

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tests.integration.kit import CPU, dataset, definition, submodel_spec
 from tests.integration.vanilla_loop import train as train_by_plain_loop
-from tests.unit.compare.kit import job_in
+from tests.unit.compare.kit import MEANING, job_in
 from tests.unit.formats.kit import export
 from unifiednn_core.compare import vanilla
 from unifiednn_core.data.batch import Batch
@@ -34,7 +34,6 @@ from unifiednn_core.preflight.trial import Trial
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec.lifecycle import Event
 
-UNSCALED = {"scale": None, "mean": None, "std": None, "targets": "stored", "classes": "second"}
 DATA = dataset()
 LAYERS = [["ReLU", {"inplace": True}], ["Flatten"], ["Linear", {"in_features": 36, "out_features": 4}]]
 
@@ -228,7 +227,7 @@ def test_the_check_the_notebook_and_the_baseline_hand_out_no_data_either(
     assert notebook.train([one])["one"].event is Event.COMPLETE
     assert torch.equal(inputs, DATA.first)
     for resident in (False, True):
-        job = job_in(tmp_path, meaning=UNSCALED, resident_data=resident)
+        job = job_in(tmp_path, meaning=MEANING, resident_data=resident)
         with torch.random.fork_rng(devices=[]):
             script = vanilla.PlainScript(job, vanilla.ProgressWriter(StringIO(), 1))
             assert script.test_data is not None

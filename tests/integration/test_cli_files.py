@@ -115,3 +115,47 @@ def test_convert_runs_foreign_code_in_the_sandbox(folder: Path, monkeypatch: pyt
     assert "No such file or directory" in done.stderr
     assert "[bold]psst[/]" in done.stderr
     assert named(folder) == ["model.py"]
+
+
+def test_tables_and_texts_are_imported_in_one_step_each(home: Home, tmp_path: Path) -> None:
+    rows = [
+        f"the {thing} was {word}\t{at % 2}" for at, (thing, word) in enumerate([("cat", "old"), ("dog", "new")] * 3)
+    ]
+    (tmp_path / "train.tsv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "test.tsv").write_text("a dog was old\t1\nold\t0\n")
+    refused = unifiednn(home, "import", str(tmp_path / "train.tsv"), "--text-column", "sentence", "--json")
+    assert [one["message"] for one in findings_of(refused)] == [  # type: ignore[arg-type]
+        "There is no column 'sentence'. There are 'column 1', 'column 2'."
+    ]
+    train = unifiednn(home, "import", str(tmp_path / "train.tsv"), "--text-column", "column 1", "--mask")
+    assert train.returncode == 0 and "tokens by words, 4 each" in train.stdout and "sha256:" in train.stdout
+    test = unifiednn(home, "import", str(tmp_path / "test.tsv"), "--like", "train.tsv", "--json")
+    facts = json.loads(test.stdout)["facts"]
+    assert facts["inputs"] == {"attention_mask": "int64 [4]", "input_ids": "int64 [4]"} and facts["samples"] == 2
+    (tmp_path / "tokenizer.json").write_text(TOKENIZER)
+    (tmp_path / "plan.json").write_text(json.dumps({
+        "columns": [{"kind": "number", "name": "column 2", "whole": True}], "header": False,
+    }))  # fmt: skip
+    (tmp_path / "book.txt").write_text("a b\nb a\n")
+    book = unifiednn(
+        home,
+        "import",
+        str(tmp_path / "book.txt"),
+        "--tokenizer",
+        str(tmp_path / "tokenizer.json"),
+        "--length",
+        "2",
+        "--json",
+    )
+    assert json.loads(book.stdout)["facts"]["preview"]["samples"][0]["values"] == "0, 1"
+    numbers = unifiednn(home, "import", str(tmp_path / "train.tsv"), "--plan", str(tmp_path / "plan.json"), "--json")
+    assert json.loads(numbers.stdout)["facts"]["input_dtype"] == "int64"
+    absent = unifiednn(home, "import", str(tmp_path / "book.txt"), "--tokenizer", "1" * 64, "--json")
+    assert "no tokenizer" in findings_of(absent)[0]["message"]  # type: ignore[arg-type]
+
+
+TOKENIZER = json.dumps({
+    "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+    "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,
+    "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "?": 2}, "unk_token": "?"},
+})  # fmt: skip

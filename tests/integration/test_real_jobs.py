@@ -20,6 +20,8 @@ from tests.integration.conftest import wait_until
 from tests.integration.real_jobs import LENGTH, WORDS
 from unifiednn_core.compare.arms import BaselineFiles, job_of
 from unifiednn_core.compare.vanilla import PlainScript, ProgressWriter
+from unifiednn_core.data.batch import Batch
+from unifiednn_core.data.transforms.table import build
 from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.pack.request import Example, ExampleInput, PackRequest, Source
@@ -27,8 +29,10 @@ from unifiednn_core.preflight.pack.work import pack
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import RunSpec, parse_run
+from unifiednn_core.spec.transforms import TransformSpec
 
 EPOCHS, BATCH, SEED, RATE = 2, 8, 5, 0.05
+CROPS = [{"name": "random_crop", "padding": 2, "masks": True}, {"name": "horizontal_flip", "masks": True}]
 Tensors = dict[str, Tensor]
 
 
@@ -69,8 +73,13 @@ def next_word_loss(network: nn.Module, batch: Tensors) -> Tensor:
 
 
 def unet_loss(network: nn.Module, batch: Tensors) -> Tensor:
-    scores, early = network(batch["inputs"].float() * (1 / 255))
-    return functional.cross_entropy(scores, batch["targets"]) + 0.4 * functional.cross_entropy(early, batch["targets"])
+    given = Batch({"inputs": batch["inputs"].float() * (1 / 255)}, batch["targets"])
+    if not network.training:
+        return functional.cross_entropy(network(given.inputs["inputs"])[0], batch["targets"])
+    for transform in build(TransformSpec.model_validate(asked) for asked in CROPS):
+        given = transform(given, None)
+    scores, early = network(given.inputs["inputs"])
+    return functional.cross_entropy(scores, given.targets) + 0.4 * functional.cross_entropy(early, given.targets)
 
 
 JOBS = {
@@ -112,7 +121,7 @@ JOBS = {
         },
         save_file,
         unet_loss,
-        {"scale": 1 / 255, "output": "0", "auxiliary": {"1": 0.4}, "loading": "streamed"},
+        {"scale": 1 / 255, "output": "0", "auxiliary": {"1": 0.4}, "loading": "streamed", "transforms": CROPS},
     ),
     "siamese": RealJob(
         real_jobs.Siamese,

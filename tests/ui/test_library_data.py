@@ -6,6 +6,7 @@ from tests.ui.fake_views import library, sha
 from tests.ui.reading import html_of, text_of
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.data.values import DataNotes, DataPreview, DataSample, ImportOptions, ValueStats
+from unifiednn_core.spec.columns import CategoryColumn, ColumnPlan, IgnoredColumn, NumberColumn, TextColumn
 
 STATS = ValueStats(minimum=0, maximum=16, mean=4.5, std=6)
 PIXEL = "data:image/png;base64,AAAA"
@@ -50,6 +51,19 @@ def test_tables_show_numbers_and_their_columns(shown):
     assert "Class balance" not in words
 
 
+def test_what_became_of_each_column_is_said(shown):
+    age = NumberColumn(kind="number", name="age", missing="mean", fill=40.5)
+    job = CategoryColumn(kind="category", name="job", one_hot=True, values=("clerk", "cook"))
+    text = TextColumn(kind="text", name="note", input="note", length=16, longest=20, pad=0)
+    plan = ColumnPlan(columns=(age, job, IgnoredColumn(kind="ignore", name="id")))
+    remarks = ("Missing values of column 'age' become the mean, 40.5.",)
+    words = text_of(shown(data_set("own.csv", targets=STATS, notes=DataNotes(plan=plan, remarks=remarks))))
+    assert "age number; a missing one is the mean 40.5" in words and remarks[0] in words
+    assert "job one column for each of: clerk, cook" in words and "id left out" in words
+    words = text_of(shown(data_set("own.csv", targets=STATS, notes=DataNotes(plan=ColumnPlan(columns=(text,))))))
+    assert "note tokens by words, 16 each, short ones filled up with 0, longer ones cut" in words
+
+
 def test_warnings_stand_beside_the_figures(shown):
     warning = Finding(severity="warning", title="One class alone", field="targets", message="All one.", remedy="Add.")
     assert "One class alone (targets) All one. Add." in text_of(shown(data_set("own.pt", warnings=(warning,))))
@@ -58,7 +72,7 @@ def test_warnings_stand_beside_the_figures(shown):
 def test_what_the_import_changed_is_said(shown):
     notes = DataNotes(origin="images", part="val", remarks=("Images were resized.", "There is no 'cat' here."))
     words = text_of(shown(data_set("own.zip", notes=notes)))
-    assert "val Images were resized. There is no 'cat' here." in words
+    assert "Images were resized. There is no 'cat' here. val" in words
 
 
 def test_images_are_resized_as_the_fields_beside_the_upload_say(open_page, service, upload):

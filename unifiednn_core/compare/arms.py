@@ -18,6 +18,7 @@ from unifiednn_core.store.telemetry import curve_stride
 _SAME_TRAINING = ("name", "fingerprint", "spec", "threads", "prediction")
 _SAME_FACTS = ("files", "asked_sha256", "measured_on")
 _SAME_SUBMODEL = ("name", "arrival", "priority", "model_format", "parameters", "epochs", "steps_total", "memory_key")
+_OF_WEIGHTS = {"names", "entry"}
 _SAME_HYPERPARAMETERS = (
     "epochs", "batch_size", "batch_split", "drop_last", "criterion_args", "accumulation_steps", "gradient_clipping",
     "warm_up", "precision", "ema", "class_weights", "sampler", "early_stopping",
@@ -120,6 +121,8 @@ def job_of(
         lr_steps_by="loss" if by_loss else "epoch" if schedule is None else schedule.per,
         start_from=None if start is None else files.stored(start.file),
         take="weights" if start is None else start.take,
+        start_weights=None if start is None else start.model_dump(include=_OF_WEIGHTS),
+        model_weights=None if architecture is None else architecture.model_dump(include=_OF_WEIGHTS),
         report_every_steps=curve_stride(row.steps_total, peers),
         weights=str(files.weights(part.name)),
         parent_pid=os.getpid(),

@@ -49,6 +49,8 @@ class ScriptJob:
     early_stopping: dict[str, Any] | None = None
     start_from: str | None  # checkpoint or weights to start from
     take: str  # what to take of `start_from`: `everything` or `weights`
+    start_weights: dict[str, str | None] | None = None  # this and the next: `names` and `entry` of `start_from`, and
+    model_weights: dict[str, str | None] | None = None  # of `architecture`: how a file's weights meet the network
     report_every_steps: int  # steps averaged in one row of the curve
     weights: str  # output file (safetensors)
     parent_pid: int | None  # the script ends with this process; None for a script started by hand

@@ -23,6 +23,7 @@ import ctypes
 import json
 import math
 import os
+import pickle
 import platform
 import runpy
 import signal
@@ -30,6 +31,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -44,7 +46,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from unifiednn_core.compare.job import ScriptJob
 from unifiednn_core.compare.recipe import autocast_of, make_criterion, make_lr_scheduler, make_optimizer, make_order
-from unifiednn_core.data.batch import Batch
+from unifiednn_core.data.batch import Batch, Transform
 from unifiednn_core.engine.step import TARGETS, LossOfNetwork, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
 
@@ -402,11 +404,13 @@ class PlainScript:
         from unifiednn_core.engine import optimizer_state  # imported only here to keep other scripts small
         from unifiednn_core.engine.checkpoint import Checkpoint
         from unifiednn_core.engine.start import initial_state
+        from unifiednn_core.formats.fitting import fitted
         from unifiednn_core.formats.weights import tree_to_cpu
 
-        begun = initial_state(path, take)
+        said = self.job.start_weights or {}
+        begun = initial_state(path, take, said.get("entry"))
         if not isinstance(begun, Checkpoint):
-            self.module.load_state_dict(begun)
+            self.module.load_state_dict(fitted(begun, self.module.state_dict(), said.get("names")))
             return
         state, wanted_lr = begun.state, self.job.optimizer_args["lr"]
         for network, weights in ((self.module, state["model"]), (self.trained, state.get("ema", state["model"]))):
@@ -447,10 +451,18 @@ def read_network(job: ScriptJob, names: Sequence[str]) -> tuple[nn.Module, Step]
         asked = SubModelSpec(name=job.name, model=job.model, train_data=job.train_data, **job.meaning)
         return definition.build(), training_step(asked, definition, inputs)
     module: nn.Module = runpy.run_path(job.architecture_source)["build"](**job.architecture_args)
-    module.load_state_dict(_tensors(Path(job.model)))
+    module.load_state_dict(_weights(Path(job.model), module, job.model_weights or {}))
     said = job.meaning
     scaling = Scaling(said["scale"], said["mean"], said["std"])
-    return module, Step((inputs[0],), scaling, targets=said["targets"], classes=said["classes"])
+    transforms = _transforms(said["transforms"]) if said.get("transforms") else ()
+    return module, Step((inputs[0],), scaling, transforms, targets=said["targets"], classes=said["classes"])
+
+
+def _transforms(asked: Sequence[Mapping[str, Any]]) -> tuple[Transform, ...]:
+    from unifiednn_core.data.transforms.table import build  # these import far more than torch
+    from unifiednn_core.spec.transforms import TransformSpec
+
+    return build(TransformSpec.model_validate(one) for one in asked)
 
 
 def read_data(path: str) -> dict[str, Tensor]:
@@ -481,6 +493,19 @@ def write_weights(module: nn.Module, path: Path) -> str:
     save_file(tensors, temporary)
     temporary.replace(path)
     return state_sha256(tensors)
+
+
+def _weights(path: Path, module: nn.Module, said: Mapping[str, str | None]) -> Mapping[str, Any]:
+    """Read weights with torch alone; where they lie in an entry or have other names, with the product's reader."""
+    with suppress(pickle.UnpicklingError):
+        found = _tensors(path)
+        if found.keys() == module.state_dict().keys():
+            return found
+    from unifiednn_core.engine.start import initial_state
+    from unifiednn_core.formats.fitting import fitted
+
+    weights: Any = initial_state(path, "weights", said.get("entry"))
+    return fitted(weights, module.state_dict(), said.get("names"))
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

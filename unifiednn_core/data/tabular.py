@@ -62,7 +62,7 @@ def convert_table(path: Path, target: Path, wish: TableWish = NO_WISH, files: Fi
         for block in ready.blocks():
             for name, values in block.items():
                 file.seek(at[name])
-                at[name] += file.write(np.ascontiguousarray(values).data.cast("B"))
+                at[name] += file.write(values.tobytes())
 
 
 def _ready(path: Path, wish: TableWish, files: Files, most_bytes: int) -> _Ready:

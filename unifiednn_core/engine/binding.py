@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.data.transforms.table import build
 from unifiednn_core.engine.step import TARGETS, Scaling, Step
 from unifiednn_core.formats.base import Definition, some
 from unifiednn_core.spec.run import SubModelSpec
@@ -14,6 +15,7 @@ def training_step(spec: SubModelSpec, definition: Definition, names: Sequence[st
     return Step(
         inputs=_bound(spec, definition, names),
         scaling=Scaling(spec.scale, spec.mean, spec.std),
+        transforms=build(spec.transforms),
         targets=spec.targets,
         output=0 if spec.output is None else _place(spec, spec.output, outputs, "output"),
         auxiliary=tuple((_place(spec, name, outputs, "auxiliary"), by) for name, by in spec.auxiliary.items()),

@@ -26,6 +26,15 @@ from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.registry import format_named, sniff
 from unifiednn_core.formats.weights import state_sha256
 
+_OWN_CODE = """\
+
+# weights.safetensors has the weights alone, without the versions of layers, which few layers look at (MNASNet does).
+# Into a network of your own code:
+# state = network.state_dict()
+# state.update(safetensors.torch.load_file("weights.safetensors"))
+# network.load_state_dict(state)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Separated:
@@ -63,7 +72,7 @@ def separate(
                 _verify(name, digest, known.read_state_dict(part), part.name)
         _verify(name, digest, load_file(work / "weights.safetensors"), "weights.safetensors")
         (work / "spec.json").write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
-        (work / "load.py").write_text(delivery.load_script, encoding="utf-8")
+        (work / "load.py").write_text(delivery.load_script + _OWN_CODE, encoding="utf-8")
         with (work / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, [field.name for field in fields(EpochFigures)])
             writer.writeheader()

@@ -16,12 +16,13 @@ from unifiednn_core.engine import checkpoint_file, kinds
 from unifiednn_core.engine.bounds import misfits, same
 from unifiednn_core.engine.checkpoint import Checkpoint, fill
 from unifiednn_core.engine.checkpoint_check import check, recipe_of
-from unifiednn_core.formats import registry, tensor_files
+from unifiednn_core.formats import fitting, registry, tensor_files
 from unifiednn_core.formats.base import Definition
+from unifiednn_core.formats.state_dict import WeightsFormat
 from unifiednn_core.spec.choice import Choice, shown
 from unifiednn_core.spec.choices import LR_SCHEDULES, OPTIMIZERS
 from unifiednn_core.spec.hyperparameters import at_learning_rate
-from unifiednn_core.spec.run import Hyperparameters, SubModelSpec
+from unifiednn_core.spec.run import Hyperparameters, StartSpec, SubModelSpec
 
 CHECKPOINT_FORMAT = "unifiednn-checkpoint"
 # Entries of the hyper-parameters that decide what the steps of an epoch take.
@@ -30,8 +31,10 @@ _ROUNDING = 1e-6
 _WEIGHTS_ONLY = 'Set "take" to "weights": training then starts anew from the weights in the file.'
 
 
-def initial_state(path: Path, take: str) -> Checkpoint | dict[str, Tensor]:
+def initial_state(path: Path, take: str, entry: str | None = None) -> Checkpoint | dict[str, Tensor]:
     """Read what a training begins with: the whole checkpoint for "everything", the state dict for "weights".
+
+    `entry` of the file's dict holds the weights, if it is given.
 
     Raises `BadCheckpoint` for a checkpoint that cannot be used, `BadInput` or `HostileFile` for any other such file.
     """
@@ -47,7 +50,11 @@ def initial_state(path: Path, take: str) -> Checkpoint | dict[str, Tensor]:
             message="No format knows this file.",
             remedy="Weights are read from checkpoints, .safetensors, .pt, .pth and .pt2.",
         )
-    return known.read_state_dict(path)
+    return (
+        known.held(path, entry, "start_from").weights
+        if isinstance(known, WeightsFormat)
+        else known.read_state_dict(path)
+    )
 
 
 def checkpoint_facts(path: Path) -> dict[str, object]:
@@ -70,8 +77,9 @@ def checkpoint_facts(path: Path) -> dict[str, object]:
     }
 
 
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], names: str | None = None) -> None:
     """Copy weights from elsewhere into a network; raises `BadCheckpoint`, and changes nothing, if they do not fit."""
+    weights = fitting.fitted(weights, module.state_dict(), names)
     if found := misfits(weights, module.state_dict()):
         raise BadCheckpoint(f"The weights of the file do not fit the network: {'; '.join(found)}.")
     module.load_state_dict(weights)
@@ -91,18 +99,21 @@ def check_start(
         message = "The file is not a checkpoint of UnifiedNN: it holds no optimizer, RNG or data order."
         raise BadInput([_finding("Not a checkpoint", f"{place}.take", message, _WEIGHTS_ONLY)])
     with _usable(path):
-        state = initial_state(path, start.take)
+        state = initial_state(path, start.take, start.entry)
     checkpoint = state if isinstance(state, Checkpoint) else None
     weights: Any = state if checkpoint is None else checkpoint.state.get("model")
     with torch.random.fork_rng(devices=[]):
         module = definition.build()
+    doubts: tuple[Finding, ...] = ()
+    if checkpoint is None:
+        weights, doubts = _fitted(path, start, weights, module.state_dict(), place)
     if found := misfits(weights, module.state_dict()):
         message = f"The weights of the file do not fit the network: {'; '.join(found)}."
         remedy = "Give a file of the same network, or the network that the file was trained with."
         raise BadInput([_finding("Weights do not fit", f"{place}.file", message, remedy)])
     tensor_files.check_numbers(path, weights)
     if checkpoint is None:
-        return (), _begun(definition, weights, {})
+        return doubts, _begun(definition, weights, {})
     try:
         findings = tuple(_recipe_findings(checkpoint, submodel.hyperparameters, samples, place, device_type))
         if any(finding.severity == "error" for finding in findings):
@@ -113,6 +124,20 @@ def check_start(
         raise BadInput([_finding("Checkpoint damaged", f"{place}.file", str(error), _WEIGHTS_ONLY)]) from None
     tensor_files.check_numbers(path, checkpoint.state["buffers"])
     return findings, _begun(definition, weights, checkpoint.state["buffers"])
+
+
+def _fitted(
+    path: Path, start: StartSpec, weights: dict[str, Tensor], expected: Mapping[str, Tensor], place: str
+) -> tuple[dict[str, Tensor], tuple[Finding, ...]]:
+    """The weights under the names of the network, if they fit, and warnings. Raises `BadInput` if a person must say."""
+    known = None if checkpoint_file.looks_like_one(path) else registry.sniff(path)
+    doubts = known.held(path, start.entry, place).doubts(place) if isinstance(known, WeightsFormat) else ()
+    other_names = fitting.other_names(weights, expected, place)
+    if other_names is not None:
+        doubts += (fitting.confirmed(other_names) if start.names else other_names,)
+    if any(finding.severity == "error" for finding in doubts):
+        raise BadInput(doubts)
+    return fitting.fitted(weights, expected, start.names), doubts
 
 
 def _begun(definition: Definition, weights: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Definition:

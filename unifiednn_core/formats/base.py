@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.paths import sandbox_is_on
 from unifiednn_core.spec.run import ArchitectureSpec
 
@@ -52,6 +52,8 @@ class Definition:
     """For exported graphs: the operators in order, to draw the graph."""
     switched_off: tuple[str, ...] = ()
     """For exported graphs: layers such as dropout that are off in training too."""
+    doubts: tuple[Finding, ...] = ()
+    """Warnings about the file; those on "architecture" belong to that entry of the spec."""
 
 
 @dataclass(frozen=True, slots=True)

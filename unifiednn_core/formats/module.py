@@ -5,12 +5,9 @@ Then an inert record, which cannot be called and only keeps its state, replaces 
 makes the network again with the constructors of torch.
 """
 
-import io
 import pickle
-import pickletools
 import types
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,21 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
-from unifiednn_core.formats import base, own_classes, tensor_files, zips
+from unifiednn_core.formats import base, own_classes, pickles, tensor_files
 from unifiednn_core.formats.base import Definition, Delivery
 from unifiednn_core.formats.rebuild import KNOWN, Inert, Record, rebuild
 from unifiednn_core.spec.run import ArchitectureSpec
 
-MAX_PICKLE_BYTES = 32 * 1024**2
-MAX_OPERATIONS = 2_000_000
 _TENSORS = ("torch._utils._rebuild", "torch._tensor._rebuild")
-# The operations that `torch.save` writes; all others, such as EXT, INST, OBJ or STACK_GLOBAL, are refused.
-_WRITTEN = """
-PROTO GLOBAL NEWOBJ REDUCE BUILD APPEND APPENDS SETITEM SETITEMS MARK TUPLE TUPLE1 TUPLE2 TUPLE3 NONE NEWFALSE
-NEWTRUE EMPTY_TUPLE EMPTY_LIST EMPTY_DICT EMPTY_SET BINPERSID BININT BININT1 BININT2 BINFLOAT BINGET LONG_BINGET
-BINPUT LONG_BINPUT BINUNICODE LONG1 STOP
-"""
-_OPERATIONS = frozenset(_WRITTEN.split())
 _LOAD_SCRIPT = """\
 import torch
 
@@ -103,7 +91,7 @@ def _names(module: nn.Module) -> list[str]:
 
 def _records(path: Path) -> object:
     """Load a file of known classes as records; raises `BadInput` or `HostileFile`."""
-    names, content = _scanned(path)
+    names, content = pickles.scanned(path)
     unknown = sorted(names - KNOWN - tensor_files.PLAIN_NAMES)
     if unknown:
         raise _unknown(path, unknown, own_classes.pack_remedy(content) or base.PACK)
@@ -119,35 +107,6 @@ def _records(path: Path) -> object:
         raise HostileFile("The pickled network contains something that no network needs.") from None
     except tensor_files.DAMAGED:
         raise tensor_files.damaged(path) from None
-
-
-def _scanned(path: Path) -> tuple[frozenset[str], bytes]:
-    """All classes and functions in the pickle, and its bytes.
-
-    Raises `HostileFile` for operations unknown to `torch.save`.
-    """
-    try:
-        tensor_files.check_entries(path)
-        if len(set(zips.names(path))) != len(zips.names(path)):
-            raise HostileFile("The file holds two entries of the same name.")
-        with zipfile.ZipFile(path) as archive:
-            entry = archive.getinfo(tensor_files.pickle_entry(archive))
-            if entry.file_size > MAX_PICKLE_BYTES:
-                raise HostileFile(f"The pickle has {entry.file_size} bytes; at most {MAX_PICKLE_BYTES} are read.")
-            content = archive.read(entry)
-        return frozenset(_names_in(content)), content
-    except HostileFile:
-        raise
-    except tensor_files.DAMAGED:
-        raise tensor_files.damaged(path) from None
-
-
-def _names_in(content: bytes) -> Iterator[str]:
-    for count, (operation, argument, _) in enumerate(pickletools.genops(io.BytesIO(content))):
-        if operation.name not in _OPERATIONS or count > MAX_OPERATIONS:
-            raise HostileFile(f"The pickle has an operation that torch.save does not write: {operation.name}.")
-        if operation.name == "GLOBAL":
-            yield tensor_files.full_name(argument)
 
 
 def _unknown(path: Path, names: list[str], pack: str) -> BadInput:

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 MOST_NAMED = 5
 # Begin of the operator's name, and what to write instead. The first that fits counts.
 _INSTEAD = (
-    (r"(linalg_\w*svd|svd|linalg_eig|linalg_qr|linalg_lstsq|linalg_pinv|linalg_inv|linalg_solve|linalg_cholesky)",
+    (r"(linalg_\w*svd|svd|linalg_eig|linalg_lstsq|linalg_pinv|linalg_ldl|linalg_lu|lu_)",
      "Decompositions of matrices are not taken: compute them before the run and store the result as a buffer, or write "
-     "the layer with products of matrices."),
-    (r"(linalg_householder|linalg_matrix_exp|matrix_exp)",
-     "Leave torch.nn.utils.parametrizations.orthogonal out; weight_norm and spectral_norm are taken."),
+     "the layer with products of matrices; det, inv, solve, cholesky and qr are taken."),
     (r"linalg_", "Write the layer with products, sums and norms (torch.linalg.vector_norm)."),
     (r"(bincount|_unique|unique|histogram|repeat_interleave\.Tensor)",
      "The size of its result depends on values. Count with one_hot(x, classes).sum(0), torch.histc or scatter_add into "

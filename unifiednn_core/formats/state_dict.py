@@ -1,8 +1,12 @@
-"""Formats of weights alone; the spec names the network in the architecture registry."""
+"""Formats of weights alone; the spec names the network in the architecture registry.
 
+A file may hold them one level deep, and under names with prefixes or, if the spec says so, under other names.
+"""
+
+import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -10,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.formats import described, tensor_files
+from unifiednn_core.formats import described, fitting, pickles, tensor_files
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.formats.base import Definition, Delivery, define, delivered_path, some
 from unifiednn_core.formats.shapes_alone import shapes_alone
@@ -25,6 +29,14 @@ model = build(**{args!r})
 model.load_state_dict(torch.load({file!r}, weights_only=True))
 model.eval()
 """
+_OWN_NAMES = """\
+
+# The submitted file has other names for these weights. To write them under its own names:
+# import json, pathlib
+# own = json.loads(pathlib.Path("names.json").read_text())
+# torch.save({own.get(key, key): value for key, value in model.state_dict().items()}, "own_names.pt")
+"""
+_PLACE = "architecture"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +61,27 @@ class WeightsFormat:
             raise BadInput.of("Architecture missing", field="architecture", message=message, remedy=remedy)
         with shapes_alone():
             expected = registry.build(architecture.name, architecture.args)
-        weights = self.read_state_dict(path)
-        findings = _mismatches(path, weights, expected.state_dict())
+        held = self.held(path, architecture.entry, _PLACE)
+        doubts = held.doubts(_PLACE)
+        if any(finding.severity == "error" for finding in doubts):
+            raise BadInput(doubts)
+        known = expected.state_dict()
+        weights = fitting.fitted(held.weights, known, architecture.names)
+        findings = _mismatches(path, weights, known)
+        other_names = fitting.other_names(held.weights, known, _PLACE)
         if findings:
-            raise BadInput(findings)
+            raise BadInput([other_names] if other_names else findings)
         tensor_files.check_numbers(path, weights)
 
         def build() -> nn.Module:
             with torch.random.fork_rng(devices=[]):  # initial weights are drawn, then overwritten
                 module = registry.build(architecture.name, architecture.args)
-            module.load_state_dict(self.read_state_dict(path))
+            found = self.held(path, architecture.entry, _PLACE).weights
+            module.load_state_dict(fitting.fitted(found, module.state_dict(), architecture.names))
             return module
 
-        return define(self.name, path, build, expected, architecture=architecture)
+        doubts += (fitting.confirmed(other_names),) if other_names else ()
+        return define(self.name, path, build, expected, architecture=architecture, doubts=doubts)
 
     def write(self, definition: Definition, state_dict: Mapping[str, Tensor], folder: Path, stem: str) -> Delivery:
         """Write the weights, the source of the architecture, and a `.pt` if plain torch cannot load the first."""
@@ -69,34 +89,46 @@ class WeightsFormat:
             raise ValueError("a definition of this format names its architecture")
         path = delivered_path(definition, self.suffixes, folder, stem)
         source = folder / "architecture.py"
-        weights = host_copy(state_dict)
+        asked = definition.architecture
+        with shapes_alone():
+            weights = registry.build(asked.name, asked.args).state_dict()
+        weights.update(host_copy(state_dict))  # keeps the versions of layers, `_metadata`, for layers that look at them
         self.save(weights, path)
-        shutil.copyfile(registry.source_file(definition.architecture.name), source)
+        shutil.copyfile(registry.source_file(asked.name), source)
         plain = path
         if path.suffix not in STATE_DICT.suffixes:
             plain = folder / f"{stem}.pt"
             torch.save(weights, plain)
-        args = registry.arguments(definition.architecture.name, definition.architecture.args)
-        script = _LOAD_SCRIPT.format(args=args, file=plain.name)
-        return Delivery(files=tuple(dict.fromkeys((path, source, plain))), load_script=script)
+        script = _LOAD_SCRIPT.format(args=registry.arguments(asked.name, asked.args), file=plain.name)
+        files = [path, source, plain]
+        given = self.held(definition.path, asked.entry, _PLACE).weights
+        pairs = fitting.pairs_by_name(given, weights) or fitting.pairs_by_shape(given, weights) or {}
+        if any(ours != theirs for ours, theirs in pairs.items()):
+            files.append(folder / "names.json")
+            files[-1].write_text(json.dumps(pairs, indent=2) + "\n", encoding="utf-8")
+            script += _OWN_NAMES
+        return Delivery(files=tuple(dict.fromkeys(files)), load_script=script)
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
         """Read the weights of a file; raises `BadInput` or `HostileFile`."""
+        return self.held(path, None, path.name).weights
+
+    def held(self, path: Path, entry: str | None, field: str) -> fitting.FoundWeights:
+        """Find the weights of a file, under `entry` if that is given; raises `BadInput` or `HostileFile`."""
         loaded = self.load(path)
-        if not isinstance(loaded, dict) or not loaded:
-            raise _no_state_dict(path, f"an empty file or a {type(loaded).__name__}")
-        for key, value in loaded.items():
-            if not isinstance(key, str) or not isinstance(value, Tensor):
-                raise _no_state_dict(path, f"under {str(key)[:60]!r} a {type(value).__name__}")
+        held = fitting.held_in(loaded, entry, field)
+        if held is None:
+            raise _no_state_dict(path, loaded)
+        for key, value in held.weights.items():
             tensor_files.check_plain(key, value)
-        return {key: value.detach() for key, value in loaded.items()}
+        return replace(held, weights={key: value.detach() for key, value in held.weights.items()})
 
 
 STATE_DICT = WeightsFormat(
     "state_dict",
-    (".pt", ".pth"),
+    (".pt", ".pth", ".ckpt"),
     lambda path: tensor_files.is_torch_file(path) and not tensor_files.is_pickled_object(path),
-    tensor_files.load_torch_file,
+    pickles.load_checkpoint,
     torch.save,
 )
 """`torch.save(network.state_dict(), path)`."""
@@ -128,7 +160,15 @@ def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
-def _no_state_dict(path: Path, found: str) -> BadInput:
+def _no_state_dict(path: Path, loaded: object) -> BadInput:
+    found = f"an empty file or a {type(loaded).__name__}"
+    if isinstance(loaded, dict) and loaded:
+        key, value = next(pair for pair in loaded.items() if not fitting.is_state_dict(dict([pair])))
+        found = f"under {str(key)[:60]!r} a {_kind_of(value)}"
     message = f"A state dict maps names to tensors; the file holds {found}."
     remedy = "Save the state dict alone: torch.save(network.state_dict(), path)."
     return tensor_files.bad_file(path, "Not a state dict", message, remedy)
+
+
+def _kind_of(value: object) -> str:
+    return "Python object" if isinstance(value, tensor_files.Nothing) else type(value).__name__

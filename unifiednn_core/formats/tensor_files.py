@@ -86,18 +86,29 @@ def is_safetensors(path: Path) -> bool:
 def load_torch_file(path: Path) -> object:
     """Map what `torch.save` wrote, without running code; raises `BadInput` or `HostileFile`."""
     try:
+        return mapped(path)
+    except pickle.UnpicklingError:
+        raise more_than_tensors(path) from None
+
+
+def mapped(path: Path) -> object:
+    """Map what `torch.save` wrote; raises `BadInput`, `HostileFile`, or `UnpicklingError` for what is no tensor."""
+    try:
         check_entries(path)
         loaded: object = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         check_storages(path)
         return loaded
-    except HostileFile:
+    except (HostileFile, pickle.UnpicklingError):
         raise
-    except pickle.UnpicklingError:
-        message = "The file holds Python objects, which could run code. Nothing of it was loaded."
-        remedy = "Save tensors alone: torch.save(network.state_dict(), path)."
-        raise bad_file(path, "More than tensors", message, remedy) from None
     except DAMAGED:
         raise damaged(path) from None
+
+
+def more_than_tensors(path: Path) -> BadInput:
+    """Make the exception for a file with objects that only their own code could read."""
+    message = "The file holds Python objects, which could run code. Nothing of it was loaded."
+    remedy = "Save tensors alone: torch.save(network.state_dict(), path)."
+    return bad_file(path, "More than tensors", message, remedy)
 
 
 def check_entries(path: Path) -> None:
@@ -109,12 +120,13 @@ def check_entries(path: Path) -> None:
         raise HostileFile("The file claims to hold more bytes than it has.")
 
 
-class _Nothing:
+class Nothing:
     """Replaces every class and function that a pickle names: accepts anything, does nothing."""
 
     name: ClassVar[str] = ""
 
-    def __new__(cls, *args: object, **kwargs: object) -> "_Nothing":
+    def __new__(cls, *args: object, **kwargs: object) -> "Nothing":
+        """Take any arguments."""
         return super().__new__(cls)
 
     def __setstate__(self, state: object) -> None:
@@ -131,15 +143,15 @@ class _Storages(pickle.Unpickler):
         super().__init__(file)
         self.claimed_bytes: dict[str, int] = {}
 
-    def find_class(self, module: str, name: str) -> type[_Nothing]:
-        return type("_Named", (_Nothing,), {"name": name if module == "torch" else ""})
+    def find_class(self, module: str, name: str) -> type[Nothing]:
+        return type("_Named", (Nothing,), {"name": name if module == "torch" else ""})
 
-    def persistent_load(self, pid: Any) -> _Nothing:
+    def persistent_load(self, pid: Any) -> Nothing:
         _, kind, key, _, count = pid
         if kind.name not in _STORED:
             raise HostileFile(f"The file holds a storage of the unknown kind '{kind.name[:40]}'.")
         self.claimed_bytes[key] = max(count * _STORED[kind.name].itemsize, self.claimed_bytes.get(key, 0))
-        return _Nothing()
+        return Nothing()
 
 
 def check_storages(path: Path) -> None:

@@ -20,7 +20,7 @@ from unifiednn_core.formats.base import Definition
 from unifiednn_core.machine.budget import budget_of, device_type, slot
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.hyper_findings import hyper_findings, precision_findings
-from unifiednn_core.preflight.inspection import attempt, sha256_of
+from unifiednn_core.preflight.inspection import attempt, placed, sha256_of
 from unifiednn_core.preflight.kept import kept
 from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.prediction import MemoryNeed
@@ -39,7 +39,7 @@ MEASURE_CPU_S = 100.0
 # Share of the memory that data sets may take before they are streamed.
 DATA_SHARE = 0.5
 # Raise it when the verdict of a check changes.
-CHECK_VERSION = 6
+CHECK_VERSION = 7
 Result = TypeVar("Result")
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -150,6 +150,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str, most_byt
         if start is not None:
             tried("start_from.file", lambda: files.resolve(start))
         return CheckedSubModel(findings=tuple(findings))
+    on_file = [placed(finding, f"submodels.{submodel.name}.model") for finding in definition.doubts]
     findings += _check_names(train, test, f"submodels.{submodel.name}.test_data")
     on_hyper = hyper_findings(submodel, train, test)
     findings += [finding for finding in on_hyper if finding.severity == "error"]
@@ -161,6 +162,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str, most_byt
             lambda: check_start(submodel, definition, samples, files.resolve(start).path, device), place
         )
         on_start, begun = found or (on_start, definition)
+        on_start = tuple(placed(finding, place) for finding in on_start)
     sizes_bytes = [data.resident_bytes for data in (train, test) if data is not None]
     streamed = submodel.loading == "streamed" or (submodel.loading == "auto" and sum(sizes_bytes) > most_bytes)
     if not findings:
@@ -171,7 +173,7 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str, most_byt
             memory, unknown = _memory_of(trial, done, device, hashes, streamed=streamed)
             findings += unknown
             doubts = done.doubts
-    findings += [*on_start, *doubts, *(finding for finding in on_hyper if finding.severity == "warning")]
+    findings += [*on_file, *on_start, *doubts, *(finding for finding in on_hyper if finding.severity == "warning")]
     report = SubModelReport(
         name=submodel.name,
         format=definition.format,

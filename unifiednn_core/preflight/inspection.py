@@ -45,7 +45,7 @@ def attempt(action: Callable[[], Result], field: str) -> tuple[Result | None, tu
     try:
         return action(), ()
     except BadInput as error:
-        return None, tuple(_legible(_placed(finding, field)) for finding in error.findings)
+        return None, tuple(placed(finding, field) for finding in error.findings)
     except HostileFile as error:
         title, message, remedy = "File refused", str(error), "Save the file again in the usual way."
     except MemoryError:
@@ -95,11 +95,13 @@ def _describe_tensors(path: Path, known: WeightsFormat, container: str) -> Descr
     loaded = known.load(path)
     if torch_data.looks_like_data(loaded):
         return _describe_data(path, container)
-    state_dict = known.read_state_dict(path)
+    held = known.held(path, None, path.name)
+    state_dict = held.weights
     tensor_files.check_numbers(path, state_dict)
     elements = sum(tensor.numel() for tensor in state_dict.values())
     buffers = sum(value.numel() for name, value in state_dict.items() if name.rpartition(".")[2] in _BUFFERS)
     facts: dict[str, object] = {
+        **({"entry": held.entry} if held.entry else {}),
         "tensors": len(state_dict),
         "elements": elements,
         "parameters": elements - buffers,
@@ -120,9 +122,10 @@ def _legible(finding: Finding) -> Finding:
     return finding.model_copy(update={n: visible(getattr(finding, n)) for n in ("field", "message", "remedy")})
 
 
-def _placed(finding: Finding, field: str) -> Finding:
+def placed(finding: Finding, field: str) -> Finding:
+    """The finding on `field`, legible; one on the architecture stays there, below the sub-model of `field` if any."""
     if finding.field.startswith("submodels."):  # placed already
-        return finding
+        return _legible(finding)
     on_architecture = field.startswith("submodels.") and finding.field.partition(".")[0] == "architecture"
     place = f"{field.rpartition('.')[0]}.{finding.field}" if on_architecture else field
-    return finding.model_copy(update={"field": place})
+    return _legible(finding.model_copy(update={"field": place}))

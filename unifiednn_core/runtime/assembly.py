@@ -106,7 +106,8 @@ class Workbench:
         own, _ = store.latest(warn)
         progress, weights = own, None
         if own is None and submodel.start_from is not None:
-            begun = initial_state(stored(self.home, submodel.start_from.file), submodel.start_from.take)
+            start = submodel.start_from
+            begun = initial_state(stored(self.home, start.file), start.take, start.entry)
             progress, weights = (begun, None) if isinstance(begun, Checkpoint) else (None, begun)
         newest = None if own is None else store.newest_path()
         seed = spec.seed_of(submodel)
@@ -135,7 +136,8 @@ class Workbench:
         )  # fmt: skip
         try:
             if read.weights is not None:
-                load_weights(submodel.module, read.weights)
+                start = read.spec.start_from
+                load_weights(submodel.module, read.weights, None if start is None else start.names)
             if read.progress is not None:
                 submodel.restore(read.progress, moves=read.moves if read.checkpoint is not None else "any")
             self.hybrid.add(submodel)

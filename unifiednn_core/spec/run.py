@@ -16,6 +16,7 @@ from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
+from unifiednn_core.spec.transforms import TransformSpecs
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 DEFAULT_CHECKPOINT_PERIOD_S = 30.0
@@ -62,6 +63,10 @@ class ArchitectureSpec(_Part):
 
     name: str
     args: dict[str, Any] = {}
+    names: Literal["by_shape"] | None = None
+    """`by_shape`: the file has other names; its weights are taken in order, by their shapes. A person confirms that."""
+    entry: Annotated[str, Field(min_length=1)] | None = None
+    """Entry of the file that holds the weights, if several could."""
 
 
 class StartSpec(_Part):
@@ -71,6 +76,10 @@ class StartSpec(_Part):
     """A checkpoint; with `take` = "weights" also any file of weights."""
     take: Literal["everything", "weights"] = "everything"
     """Resume exactly, with optimizer, LR scheduler, RNG and data order; or start afresh with only the weights."""
+    names: Literal["by_shape"] | None = None
+    """As of an architecture: how names in the file meet those of the network."""
+    entry: Annotated[str, Field(min_length=1)] | None = None
+    """As of an architecture: entry of the file that holds the weights."""
 
 
 SUBJECT = "sub:"
@@ -83,7 +92,7 @@ def person_id(name: str) -> str:
     return plain if plain.startswith(SUBJECT) else plain.lower()
 
 
-PREPARED = {"scale", "mean", "std", "inputs", "targets"}
+PREPARED = {"scale", "mean", "std", "inputs", "transforms", "targets"}
 """Entries of a sub-model that decide, with its data, what its network gets."""
 MEANING = PREPARED | {"output", "auxiliary", "classes"}
 """Entries of a sub-model that decide what a step means, up to its criterion."""
@@ -104,6 +113,8 @@ class SubModelSpec(_Part):
     std: Annotated[float, Field(gt=0)] | None = None
     inputs: dict[_Entry, _Entry] = {}
     """Input of the network: input of the data that it gets, where their names differ. `targets` names the targets."""
+    transforms: TransformSpecs = ()
+    """What happens to each batch after scaling, in order; random ones in training alone."""
     targets: Literal["stored", "inputs", "next"] = "stored"
     """Targets: those of the data; the scaled inputs (autoencoder); or the inputs' ids one place further, whose last
     place is then no input (language model)."""

@@ -212,4 +212,22 @@ def shapes() -> dict[str, list[Call]]:
     }  # fmt: skip
 
 
-ALL = (losses, cells, bags, images, draws, writes, statistics, shapes)
+def matrices() -> dict[str, list[Call]]:
+    square, several = f(4, 4), f(2, 3, 3)
+    return {
+        "linalg_det linalg_slogdet linalg_inv det slogdet logdet inverse matrix_exp linalg_matrix_exp": [
+            c(square), c(several), c(f(17, 17)), c(f(1, 1)),
+        ],
+        "linalg_cholesky cholesky": [c(f(1, 1, fill="positive")), c(T((2, 1, 1), fill="unit"))],
+        "linalg_matrix_power matrix_power": [c(square, 3), c(several, -2), c(square, 0)],
+        "linalg_solve": [c(square, f(4, 3)), c(several, f(3, 2)), c(square, f(5, 4), left=False)],
+        "linalg_solve_triangular": [c(square, f(4, 3), upper=True), c(several, f(3, 2), upper=False)],
+        "linalg_qr": [c(f(5, 3)), c(f(2, 3, 5)), c(f(5, 3), "complete")],
+        "linalg_householder_product": [c(f(5, 3), f(3)), c(f(2, 4, 4), f(2, 3))],
+        "adjoint": [c(square), c(several)],
+        "quantile.scalar nanquantile.scalar": [c(square, 0.5), c(several, 0.3, 1, True, interpolation="lower")],
+        "trapezoid.dx cumulative_trapezoid.dx": [c(square), c(several, dx=0.5, dim=1)],
+    }  # fmt: skip
+
+
+ALL = (matrices, losses, cells, bags, images, draws, writes, statistics, shapes)

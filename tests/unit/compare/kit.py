@@ -17,6 +17,7 @@ def build(width=5):
     return nn.Sequential(nn.Flatten(), nn.Linear(6, width), nn.ReLU(), nn.Dropout(0.5), nn.Linear(width, 3))
 """
 SAMPLES = 11
+MEANING = {"scale": None, "mean": None, "std": None, "transforms": [], "targets": "stored", "classes": "second"}
 
 
 def data(samples: int = SAMPLES, seed: int = 0) -> dict[str, Tensor]:
@@ -55,7 +56,7 @@ def job_in(folder: Path, **changes: Any) -> ScriptJob:
             architecture_args={},
             train_data=str(train),
             test_data=str(test),
-            meaning={"scale": 1 / 255, "mean": None, "std": None, "targets": "stored", "classes": "second"},
+            meaning=MEANING | {"scale": 1 / 255},
             optimizer="SGD",
             optimizer_args={"lr": 0.1, "momentum": 0.9},
             criterion="CrossEntropyLoss",

@@ -165,6 +165,7 @@ def test_a_text_is_a_stream_of_tokens(tmp_path: Path) -> None:
     found = converted(written(tmp_path, text, "t.txt"), TableWish(length=3))
     # <end> is 2; a and b occur twice, so a is 3, b 4, c 5: a b <end> <end> c a <end> b <end>
     assert found.first.tolist() == [[3, 4, 2], [2, 5, 3], [2, 4, 2]] and found.targets is None
+    assert converted(written(tmp_path, "a " * 9, "line.txt"), TableWish(length=10)).samples == 1
     with pytest.raises(BadInput, match="9 tokens, too few for one sample of 10"):
         converted(tmp_path / "t.txt", TableWish(length=10))
 

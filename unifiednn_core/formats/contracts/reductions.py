@@ -4,7 +4,16 @@ from typing import Any
 
 from unifiednn_core.formats.contracts.contract import Contract, each, require, rule
 from unifiednn_core.formats.contracts.memory import overlaps_itself
-from unifiednn_core.formats.contracts.predicates import between, check_dim, dims, positive, shape_of, tensor, word
+from unifiednn_core.formats.contracts.predicates import (
+    between,
+    check_dim,
+    dims,
+    finite,
+    positive,
+    shape_of,
+    tensor,
+    word,
+)
 
 _WHOLE = "sum mean prod any all var std norm.Scalar std_mean var_mean median nanmedian"
 _ALONG = """
@@ -93,6 +102,14 @@ CONTRACTS: dict[str, Contract] = {
     **each("renorm", _DIM, positive("p"), between("maxnorm", 0, 1e30)),
     **each("diff", _differences),
     **each("trace", _matrix),
+    **each(
+        "quantile.scalar nanquantile.scalar",
+        _DIM,
+        _some,
+        between("q", 0, 1),
+        word("interpolation", "linear", "lower", "higher", "midpoint", "nearest"),
+    ),
+    **each("trapezoid.dx cumulative_trapezoid.dx", dims("y", "dim"), finite("dx")),
     **each("msort", _dimensions),
     **each("topk", _DIM, _largest),
     **each("_softmax _log_softmax", _DIM, _same_type),

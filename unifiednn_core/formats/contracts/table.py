@@ -10,6 +10,7 @@ from unifiednn_core.formats.contracts import (
     factories,
     indexing,
     losses,
+    matrices,
     normalisation,
     pooling,
     products,
@@ -27,7 +28,7 @@ from unifiednn_core.formats.contracts.general import bind, check_general
 
 FAMILIES = (
     elementwise, reductions, shapes, factories, products, convolution, pooling, normalisation, recurrent, attention,
-    indexing, writing, resampling, randomness, losses, spectra,
+    indexing, writing, resampling, randomness, matrices, losses, spectra,
 )  # fmt: skip
 ATEN: Mapping[str, Contract] = {name: one for family in FAMILIES for name, one in family.CONTRACTS.items()}
 CONTRACTS: Mapping[str, Contract] = {**ATEN, **sizes.CONTRACTS}

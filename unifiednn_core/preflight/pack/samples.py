@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, HostileFile
-from unifiednn_core.data.containers import open_data
+from unifiednn_core.data.containers import read_parts
+from unifiednn_core.data.values import AS_STORED
 from unifiednn_core.preflight.pack.request import DTYPES, Example, ExampleInput, with_free
 
 _LARGEST_BYTE = 255
@@ -20,7 +21,7 @@ def with_data(example: Example) -> Example:
     """
     if example.data is None:
         return example
-    columns = _columns(example.data)
+    columns = _columns(example.data, example.batch + 1)
     if not example.inputs:
         found = {name: column for name, column in columns.items() if name != "targets"}
         inputs = [
@@ -52,23 +53,25 @@ def stored(example: Example, one: ExampleInput, batch: int) -> Tensor | None:
 
 
 def _column(example: Example, one: ExampleInput) -> Tensor | None:
-    columns = {} if example.data is None else _columns(example.data)
+    columns = {} if example.data is None else _columns(example.data, example.batch + 1)
     inputs = [name for name in columns if name != "targets"]
     alone = len(inputs) == 1 and [given.name for given in example.inputs if given.name != "targets"] == [one.name]
     return columns.get(inputs[0] if alone else one.name)
 
 
 @functools.cache
-def _columns(path: Path) -> dict[str, Tensor]:
-    """Inputs of a data set, and its targets, by name."""
+def _columns(path: Path, most: int) -> dict[str, Tensor]:
+    """The first samples of the inputs of a data set, and of its targets, by name; those of its training part first."""
     if not path.is_file():
         raise BadInput.of("File not found", "--example", f"{path} does not exist.", "Correct the path.")
     try:
-        entries = open_data(path).entries
+        with read_parts(path, AS_STORED) as parts:
+            first = next(iter(parts.values()))
+            entries = {name: first.rows(name, 0, min(most, first.samples)) for name in first.like}
     except HostileFile as error:
         raise BadInput.of("File refused", "--example", str(error), "Save the file again in the usual way.") from error
-    columns = {name.removeprefix("inputs."): entry for name, entry in entries.items() if isinstance(entry, Tensor)}
-    if not columns.keys() - {"targets"} or any(entry.dim() == 0 or not len(entry) for entry in columns.values()):
+    columns = {name.removeprefix("inputs."): entry for name, entry in entries.items()}
+    if not columns.keys() - {"targets"} or not all(len(entry) for entry in columns.values()):
         message = f"{path.name} holds no inputs."
         raise BadInput.of("Option", "--example", message, "Give a data file that can be trained on.")
     if odd := [_short(entry.dtype) for entry in columns.values() if _short(entry.dtype) not in DTYPES]:

@@ -293,4 +293,42 @@ MORE = (
     Sample(
         "channel_shuffle", {"self": f(2, 6, 4), "groups": 3}, (({"groups": 4}, "groups"), ({"groups": 0}, "groups"))
     ),
+    Sample(
+        "linalg_inv",
+        {"A": f(2, 3, 3)},
+        (({"A": f(3, 4)}, "'A'"), ({"A": f(0, 0)}, "'A'"), ({"A": f(3, 3).half()}, "16")),
+    ),
+    Sample(
+        "linalg_solve",
+        {"A": torch.eye(3), "B": f(3, 2)},
+        (({"B": f(2, 3)}, "shapes"), ({"B": f(3)}, "'B'"), ({"B": f(3, 2).double()}, "float64")),
+    ),
+    Sample(
+        "linalg_householder_product",
+        {"input": f(5, 3), "tau": f(3)},
+        (({"tau": f(4)}, "tau"), ({"input": f(3, 5)}, "tau"), ({"tau": f(2, 3)}, "tau")),
+    ),
+    Sample(
+        "fft_irfft",
+        {"self": f(3, 5), "n": 8, "dim": 1},
+        (({"n": 0}, "transforms"), ({"dim": 2}, "dimension"), ({"self": f(0, 3)}, "self"), ({"norm": "half"}, "norm")),
+    ),
+    Sample(
+        "fft_rfft2",
+        {"self": f(3, 5)},
+        (({"s": [1]}, "'s'"), ({"dim": [0, 0]}, "dim"), ({"self": f(3, 5) * 1j}, "complex")),
+    ),
+    Sample("view_as_complex", {"self": f(3, 2)}, (({"self": f(2, 3)}, "shape"), ({"self": f(2, 3).t()}, "strides"))),
+    Sample("mul.Tensor", {"self": f(3) * 1j, "other": f(3)}, (({"self": torch.conj(f(3) * 1j)}, "complex64"),)),
+    Sample("relu", {"self": f(3)}, (({"self": f(3) * 1j}, "complex64"),)),
+    Sample(
+        "stft",
+        {"self": f(2, 40), "n_fft": 8, "window": f(8), "return_complex": True},
+        (
+            ({"n_fft": 41}, "windows"),
+            ({"window": f(7)}, "window"),
+            ({"hop_length": 0}, "step"),
+            ({"return_complex": False}, "off"),
+        ),
+    ),
 )

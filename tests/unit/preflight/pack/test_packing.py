@@ -3,11 +3,13 @@ import json
 import random
 import shutil
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from unifiednn_core.base.errors import BadInput
@@ -159,6 +161,20 @@ def test_samples_of_several_inputs_are_found_by_name(tmp_path: Path) -> None:
         with_data(parse_example([], data=tmp_path / "none.pt"))
 
 
+def test_data_files_as_people_have_them_give_their_training_samples(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
+        for part, grey in (("test", 0), ("train", 255)):
+            for kind in "ab":
+                with archive.open(f"{part}/{kind}/1.png", "w") as file:
+                    Image.new("L", (4, 3), grey).save(file, "PNG")
+    torch.save((torch.ones(3, 2), torch.arange(3)), tmp_path / "pair.pt")
+    (tmp_path / "table.csv").write_text("a,b,target\n1,1,0\n1,1,1\n")
+    for name, shape in (("images.zip", (1, 3, 4)), ("pair.pt", (2,)), ("table.csv", (2,))):
+        example = with_data(parse_example([], data=tmp_path / name))
+        samples = stored(example, example.inputs[0], 2)
+        assert samples is not None and torch.equal(samples, torch.ones(2, *shape)), name
+
+
 @pytest.mark.parametrize("factory", ["Sampling", "Twins", "Seen", "Rewriting", "Modes", "SeenInTraining"])
 def test_what_evaluation_draws_and_counts_as_the_code_does_is_packed(path: Path, factory: str) -> None:
     assert pack(path, factory, NUMBERS).path is not None
@@ -205,7 +221,7 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
             parse_example(["4:int64"]),
             ("pack_padded_sequence", "return self.layer(packed)", "gather or a mask"),
         ),
-        ("Blank", NUMBERS, ("'layer 1.weight'", "Rename the layer")),
+        ("Blank", NUMBERS, ("'layer:1.weight'", "Rename the layer")),
         ("OnGpu", NUMBERS, ("line ", "the device of the input in forward")),
         ("Missing", NUMBERS, ("no class or function 'Missing'", "Networks in it: Net")),
     ],
