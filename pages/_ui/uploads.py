@@ -16,9 +16,9 @@ from unifiednn_core.data.values import AS_STORED, MAX_IMAGE_SIDE, ImportOptions
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
-MODEL_SUFFIXES = ("pt2", "pt", "pth", "safetensors", "json")
+MODEL_SUFFIXES = ("pt2", "pt", "pth", "ckpt", "safetensors", "json")
 DATA_SUFFIXES = ("pt", "safetensors", "npz", "csv", "tsv", "jsonl", "parquet", "txt", "zip", "tar", "gz")
-START_SUFFIXES = ("safetensors", "pt", "pth")
+START_SUFFIXES = ("safetensors", "pt", "pth", "ckpt")
 CHECKPOINT_SUFFIXES = ("safetensors",)
 KINDS = {
     MODEL_SUFFIXES: ("model", "weights"),
