@@ -8,8 +8,7 @@ from torch import Tensor
 
 from tests.unit.data.transforms import reference
 from tests.unit.data.transforms.kit import CASES, IDS, made
-from unifiednn_core.data.batch import Batch
-from unifiednn_core.data.transforms.base import Transform
+from unifiednn_core.data.batch import Batch, Transform
 from unifiednn_core.engine.cuda_graphs import CudaRecorder
 
 pytestmark = pytest.mark.gpu

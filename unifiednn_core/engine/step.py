@@ -12,15 +12,12 @@ stages, in the order of the exactness recipe:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
 
-from unifiednn_core.data.batch import Batch
-
-if TYPE_CHECKING:  # plain scripts without transforms import no more than torch
-    from unifiednn_core.data.transforms.base import Transform
+from unifiednn_core.data.batch import Batch, Transform
 
 TARGETS = "targets"
 """Name of a network's input that gets the targets, for a loss inside of the network."""

@@ -14,7 +14,7 @@ from unifiednn_core.formats.base import Definition, Delivery, Input, define, ref
 from unifiednn_core.formats.exported_schema import Payload, Payloads, Program
 from unifiednn_core.formats.graph import build_module, for_evaluation, operator_names, switched_off
 from unifiednn_core.formats.sanitize import CheckedGraph, ExportedNetwork, sanitized
-from unifiednn_core.formats.signature import Port
+from unifiednn_core.formats.signature import Port, call_text
 from unifiednn_core.spec.run import ArchitectureSpec
 
 _ON_GPU = re.compile(rb'"type":"cuda","index":(null|[0-9]+)')
@@ -23,6 +23,7 @@ import torch
 
 # The network for inference; {stem}.pt2 is the same one for more training, with dropout and normalisation on.
 model = torch.export.load("{stem}.eval.pt2").module()
+# Call it as {call}.
 """
 
 
@@ -62,7 +63,8 @@ class ExportedFormat:
         both = graphs if network.evaluation is None else {**graphs, container.EVALUATION: network.evaluation}
         for path, written in zip(paths, (both, {container.TRAINING: for_evaluation(network)}), strict=True):
             container.write_archive(path, stem, _entries(network, written, state_dict))
-        return Delivery(files=paths, load_script=_LOAD_SCRIPT.format(stem=stem))
+        call = call_text(network.training.program, network.training.inputs)
+        return Delivery(files=paths, load_script=_LOAD_SCRIPT.format(stem=stem, call=call))
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
         """Read the weights of a file."""

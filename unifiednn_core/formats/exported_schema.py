@@ -77,7 +77,7 @@ def _never_pickled(use_pickle: bool) -> bool:
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$"), AfterValidator(_identifier)]
-QualifiedName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$", max_length=1000)]
+QualifiedName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_ -]+(\.[A-Za-z0-9_ -]+)*$", max_length=1000)]
 Symbol = Annotated[str, StringConstraints(pattern=f"^{_SYMBOL}$")]
 Record = Annotated[str, StringConstraints(pattern=r"^(weight|tensor)_[0-9]{1,9}$")]
 Target = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,255}$")]
@@ -291,7 +291,7 @@ class CallSignature(StrictModel):
 
 
 class CallEntry(StrictModel):
-    fqn: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@]*$", max_length=1000)]
+    fqn: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@ -]*$", max_length=1000)]
     signature: CallSignature | None = None
 
 

@@ -22,6 +22,7 @@ from unifiednn_core.formats import archive as container
 from unifiednn_core.formats import exported_schema as schema
 from unifiednn_core.formats import operators, refused_operators
 from unifiednn_core.formats.archive import TensorView
+from unifiednn_core.formats.schema_findings import explained
 from unifiednn_core.formats.signature import (
     Held,
     Port,
@@ -184,12 +185,11 @@ def _parsed(path: Path, model: type[_Model], content: bytes) -> _Model:
     except ValidationError as error:
         details = error.errors(include_url=False)
         hostile = [detail for detail in details if detail["type"] == schema.HOSTILE]
-        detail = (hostile or details)[0]
-        where = ".".join(str(part) for part in detail["loc"][-6:]) or "the JSON"
-        message = f"At {where}: {detail['msg']} (found {reprlib.repr(detail['input'])})."
         if hostile:
-            raise HostileFile(message) from None
-        raise refused(path, message) from None
+            where = ".".join(str(part) for part in hostile[0]["loc"][-6:]) or "the JSON"
+            found = reprlib.repr(hostile[0]["input"])
+            raise HostileFile(f"At {where}: {hostile[0]['msg']} (found {found}).") from None
+        raise refused(path, *explained(details[0], content)) from None
 
 
 def _check_targets(path: Path, nodes: Iterable[schema.Node], model: bytes) -> None:

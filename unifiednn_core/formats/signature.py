@@ -64,13 +64,25 @@ def inputs_of(path: Path, program: schema.Program) -> tuple[Port, ...]:
     places, keywords = tree["children_spec"] if len(tree["children_spec"]) == 2 else ({}, {})
     if (places.get("type"), keywords.get("type")) != ("builtins.tuple", "builtins.dict"):
         raise refused(path, _NO_CALL)
-    trees = [*places["children_spec"], *keywords["children_spec"]]
-    known = root.forward_arg_names or ()
+    trees, by_name = [*places["children_spec"], *keywords["children_spec"]], json.loads(keywords["context"])
+    known = [*(root.forward_arg_names or ())]
     if len(known) != len(trees):
-        known = tuple(values) if len(trees) == len(values) else tuple(map(str, range(len(trees))))
+        known = values if len(trees) == len(values) else [str(place) for place in range(len(trees))]
+        known = [*known[: len(trees) - len(by_name)], *map(str, by_name)]
+    if known[len(trees) - len(by_name) :] != by_name:
+        raise refused(path, _DIFFER)
     return _ports(
         path, values, [name for top, part in zip(known, trees, strict=True) for name in _leaves(path, part, top)]
     )
+
+
+def call_text(program: schema.Program, inputs: Sequence[Port]) -> str:
+    """The call of a checked program as code, with the names of its parameters: `model(src, mask=mask)`."""
+    root = next(call.signature for call in program.graph_module.module_call_graph if call.signature is not None)
+    places, _ = json.loads(root.in_spec)[1]["children_spec"]
+    names = [*dict.fromkeys(port.name.partition(".")[0] for port in inputs)]
+    first = len(places["children_spec"])
+    return f"model({', '.join([*names[:first], *(f'{name}={name}' for name in names[first:])])})"
 
 
 def outputs_of(path: Path, program: schema.Program) -> tuple[Port, ...]:
@@ -91,7 +103,7 @@ def in_the_place_of(wanted: Sequence[str], found: Sequence[str]) -> list[str | N
 
     Many networks return several outputs in training, and the first of them alone in evaluation.
     """
-    if THE_OUTPUT in (wanted[0], found[0]):
+    if [*found] == [THE_OUTPUT]:
         return [found[0], *[None] * (len(wanted) - 1)]
     return [name if name in found else None for name in wanted]
 

@@ -224,6 +224,9 @@ class _Tryout:
         batch = self.data.batch(slice(0, size))
         try:
             return self.step.prepare(batch, training=self.entry == "train_data")
+        except BadInput as error:  # in a transform's own words
+            [found] = error.findings
+            raise self.trial.refusal(found.title, found.field, found.message, found.remedy) from None
         except _TORCH_ERRORS as error:
             message = f"The inputs cannot be transformed: {_first_line(error)}."
             remedy = "Check the transforms: which sizes and types of inputs they take."

@@ -19,13 +19,18 @@ from typing import Any, NamedTuple
 import torch
 import torch.export
 from torch import Tensor, fx, nn
+from torch.export.pt2_archive._package import load_pt2
 from torch.nn.functional import mse_loss
+from torch.utils._pytree import tree_unflatten
 
 from unifiednn_core.base.visible import visible
 from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.engine.binding import training_step
+from unifiednn_core.formats.archive import EVALUATION
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.exported import ExportedFormat, write_checked
+from unifiednn_core.formats.signature import in_the_place_of
+from unifiednn_core.preflight.pack.calling import named
 from unifiednn_core.preflight.report import OracleJob, OracleReport
 
 _SEED = 20
@@ -69,7 +74,7 @@ def _compared(job: OracleJob, folder: Path) -> OracleReport:
     batches = _batches(job, definition)
     ours = _read_by_us(definition, batches, folder)
     gc.collect()  # the graph of a network holds it; the other one needs the memory
-    difference = first_difference(ours, _read_by_torch(checked, batches))
+    difference = first_difference(ours, _read_by_torch(checked, definition.outputs, batches))
     if difference is not None:
         return OracleReport(answer="differs", text=difference)
     return OracleReport(answer="same", text=f"{len(batches) + 1} steps and 3 evaluations on the CPU")
@@ -82,12 +87,14 @@ def _read_by_us(definition: Definition, batches: Sequence[Inputs], folder: Path)
     module.zero_grad()
     delivery = ExportedFormat().write(definition, module.state_dict(), folder, "trained")
     delivered = _loaded(delivery.files[1])
-    return {**found, _DELIVERED: _judged(BothModes(delivered, delivered, delivered), batches)}
+    judge = _caller(delivered, delivered, definition.outputs)
+    return {**found, _DELIVERED: _judged(BothModes(delivered, judge, judge), batches)}
 
 
-def _read_by_torch(path: Path, batches: Sequence[Inputs]) -> dict[str, Hashes]:
+def _read_by_torch(path: Path, names: Sequence[str], batches: Sequence[Inputs]) -> dict[str, Hashes]:
     module = _loaded(path)
-    network = BothModes(module, module, evaluating(module))
+    evaluation = _in_evaluation(path, module)
+    network = BothModes(module, _caller(module, module, names), _caller(evaluation, module, names))
     found = dict(_trained(network, batches))
     for tensor in (*module.parameters(), *module.buffers()):
         tensor.data = tensor.data.contiguous()  # as in a delivered file; other strides round differently
@@ -101,6 +108,33 @@ def _batches(job: OracleJob, definition: Definition) -> list[Inputs]:
     chosen = torch.split(torch.arange(3 * full - 1) % data.samples, full)
     given = (step.given(step.prepare(data.batch(places), training=False)) for places in chosen)
     return [[one for one in batch if one is not None] for batch in given]
+
+
+def _caller(module: nn.Module, loaded: nn.Module, names: Sequence[str]) -> Callable[..., Outputs]:
+    """A call of a graph of `loaded`, which torch's loader gave: inputs in order, outputs in the order of `names`."""
+    tree: Any = loaded._in_spec
+
+    def call(*inputs: Tensor) -> Outputs:
+        args, kwargs = tree_unflatten(inputs, tree)
+        outputs = named(module(*args, **kwargs))
+        return tuple(outputs[name] for name in in_the_place_of(names, [*outputs]) if name is not None)
+
+    return call
+
+
+def _in_evaluation(path: Path, module: fx.GraphModule) -> nn.Module:
+    """The graph of evaluation in the file over the tensors of `module`, or else what `evaluating` makes of it."""
+    program = load_pt2(str(path)).exported_programs.get(EVALUATION.name)
+    if program is None:
+        return evaluating(module)
+    other: nn.Module = program.module(check_guards=False)
+    for name in (*program.graph_signature.parameters, *program.graph_signature.buffers):
+        folder, _, leaf = name.rpartition(".")
+        for kind in ("_parameters", "_buffers"):
+            held = getattr(module.get_submodule(folder), kind)
+            if leaf in held:
+                getattr(other.get_submodule(folder), kind)[leaf] = held[leaf]
+    return other
 
 
 def _loaded(path: Path) -> fx.GraphModule:
@@ -160,7 +194,8 @@ def _step(network: BothModes, batch: Inputs, optimizer: torch.optim.Optimizer, n
 
 
 def _listed(outputs: Outputs) -> Inputs:
-    return [*outputs] if isinstance(outputs, tuple) else [outputs]
+    """All outputs; in evaluation a network may have fewer."""
+    return [one for one in (outputs if isinstance(outputs, tuple) else (outputs,)) if one is not None]
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
-from unifiednn_core.spec.transforms import TransformSpec
+from unifiednn_core.spec.transforms import TransformSpecs
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 DEFAULT_CHECKPOINT_PERIOD_S = 30.0
@@ -113,7 +113,7 @@ class SubModelSpec(_Part):
     std: Annotated[float, Field(gt=0)] | None = None
     inputs: dict[_Entry, _Entry] = {}
     """Input of the network: input of the data that it gets, where their names differ. `targets` names the targets."""
-    transforms: tuple[TransformSpec, ...] = ()
+    transforms: TransformSpecs = ()
     """What happens to each batch after scaling, in order; random ones in training alone."""
     targets: Literal["stored", "inputs", "next"] = "stored"
     """Targets: those of the data; the scaled inputs (autoencoder); or the inputs' ids one place further, whose last
@@ -184,7 +184,8 @@ class RunSpec(_Part):
     """Devices on which it may go on after a move: those of the same kind, which gives the same bits, or any."""
     profile: Literal["exact", "fast"] = "exact"
     """`exact` gives the bits of the plain loop. `fast` rounds differently: equal networks may train fused, on a GPU
-    products use TF32 and optimizers torch's fused kernels, and `precision` may be lower. So may then the baselines."""
+    products use TF32, images have their channels last, optimizers are fused, and `precision` may be lower. Baselines
+    then do likewise."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads per step; equal bits need equal threads. Default: all cores but one."""
     lanes: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_LANES)] = "auto"

@@ -1,4 +1,4 @@
-"""Public kit for authors of transforms: `check_transform` checks one against the contract in `data.transforms.base`."""
+"""Public kit for authors of transforms: `check_transform` checks one against the contract in `data.batch`."""
 
 import dataclasses
 import random
@@ -10,8 +10,7 @@ from torch import Generator, Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from unifiednn_core.data.batch import Batch, Mix
-from unifiednn_core.data.transforms.base import Transform
+from unifiednn_core.data.batch import Batch, Mix, Transform
 
 SEEDS = range(3)
 # Draws of these have no meta form in torch; their results have the shape of their input.

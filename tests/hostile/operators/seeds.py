@@ -252,7 +252,7 @@ def _shapes() -> dict[str, list[Call]]:
         "squeeze.dims": [c(f(2, 1, 1), [1, 2]), c(x, [0])],
         "transpose.int swapaxes": [c(x, 0, 2), c(x, -1, -2)],
         "permute": [c(x, [2, 0, 1]), c(x, [0, -1, 1])],
-        "t numpy_T": [c(f(3, 4)), c(f(3))],
+        "t numpy_T matrix_H": [c(f(3, 4)), c(f(3))],
         "movedim.int": [c(x, 0, 2)],
         "movedim.intlist": [c(x, [0, 1], [2, 0])],
         "expand broadcast_to": [c(f(1, 4), [3, 4]), c(f(3, 1), [2, -1, 5])],

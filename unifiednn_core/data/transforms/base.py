@@ -1,49 +1,14 @@
-"""Contract of a transform, and what all transforms share: which input they take, and what they refuse.
-
-`unifiednn_core.testing.transforms.check_transform` checks the contract. In a CUDA graph a transform is recorded once,
-so it never asks for a value of a tensor, and no shape depends on one; a transform that cannot do without says so.
-"""
+"""What all transforms share: which input they take, and what they refuse. The contract is `data.batch.Transform`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.data.batch import Batch
+from unifiednn_core.data.batch import Batch, Transform
 from unifiednn_core.spec.transforms import SHORT_NAMES
-
-
-class Transform(Protocol):
-    """A frozen dataclass of the arguments; a call writes into nothing it was given."""
-
-    @property
-    def input(self) -> str | None:
-        """Which input of the batch; None for the first."""
-
-    @property
-    def training_only(self) -> bool:
-        """Whether evaluation leaves it out. If not, it draws nothing, or makes the targets."""
-
-    @property
-    def draws(self) -> bool:
-        """Whether it draws random numbers: as many for every batch of a shape."""
-
-    @property
-    def reads_values(self) -> bool:
-        """Whether it asks the device for a value, so that no CUDA graph can record it."""
-
-    @property
-    def changes_targets(self) -> bool:
-        """Whether the targets of a batch may be others afterwards, or two for each sample."""
-
-    def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
-        """Transform a batch with draws from `generator`; None is torch's default one of the device.
-
-        Raises `BadInput` for a batch that it cannot take.
-        """
 
 
 def chosen(batch: Batch, transform: Transform) -> tuple[str, Tensor]:

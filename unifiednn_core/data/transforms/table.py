@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from unifiednn_core.data.transforms.base import Transform
+from unifiednn_core.data.batch import Transform
 from unifiednn_core.data.transforms.color_jitter import ColorJitter
 from unifiednn_core.data.transforms.horizontal_flip import RandomHorizontalFlip
 from unifiednn_core.data.transforms.mixup import MixUp

@@ -340,7 +340,7 @@ CONTRACTS: dict[str, Contract] = {
     **each("transpose.int", dims("self", "dim0"), dims("self", "dim1")),
     **each("swapaxes", dims("self", "axis0"), dims("self", "axis1")),
     **each("permute", _permuted),
-    **each("t numpy_T", _matrix),
+    **each("t numpy_T matrix_H", _matrix),
     **each("movedim.int movedim.intlist", dims("self", "source"), dims("self", "destination"), _moved),
     **each("expand broadcast_to", _expanded),
     **each("expand_as", _expanded_as),

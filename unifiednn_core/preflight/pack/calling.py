@@ -36,13 +36,11 @@ def in_order(network: nn.Module, example: Example) -> Example:
         for given, place in zip_longest(example.inputs, places[: len(example.inputs)])
     ]
     names = [given.name for given in named]
-    any_name = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-    unknown = [name for name in names if name not in parameters and not any_name]
+    unknown = [name for name in names if name not in parameters]
     if unknown or len({*names}) < len(names):
         message = f"forward has no input '{unknown[0]}'." if unknown else "An input is given twice."
         raise BadInput.of("Option", "--input", message, f"The parameters of forward: {', '.join(parameters)}.")
-    order = [*parameters]
-    named.sort(key=lambda given: order.index(given.name) if given.name in order else len(order))
+    named.sort(key=lambda given: [*parameters].index(given.name))
     return example.model_copy(update={"inputs": tuple(named)})
 
 
@@ -56,14 +54,6 @@ def arguments_of(
         if names != [name for name, known in parameters.items() if known.kind in _BY_PLACE][: len(names)]:
             return (), dict(zip(names, values, strict=True))
     return tuple(values), {}
-
-
-def by_parameter(network: nn.Module, given: Mapping[str, Value]) -> dict[str, Any]:
-    """Arguments by name, as forward's parameters hold them: those of `**kwargs` in a dict."""
-    parameters = inspect.signature(network.forward).parameters
-    rest = [name for name, known in parameters.items() if known.kind is inspect.Parameter.VAR_KEYWORD]
-    others = {name: value for name, value in given.items() if name not in parameters}
-    return {name: given[name] for name in given if name in parameters} | ({rest[0]: others} if others else {})
 
 
 def call(network: nn.Module, example: Example, inputs: Sequence[Tensor]) -> Outputs:

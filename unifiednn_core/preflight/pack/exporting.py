@@ -13,7 +13,7 @@ from torch.export import Dim, ExportedProgram, export
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.pack import failures
-from unifiednn_core.preflight.pack.calling import arguments_of, by_parameter, call, plain_outputs
+from unifiednn_core.preflight.pack.calling import arguments_of, call, plain_outputs
 from unifiednn_core.preflight.pack.regions import without_regions
 from unifiednn_core.preflight.pack.request import Example, ExampleInput
 from unifiednn_core.preflight.pack.samples import stored
@@ -52,7 +52,7 @@ def exported(network: nn.Module, example: Example, name: str, mode: Mode = "trai
     args, kwargs = arguments_of(network, example, example_inputs(example))
     sizes = [{0: Dim("batch")} | dict.fromkeys(sorted(given.free), Dim.DYNAMIC) for given in example.inputs]
     by_place, by_name = arguments_of(network, example, sizes)
-    dynamic = by_place or by_parameter(network, by_name)
+    dynamic = by_place or by_name
     with torch.random.fork_rng(devices=[]), _kept(network), plain_outputs(network):
         try:
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()), catch_warnings(action="ignore"):
@@ -72,9 +72,9 @@ def _check_parts(network: nn.Module, name: str) -> None:
         remedy = "Give the network as Python code, without torch.jit.script or torch.jit.trace."
         raise _wrong(name, "A part of the network is TorchScript.", remedy)
     names = [name for name, _ in (*network.named_parameters(), *network.named_buffers())]
-    if odd := [name for name in names if not re.fullmatch(r"[A-Za-z0-9_.]+", name)]:
+    if odd := [name for name in names if not re.fullmatch(r"[A-Za-z0-9_. -]+", name)]:
         message = f"The name '{odd[0][:80]}' of a weight cannot be stored."
-        raise _wrong(name, message, "Rename the layer: letters, digits and underscores are known everywhere.")
+        raise _wrong(name, message, "Rename the layer: letters, digits, '_', '-' and blanks are known.")
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise _wrong(name, "The network has no trainable weight.", "Give a network whose weights can be trained.")
 

@@ -43,7 +43,7 @@ _FAILURES = (
     (
         r"specialized it to be a constant|Constraints violated",
         "The network works for only one batch size.",
-        "Take sizes from the input (x.shape[0], x.flatten(1), -1 in reshape) instead of writing them as numbers. "
+        "Take sizes from the input (x.shape[0] and not len(x), x.flatten(1), -1 in reshape), not from numbers. "
         "Choose samples with torch.where or a factor of 0 or 1, not with a mask as index.",
     ),
     (

@@ -27,6 +27,9 @@ _REMEDIES = {
 def without_regions(program: ExportedProgram, name: str) -> ExportedProgram:
     """Write out the regions of a program, which this changes; raises `BadInput` on `name` for any other sub-graph."""
     module = program.graph_module
+    for part in module.modules():
+        if isinstance(part, fx.GraphModule):
+            _write_results_in_place(part.graph)
     if not any(isinstance(node.target, torch._ops.HigherOrderOperator) for node in module.graph.nodes):
         return program
     writer = _Writer(module.graph, set(program.graph_signature.inputs_to_parameters), name)
@@ -118,6 +121,38 @@ class _Writer:
         place = re.findall(r"line (\d+).*\n\s*(.*)", str(node.meta.get("stack_trace", "")))
         line = f" It is line {place[-1][0]}: `{place[-1][1]}`." if place else ""
         return BadInput.of("Cannot be exported", self._name, f"The network {what}.{line}", remedy)
+
+
+def _write_results_in_place(graph: fx.Graph) -> None:
+    """Make `div(a, b, out=c)` `c.copy_(div(a, b))`: the operators that write into given memory are not taken."""
+    for node in graph.nodes:
+        plain = _without_out(node)
+        if plain is None:
+            continue
+        out, kwargs = node.kwargs["out"], {name: value for name, value in node.kwargs.items() if name != "out"}
+        with graph.inserting_before(node):
+            result = graph.call_function(plain, node.args, kwargs)
+            copied = graph.call_function(torch.ops.aten.copy_.default, (out, result))
+        result.meta, copied.meta = dict(node.meta), dict(node.meta)
+        node.replace_all_uses_with(copied)
+        graph.erase_node(node)
+
+
+def _without_out(node: fx.Node) -> torch._ops.OpOverload | None:
+    """The operator that returns what this one writes into its argument `out`, of the same shape."""
+    function, out = node.target, node.kwargs.get("out")
+    if not isinstance(function, torch._ops.OpOverload) or not isinstance(out, fx.Node):
+        return None
+    if out.meta["val"].shape != node.meta["val"].shape or out.meta["val"].dtype != node.meta["val"].dtype:
+        return None
+    wanted = {name: kind for name, kind in _arguments(function).items() if name != "out"}
+    packet = function.overloadpacket
+    overloads = [getattr(packet, name) for name in packet.overloads()]
+    return next((each for each in overloads if _arguments(each) == wanted), None)
+
+
+def _arguments(function: torch._ops.OpOverload) -> dict[str, str]:
+    return {argument.name: str(argument.type) for argument in function._schema.arguments}
 
 
 def _changed(node: fx.Node) -> list[fx.Node]:

@@ -3,8 +3,7 @@
 import torch
 from torch import Generator
 
-from unifiednn_core.data.batch import Batch
-from unifiednn_core.data.transforms.base import Transform
+from unifiednn_core.data.batch import Batch, Transform
 from unifiednn_core.data.transforms.table import build
 from unifiednn_core.spec.transforms import TransformSpec
 

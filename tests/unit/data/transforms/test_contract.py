@@ -9,8 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from tests.unit.data.transforms.kit import CASES, IDS, images, made
-from unifiednn_core.data.batch import Batch, Mix
-from unifiednn_core.data.transforms.base import Transform
+from unifiednn_core.data.batch import Batch, Mix, Transform
 from unifiednn_core.data.transforms.table import TRANSFORMS
 from unifiednn_core.testing.transforms import check_transform
 

@@ -1,5 +1,7 @@
 """A user's own file: networks that can be packed, and networks that cannot."""
 
+import collections
+import dataclasses
 import random
 
 import torch
@@ -226,6 +228,111 @@ class Probabilities(nn.Module):
         return nn.functional.binary_cross_entropy(self.code(x).sigmoid(), x, reduction="none").mean(1)
 
 
+class EncoderDecoder(nn.Module):
+    """Two inputs of lengths of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.drop = nn.Embedding(9, 6), nn.Dropout(0.2)
+        self.encoder, self.decoder, self.head = nn.GRUCell(6, 6), nn.Linear(6, 6), nn.Linear(6, 9)
+
+    def forward(self, src, tgt):
+        state = self.encoder(self.drop(self.embed(src)).mean(1))
+        return self.head(torch.tanh(self.decoder(self.embed(tgt)) + state.unsqueeze(1))).transpose(1, 2)
+
+
+class Keywords(nn.Module):
+    """A loss inside, inputs after defaults, and outputs in a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x, scale=2.0, *, mask=None, targets=None):
+        scores = self.layer(x * mask) * scale
+        loss = (scores.log_softmax(1) * targets).sum(1).neg().mean()
+        return {"loss": loss, "scores": scores, "parts": (None, scores.sum(1)), "note": "text"}
+
+
+class Auxiliary(nn.Module):
+    """A second head in training alone, as in GoogLeNet."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm = nn.Linear(4, 5), nn.BatchNorm1d(5)
+        self.head, self.side = nn.Linear(5, 3), nn.Linear(5, 3)
+
+    def forward(self, x):
+        hidden = torch.relu(self.norm(self.body(x)))
+        return Scores(self.head(hidden), self.side(hidden)) if self.training else self.head(hidden)
+
+
+Scores = collections.namedtuple("Scores", ["logits", "aux"])
+
+
+class DropPath(nn.Module):
+    """Stochastic depth with a constant of its own in each mode, and a buffer that training writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm, self.head = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x):
+        path = self.norm(self.body(x))
+        if self.training:
+            self.seen.add_(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+            path = path * torch.rand(x.shape[0], 1).ge(0.3) / 0.7
+        else:
+            path = path + torch.tensor([0.1, 0.2, 0.3, 0.4]) * self.seen
+        return self.head(x + path)
+
+
+@dataclasses.dataclass
+class Reconstruction:
+    image: torch.Tensor
+    loss: torch.Tensor
+    cache: object = None
+
+
+class Variational(nn.Module):
+    """A VAE with its loss; it draws in training alone, and returns a dataclass."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(4, 4), nn.Linear(2, 4)
+
+    def forward(self, x):
+        mean, log_variance = self.encoder(x).chunk(2, 1)
+        code = mean + torch.randn_like(mean) * (0.5 * log_variance).exp() if self.training else mean
+        image = self.decoder(code)
+        divergence = -0.5 * (1 + log_variance - mean.pow(2) - log_variance.exp()).sum(1)
+        return Reconstruction(image, ((image - x).pow(2).sum(1) + divergence).mean(), cache=object())
+
+
+class Momentum(nn.Module):
+    """A second network that follows the first without gradients, as in MoCo; and regions inside of each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.add_module("last layer", nn.Linear(3, 3))
+        for weight in self.key.parameters():
+            weight.requires_grad = False
+
+    def forward(self, x):
+        with torch.no_grad():
+            for slow, fast in zip(self.key.parameters(), self.query.parameters(), strict=True):
+                slow.mul_(0.9).add_(fast, alpha=0.1)
+            key, still = self.key(x), self.query(x)
+            with torch.enable_grad():
+                moving = self.query(x) * 2
+        query = self.query(x)
+        with torch.no_grad():
+            query.mul_(2)  # its gradient stays that of the layer
+        return self.get_submodule("last layer")(self.head(torch.cos(query + key) * still + moving))
+
+
 class Lengths(nn.Module):
     """Packs sequences by lengths that it reads from the ids."""
 
@@ -242,10 +349,10 @@ class Lengths(nn.Module):
 class Blank(nn.Module):
     def __init__(self):
         super().__init__()
-        self.add_module("layer 1", nn.Linear(4, 2))
+        self.add_module("layer:1", nn.Linear(4, 2))
 
     def forward(self, x):
-        return getattr(self, "layer 1")(x)
+        return getattr(self, "layer:1")(x)
 
 
 class OnGpu(Linear):

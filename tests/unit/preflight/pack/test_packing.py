@@ -221,7 +221,7 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
             parse_example(["4:int64"]),
             ("pack_padded_sequence", "return self.layer(packed)", "gather or a mask"),
         ),
-        ("Blank", NUMBERS, ("'layer 1.weight'", "Rename the layer")),
+        ("Blank", NUMBERS, ("'layer:1.weight'", "Rename the layer")),
         ("OnGpu", NUMBERS, ("line ", "the device of the input in forward")),
         ("Missing", NUMBERS, ("no class or function 'Missing'", "Networks in it: Net")),
     ],
