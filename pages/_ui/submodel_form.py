@@ -85,7 +85,9 @@ def submodel_form(
     values["deadline_s"] = due_min * 60 if due_min else None
     said("name", "priority", "deadline_s")
     if chosen is not None and chosen.kind == "weights":
-        values["architecture"] = _architecture(submodel.get("architecture") or {}, chosen.filename, key)
+        seed = submodel.get("architecture") or {}
+        kept = _of_weights(seed) if drafts.reference(chosen) == submodel.get("model") else {}
+        values["architecture"] = _architecture(seed, chosen.filename, key) | kept
         said("architecture")
     values["start_from"] = _start_from(submodel.get("start_from") or {}, files, key=f"{key}-start")
     said("start_from")
@@ -153,7 +155,12 @@ def _start_from(seed: Mapping[str, Any], files: Sequence[FileView], *, key: str)
         index, captions = ways.index(seed["take"]) if seed.get("take") in ways else 0, [TAKE[way][1] for way in ways]
         title = {way: TAKE[way][0] for way in ways}.__getitem__
         take = two.radio("Load", ways, index, title, key=f"{key}-take-{ref}", captions=captions)
-    return {"file": ref, "take": take}
+    return {"file": ref, "take": take, **(_of_weights(seed) if ref == seed.get("file") else {})}
+
+
+def _of_weights(seed: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person has said in JSON about the names in a file of weights; it holds for that file alone."""
+    return {entry: seed[entry] for entry in ("names", "entry") if seed.get(entry)}
 
 
 def draw_rows(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document, int | None]:

@@ -12,12 +12,13 @@ from pages._ui import actions, frame
 from unifiednn_core.base.errors import IntakeFailed, UnifiedNNError
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.base.visible import visible
+from unifiednn_core.data.values import AS_STORED, MAX_IMAGE_SIDE, ImportOptions
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
-MODEL_SUFFIXES = ("pt2", "pt", "pth", "safetensors", "json")
-DATA_SUFFIXES = ("pt", "safetensors", "npz", "csv", "tsv", "jsonl", "parquet", "txt", "zip")
-START_SUFFIXES = ("safetensors", "pt", "pth")
+MODEL_SUFFIXES = ("pt2", "pt", "pth", "ckpt", "safetensors", "json")
+DATA_SUFFIXES = ("pt", "safetensors", "npz", "csv", "tsv", "jsonl", "parquet", "txt", "zip", "tar", "gz")
+START_SUFFIXES = ("safetensors", "pt", "pth", "ckpt")
 CHECKPOINT_SUFFIXES = ("safetensors",)
 KINDS = {
     MODEL_SUFFIXES: ("model", "weights"),
@@ -55,14 +56,32 @@ def upload(label: str, suffixes: tuple[str, ...], *, key: str) -> FileView | Non
     # The refusal of the last file stays until the next one.
     if (refusal := st.session_state.get(f"{key}-refusal")) is not None:
         actions.show_error(refusal)
-    library = frame.service().library
+    library, options = frame.service().library, AS_STORED
+    if suffixes == DATA_SUFFIXES:
+        options = _options(key)
     again, arrived = _asked_again(key), sent_upload(label, suffixes, key=key)
     if sent := arrived or again:
         st.session_state[f"{key}-last"] = sent
-        return _imported(lambda: library.finish_upload(sent), key)
+        return _imported(lambda: library.finish_upload(sent, options), key)
     if picked := _picked_on_server(label, suffixes, key=key):
-        return _imported(lambda: library.import_server_file(picked, KINDS[suffixes]), key)
+        return _imported(lambda: library.import_server_file(picked, KINDS[suffixes], options), key)
     return None
+
+
+def _options(key: str) -> ImportOptions:
+    """Draw the choices for images."""
+    with st.expander("Images"):
+        size = st.number_input(
+            "Size of images",
+            min_value=1,
+            max_value=MAX_IMAGE_SIDE,
+            value=None,
+            placeholder="as they are",
+            help="Height and width: the square in the middle of each image, resized. Set it before you drop the file.",
+            key=f"{key}-size",
+        )
+        last = st.checkbox("Channels last", help="Samples are [height, width, channels].", key=f"{key}-channels")
+    return ImportOptions(size=size, channels_last=last)
 
 
 def sent_upload(label: str, suffixes: tuple[str, ...], *, key: str) -> str | None:

@@ -259,7 +259,7 @@ FOOT = """\
 
 | name | file | what it may contain |
 |---|---|---|
-| state_dict | `.pt`, `.pth` | weights; the spec names the network and its arguments |
+| state_dict | `.pt`, `.pth`, `.ckpt` | weights, alone or in a dict; the spec names the network and its arguments |
 | safetensors | `.safetensors` | the same |
 | pt2 | `.pt2` | any graph of [the allowed operators](OPERATORS.md), from `torch.export.save` |
 | module | `.pt`, `.pth` | a whole network of torch layers, from `torch.save(network, path)` |

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from tests.integration.conftest import wait_until
+from tests.unit.data import data_files as made
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.datasets import read_dataset
@@ -48,6 +49,20 @@ def test_what_cannot_be_mapped_is_kept_converted_under_its_own_name(
     assert dataset.samples == view.facts["samples"]
     assert not list(home.quarantine.iterdir())
     assert service.library.import_file("again", [content], ("data",)).sha256 == view.sha256
+
+
+def test_one_file_with_a_training_and_a_test_part_becomes_two_data_sets(service: Service, home: Home) -> None:
+    content = made.zipped(home.quarantine / "mnist", made.mnist()).read_bytes()
+    (home.quarantine / "mnist").unlink()
+    train = service.library.import_file("mnist.zip", [content], ("data",))
+    held = {view.filename: view for view in service.library.files()}
+    test = held["mnist-test.safetensors"]
+    assert held["mnist-train.safetensors"] == train
+    assert (train.facts["samples"], test.facts["samples"], train.format, test.format) == (6, 3, "idx", "idx")
+    for view, part in ((train, "train"), (test, "test")):
+        assert view.preview is not None and view.preview.notes.part == part
+        assert read_dataset(home.file(view.sha256)).samples == view.facts["samples"]
+    assert not list(home.quarantine.iterdir())
 
 
 @pytest.mark.long

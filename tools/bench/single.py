@@ -12,6 +12,7 @@ from tools.machine import ToolFailed
 
 PATIENCE_S = 3600
 _MODULES = {
+    "augmentation": "augmentation",
     "engine-overhead": "overhead",
     "gpu-probe": "probe",
     "prediction": "prediction",

@@ -37,7 +37,7 @@ def pack(
     batch: Batch = 8,
     free: Free = None,
     arguments: Arguments = None,
-    seed: Annotated[int, typer.Option(help="Of the initial weights.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the initial weights.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File to write; by default NAME.pt2 here.")] = None,
     as_json: AsJson = False,
 ) -> None:

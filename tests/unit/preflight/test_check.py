@@ -134,7 +134,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"train_data": "absent.pt"}, "submodels.one.train_data", "no such file"),
     ({"train_data": "damaged.pt"}, "submodels.one.train_data", "damaged"),
     ({"test_data": "damaged.pt"}, "submodels.one.test_data", "damaged"),
-    ({"train_data": "cnn.pt2"}, "submodels.one.train_data", "not a .pt"),
+    ({"train_data": "cnn.pt2"}, "submodels.one.train_data", "not one of these: .pt"),
     ({"train_data": "wide.pt"}, "submodels.one.train_data", r"\[3, 8, 8\]; the network takes \[1, 8, 8\]"),
     ({"test_data": "wide.pt"}, "submodels.one.test_data", r"\[3, 8, 8\]"),
     ({"train_data": "bytes.pt"}, "submodels.one.scale", "uint8.*0.0039"),

@@ -126,7 +126,7 @@ def parse_example(
     Raises `BadInput`.
     """
     if not inputs and data is None:
-        remedy = "Give --input, such as --input 1,28,28, or a data file with --example."
+        remedy = "Give --input, such as --input 1,28,28; pack also takes a data file, with --example."
         raise BadInput.of("Option", "--input", "The shape of a sample is not known.", remedy)
     if not 2 <= batch <= MAX_BATCH:
         raise BadInput.of("Option", "--batch", f"{batch} cannot be exported.", f"Give a number from 2 to {MAX_BATCH}.")
