@@ -30,7 +30,7 @@ _INSTEAD = (
 )  # fmt: skip
 _LIBRARIES = {
     "torchvision": "Use torch's own operators: for instance grid_sample instead of deform_conv2d or roi_align.",
-    "transformers": 'Let the network use plain operators: experts of a mixture with experts_implementation="batched_mm", '
+    "transformers": 'Let the network use plain operators: experts with experts_implementation="batched_mm", '
     'attention with attn_implementation="eager".',
     "higher_order": "Write the region with plain operators: torch.where instead of torch.cond, a Python loop instead "
     "of scan or while_loop.",
