@@ -197,8 +197,8 @@ def test_measurements_are_remembered_by_graph_batch_optimizer_device_and_version
     others = [
         spec(hyperparameters={"small": change})
         for change in (
-            {"batch_size": 16}, {"batch_split": 2}, {"optimizer": "adam"}, {"criterion": "nll"}, {"ema": {"decay": 0.5}},
-            {"parameter_groups": [{"names": "*", "frozen": True}]},
+            {"batch_size": 16}, {"batch_split": 2}, {"optimizer": "adam"}, {"criterion": "nll"},
+            {"ema": {"decay": 0.5}}, {"parameter_groups": [{"names": "*", "frozen": True}]},
         )
     ]  # fmt: skip
     keys = {memory_key(other, other.submodels[0], report(other)) for other in others}
