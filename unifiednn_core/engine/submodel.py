@@ -7,7 +7,8 @@ The recipe, from which anyone can write the plain loop that gives the same bits:
 `clip_grad_value_`), `optimizer.step()`; the LR scheduler steps once per epoch unless the spec says per step; evaluation
 runs after each epoch in `eval()` without grad, in file order, and before an LR scheduler that depends on its loss.
 Every batch, in training and in evaluation, is a contiguous copy of its inputs and targets, because a network may write
-into its input.
+into its input. What happens to it until the loss is said in `engine.step`: scaling, targets that follow from the
+inputs, and the transforms in the order of the spec, which draw from the sub-model's RNG right before forward does.
 
 The sampler `balanced` draws an epoch with `torch.multinomial(weights, n, replacement=True, generator=...)`, where the
 weight of a sample is 1 / samples of its class in float64. `by_length` cuts the permutation into windows of so many

@@ -39,7 +39,7 @@ MEASURE_CPU_S = 100.0
 # Share of the memory that data sets may take before they are streamed.
 DATA_SHARE = 0.5
 # Raise it when the verdict of a check changes.
-CHECK_VERSION = 7
+CHECK_VERSION = 8
 Result = TypeVar("Result")
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -218,6 +218,11 @@ def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Findi
             message = f"The test data have the {what} {_some(theirs)}; the training data have {_some(ours)}."
             remedy = f"Give both the same {what}: split one file, or complete the smaller one."
             return [Finding(title=f"Other {what}", field=place, message=message, remedy=remedy)]
+    plan, other = train.notes.plan, test.notes.plan
+    if plan is not None and other is not None and (columns := plan.otherwise(other)):
+        message = f"The test data became numbers in another way than the training data: column {_some(columns)}."
+        remedy = "Import the test file as the training file was read: unifiednn import TEST --like TRAINING."
+        return [Finding(title="Other columns", field=place, message=message, remedy=remedy)]
     return []
 
 

@@ -118,6 +118,8 @@ def test_a_scaler_that_no_run_has_written_is_refused() -> None:
             trained(computing, 0, changed(half, "scaler", **entry), **hyper)
     without = {key: part for key, part in half.state.items() if key != "scaler"}
     assert trained(computing, 1, replace(half, state=without), **hyper).steps_done == 4  # of a run with other precision
+    other = trained(Computing(), 1, half, **{**hyper, "precision": "float32"})
+    assert "scaler" not in other.capture().state
 
 
 def test_a_cpu_computes_otherwise_only_where_its_owner_asks() -> None:
