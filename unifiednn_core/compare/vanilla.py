@@ -311,7 +311,8 @@ class PlainScript:
             batch = replace(batch, inputs={name: with_channels_last(one) for name, one in batch.inputs.items()})
         with autocast_of(self.job, self.device):
             outputs = self.meaning.forward(module, batch)
-        return [one.float() if one.dtype in (torch.bfloat16, torch.float16) else one for one in outputs]
+        low = (torch.bfloat16, torch.float16)  # in evaluation an output may be None
+        return [one.float() if getattr(one, "dtype", None) in low else one for one in outputs]
 
     def _update(self) -> None:
         """Step the optimizer; during warm-up with a share of the learning rate."""

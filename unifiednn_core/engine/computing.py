@@ -59,7 +59,7 @@ class Computing:
             outputs = step.forward(module, batch)
         if self.autocast is None:
             return outputs
-        return tuple(one.float() if one.dtype is self.autocast else one for one in outputs)
+        return tuple(one.float() if getattr(one, "dtype", None) is self.autocast else one for one in outputs)
 
     def laid_out(self, module: nn.Module, step: Step, batch: Batch) -> "Computing":
         """Lay out the weights; returns how to compute: with channels last only if the network takes a batch so."""

@@ -270,6 +270,11 @@ def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Findi
             message = f"The test data have the {what} {_some(theirs)}; the training data have {_some(ours)}."
             remedy = f"Give both the same {what}: split one file, or complete the smaller one."
             return [Finding(title=f"Other {what}", field=place, message=message, remedy=remedy)]
+    plan, other = train.notes.plan, test.notes.plan
+    if plan is not None and other is not None and (columns := plan.otherwise(other)):
+        message = f"The test data became numbers in another way than the training data: column {_some(columns)}."
+        remedy = "Import the test file as the training file was read: unifiednn import TEST --like TRAINING."
+        return [Finding(title="Other columns", field=place, message=message, remedy=remedy)]
     return []
 
 

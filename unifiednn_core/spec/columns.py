@@ -168,6 +168,11 @@ class ColumnPlan(_Part):
         """Hashes of the tokenizer files that this plan needs."""
         return frozenset(column.tokenizer for column in self.used() if column.kind == "text") - {WORDS}
 
+    def otherwise(self, other: "ColumnPlan") -> tuple[str, ...]:
+        """Columns that became numbers in another way by the other plan: other categories, words or filled-in values."""
+        theirs = {column.name: column for column in other.used()}
+        return tuple(one.name for one in self.used() if one.name in theirs and _differ(one, theirs[one.name]))
+
     def abridged(self) -> "ColumnPlan":
         """The plan for people to read: without vocabularies, and with the first columns and categories alone."""
         shown = [column for column in self.columns if column.name == self.target]
@@ -212,6 +217,16 @@ def parse_plan(document: object) -> ColumnPlan:
         return ColumnPlan.model_validate(data)
     except ValidationError as error:
         raise BadInput([finding_of(detail, data) for detail in error.errors()]) from None
+
+
+def _differ(one: UsedColumn, other: UsedColumn) -> bool:
+    if one.kind == "number" and other.kind == "number":
+        return one.fill is not None and other.fill is not None and one.fill != other.fill
+    if one.kind == "category" and other.kind == "category":
+        return (one.values, one.one_hot) != (other.values, other.one_hot)
+    if one.kind == "text" and other.kind == "text":
+        return (one.tokenizer, one.words, one.pad) != (other.tokenizer, other.words, other.pad)
+    return one.kind != other.kind
 
 
 def _abridged(column: Column) -> Column:

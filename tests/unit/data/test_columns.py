@@ -67,6 +67,20 @@ def test_test_data_become_numbers_as_the_training_data_did(tmp_path: Path) -> No
         converted(short, TableWish(like="0" * 64), **{"0" * 64: tmp_path / "train.converted"})
 
 
+def test_columns_that_became_numbers_in_another_way_are_named(tmp_path: Path) -> None:
+    """Otherwise the same number would mean one thing in training and another one in the test."""
+    reviews = "text,label\n" + "".join(f"{word} film,{at % 2}\n" for at, word in enumerate("abcd"))
+    wish = TableWish(tokenizer="words", text_columns=("text",))
+    train = converted(written(tmp_path, reviews, "train.csv"), wish).notes.plan
+    files = {"0" * 64: tmp_path / "train.csv.converted"}
+    other = written(tmp_path, reviews.replace("film", "play"), "test.csv")
+    alone, like = converted(other, wish).notes.plan, converted(other, TableWish(like="0" * 64), **files).notes.plan
+    assert train is not None and alone is not None and like is not None
+    assert train.otherwise(alone) == ("text",) and train.otherwise(like) == ()
+    ages = [converted(written(tmp_path, f"age,y\n{age},1\n,0\n")).notes.plan for age in (1, 1, 2)]
+    assert [ages[0].otherwise(one) for one in ages if one is not None] == [(), (), ("age",)]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("missing", "expected"),
     [("mean", [[1], [3], [8], [4]]), ("median", [[1], [3], [8], [3]]), ("zero", [[1], [3], [8], [0]]),

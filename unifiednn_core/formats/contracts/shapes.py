@@ -308,11 +308,6 @@ def _grouped(self: Any, groups: int) -> None:
     require(given.shape[1] % groups == 0, f"{groups} groups of {given.shape[1]} channels")
 
 
-@rule("self is a matrix")
-def _two(self: Any) -> None:
-    tensor("self", self, 2)
-
-
 @rule("self has as many dimensions as are turned")
 def _flat(self: Any) -> None:
     require(len(shape_of(self)) >= 2, f"'self' has the shape {list(shape_of(self))}")
@@ -365,7 +360,6 @@ CONTRACTS: dict[str, Contract] = {
     **each("meshgrid.indexing", _grid, word("indexing", "ij", "xy")),
     **each("unfold", _windows),
     **each("ravel atleast_1d atleast_2d atleast_3d"),
-    **each("matrix_H", _two),
     **each("mT mH adjoint", _flat),
     **each("swapdims", dims("self", "dim0"), dims("self", "dim1")),
     **each("moveaxis.int moveaxis.intlist", dims("self", "source"), dims("self", "destination"), _moved),
