@@ -26,8 +26,8 @@ from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import (
     CheckedSubModel,
+    CheckProgress,
     CheckReport,
-    Progress,
     ResolvedFile,
     SubModelReport,
     Tell,
@@ -65,7 +65,7 @@ def check(spec: RunSpec, base: Path, home: Home, tell: Tell = untold) -> CheckRe
     asked = spec.submodels
 
     def say_of(place: int) -> _Say:
-        return lambda doing: tell(Progress(text=f"{doing} {asked[place].name}", place=place + 1, total=len(asked)))
+        return lambda doing: tell(CheckProgress(text=f"{doing} {asked[place].name}", place=place + 1, total=len(asked)))
 
     checked = [_checked(one, files, device, most_bytes, say_of(place)) for place, one in enumerate(asked)]
     reports = {one.report.name: one.report for one in checked if one.report is not None}

@@ -15,12 +15,12 @@ from unifiednn_core.machine.budget import slot
 from unifiednn_core.machine.forks import Template
 from unifiednn_core.preflight.report import (
     PROGRESS,
+    CheckProgress,
     CheckReport,
     FileReport,
     InspectJob,
     OracleJob,
     OracleReport,
-    Progress,
     Request,
     SpecJob,
     SplitJob,
@@ -91,7 +91,7 @@ def _answer(connection: socket.socket, tell: Tell) -> bytes:
         answer += block
         while answer.startswith(PROGRESS) and b"\n" in answer:
             line, _, answer = answer.partition(b"\n")
-            tell(Progress.model_validate_json(line.removeprefix(PROGRESS)))
+            tell(CheckProgress.model_validate_json(line.removeprefix(PROGRESS)))
     return bytes(answer)
 
 

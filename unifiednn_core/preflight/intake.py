@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from unifiednn_core.preflight import process
-from unifiednn_core.preflight.report import PROGRESS, Progress, Request
+from unifiednn_core.preflight.report import PROGRESS, CheckProgress, Request
 
 _NEW_USERS, _NEW_NETWORK = 0x10000000, 0x40000000
 
@@ -14,7 +14,7 @@ _NEW_USERS, _NEW_NETWORK = 0x10000000, 0x40000000
 def work(channel: socket.socket, _handles: list[int]) -> int:
     """Do the job that the caller names; send it the progress, and the report."""
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: CheckProgress) -> None:
         channel.sendall(PROGRESS + progress.model_dump_json().encode() + b"\n")
 
     _leave_the_network()

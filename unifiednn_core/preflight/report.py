@@ -91,7 +91,7 @@ class CheckReport(BaseModel, frozen=True, extra="forbid"):
         return any(finding.severity == "error" for finding in self.findings)
 
 
-class Progress(BaseModel, frozen=True, extra="forbid"):
+class CheckProgress(BaseModel, frozen=True, extra="forbid"):
     """What a check does now."""
 
     text: str
@@ -108,12 +108,12 @@ class Progress(BaseModel, frozen=True, extra="forbid"):
 
 
 PROGRESS = b"~"
-"""Begins each line of an answer that is a `Progress`; they come before the report."""
-Tell = Callable[[Progress], object]
+"""Begins each line of an answer that is a `CheckProgress`; they come before the report."""
+Tell = Callable[[CheckProgress], object]
 """Called with what is done next."""
 
 
-def untold(_: Progress) -> None:
+def untold(_: CheckProgress) -> None:
     """Tell nobody."""
 
 

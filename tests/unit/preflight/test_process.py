@@ -19,7 +19,7 @@ from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadInput, IntakeFailed
 from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight import client
-from unifiednn_core.preflight.report import InspectJob, Progress, Request
+from unifiednn_core.preflight.report import CheckProgress, InspectJob, Request
 from unifiednn_core.spec.run import RunSpec, parse_run
 
 ROOT = Path(__file__).parents[3]
@@ -55,7 +55,7 @@ def test_a_file_is_recognised_by_its_bytes(filename: str, kind: str, fact: str |
 
 
 def test_a_check_takes_nothing_in(folder: Path, home: Home) -> None:
-    told: list[Progress] = []
+    told: list[CheckProgress] = []
     assert client.check(spec(), folder, home, told.append).findings == ()
     assert {(progress.place, progress.total) for progress in told} == {(1, 1)} and len(told) == 3
     assert not list(home.files.rglob("*"))
