@@ -121,6 +121,11 @@ def listed(text: str) -> object:
     return inner if isinstance(inner, list) and not isinstance(value, list) else value
 
 
+def names(text: str) -> list[str]:
+    """Names typed into a form, separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def number(text: str) -> object:
     """Value of a number typed into a form; `1/255` is the quotient."""
     parts = re.fullmatch(r"\s*(\d+)\s*/\s*([1-9]\d*)\s*", text)

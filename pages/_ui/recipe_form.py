@@ -81,7 +81,7 @@ def _group(seed: Mapping[str, Any], at: int, optimizer: str, key: str, list_key:
         frozen = three.checkbox("Frozen", bool(seed.get("frozen")), key=f"{key}-frozen")
         with four:
             listed.buttons(f"group {at + 1}", at, key=list_key)
-        group: dict[str, Any] = {"names": [name.strip() for name in names.split(",") if name.strip()]}
+        group: dict[str, Any] = {"names": drafts.names(names)}
         group |= {"learning_rate": drafts.argument(typed)} if typed.strip() else {}
         if frozen:
             return group | {"frozen": True}
