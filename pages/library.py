@@ -31,6 +31,7 @@ def main() -> None:
         _files(held, "data set", uploads.DATA_SUFFIXES)
         if held:
             _look(held)
+        _tokenizers([file for file in files if file.kind == "tokenizer"])
     with checkpoints:
         _files([file for file in files if file.kind == "checkpoint"], "checkpoint", uploads.CHECKPOINT_SUFFIXES)
     with done:
@@ -74,6 +75,16 @@ def _look(files: Sequence[FileView]) -> None:
         if file_pick.draw_split(known[chosen]) is not None:
             st.rerun()
     st.html(preview.panel(known[chosen]))
+
+
+def _tokenizers(files: Sequence[FileView]) -> None:
+    """Draw the tokenizers of texts, folded away, with a place for another one."""
+    with st.expander("Tokenizers of texts", icon=":material/text_fields:", key="tokenizers"):
+        imported = uploads.upload("Add a tokenizer.json", uploads.TOKENIZER_SUFFIXES, key="library-tokenizer")
+        if imported is not None:
+            st.rerun()
+        for file in files:
+            st.html(markup.bold(file.filename) + " " + markup.faint(" · ".join(file_pick.facts(file))))
 
 
 def _trained(trained: Sequence[TrainedView]) -> None:

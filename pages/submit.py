@@ -4,7 +4,7 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts, frame, launch, run_lists, signed_in, submodel_form
+from pages._ui import actions, drafts, frame, launch, run_form, run_lists, signed_in, submodel_form
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run import RunSpec
@@ -14,6 +14,8 @@ _SUBMISSION = "submission"
 KEY = "submit"
 PROMISE = "It trains in one process with the networks of others, with the same bits as alone."
 AUTO = "auto"
+_RUN = ("device", "profile")
+"""Entries of the run that this page offers."""
 DEVICE_HELP = "auto takes whatever device has room first, a GPU before the CPU."
 COMMAND = "unifiednn submit spec.json --wait"
 
@@ -26,8 +28,11 @@ def main() -> None:
     warned = st.container()
     with st.container(border=True, key="submission"):
         entered = submodel_form.submodel_form(seed, (), key=KEY, ranked=signed_in.may("hybrids"))
-        device = _device(str(seed.get("device", AUTO)))
-    document = _document(entered, device)
+        run = {
+            "device": _device(str(seed.get("device", AUTO))),
+            "profile": run_form.profile(str(seed.get("profile", "exact")), key=f"{KEY}-profile"),
+        }
+    document = _document(entered, run)
     spec, findings = drafts.spec_or_findings(document)
     missing = _missing(entered) or (findings[0].message if findings else "")
     spec = None if missing else spec
@@ -42,12 +47,12 @@ def main() -> None:
             if pressed or anyway:
                 _submit(spec, anyway=anyway)
     launch.check(spec, COMMAND)
-    _save({**entered, "device": device})
+    _save({**entered, **run})
     _own()
 
 
-def _document(entered: drafts.Document, device: str) -> drafts.Document:
-    return {"name": entered.get("name") or "run", "hybrid": "shared", "device": device, "submodels": [entered]}
+def _document(entered: drafts.Document, run: drafts.Document) -> drafts.Document:
+    return {"name": entered.get("name") or "run", "hybrid": "shared", **run, "submodels": [entered]}
 
 
 def _missing(entered: drafts.Document) -> str:
@@ -83,7 +88,8 @@ def _load() -> drafts.Document:
         draft_id, document = None, {}
         st.query_params.pop("draft", None)
     [seed, *_] = [*drafts.submodels(document), {}]
-    seed = {**seed, "device": document.get("device", AUTO)}
+    seed = {**seed, "device": document.get("device", AUTO), "profile": document.get("profile", "exact")}
+    _forget()
     st.session_state[_SUBMISSION] = (draft_id, seed, seed)
     st.session_state.pop(launch.REPORT, None)
     return dict(seed)
@@ -94,9 +100,9 @@ def _save(entered: drafts.Document) -> None:
     draft_id, seed, saved = st.session_state[_SUBMISSION]
     if entered == saved or not (entered.get("model") or entered.get("train_data")):
         return
-    device = entered["device"]
-    own = {entry: value for entry, value in entered.items() if entry != "device"}
-    draft_id = frame.service().library.save_draft(_document(own, device), draft_id)
+    run = {entry: entered[entry] for entry in _RUN}
+    own = {entry: value for entry, value in entered.items() if entry not in _RUN}
+    draft_id = frame.service().library.save_draft(_document(own, run), draft_id)
     st.query_params["draft"] = draft_id
     st.session_state[_SUBMISSION] = (draft_id, seed, entered)
 
@@ -108,9 +114,14 @@ def _submit(spec: RunSpec, *, anyway: bool) -> None:
         if draft_id := st.query_params.get("draft"):
             frame.service().library.delete_draft(draft_id)
         st.session_state.pop(_SUBMISSION, None)
-        for entry in [name for name in st.session_state if str(name).startswith(f"{KEY}-")]:
-            del st.session_state[entry]
+        _forget()
         actions.open_run(run_id)
+
+
+def _forget() -> None:
+    """Forget what the fields hold: the next form is another one."""
+    for entry in [name for name in st.session_state if str(name).startswith(f"{KEY}-")]:
+        del st.session_state[entry]
 
 
 def _own() -> None:

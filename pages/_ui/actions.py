@@ -1,6 +1,7 @@
 """Actions on runs (pause, stop, submit, download), and the dialog that is open."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from pages._ui import frame, signed_in
 from unifiednn_core.base.errors import BadInput, UnifiedNNError
+from unifiednn_core.preflight.report import Tell
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import Mode, RunSpec
 from unifiednn_core.views import markup, wording
@@ -111,11 +113,20 @@ def empty_page(
     return place
 
 
+@contextmanager
+def checking() -> Iterator[Tell]:
+    """Draw a spinner as long as the block runs, and under it what the check does now."""
+    with st.spinner("Checking models and data…"):
+        place = st.empty()
+        yield lambda progress: place.html(markup.faint(progress.line))
+    place.empty()
+
+
 def try_submit(spec: RunSpec, baselines: Sequence[Mode] = (), **options: Any) -> str | None:
     """Submit a run and return its id; shows the findings of a refusal and returns None. `options` as for `submit`."""
     try:
-        with st.spinner("Checking models and data…"):
-            return frame.service().runs.submit(spec, baselines=baselines, **options)
+        with checking() as tell:
+            return frame.service().runs.submit(spec, baselines=baselines, on_progress=tell, **options)
     except UnifiedNNError as error:
         show_error(error)
         return None

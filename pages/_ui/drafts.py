@@ -115,5 +115,27 @@ def argument_text(value: object) -> str:
     return value if isinstance(value, str) and argument(value) == value else json.dumps(value)
 
 
+def listed(text: str) -> object:
+    """Value of a list typed into a form, with or without its brackets."""
+    value, inner = argument(text), argument(f"[{text}]")
+    return inner if isinstance(inner, list) and not isinstance(value, list) else value
+
+
+def names(text: str) -> list[str]:
+    """Names typed into a form, separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def number(text: str) -> object:
+    """Value of a number typed into a form; `1/255` is the quotient."""
+    parts = re.fullmatch(r"\s*(\d+)\s*/\s*([1-9]\d*)\s*", text)
+    return int(parts[1]) / int(parts[2]) if parts else argument(text)
+
+
+def number_text(value: object) -> str:
+    """Number as it is typed into a form: `1/255` for that quotient; `number` reads it back."""
+    return "1/255" if value == 1 / 255 else argument_text(value)
+
+
 def _short(ref: str, filenames: Mapping[str, str]) -> str:
     return filenames.get(ref) or (f"{ref[:17]}…" if ref.startswith("sha256:") else ref.rsplit("/", 1)[-1])

@@ -6,16 +6,14 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from pages._ui import actions, drafts, frame
+from pages._ui import actions, arguments, drafts, frame, recipe_form
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.spec.choice import Argument, Choice, LRSchedulerChoice, shown
+from unifiednn_core.spec.choice import Choice, LRSchedulerChoice
 from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULES, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.run import EarlyStopping, Hyperparameters, parse_hyperparameters, parse_json
-from unifiednn_core.views import markup
 
 NONE = "none"
 SCHEDULERS = {NONE: LRSchedulerChoice(NONE, help="The learning rate stays as it is."), **LR_SCHEDULES}
-ARGUMENT_COLUMNS = 4
 CLIPPING = {NONE: "none", "norm": "by norm", "value": "by value"}
 METRICS = {m: m.replace("_", " ") for m in (NONE, *get_args(EarlyStopping.model_fields["metric"].annotation))}
 SPLIT_HELP = (
@@ -82,76 +80,36 @@ def _form(seeds: Mapping[str, Any], *, key: str) -> dict[str, Any]:
         "seed": four.number_input("Seed", 0, value=seeds.get("seed"), key=f"{key}-seed", placeholder="run"),
     }
     one, two, three = st.columns(3)
-    optimizer = _choice(one, "Optimizer", OPTIMIZERS, known["optimizer"], f"{key}-opt")
-    criterion = _choice(two, "Criterion", CRITERIA, known["criterion"], f"{key}-crit")
+    optimizer = arguments.choose(one, "Optimizer", OPTIMIZERS, known["optimizer"], f"{key}-opt")
+    criterion = arguments.choose(two, "Criterion", CRITERIA, known["criterion"], f"{key}-crit")
     scheduler = seeds.get("lr_scheduler") or {"name": NONE}
-    lr_scheduler = _choice(three, "LR scheduler", SCHEDULERS, scheduler["name"], f"{key}-lr")
+    lr_scheduler = arguments.choose(three, "LR scheduler", SCHEDULERS, scheduler["name"], f"{key}-lr")
     chosen: dict[str, tuple[Choice, str]] = {
         "optimizer": (OPTIMIZERS[optimizer], optimizer),
         "criterion": (CRITERIA[criterion], criterion),
     }
     for entry, (choice, name) in chosen.items():
         args = seeds.get(f"{entry}_args", {}) if seeds.get(entry, name) == name else {}
-        values |= {entry: name, f"{entry}_args": _arguments(choice, args, f"{key}-{entry}-{name}")}
+        values |= {entry: name, f"{entry}_args": arguments.folded(choice, args, f"{key}-{entry}-{name}")}
     values["lr_scheduler"] = _lr_scheduler(lr_scheduler, scheduler, f"{key}-lr")
     values |= _extras(known, key=f"{key}-more")
-    return {name: value for name, value in values.items() if value is not None and value != {}}
+    values["parameter_groups"] = recipe_form.groups(known["parameter_groups"], optimizer, key=f"{key}-groups")
+    values |= recipe_form.samples_and_precision(known, criterion, key=f"{key}-samples")
+    return {name: value for name, value in values.items() if value not in (None, {}, [])}
 
 
 def _lr_scheduler(name: str, seed: Mapping[str, Any], key: str) -> dict[str, Any] | None:
     if name == NONE:
         return None
     choice, same = SCHEDULERS[name], seed["name"] == name
-    if name == SEQUENCE:  # its parts are written as JSON
-        return dict(seed) if same else {"name": name}
-    args = _arguments(choice, seed.get("args", {}) if same else {}, f"{key}-{name}")
+    if name == SEQUENCE:
+        parts = recipe_form.sequence(seed if same else {}, key=f"{key}-parts")
+    else:
+        parts = {"name": name, "args": arguments.folded(choice, seed.get("args", {}) if same else {}, f"{key}-{name}")}
     options, known = ["epoch"] if choice.measured else ["epoch", "step"], choice.per or "epoch"
     known = seed.get("per", "epoch") if same else known
     per = frame.segments("The LR scheduler steps once per", options, known, f"{key}-per-{name}")
-    return {"name": name, "args": args, "per": per}
-
-
-def _choice(column: Any, label: str, table: Mapping[str, Choice], name: str, key: str) -> str:
-    """Draw a searchable list of short names and torch class names, with a description of the chosen one."""
-    names = list(table)
-    index = names.index(name) if name in names else 0
-    with column:
-        chosen = str(st.selectbox(label, names, index=index, key=key, format_func=lambda one: title(one, table[one])))
-        st.html(markup.small(table[chosen].help))
-    return chosen
-
-
-def title(name: str, choice: Choice) -> str:
-    """Short name, and the name of torch's class if it is another word."""
-    return name if choice.torch_class.lower() == name else f"{name} ({choice.torch_class})"
-
-
-def _arguments(choice: Choice, known: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Draw the fields; returns the filled ones. An empty field means torch's default."""
-    if not choice.arguments:
-        return {}
-    given = {}
-    with st.expander(f"Arguments of {choice.torch_class}", expanded=bool(known or choice.required)):
-        for start in range(0, len(choice.arguments), ARGUMENT_COLUMNS):
-            row = choice.arguments[start : start + ARGUMENT_COLUMNS]
-            for column, argument in zip(st.columns(ARGUMENT_COLUMNS), row, strict=False):
-                with column:
-                    given[argument.name] = _field(argument, known, f"{key}-{argument.name}")
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _field(argument: Argument, known: Mapping[str, Any], key: str) -> Any:
-    label = f"{argument.name} (needed)" if argument.required else argument.name
-    default = "" if argument.required else f"default {shown(argument.default)}".replace("null", "none")
-    takes = f"{argument.takes[0].upper()}{argument.takes[1:]}."
-    value = known.get(argument.name)
-    choices: tuple[object, ...] = (True, False) if argument.kind == "flag" else argument.options
-    if choices and (value is None or value in choices):
-        index = None if value is None else choices.index(value)
-        return st.selectbox(label, choices, index=index, key=key, placeholder=default, help=takes, format_func=shown)
-    text = "" if argument.name not in known else drafts.argument_text(value)
-    typed = st.text_input(label, text, key=key, placeholder=default, help=takes)
-    return drafts.argument(typed) if typed.strip() else None
+    return {**parts, "per": per}
 
 
 def _extras(known: Mapping[str, Any], *, key: str) -> dict[str, Any]:

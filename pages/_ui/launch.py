@@ -47,14 +47,14 @@ def start(spec: RunSpec, baselines: Sequence[Mode] = (), *, anyway: bool, **opti
 def check(spec: RunSpec | None, command: str = "unifiednn train spec.json") -> None:
     """Draw the check of a spec, if there is one, and the `command` that does the same in a terminal."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.html(markup.section("Check", "tries one batch of each sub-model"))
+        st.html(markup.section("Check", "tries a few samples of each sub-model"))
         pressed = st.button("Check", key="check", icon=":material/fact_check:", disabled=spec is None)
     if spec is None:
         return
     if pressed:
         try:
-            with st.spinner("Trying one batch of each sub-model…"):
-                st.session_state[REPORT] = (spec, frame.service().runs.check(spec))
+            with actions.checking() as tell:
+                st.session_state[REPORT] = (spec, frame.service().runs.check(spec, on_progress=tell))
         except UnifiedNNError as error:
             actions.show_error(error)
     checked, report = st.session_state.get(REPORT, (None, None))

@@ -1,7 +1,8 @@
 """Preview of a data set: figures, class balance, first samples. HTML of values that the import found."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from pages._ui import import_form, plan_form
 from unifiednn_core.data.values import DataPreview, DataSample, ValueStats
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.plan_text import plan_rows
@@ -23,7 +24,7 @@ def panel(file: FileView) -> str:
     said = (_columns(seen), *seen.notes.remarks, seen.notes.part)
     below = "".join(markup.small(words) for words in said if words) + _plan(seen)
     return (
-        f"{markup.strip(_figures(file, seen))}{markup.findings(seen.warnings)}"
+        f"{markup.strip(_figures(file, seen))}{markup.findings(import_form.in_words(seen.warnings))}"
         f'<div class="u-look">{left}{right}</div>{below}'
     )
 
@@ -32,9 +33,13 @@ def _figures(file: FileView, seen: DataPreview) -> list[markup.Fact]:
     missing = f"{seen.not_finite:,} NaN or infinite" if seen.not_finite else "no NaN, none infinite"
     samples, shape = file.facts.get("samples"), file.facts.get("input_shape")
     sides = _sides(shape) if isinstance(shape, list | tuple) else "-"
+    one = markup.Fact("One input", sides, markup.text(str(file.facts.get("input_dtype", ""))))
+    if isinstance(several := file.facts.get("inputs"), Mapping):
+        named = "; ".join(f"{name}: {kind}" for name, kind in several.items())
+        one = markup.Fact("Inputs", f"{len(several)} of each sample", markup.text(named), wide=True)
     return [
         markup.Fact("Samples", f"{samples:,}" if isinstance(samples, int) else "-", missing),
-        markup.Fact("One input", sides, markup.text(str(file.facts.get("input_dtype", "")))),
+        one,
         markup.Fact("Numbers", _range(seen.inputs), _spread(seen.inputs)),
         _target(file, seen),
     ]
@@ -45,6 +50,8 @@ def _sides(shape: Sequence[int]) -> str:
 
 
 def _target(file: FileView, seen: DataPreview) -> markup.Fact:
+    if seen.targets is None and not seen.class_counts and file.facts.get("classes") is None:
+        return markup.Fact("Targets", "none", "The sub-model says what it learns: its inputs, or the next token.")
     kind = markup.text(str(file.facts.get("target_dtype", "")))
     shape = file.facts.get("target_shape")
     each = f" · {markup.shape(shape)} each" if isinstance(shape, list | tuple) and shape else ""
@@ -118,7 +125,8 @@ def _plan(seen: DataPreview) -> str:
     if plan is None or all(column.kind == "number" for column in plan.columns):
         return ""
     rows = markup.frame({"Column": name, "Becomes": said} for name, said in plan_rows(plan)[:MAX_SHOWN_NAMES])
-    return _part("Columns", markup.table("", rows))
+    change = f"To change it, choose this data set in '{plan_form.LABEL}' of the import options, and add the file again."
+    return _part("Columns", markup.table("", rows) + markup.small(change))
 
 
 def _part(heading: str, body: str) -> str:

@@ -1,4 +1,4 @@
-"""The settings of a draft: name, policy with its parameters, device, seed, threads, lanes, memory, recovery."""
+"""The settings of a draft: name, policy with its parameters, device, profile, and how it recovers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +18,11 @@ RECOVERY_DEFAULTS: drafts.Document = {
 }
 THREADS_HELP = "CPU threads of one step. Equal bits need equal threads."
 LANES_HELP = "Most sub-models that step at once, while memory allows it and it is faster. No bits depend on it."
+PROFILES = ("exact", "fast")
+PROFILE_HELP = (
+    "exact gives the bits of the plain loop. fast rounds differently: equal networks may train fused, a GPU uses TF32, "
+    "and sub-models may have a lower precision."
+)
 MEMORY_HELP = "Most memory that the run may use on its device. Empty means all of it."
 EVERY_HELP = "How often a checkpoint is written. A crash costs at most this much training, which is then repeated."
 STEPS_HELP = "Steps of the run, all sub-models together. With both periods, the first to pass counts."
@@ -46,7 +51,15 @@ def settings(draft: Mapping[str, Any]) -> drafts.Document:
         entries["lanes"] = lanes
     if threads is not None or "threads" in draft:
         entries["threads"] = threads
+    chosen_profile = profile(str(draft.get("profile", PROFILES[0])), key="run-profile")
+    if chosen_profile != PROFILES[0] or "profile" in draft:
+        entries["profile"] = chosen_profile
     return entries | _memory_limit(draft) | _baselines(draft) | _recovery(draft)
+
+
+def profile(known: str, *, key: str) -> str:
+    """Draw the choice of the profile, and return it."""
+    return frame.segments("Profile", PROFILES, known if known in PROFILES else PROFILES[0], key, help=PROFILE_HELP)
 
 
 def _memory_limit(draft: Mapping[str, Any]) -> drafts.Document:

@@ -6,14 +6,29 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts, file_pick, frame, hyper_form, sweep_form, uploads
+from pages._ui import (
+    actions,
+    drafts,
+    file_pick,
+    frame,
+    hyper_form,
+    meaning_form,
+    sweep_form,
+    transform_form,
+    uploads,
+)
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
-SCALING_HELP = "Inputs become (inputs * scale - mean) / std. 8-bit images usually need the scale 1/255 = 0.003922."
+SCALING_HELP = "Inputs become (inputs * scale - mean) / std. 8-bit images usually need the scale 1/255."
 PRIORITY_HELP = "Lower goes first, under the policy Priority."
 DEADLINE_HELP = "Minutes from submission to end; 0 is none. Under the policy Deadline, what is due first goes first."
+BY_SHAPE, OF_WEIGHTS = "by_shape", ("names", "entry")
+BY_SHAPE_HELP = "For a file with other names: its weights are taken in order, if every shape is that of the network."
+ENTRY_HELP = "Entry of the file that holds the weights, such as ema, if several could."
+KEPT = ("owner", "sweep_of")
+"""Entries without a field, which stay as they are."""
 START_KINDS = ("checkpoint", "weights")
 TAKE = {
     "everything": (
@@ -67,7 +82,8 @@ def submodel_form(
                 file_pick.choose(part, key=f"{key}-{field}")
             if parts is not None:
                 st.rerun()
-    values: dict[str, Any] = {"model": model, "train_data": train, "test_data": test or None}
+    undrawn = {entry: value for entry, value in submodel.items() if entry in KEPT}
+    values: dict[str, Any] = {**undrawn, "model": model, "train_data": train, "test_data": test or None}
     chosen = next((file for file in models if drafts.reference(file) == model), None)
     name = submodel.get("name") or (drafts.free_name(chosen.filename, taken) if chosen else "")
     one, two, three = st.columns([2, 1, 1])
@@ -86,20 +102,34 @@ def submodel_form(
     said("name", "priority", "deadline_s")
     if chosen is not None and chosen.kind == "weights":
         seed = submodel.get("architecture") or {}
-        kept = _of_weights(seed) if drafts.reference(chosen) == submodel.get("model") else {}
-        values["architecture"] = _architecture(seed, chosen.filename, key) | kept
+        kept = seed if drafts.reference(chosen) == submodel.get("model") else {}
+        values["architecture"] = _architecture(seed, chosen.filename, key)
+        opened = any(kept.get(entry) for entry in OF_WEIGHTS)
+        with st.expander("Names in the file of weights", icon=":material/label:", expanded=opened):
+            values["architecture"] |= _of_weights(kept, f"{key}-of-{model}")
         said("architecture")
+    elif chosen is None and model == submodel.get("model"):  # a file that is not in the library
+        values["architecture"] = submodel.get("architecture")
     values["start_from"] = _start_from(submodel.get("start_from") or {}, files, key=f"{key}-start")
     said("start_from")
     values |= _scaling(submodel, key)
     said("scale", "mean", "std")
+    inputs = meaning_form.input_names(whole)
+    values["transforms"] = transform_form.transforms(
+        submodel.get("transforms", ()), inputs, key=f"{key}-transforms", scale_key=f"{key}-scale"
+    )
+    said("transforms")
+    values |= meaning_form.bindings(submodel, chosen, whole, key=f"{key}-bindings")
+    said("inputs", "output", "auxiliary")
+    values |= meaning_form.targets_and_loading(submodel, key=f"{key}-meaning")
+    said("targets", "classes", "loading")
     values["hyperparameters"] = hyper_form.hyperparameters(submodel.get("hyperparameters", {}), key=f"{key}-hyper")
     said("hyperparameters")
     values["sweep"] = sweep_form.sweep(submodel.get("sweep", {}), values["hyperparameters"], key=f"{key}-sweep")
     if values["sweep"] and (expands := sweep_form.expansion({"name": name, **values})):
         st.html(markup.small(expands))
     said("sweep", *list(found))  # and findings that belong to no field
-    return {entry: value for entry, value in values.items() if value is not None}
+    return {entry: value for entry, value in values.items() if value not in (None, [])}
 
 
 def tell(found: Sequence[Finding], *, key: str) -> None:
@@ -134,8 +164,9 @@ def _scaling(submodel: Mapping[str, Any], key: str) -> dict[str, Any]:
         values = {}
         for column, entry in zip(st.columns(3), ("scale", "mean", "std"), strict=True):
             known = submodel.get(entry)
-            typed = column.text_input(entry.capitalize(), "" if known is None else repr(known), key=f"{key}-{entry}")
-            values[entry] = drafts.argument(typed) if typed.strip() else None
+            text = "" if known is None else drafts.number_text(known)
+            typed = column.text_input(entry.capitalize(), text, key=f"{key}-{entry}")
+            values[entry] = drafts.number(typed) if typed.strip() else None
     return values
 
 
@@ -155,12 +186,22 @@ def _start_from(seed: Mapping[str, Any], files: Sequence[FileView], *, key: str)
         index, captions = ways.index(seed["take"]) if seed.get("take") in ways else 0, [TAKE[way][1] for way in ways]
         title = {way: TAKE[way][0] for way in ways}.__getitem__
         take = two.radio("Load", ways, index, title, key=f"{key}-take-{ref}", captions=captions)
-    return {"file": ref, "take": take, **(_of_weights(seed) if ref == seed.get("file") else {})}
+        kept = seed if ref == seed.get("file") else {}
+        weights = chosen is not None and chosen.kind == "weights"
+        own = _of_weights(kept, f"{key}-of-{ref}") if weights else {e: kept[e] for e in OF_WEIGHTS if kept.get(e)}
+    return {"file": ref, "take": take, **own}
 
 
-def _of_weights(seed: Mapping[str, Any]) -> dict[str, Any]:
-    """What a person has said in JSON about the names in a file of weights; it holds for that file alone."""
-    return {entry: seed[entry] for entry in ("names", "entry") if seed.get(entry)}
+def _of_weights(seed: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Draw how names in a file of weights meet those of the network; returns the entries that say more than nothing."""
+    one, two = st.columns(2, vertical_alignment="bottom")
+    entry = one.text_input(
+        "Entry with the weights", seed.get("entry") or "", key=f"{key}-entry", placeholder="found by itself",
+        help=ENTRY_HELP,
+    )  # fmt: skip
+    known = seed.get("names") == BY_SHAPE
+    by_shape = two.checkbox("Match weights by order and shape", known, key=f"{key}-names", help=BY_SHAPE_HELP)
+    return ({"names": BY_SHAPE} if by_shape else {}) | ({"entry": entry.strip()} if entry.strip() else {})
 
 
 def draw_rows(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document, int | None]:

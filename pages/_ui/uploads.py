@@ -2,28 +2,32 @@
 
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, frame
-from unifiednn_core.base.errors import IntakeFailed, UnifiedNNError
+from pages._ui import actions, frame, import_form
+from unifiednn_core.base.errors import BadInput, IntakeFailed, NotFound, UnifiedNNError
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.base.visible import visible
+from unifiednn_core.data.values import AS_STORED, ImportOptions
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
 MODEL_SUFFIXES = ("pt2", "pt", "pth", "ckpt", "safetensors", "json")
-DATA_SUFFIXES = ("pt", "safetensors", "npz", "csv", "tsv", "jsonl", "parquet", "txt", "zip")
+DATA_SUFFIXES = ("pt", "safetensors", "npz", "csv", "tsv", "jsonl", "parquet", "txt", "zip", "tar", "gz")
 START_SUFFIXES = ("safetensors", "pt", "pth", "ckpt")
 CHECKPOINT_SUFFIXES = ("safetensors",)
+TOKENIZER_SUFFIXES = ("json",)
 KINDS = {
     MODEL_SUFFIXES: ("model", "weights"),
     DATA_SUFFIXES: ("data",),
     START_SUFFIXES: ("checkpoint", "weights"),
     CHECKPOINT_SUFFIXES: ("checkpoint",),
+    TOKENIZER_SUFFIXES: ("tokenizer",),
 }
 HINT = "Drop a file here, or choose one. Any size; an interrupted upload resumes."
 COMMAND = "unifiednn pack model.py:Net --input 1,28,28"
@@ -54,15 +58,39 @@ def upload(label: str, suffixes: tuple[str, ...], *, key: str) -> FileView | Non
     """
     # The refusal of the last file stays until the next one.
     if (refusal := st.session_state.get(f"{key}-refusal")) is not None:
-        actions.show_error(refusal)
-    library = frame.service().library
-    again, arrived = _asked_again(key), sent_upload(label, suffixes, key=key)
+        actions.show_error(
+            BadInput(import_form.in_words(refusal.findings)) if isinstance(refusal, BadInput) else refusal
+        )
+    library, data = frame.service().library, suffixes == DATA_SUFFIXES
+    again, zone = _asked_again(key, data), st.container()
+    options = _options(key, refused=refusal is not None) if data else lambda: AS_STORED
+    with zone:
+        arrived = sent_upload(label, suffixes, key=key)
+        picked = _picked_on_server(label, suffixes, key=key)
     if sent := arrived or again:
+        last = st.session_state.get(f"{key}-last")
+        if last not in (None, sent):
+            with suppress(NotFound):  # else it was refused, and kept to be read with other options
+                library.drop_upload(last)
         st.session_state[f"{key}-last"] = sent
-        return _imported(lambda: library.finish_upload(sent), key)
-    if picked := _picked_on_server(label, suffixes, key=key):
-        return _imported(lambda: library.import_server_file(picked, KINDS[suffixes]), key)
+        return _imported(lambda: library.finish_upload(sent, options(), keep_refused=data), key)
+    if picked:
+        return _imported(lambda: library.import_server_file(picked, KINDS[suffixes], options()), key)
     return None
+
+
+def _options(key: str, *, refused: bool) -> Callable[[], ImportOptions]:
+    """Draw the import options; the result returns them, or raises `BadInput` if they are not valid."""
+    try:
+        found = import_form.options(frame.service().library.files(), key=key, opened=refused)
+    except BadInput as error:
+        actions.show_error(error)
+        return partial(_raise, error)
+    return lambda: found
+
+
+def _raise(error: BadInput) -> ImportOptions:
+    raise error
 
 
 def sent_upload(label: str, suffixes: tuple[str, ...], *, key: str) -> str | None:
@@ -74,12 +102,14 @@ def sent_upload(label: str, suffixes: tuple[str, ...], *, key: str) -> str | Non
     return sent if isinstance(sent, str) else None
 
 
-def _asked_again(key: str) -> str | None:
-    """The upload to read again, after a failure that was not the fault of the file."""
+def _asked_again(key: str, data: bool) -> str | None:
+    """The upload to read again: after a failure that was not the fault of the file, or data with other options."""
     refusal = st.session_state.get(f"{key}-refusal")
-    if f"{key}-last" not in st.session_state or not isinstance(refusal, IntakeFailed):
+    readable = isinstance(refusal, IntakeFailed) or (data and isinstance(refusal, BadInput))
+    if f"{key}-last" not in st.session_state or not readable:
         return None
-    again = st.button("Try again", key=f"{key}-again", icon=":material/refresh:")
+    label = "Try again" if isinstance(refusal, IntakeFailed) else "Read it again with the options below"
+    again = st.button(label, key=f"{key}-again", icon=":material/refresh:")
     return str(st.session_state[f"{key}-last"]) if again else None
 
 
@@ -119,6 +149,7 @@ def _imported(take: Callable[[], FileView], key: str) -> FileView:
         st.session_state[f"{key}-refusal"] = error
         st.rerun()
     st.session_state.pop(f"{key}-refusal", None)
+    st.session_state.pop(f"{key}-last", None)
     st.toast(f"Imported {wording.plain(file.filename)}.", icon=":material/check:")
     return file
 

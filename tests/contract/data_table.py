@@ -109,7 +109,8 @@ FOOT = """\
   CSV file without a line of names is told by labels in its first line that occur again.
 - `--plan plan.json` says it column by column: `{"columns": [{"kind": "number", "name": "age", "missing": "median",
   "input": "real"}, {"kind": "category", "name": "job"}, {"kind": "text", "name": "note", "tokenizer": "words"}],
-  "target": "job"}`; kinds are `number`, `category`, `text`, `list` and `ignore`.
+  "target": "job"}`; kinds are `number`, `category`, `text`, `list`, `image` and
+  `ignore`.
 - `--like NAME` reads a second file, such as test data, exactly as a data set of the library was read: the same means,
   categories, words and lengths. A category that the first file lacks is refused.
 - `--tokenizer words` cuts texts in lower case at white space; the 10,000 most frequent words (`--vocabulary`) get ids

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tests.contract.format_several import Auxiliary, EncoderDecoder, StochasticDepth, Vae
 from tools.bench.architectures import build
 from tools.bench.networks import NETWORKS as PAPER
 from unifiednn_core.spec.run import ArchitectureSpec
@@ -212,6 +213,13 @@ class Case:
     """Whether every place of a sample has a class of its own."""
     architecture: ArchitectureSpec | None = None
     layers: list[Any] | None = None
+    names: tuple[str, ...] = ("inputs",)
+    """Inputs of the network, all of this shape."""
+    outputs: tuple[str, ...] = ("outputs",)
+    auxiliary: Mapping[str, float] = field(default_factory=dict)
+    """Weights of further outputs whose losses are added in training."""
+    own_loss: bool = False
+    """Whether the last output is the loss."""
     no_list: str = ""
     """Why no list of layers says it."""
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -221,6 +229,15 @@ class Case:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return self.make().train()
+
+    def inputs(self, seed: int) -> dict[str, Tensor]:
+        """Inputs by name; the first are those of `data`."""
+        return {name: self.data(seed + 100 * place)[0] for place, name in enumerate(self.names)}
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether its `.pt2` needs `unifiednn pack`."""
+        return len(self.names) > 1 or self.outputs != ("outputs",) or self.title.endswith("depth")
 
     def data(self, seed: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets."""
@@ -253,6 +270,7 @@ def _paper(key: str, shape: tuple[int, ...], classes: int, args: Mapping[str, An
 
 
 PADDING = "no block of a list hides padding from attention, or adds the three embeddings of BERT"
+SEVERAL = "a list of layers has one input, one output, and the same course in evaluation"
 CASES: Mapping[str, Case] = {
     "lenet": _paper("lenet", (1, 28, 28), 10, {}, layers=LENET_LAYERS),
     "resnet18": _paper("resnet18", (3, 8, 8), 10, {"width": 4}, layers=resnet_layers((2, 2, 2, 2), 4, 10)),
@@ -275,5 +293,17 @@ CASES: Mapping[str, Case] = {
     "bert": Case(
         "BERT (transformers)", bert, (12,), 3, below=50, config=BERT, no_list=PADDING,
         architecture=ArchitectureSpec(name="huggingface", args={"config": BERT}),
+    ),
+    "encoder_decoder": Case(
+        "Encoder and decoder, two inputs", EncoderDecoder, (9,), 20, below=20, dense=True, names=("src", "tgt"),
+        no_list=SEVERAL,
+    ),
+    "auxiliary": Case(
+        "Auxiliary head in training", Auxiliary, (1, 8, 8), 3, outputs=("logits", "aux"), auxiliary={"aux": 0.4},
+        no_list=SEVERAL,
+    ),
+    "stochastic_depth": Case("Stochastic depth", StochasticDepth, (1, 8, 8), 3, no_list=SEVERAL),
+    "vae": Case(
+        "VAE with its own loss", Vae, (1, 8, 8), 0, outputs=("images", "loss"), own_loss=True, no_list=SEVERAL,
     ),
 }  # fmt: skip

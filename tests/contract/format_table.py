@@ -3,6 +3,7 @@
 `python -m tests.contract.format_table --write` writes the page; without `--write` it says whether the page is right.
 """
 
+import inspect
 import json
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tests.contract.format_networks import CASES, Case
+from tests.contract.format_networks import CASES, SAMPLES, Case
 from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.datasets import Dataset
@@ -25,6 +26,8 @@ from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.registry import FORMATS, format_named, sniff
 from unifiednn_core.formats.weights import host_copy
+from unifiednn_core.preflight.pack.request import parse_example
+from unifiednn_core.preflight.pack.work import write_file
 from unifiednn_core.spec.run import ArchitectureSpec, SubModelSpec
 
 PAGE = Path(__file__).parents[2] / "docs" / "FORMATS.md"
@@ -82,7 +85,12 @@ def written(case: Case, format_name: str, folder: Path) -> tuple[Path, Architect
         (torch.save if format_name == "state_dict" else save_file)(host_copy(eager.state_dict()), path)
         return path, case.architecture
     if format_name == "pt2":
-        return kit.export(folder / "m.pt2", eager, case.data(0)[0][:3]), None
+        if not case.is_packed:
+            return kit.export(folder / "m.pt2", eager, case.data(0)[0][:3]), None
+        example = parse_example([f"{name}={sizes}" for name, sizes in _shapes(case)], batch=3)
+        with torch.random.fork_rng(devices=[]):
+            write_file(case.network(), example, case.title, folder / "m.pt2")
+        return folder / "m.pt2", None
     if format_name == "module":
         torch.save(eager, folder / "m.pt")
         return folder / "m.pt", None
@@ -97,10 +105,17 @@ def written(case: Case, format_name: str, folder: Path) -> tuple[Path, Architect
     return folder / "m.json", None
 
 
+def _shapes(case: Case) -> list[tuple[str, str]]:
+    """Names and sizes of the inputs, as `pack` takes them."""
+    sizes = ",".join(map(str, case.shape)) + (":int64" if case.below else "")
+    names = inspect.signature(case.network().forward).parameters
+    return [(name, sizes) for name in names]
+
+
 def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple[list[list[float]], dict[str, Tensor]]:
     """Losses and weights after epochs beside another sub-model, separated and read back."""
     data = ResidentData(CPU)
-    train, test = (Dataset.of(*case.data(seed)) for seed in (1, 2))
+    train, test = (Dataset(case.inputs(seed), case.data(seed)[1]) for seed in (1, 2))
     submodels = [submodel(data, name, definition, case, train, test) for name in ("one", "other")]
     for _ in range(EPOCHS):
         for _ in range(STEPS):
@@ -131,7 +146,14 @@ def submodel(
     test: Dataset,
 ) -> SubModel:
     spec = SubModelSpec.model_validate(
-        {"name": name, "model": "m", "train_data": "d", "hyperparameters": hyperparameters(case)}
+        {
+            "name": name,
+            "model": "m",
+            "train_data": "d",
+            "hyperparameters": hyperparameters(case),
+            "output": case.outputs[-1 if case.own_loss else 0],
+            "auxiliary": dict(case.auxiliary),
+        }
     )
     held = [data.hold(key, lambda dataset=dataset: dataset) for key, dataset in (("train", train), ("test", test))]
     return SubModel(spec, definition, seed=SEED, train=held[0], test=held[1], device=CPU)
@@ -140,13 +162,13 @@ def submodel(
 def hyperparameters(case: Case) -> dict[str, object]:
     return {
         "epochs": EPOCHS, "batch_size": BATCH_SIZE, "drop_last": True, "seed": SEED, "optimizer": "adam",
-        "learning_rate": 0.01, "criterion": "cross_entropy" if case.classes else "mse",
+        "learning_rate": 0.01,
+        "criterion": "none" if case.own_loss else "cross_entropy" if case.classes else "mse",
     }  # fmt: skip
 
 
 def trained_alone(case: Case, module: nn.Module) -> list[list[float]]:
     """The exactness recipe as a plain loop: an epoch of steps in train mode, then the test set in eval mode."""
-    (inputs, targets), (test_inputs, test_targets) = case.data(1), case.data(2)
     criterion = nn.CrossEntropyLoss() if case.classes else nn.MSELoss()
     optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
     figures: list[list[float]] = []
@@ -156,20 +178,32 @@ def trained_alone(case: Case, module: nn.Module) -> list[list[float]]:
         for _ in range(EPOCHS):
             module.train()
             losses = []
-            for batch in torch.randperm(len(inputs), generator=order).split(BATCH_SIZE)[:STEPS]:
+            for batch in torch.randperm(SAMPLES, generator=order).split(BATCH_SIZE)[:STEPS]:
                 optimizer.zero_grad(set_to_none=True)
-                loss = criterion(module(inputs[batch]), targets[batch])
+                loss = loss_of(case, module, criterion, 1, batch)
                 loss.backward()
                 optimizer.step()
                 losses.append((loss.item(), len(batch)))
             module.eval()
             with torch.no_grad():
-                tests = [
-                    (criterion(module(part), labels).item(), len(part))
-                    for part, labels in zip(test_inputs.split(BATCH_SIZE), test_targets.split(BATCH_SIZE), strict=True)
-                ]
+                parts = torch.arange(SAMPLES).split(BATCH_SIZE)
+                tests = [(loss_of(case, module, criterion, 2, part).item(), len(part)) for part in parts]
             figures.append([_mean(losses), _mean(tests)])
     return figures
+
+
+def loss_of(case: Case, module: nn.Module, criterion: nn.Module, seed: int, batch: Tensor) -> Tensor:
+    """As a user writes it: of the scores, plus that of a second head in training; or what the network returns."""
+    inputs, targets = case.inputs(seed), case.data(seed)[1][batch]
+    returned = module(*(one[batch] for one in inputs.values()))
+    if case.own_loss:
+        own: Tensor = returned["loss"]
+        return own
+    scores, *others = returned if isinstance(returned, tuple) else (returned,)
+    loss: Tensor = criterion(scores, targets)
+    for other, weight in zip(others, case.auxiliary.values(), strict=False):
+        loss = loss + weight * criterion(other, targets)
+    return loss
 
 
 def _mean(losses: list[tuple[float, int]]) -> float:
@@ -235,8 +269,20 @@ FOOT = """\
 Other Python packages add formats with an entry point in the group `unifiednn.formats`; the contract is in
 `unifiednn_core/formats/base.py`, and `unifiednn_core.testing.formats.check_format` checks it.
 
-Every network takes one tensor and returns one tensor with a row for each sample; the check before the start refuses
-several inputs or outputs. A pickled network never runs: it is read as inert records, and the constructors of torch
+A `.pt2` may take several tensors and return several. All inputs have the batch as their first dimension. They have the
+names of forward's parameters; those that are no tensors keep their defaults. What forward returns is named by the keys
+of dicts, the fields of dataclasses and named tuples, and the places in tuples: `logits`, `aux`, `1`, `past.0`. None and
+what is no tensor are left out; a single tensor is called `outputs`. An output may be one number: a loss. The entries
+`inputs`, `output` and `auxiliary` of a spec say what goes where; an input that is called `targets` gets the targets.
+The other formats take one tensor and return one tensor with a row for each sample.
+
+One graph serves training and evaluation: layers such as dropout are off in evaluation. Where that is not what the code
+does, as with `if self.training`, stochastic depth or a second head in training, `unifiednn pack` stores a second graph
+for evaluation. `train()` and `eval()` switch between them. torch.export.load gives the graph of training; the trained
+`*.eval.pt2` holds that of evaluation. `with torch.no_grad():` in forward is written out: its operators stand in the
+graph on detached tensors. torch.autocast and torch.cond in forward are refused.
+
+A pickled network never runs: it is read as inert records, and the constructors of torch
 make it again. Layers that were pickled in evaluation mode stay in it; attributes that you added to a layer are
 dropped. TorchScript, compiled packages and Python files are refused; the message names `unifiednn pack`, which makes
 a `.pt2`. Layers of two inputs (Transformer, TransformerDecoder and Bilinear of torch), lazy layers, and weight_norm,

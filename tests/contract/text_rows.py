@@ -10,6 +10,7 @@ from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.contract.data_rows import DataFile
+from tests.unit.data import data_files as made
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.values import ImportOptions
 from unifiednn_core.spec.columns import TableWish, parse_plan
@@ -69,7 +70,7 @@ PLAN = parse_plan({
 })  # fmt: skip
 SENTENCES_CSV = "sentence,label\n" + "".join(f"{one},{at}\n" for one, at in zip(SENTENCES, LABELS, strict=True))
 SST = "".join(f"{one}\t{at}\n" for one, at in zip(SENTENCES, LABELS, strict=True))
-PICTURES = [{"bytes": b"\x89PNG", "path": "1.png"}] * 2
+PICTURES = [{"bytes": made.picture(one), "path": "1.png"} for one in made.pixels(4)]
 
 TABLES = (
     DataFile("CSV of numbers", "numbers.csv", text("a,b,target\n1,2,0\n3,4,1\n5,6,0\n7,8,1\n")),
@@ -86,7 +87,7 @@ TABLES = (
     DataFile("Parquet with text", "reviews.parquet", with_tokenizer(table(text=SENTENCES, label=LABELS)),
              asked(tokenizer=TOKENIZER, length=20)),
     DataFile("Parquet with lists of tokens", "ids.parquet", table(input_ids=IDS, label=[0, 1, 0, 1])),
-    DataFile("Parquet with images (`datasets`)", "images.parquet", table(image=PICTURES, label=[0, 1])),
+    DataFile("Parquet with images (`datasets`)", "images.parquet", table(image=PICTURES, label=[0, 1, 0, 1])),
     DataFile("plain text", "book.txt", text("\n".join(SENTENCES)), asked(length=16)),
     DataFile("JSONL of documents", "documents.jsonl", jsonl(text=SENTENCES, id=LABELS),
              asked(text_columns=("text",), stream=True, length=16)),

@@ -158,7 +158,7 @@ def damaged_data_are_noticed(device: torch.device) -> None:
     kind = KINDS["lenet"]
     for damage, event in ((0.0, Event.COMPLETE), (1.0, Event.FAIL)):
         bench = Bench(device, [("lenet", kind, spec_of("lenet", kind))], IN_TURNS)
-        inputs = bench.submodels[0].leases[1].use().inputs
+        inputs = bench.submodels[0].leases[1].use().inputs["inputs"]
         assert inputs.device.type == device.type
         inputs.view(-1)[7] += damage
         assert bench.run()["lenet"].event is event

@@ -22,7 +22,7 @@ from typing import Any
 
 from tests.hostile.probe import Listener
 
-READERS = ("unifiednn_core/preflight", "unifiednn_core/checkpoints")
+READERS = ("unifiednn_core/preflight", "unifiednn_core/data", "unifiednn_core/formats")
 INTERESTING = (
     b"\0",
     b"\xff",

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,10 @@ from pyarrow import parquet
 from torch import nn
 
 from tests.hostile.corpus import CORPUS, archives, documents, images, pickles, tables
+from tests.hostile.fuzz import READERS, Edges
 from tests.unit.formats import kit
+from unifiednn_core.data import cells
+from unifiednn_core.formats import zips
 
 ROOT = Path(__file__).parents[2]
 MEMORY_CAP_BYTES = 512 * 1024**2
@@ -49,6 +53,16 @@ def seeds(folder: Path) -> None:
         if path.stat().st_size <= SEED_BYTES:
             shutil.copy(path, folder / f"{number}{path.suffix}")
         shutil.rmtree(place)
+
+
+def test_the_fuzzer_is_led_by_the_rooms_that_read() -> None:
+    """A room that was renamed would leave it blind."""
+    assert [room for room in READERS if not (ROOT / room).is_dir()] == []
+    seen = Edges()
+    assert seen.run(partial(cells.is_number, "1")) > 0
+    assert seen.run(partial(cells.is_number, "1")) == 0
+    assert seen.run(partial(zips.is_zip, Path(__file__))) > 0
+    assert seen.run(partial(kit.network, "cnn")) == 0
 
 
 SECONDS = 240

@@ -29,6 +29,13 @@ from unifiednn_core.spec.run import CheckpointSpec, RunSpec
 from unifiednn_core.store.schema import SubModelRow
 
 FORMATS = {"lenet": "pt2", "resnet": "safetensors", "transformer": "pt2", "words": "layers"}
+GROUPS = [{"names": ["*.bias", "*norm*"], "weight_decay": 0.0}, {"names": "*head*", "learning_rate": 0.01}]
+UP_DOWN = {
+    "name": "sequence",
+    "of": [{"name": "linear"}, {"name": "cosine", "args": {"T_max": 20}}],
+    "milestones": [5],
+    "per": "step",
+}
 PLATEAU = {"name": "reduce_on_plateau", "args": {"patience": 0, "threshold": 0.9}}
 Document = dict[str, Any]
 Rows = dict[str, list[Document]]
@@ -57,7 +64,7 @@ def spec_of(samples: Path, name: str, **changes: Any) -> RunSpec:
     [part] = document["submodels"]
     part["hyperparameters"] |= {"epochs": 2} | changes
     schedule = part["hyperparameters"]["lr_scheduler"]
-    if schedule and "total_steps" in schedule["args"]:
+    if schedule and "total_steps" in schedule.get("args", {}):
         schedule["args"]["total_steps"] = 46
     return RunSpec.model_validate(document | {"device": "cpu", "threads": 1})
 
@@ -159,6 +166,12 @@ def test_a_sample_trains_to_the_same_bits_and_figures_on_a_gpu(
         ("lenet", {"epochs": 5, "early_stopping": {"patience": 2, "min_delta": 100}, "lr_scheduler": PLATEAU}),
         ("resnet", {"accumulation_steps": 3, "batch_split": 2, "epochs": 1, "gradient_clipping": {"norm": 0.1}}),
         ("transformer", {"accumulation_steps": 2, "batch_size": 200, "warm_up": {"steps": 5}, "lr_scheduler": PLATEAU}),
+        ("resnet", {"epochs": 1, "ema": {"decay": 0.9}, "class_weights": "balanced", "sampler": {"name": "balanced"}}),
+        (
+            "transformer",
+            {"batch_size": 200, "ema": {"decay": 0.9}, "parameter_groups": GROUPS, "lr_scheduler": UP_DOWN},
+        ),
+        ("lenet", {"epochs": 1, "parameter_groups": [{"names": "*0*", "frozen": True}], "lr_scheduler": None}),
     ],
 )
 def test_every_hyperparameter_has_the_same_effect(

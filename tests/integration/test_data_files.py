@@ -10,10 +10,13 @@ import torch
 from PIL import Image
 
 from tests.integration.conftest import wait_until
+from tests.unit.data import data_files as made
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.datasets import read_dataset
+from unifiednn_core.data.values import ImportOptions
 from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.columns import TableWish
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import parse_run
 
@@ -50,6 +53,20 @@ def test_what_cannot_be_mapped_is_kept_converted_under_its_own_name(
     assert service.library.import_file("again", [content], ("data",)).sha256 == view.sha256
 
 
+def test_one_file_with_a_training_and_a_test_part_becomes_two_data_sets(service: Service, home: Home) -> None:
+    content = made.zipped(home.quarantine / "mnist", made.mnist()).read_bytes()
+    (home.quarantine / "mnist").unlink()
+    train = service.library.import_file("mnist.zip", [content], ("data",))
+    held = {view.filename: view for view in service.library.files()}
+    test = held["mnist-test.safetensors"]
+    assert held["mnist-train.safetensors"] == train
+    assert (train.facts["samples"], test.facts["samples"], train.format, test.format) == (6, 3, "idx", "idx")
+    for view, part in ((train, "train"), (test, "test")):
+        assert view.preview is not None and view.preview.notes.part == part
+        assert read_dataset(home.file(view.sha256)).samples == view.facts["samples"]
+    assert not list(home.quarantine.iterdir())
+
+
 @pytest.mark.long
 def test_a_refused_file_leaves_nothing_behind(service: Service, home: Home) -> None:
     before = {path for path in home.root.rglob("*") if path.is_file()}
@@ -82,6 +99,31 @@ def test_a_split_table_trains(service: Service, home: Home, tmp_path: Path) -> N
         service.library.split_data("0" * 64)
     with pytest.raises(BadInput, match="share"):
         service.library.split_data(whole.sha256, test_share=1.0)
+
+
+@pytest.mark.long
+def test_test_data_of_other_words_are_found_and_like_the_training_data_they_train(
+    service: Service, tmp_path: Path
+) -> None:
+    def reviews(noun: str) -> bytes:
+        return b"text,label\n" + b"".join(f"{word} {noun},{at % 2}\n".encode() for at, word in enumerate("abcd"))
+
+    alone = ImportOptions(table=TableWish(tokenizer="words", text_columns=("text",)))
+    train = service.library.import_file("train.csv", [reviews("film")], ("data",), alone)
+    other = service.library.import_file("test.csv", [reviews("play")], ("data",), alone)
+    as_train = ImportOptions(table=TableWish(like=train.sha256))
+    like = service.library.import_file("test.csv", [reviews("play")], ("data",), as_train)
+    network = torch.nn.Sequential(torch.nn.Embedding(8, 4), torch.nn.Flatten(), torch.nn.Linear(8, 2))
+    torch.save(network, tmp_path / "net.pt")
+    part = {"name": "one", "model": "net.pt", "train_data": f"sha256:{train.sha256}"}
+    errors = []
+    for test in (other, like):
+        spec = parse_run({"submodels": [part | {"test_data": f"sha256:{test.sha256}"}]})
+        found = service.runs.check(spec, tmp_path).findings
+        errors.append([finding.message for finding in found if finding.severity == "error"])
+    assert errors == [["The test data became numbers in another way than the training data: column text."], []]
+    with pytest.raises(BadInput, match="no data set"):
+        service.library.import_file("t.csv", [reviews("x")], ("data",), ImportOptions(table=TableWish(like="0" * 64)))
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from unifiednn_core.base.units import MIB
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.spec.run import RunSpec, parse_run
+from unifiednn_core.spec.run import RunSpec, SubModelSpec, parse_run
 from unifiednn_core.views.runs import EventView, FileView, RunView, Series, Slice, SubModelView
 
 START_S = 1_700_000_000.0
@@ -31,6 +31,11 @@ def demo_spec() -> RunSpec:
     ]
     submodels[1]["architecture"] = {"name": "resnet", "args": {"width": 16}}
     return parse_run({"name": "demo", "threads": 1, "policy": {"name": "round_robin"}, "submodels": submodels})
+
+
+def submitted_demo() -> tuple[SubModelSpec, ...]:
+    """Its sub-models as their submission keeps them: with how their data are loaded."""
+    return tuple(part.model_copy(update={"loading": "resident"}) for part in demo_spec().submodels)
 
 
 def curve(epochs: float, start: float, end: float, *, wobble: float, points_per_epoch: int) -> Series:

@@ -79,6 +79,8 @@ class Seeded:
         """What each check predicts."""
         self.failing: IntakeFailed | None = None
         """Raised in place of reading a file."""
+        self.import_options: object = None
+        """What the last import asked for."""
         self.compared: Comparison | None = None
         """What runs of its fingerprint compare as, in place of their figures."""
         self.supervisor_alive = True
@@ -224,7 +226,8 @@ class Seeded:
 
     # -- in place of the intake process
 
-    def _inspect(self, path: Path, filename: str, *, convert_to: Path | None = None, **_: object) -> FileReport:
+    def _inspect(self, path: Path, filename: str, *, convert_to: Path | None = None, **asked: object) -> FileReport:
+        self.import_options = asked.get("options")
         if self.failing is not None:
             raise self.failing
         content = path.read_bytes()
@@ -235,7 +238,7 @@ class Seeded:
             findings=(refusal,) if content == b"broken" else (),
         )  # fmt: skip
 
-    def _check(self, spec: RunSpec, base: Path, home: Home) -> CheckReport:
+    def _check(self, spec: RunSpec, base: Path, home: Home, tell: object = None) -> CheckReport:
         references = [
             name
             for part in spec.submodels

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.ui.fake_views import demo_spec
+from tests.ui.fake_views import demo_spec, submitted_demo
 from tests.ui.reading import box, button, labels, option, press, text_of
 from unifiednn_core.base.errors import Finding
 
@@ -131,7 +131,7 @@ def test_a_start_hands_in_the_spec_and_forgets_the_draft(open_page, service, dra
     app = open_page("build", draft=drafted)
     app.button(key="start").click().run()
     assert [spec.name for spec in service.submitted] == ["demo"]
-    assert service.submitted[0].submodels == demo_spec().submodels
+    assert service.submitted[0].submodels == submitted_demo()
     assert drafted not in service.drafts
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.ui.fake_arms import prediction
-from tests.ui.fake_views import demo_spec
+from tests.ui.fake_views import submitted_demo
 from tests.ui.reading import press, text_of
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.base.units import MIB
@@ -31,7 +31,7 @@ def test_baselines_are_chosen_before_or_after_and_kept_in_the_draft(
     app = open_page("build", draft=drafted)
     assert app.segmented_control(key="run-baselines").value == choice
     press(app, "Start training")
-    assert service.plans == [(modes, first)] and service.submitted[0].submodels == demo_spec().submodels
+    assert service.plans == [(modes, first)] and service.submitted[0].submodels == submitted_demo()
 
 
 def test_a_choice_of_baselines_can_be_taken_back(open_page, service, drafted):

@@ -2,8 +2,11 @@
 
 from streamlit.testing.v1 import AppTest
 
+from tests.ui.reading import box, press
 from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULERS, LR_SCHEDULES, OPTIMIZERS, Argument
-from unifiednn_core.spec.run import parse_hyperparameters
+from unifiednn_core.spec.run import Hyperparameters, parse_hyperparameters
+
+FIELDS = Hyperparameters.model_fields
 
 EXTRAS = [
     {"accumulation_steps": 3, "batch_split": 2, "drop_last": True, "warm_up": {"steps": 7}},
@@ -12,7 +15,34 @@ EXTRAS = [
         "early_stopping": {"metric": "test_accuracy", "patience": 3, "min_delta": 0.1},
     },
     {"gradient_clipping": {"value": 0.25}, "early_stopping": {"metric": "train_loss", "patience": 2}},
+    {
+        "optimizer": "adamw",
+        "parameter_groups": [
+            {"names": ["head.*", "norm?"], "learning_rate": 0.3, "weight_decay": 0, "betas": [0.5, 0.75]},
+            {"names": "stem.*", "frozen": True},
+        ],
+        "precision": "bfloat16",
+        "class_weights": "balanced",
+        "sampler": {"name": "balanced"},
+        "ema": {"decay": 0.99},
+        "seed": 7,
+    },
+    {
+        "sampler": {"name": "by_length", "pad": -1, "window": 9, "input": "ids"},
+        "lr_scheduler": {
+            "name": "sequence",
+            "per": "step",
+            "of": [
+                {"name": "linear"},
+                {"name": "warmup_constant", "args": {"num_warmup_steps": 2}},
+                {"name": "cosine", "args": {"T_max": 9}},
+            ],
+            "milestones": [3, 8],
+        },
+    },
 ]
+NO_CHOICE = {"techniques"}
+"""Entries that can have one value alone."""
 
 
 def value_of(argument: Argument) -> object:
@@ -58,6 +88,29 @@ def test_every_choice_with_all_its_arguments_comes_back_from_the_form_as_it_went
     documents = [parse_hyperparameters(asked).model_dump(mode="json") for asked in (*every_choice(), *EXTRAS)]
     _, now = drawn(documents)
     assert [parse_hyperparameters(values).model_dump(mode="json") for values in now] == documents
+
+
+def test_the_test_above_knows_every_entry_that_there_is():
+    asked = [parse_hyperparameters(one) for one in (*every_choice(), *EXTRAS, {"epochs": 2, "batch_size": 3})]
+    asked += [parse_hyperparameters({"learning_rate": 0.5})]
+    said = {entry for one in asked for entry, field in FIELDS.items() if getattr(one, entry) != field.get_default()}
+    assert said == FIELDS.keys() - NO_CHOICE
+
+
+def test_lr_schedulers_in_a_row_and_parameter_groups_are_said_by_widgets_alone():
+    app, _ = drawn([{"optimizer": "adamw"}])
+    box(app, "LR scheduler").set_value("sequence").run()
+    press(app, "Add a group")
+    fields = {box.label: box for box in app.text_input}
+    fields["Names of parameters"].set_value("*.bias, *norm*")
+    weight_decay = [box for box in app.text_input if box.label == "weight_decay"][-1]
+    weight_decay.set_value("0")
+    fields["T_max (needed)"].set_value("20").run()
+    [now] = app.session_state["now"]
+    of = [{"name": "linear", "args": {}}, {"name": "cosine", "args": {"T_max": 20}}]
+    assert now["lr_scheduler"] == {"name": "sequence", "of": of, "milestones": [5], "per": "epoch"}
+    assert now["parameter_groups"] == [{"names": ["*.bias", "*norm*"], "weight_decay": 0}]
+    parse_hyperparameters(now)
 
 
 def test_the_form_offers_exactly_what_the_tables_have_and_fields_for_what_is_chosen():

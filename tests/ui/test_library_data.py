@@ -5,7 +5,7 @@ import pytest
 from tests.ui.fake_views import library, sha
 from tests.ui.reading import html_of, text_of
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.data.values import DataNotes, DataPreview, DataSample, ValueStats
+from unifiednn_core.data.values import DataNotes, DataPreview, DataSample, ImportOptions, ValueStats
 from unifiednn_core.spec.columns import CategoryColumn, ColumnPlan, IgnoredColumn, NumberColumn, TextColumn
 
 STATS = ValueStats(minimum=0, maximum=16, mean=4.5, std=6)
@@ -69,6 +69,20 @@ def test_warnings_stand_beside_the_figures(shown):
     assert "One class alone (targets) All one. Add." in text_of(shown(data_set("own.pt", warnings=(warning,))))
 
 
+def test_what_the_import_changed_is_said(shown):
+    notes = DataNotes(origin="images", part="val", remarks=("Images were resized.", "There is no 'cat' here."))
+    words = text_of(shown(data_set("own.zip", notes=notes)))
+    assert "Images were resized. There is no 'cat' here. val" in words
+
+
+def test_images_are_resized_as_the_fields_beside_the_upload_say(open_page, service, upload):
+    app = open_page("library")
+    app.number_input(key="library-data-set-size").set_value(64).run()
+    app.checkbox(key="library-data-set-channels").check().run()
+    upload(app, "data-set", "photos.zip", b"x")
+    assert service.import_options == ImportOptions(size=64, channels_last=True)
+
+
 def test_texts_of_a_file_cannot_become_markup(shown):
     bad = "<img onerror=alert(1)>"
     notes = DataNotes(class_names=(bad,), columns=(bad,), target=bad, part=bad)
@@ -105,6 +119,6 @@ def test_a_split_is_asked_of_the_service_and_a_refusal_shown(shown, service):
     assert not app.exception
     assert asked == [(key, {"test_share": 0.25, "seed": 0, "by_class": True})]
     assert "own-test.safetensors" in text_of(app)
-    app.number_input[0].set_value(3)
+    next(field for field in app.number_input if field.label == "Seed").set_value(3)
     app.button(key=f"FormSubmitter:split-{key[:12]}-Split").click().run()
     assert "Too few." in text_of(app)

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from tools.bench.architectures import build
 from unifiednn_core.preflight.pack.exporting import exported
-from unifiednn_core.preflight.pack.request import Example
+from unifiednn_core.preflight.pack.request import Example, ExampleInput
 
 
 def write(
@@ -32,7 +32,8 @@ def write(
         try:
             if path.suffix == ".pt2":
                 torch.export.save(
-                    exported(module, Example.model_validate({"shape": sample, "dtype": dtype}), architecture), temporary
+                    exported(module, Example(inputs=(ExampleInput(shape=sample, dtype=dtype),)), architecture),
+                    temporary,
                 )
             else:
                 save_file(module.state_dict(), temporary)

@@ -88,7 +88,8 @@ def _train_arms(
     hybrid: str | None = None
     waiting: Iterable[str] = _submitted(service, asked, base, repeats, arms, ours)
     if repeats == 1 and not fresh:
-        hybrid = service.runs.submit(asked, base)
+        with terminal.checking(quiet=quiet) as tell:
+            hybrid = service.runs.submit(asked, base, on_progress=tell)
         before = {run.run_id for run in service.runs.runs()}
         waiting = [hybrid, *(service.comparisons.start_baseline(hybrid, mode) for mode in arms if mode != HYBRID)]
         ours += [run_id for run_id in waiting if run_id == hybrid or run_id not in before]

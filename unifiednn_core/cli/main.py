@@ -43,7 +43,9 @@ def train(
             terminal.print_sweeps(asked)
         if policy is not None:
             asked = asked.model_copy(update={"policy": PolicySpec(name=policy)})
-        run_id = service.runs.submit(asked, spec.resolve().parent, on_warnings=terminal.print_findings)
+        with terminal.checking(quiet=as_json) as tell:
+            base, warn = spec.resolve().parent, terminal.print_findings
+            run_id = service.runs.submit(asked, base, on_warnings=warn, on_progress=tell)
         service.start_supervisor()
         if not as_json:
             again = f"Continue it after any interruption with: unifiednn resume {run_id}"
@@ -56,7 +58,8 @@ def check(spec: SpecPath, as_json: AsJson = False) -> None:
     """Check a spec and all files it names, without training."""
     with opened(as_json) as service:
         asked = load_run(spec)
-        report = service.runs.check(asked, spec.resolve().parent)
+        with terminal.checking(quiet=as_json) as tell:
+            report = service.runs.check(asked, spec.resolve().parent, on_progress=tell)
         if as_json:
             terminal.print_json(report.model_dump(mode="json"))
         else:

@@ -34,7 +34,9 @@ def submit(
     """Submit a network. It trains in one hybrid with those of others, with the same bits as alone."""
     with opened(as_json) as service:
         asked = shared_spec(network, device)
-        run_id = service.runs.submit(asked, network.resolve().parent, on_warnings=terminal.print_findings)
+        with terminal.checking(quiet=as_json) as tell:
+            base, warn = network.resolve().parent, terminal.print_findings
+            run_id = service.runs.submit(asked, base, on_warnings=warn, on_progress=tell)
         if wait:
             service.start_supervisor()
             if not as_json:

@@ -5,7 +5,8 @@ Names come from strangers: `say` and `print_table` show them visibly, without ma
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -15,7 +16,7 @@ from rich.text import Text
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
 from unifiednn_core.base.visible import visible
-from unifiednn_core.preflight.report import FileReport
+from unifiednn_core.preflight.report import FileReport, Tell, untold
 from unifiednn_core.scheduling.registry import PolicyCard
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED
@@ -60,6 +61,16 @@ def follow(service: Service, run_id: str, quiet: bool) -> RunView:
             if view.state in ENDED:
                 return view
             time.sleep(POLL_S)
+
+
+@contextmanager
+def checking(*, quiet: bool = False) -> Iterator[Tell]:
+    """Show on a terminal what a check does, as long as the block runs; elsewhere, and if `quiet`, nothing."""
+    if quiet or not err.is_terminal:
+        yield untold
+        return
+    with err.status("Checking…") as status:
+        yield lambda progress: status.update(Text(visible(progress.line)))
 
 
 def say(text: str, *, to: Console = out, style: str = "") -> None:

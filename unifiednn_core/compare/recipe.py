@@ -44,6 +44,12 @@ def autocast_of(job: ScriptJob, device: torch.device) -> AbstractContextManager[
     return torch.autocast(device.type, getattr(torch, job.precision))
 
 
+def with_channels_last(tensor: Tensor) -> Tensor:
+    """Put the channels of images last in memory."""
+    images = tensor.dim() == 4 and tensor.is_floating_point()
+    return tensor.contiguous(memory_format=torch.channels_last) if images else tensor
+
+
 def make_criterion(job: ScriptJob, targets: Tensor | None) -> nn.Module:
     """Build the criterion of the job; lists among its arguments are tensors, balanced weights come from `targets`."""
     args = {

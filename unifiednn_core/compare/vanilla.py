@@ -32,7 +32,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeAlias
@@ -45,7 +45,14 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from unifiednn_core.compare.job import ScriptJob
-from unifiednn_core.compare.recipe import autocast_of, make_criterion, make_lr_scheduler, make_optimizer, make_order
+from unifiednn_core.compare.recipe import (
+    autocast_of,
+    make_criterion,
+    make_lr_scheduler,
+    make_optimizer,
+    make_order,
+    with_channels_last,
+)
 from unifiednn_core.data.batch import Batch, Transform
 from unifiednn_core.engine.step import TARGETS, LossOfNetwork, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
@@ -197,6 +204,9 @@ class PlainScript:
         self.names = list(tensors)  # of the tensors of a batch
         self.module, self.meaning = read_network(job, self.names)
         self.module = self.module.to(self.device).train()
+        self.channels_last = False
+        if job.fast and self.device.type == "cuda" and any(one.dim() == 4 for one in self.module.parameters()):
+            self._try_channels_last(tensors)
         self.optimizer = make_optimizer(job, self.module)
         criterion = make_criterion(job, tensors.get(TARGETS)) if job.criterion else LossOfNetwork()
         self.criterion: nn.Module = criterion.to(self.device)
@@ -282,11 +292,27 @@ class PlainScript:
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
         return loss.detach(), *self._answers([one.detach() for one in outputs], batch.targets, self.ignored)
 
+    @torch.no_grad()
+    def _try_channels_last(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put the channels of images and weights last in memory, if the network runs a batch so."""
+        batch = self._batch(self._placed([one[: self.job.batch_size] for one in tensors.values()]))
+        self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.channels_last = True
+        try:
+            self._forward(self.module.eval(), self.meaning.prepare(batch, training=False))
+        except Exception:  # such as a view of what no longer lies in rows
+            self.module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+            self.channels_last = False
+        self.module.train()
+
     def _forward(self, module: nn.Module, batch: Batch) -> list[Tensor]:
         """Run the network; the loss of what it computes in a lower precision is computed in float32."""
+        if self.channels_last:
+            batch = replace(batch, inputs={name: with_channels_last(one) for name, one in batch.inputs.items()})
         with autocast_of(self.job, self.device):
             outputs = self.meaning.forward(module, batch)
-        return [one.float() if one.dtype in (torch.bfloat16, torch.float16) else one for one in outputs]
+        low = (torch.bfloat16, torch.float16)  # in evaluation an output may be None
+        return [one.float() if getattr(one, "dtype", None) in low else one for one in outputs]
 
     def _update(self) -> None:
         """Step the optimizer; during warm-up with a share of the learning rate."""

@@ -87,6 +87,17 @@ def lists(column: Any) -> tuple[Array, Array] | None:
     return None if values is None else (np.asarray(lengths, np.int64), values)
 
 
+def images(column: Any) -> list[bytes | None] | None:
+    """Return the bytes of each image, as the `datasets` library stores them; None for other columns."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        column = column.flatten()[kind.get_field_index("bytes")]
+    is_binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    return column.to_pylist() if is_binary else None
+
+
 def is_text(column: Any) -> bool:
     """Whether a column holds texts."""
     import pyarrow as pa

@@ -55,7 +55,8 @@ def convert(
     """
     container = container_of(path)
     if options.table.text or container in TABLES:
-        tabular.convert_table(path, target, options.table, files)
+        wish = options.table.model_copy(update={"size": options.size})
+        tabular.convert_table(path, target, wish, files)
         return {"": target}
     with read_parts(path, options) as parts:
         check_room(path, parts, target.parent)

@@ -5,14 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from unifiednn_core.data import cells
-from unifiednn_core.data.fitting import Tokenizers, texts_of
+from unifiednn_core.data import cells, pictures
+from unifiednn_core.data.fitting import Tokenizers, images_of, texts_of
 from unifiednn_core.data.source import TableSource
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.spec.columns import (
     MAX_NAME,
     CategoryColumn,
     ColumnPlan,
+    ImageColumn,
     ListColumn,
     NumberColumn,
     TextColumn,
@@ -44,7 +45,7 @@ class RowEncoder:
         for name, columns in self._inputs.items():
             parts = [part for column in columns for part in self._parts(column, block, row)]
             first = columns[0]
-            if first.kind in ("text", "list"):
+            if not isinstance(first, NumberColumn | CategoryColumn):
                 found |= dict(zip(_entries(first), parts, strict=False))
             else:
                 entry = _entry(name)
@@ -93,7 +94,9 @@ class RowEncoder:
     def _layout(self) -> Iterator[tuple[str, tuple[type[np.generic], tuple[int, ...]]]]:
         for name, columns in self._inputs.items():
             first = columns[0]
-            if first.kind in ("text", "list"):
+            if first.kind == "image":
+                yield _entry(name), (np.uint8, first.shape or (1, 1, 1))
+            elif first.kind in ("text", "list"):
                 yield from ((entry, (_type(first), (first.length or 1,))) for entry in _entries(first)[:1])
                 yield from ((entry, (np.int64, (first.length or 1,))) for entry in _entries(first)[1:])
             else:
@@ -114,6 +117,8 @@ class RowEncoder:
             return self._numbers(column, here, row)
         if column.kind == "category":
             return [self._categories(column, here, row)]
+        if column.kind == "image":
+            return [self._images(column, here, row)]
         ragged = self._tokens(column, here) if column.kind == "text" else self._lists(column, here, row)
         return list(_padded(*ragged, column.length or 1, column.pad or 0, _type(column)))
 
@@ -181,6 +186,18 @@ class RowEncoder:
         flat = np.fromiter((one for each in chosen for one in each), np.int64)
         return np.fromiter(map(len, chosen), np.int64, len(chosen)), flat
 
+    def _images(self, column: ImageColumn, here: Any, row: int) -> cells.Array:
+        shape = column.shape or (1, 1, 1)
+        found = np.empty((len(here), *shape), np.uint8)
+        for at, (place, content) in enumerate(images_of(self._source, column.name, here, row)):
+            image = pictures.header(self._source.path, place, content)
+            if column.size is None and (image.height, image.width) != shape[1:]:
+                message = f"The image in {place} is {image.height}x{image.width}, not {shape[1]}x{shape[2]}."
+                raise self._source.bad("Sizes differ", message, pictures.CHOOSE_SIZE)
+            with pictures.undamaged(self._source.path, place):
+                found[at] = pictures.pixels_of(image, shape[0], column.size)
+        return found
+
     def _lists(self, column: ListColumn, here: Any, row: int) -> tuple[cells.Array, cells.Array]:
         name = f"Column '{column.name[:60]}'"
         found = cells.lists(here)
@@ -216,6 +233,8 @@ def _padded(
 def _type(column: UsedColumn) -> type[np.generic]:
     if column.kind == "text":
         return np.int64
+    if column.kind == "image":
+        return np.uint8
     whole = not column.one_hot if column.kind == "category" else bool(column.whole)
     return np.int64 if whole else np.float32
 
@@ -236,9 +255,9 @@ def _features(column: UsedColumn) -> list[str]:
     return [name[:MAX_NAME] for name in names]
 
 
-def _entries(column: TextColumn | ListColumn) -> list[str]:
-    """Entry of a text or list, and of its mask."""
-    if not column.mask:
+def _entries(column: TextColumn | ListColumn | ImageColumn) -> list[str]:
+    """Entry of a text, list or image, and of its mask."""
+    if column.kind == "image" or not column.mask:
         return [_entry(column.input)]
     named = column.input != "inputs"
     names = [column.input, f"{column.input}_mask"] if named else ["input_ids", "attention_mask"]

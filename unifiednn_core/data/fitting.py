@@ -1,11 +1,11 @@
 """Fits a plan to a table: means, categories, vocabularies and lengths. Reads the table once, block by block."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from unifiednn_core.data import cells
+from unifiednn_core.data import cells, pictures
 from unifiednn_core.data.proposal import unknown_column
 from unifiednn_core.data.source import TableSource
 from unifiednn_core.data.tokenizer_file import TokenizerFile
@@ -17,6 +17,7 @@ from unifiednn_core.spec.columns import (
     WORDS,
     CategoryColumn,
     ColumnPlan,
+    ImageColumn,
     ListColumn,
     NumberColumn,
     TextColumn,
@@ -176,6 +177,42 @@ class _List:
         return column.model_copy(update={"length": length, "whole": whole})
 
 
+class _Image:
+    def __init__(self, column: ImageColumn, source: TableSource, _: Tokenizers):
+        self._column, self._source = column, source
+        self._size: tuple[int, int] | None = None
+        self._grey = True
+
+    def add(self, column: Any, row: int) -> None:
+        if self._column.shape is not None:
+            return
+        for place, content in images_of(self._source, self._column.name, column, row):
+            image = pictures.header(self._source.path, place, content)
+            size = (image.height, image.width)
+            self._grey = self._grey and image.mode in pictures.GREY
+            self._size = self._size or size
+            if size != self._size and self._column.size is None:
+                said = " but ".join(f"{height}x{width}" for height, width in (self._size, size))
+                message = f"Images are {said} (height x width) in {place}."
+                raise self._source.bad("Sizes differ", message, pictures.CHOOSE_SIZE)
+
+    def done(self) -> ImageColumn:
+        if self._column.shape is not None:
+            return self._column
+        height, width = (self._column.size,) * 2 if self._column.size is not None else self._size or (1, 1)
+        return self._column.model_copy(update={"shape": (1 if self._grey else 3, height, width)})
+
+
+def images_of(source: TableSource, name: str, column: Any, row: int) -> Iterator[tuple[str, bytes]]:
+    """Place and bytes of each image of a block; raises `BadInput` for other columns, and where one is missing."""
+    found = cells.images(column)
+    for at, content in enumerate([None] * len(column) if found is None else found):
+        if content is None:
+            message = f"Column '{name[:60]}' has no image in {source.place(row + at)}."
+            raise source.bad("Values missing", message, "Give images as bytes, or leave the row out.")
+        yield source.place(row + at), content
+
+
 def texts_of(source: TableSource, name: str, column: Any) -> tuple[list[str], cells.Array]:
     """The different texts of a block of a column and their numbers; raises `BadInput` for a column without texts."""
     found = cells.texts(column)
@@ -185,6 +222,6 @@ def texts_of(source: TableSource, name: str, column: Any) -> tuple[list[str], ce
     return found
 
 
-_FITS: Mapping[str, Callable[[Any, TableSource, Tokenizers], _Number | _Category | _Text | _List]] = {
-    "number": _Number, "category": _Category, "text": _Text, "list": _List
+_FITS: Mapping[str, Callable[[Any, TableSource, Tokenizers], _Number | _Category | _Text | _List | _Image]] = {
+    "number": _Number, "category": _Category, "text": _Text, "list": _List, "image": _Image,
 }  # fmt: skip

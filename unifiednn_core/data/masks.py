@@ -124,7 +124,7 @@ def _values(images: Pictures, of: Entry, entry: Entry) -> "np.ndarray[tuple[int,
     if (image.height, image.width) != images.sizes[of.name]:
         message = f"The mask '{entry.name[:80]}' is {image.height}x{image.width}, but its image has another size."
         raise bad_file(path, "Sizes differ", message, "Give each mask the size of its image.")
-    with pictures.undamaged(path, entry):
+    with pictures.undamaged(path, entry.name[:80]):
         if images.resized:
             image = pictures.squared(image, images.height, Image.Resampling.NEAREST)
         return np.array(image).astype(np.uint8)

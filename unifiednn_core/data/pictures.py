@@ -60,26 +60,31 @@ class Pictures:
         return found
 
     def _decoded(self, entry: Entry) -> Tensor:
-        from PIL import Image
-
         image = header_of(self.archive, entry)
-        with undamaged(self.archive.path, entry):
-            image = image.convert("L" if self.channels == 1 else "RGB")
-            if self.resized:
-                image = squared(image, self.height, Image.Resampling.BILINEAR)
-            pixels = np.array(image)
-        return torch.from_numpy(pixels.reshape(self.height, self.width, self.channels)).permute(2, 0, 1)
+        with undamaged(self.archive.path, entry.name[:80]):
+            pixels = pixels_of(image, self.channels, self.height if self.resized else None)
+        return torch.from_numpy(pixels)
+
+
+def pixels_of(image: Any, channels: int, size: int | None) -> "np.ndarray[Any, np.dtype[np.uint8]]":
+    """Decode an image as uint8 [channels, height, width], the square in its middle resized to `size` if it is given."""
+    from PIL import Image
+
+    image = image.convert("L" if channels == 1 else "RGB")
+    if size is not None:
+        image = squared(image, size, Image.Resampling.BILINEAR)
+    return np.array(image).reshape(image.height, image.width, channels).transpose(2, 0, 1)
 
 
 @contextmanager
-def undamaged(path: Path, entry: Entry) -> Iterator[None]:
+def undamaged(path: Path, shown: str) -> Iterator[None]:
     """Turn errors of a decoder into the finding for a damaged image."""
     try:
         yield
     except (BadInput, HostileFile):
         raise
     except DAMAGED:
-        message = f"'{entry.name[:80]}' is cut short or damaged."
+        message = f"'{shown}' is cut short or damaged."
         raise bad_file(path, "No image", message, "Save the image again.") from None
 
 
@@ -130,15 +135,18 @@ def check_decoded(path: Path, samples: int, sample_bytes: int) -> None:
 
 def header_of(archive: Archive, entry: Entry, modes: Sequence[str] = (*GREY, *COLOUR)) -> Any:
     """Open an image of one of `modes` and read its header alone; raises `BadInput` or `HostileFile`."""
+    return header(archive.path, entry.name[:80], archive.read(entry, MAX_IMAGE_BYTES), modes)
+
+
+def header(path: Path, shown: str, content: bytes, modes: Sequence[str] = (*GREY, *COLOUR)) -> Any:
+    """Open the bytes of an image that is `shown` to people; raises `BadInput` or `HostileFile`."""
     from PIL import Image
 
-    path, shown = archive.path, entry.name[:80]
     giant = HostileFile(f"The image '{shown}' has more than {MAX_PIXELS:,} pixels.")
-    content = io.BytesIO(archive.read(entry, MAX_IMAGE_BYTES))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(content, formats=("PNG", "JPEG"))
+            image = Image.open(io.BytesIO(content), formats=("PNG", "JPEG"))
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         raise giant from None
     except DAMAGED:

@@ -10,6 +10,7 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import cells
 from unifiednn_core.data.source import TableSource
 from unifiednn_core.spec.columns import (
+    ALONE,
     MAX_NAME,
     MAX_VALUES,
     WORDS,
@@ -17,6 +18,7 @@ from unifiednn_core.spec.columns import (
     Column,
     ColumnPlan,
     IgnoredColumn,
+    ImageColumn,
     ListColumn,
     NumberColumn,
     TableWish,
@@ -28,7 +30,7 @@ FEW_VALUES = 64  # categories that are proposed for an input, one column each
 TARGET_NAMES = ("target", "label")
 NAME_THE_TARGET = "Name the column of the targets 'target' or 'label', or say which it is: --target NAME."
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
-_Kind = Literal["number", "category", "text", "list", "ignore", "other"]
+_Kind = Literal["number", "category", "text", "list", "image", "ignore", "other"]
 
 
 class _Seen:
@@ -36,7 +38,7 @@ class _Seen:
 
     def __init__(self, name: str) -> None:
         self.name, self.rows, self.missing, self.not_numbers, self.longest = name, 0, 0, 0, 0
-        self.numbers = self.whole = self.lists = self.texts = True
+        self.numbers = self.whole = self.lists = self.texts = self.images = True
         self.values: set[str] | None = set()
         """Different texts; None for too many, or for too long ones."""
         self.type = ""
@@ -55,6 +57,7 @@ class _Seen:
         self.whole = self.whole and cells.whole_numbers(column) is not None
         self.lists = self.lists and cells.lists(column) is not None
         self.numbers = self.numbers and found is not None
+        self.images = self.images and cells.images(column) is not None
         if found is None or (self.values is not None and cells.is_text(column)):
             self._add_texts(column, row, numbers=found is not None)
 
@@ -80,6 +83,8 @@ class _Seen:
             return "ignore"
         if self.numbers or self.lists:
             return "number" if self.numbers else "list"
+        if self.images:
+            return "image"
         if not self.texts:
             return "other"
         return "text" if self.values is None else "category"
@@ -148,7 +153,7 @@ def _target_of(source: TableSource, wish: TableWish) -> str | None:
 
 
 def _target(source: TableSource, seen: _Seen, wish: TableWish) -> UsedColumn:
-    if seen.kind in ("other", "ignore"):
+    if seen.kind in ("other", "ignore", "image"):
         said = f"holds {seen.type}; numbers or class names are needed" if seen.type else "has no value at all"
         raise source.bad("Targets", f"The column '{seen.name[:60]}' of the targets {said}.", NAME_THE_TARGET)
     if seen.kind == "number":
@@ -176,6 +181,8 @@ def _input(source: TableSource, seen: _Seen, wish: TableWish) -> Column:
         return NumberColumn(kind="number", name=name, missing="mean" if seen.missing else "refuse")
     if seen.kind == "list":
         return ListColumn(kind="list", name=name, length=wish.length, mask=wish.mask)
+    if seen.kind == "image":
+        return ImageColumn(kind="image", name=name, size=wish.size)
     leave_out = f"leave the column out with --ignore '{name[:60]}'"
     if seen.kind == "other":
         message = f"{named} holds {seen.type}; numbers, texts or lists of numbers are needed."
@@ -208,7 +215,7 @@ def _text(seen: _Seen, wish: TableWish) -> TextColumn:
 def _named(columns: Sequence[Column], target: str | None) -> list[Column]:
     """Give each text and list an input of its own where there are several inputs; numbers share `features`."""
     used = [column for column in columns if column.kind != "ignore" and column.name != target]
-    alone = [column for column in used if column.kind in ("text", "list")]
+    alone = [column for column in used if column.kind in ALONE]
     if not alone or len(used) == 1:
         return list(columns)
     named: list[Column] = []

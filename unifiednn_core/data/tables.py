@@ -13,6 +13,7 @@ from unifiednn_core.spec.columns import MAX_COLUMNS, MAX_NAME
 
 SNIFFED_BYTES = 2**20
 _BATCH_ROWS = 2**14
+_BATCH_BYTES = 2**25
 _BATCH_VALUES = 2**21  # of the column with the longest lists
 _BUFFER_BYTES = 2**18
 _BLOCK_BYTES = 4 * 1024**2
@@ -93,13 +94,12 @@ def open_parquet(path: Path) -> TableSource:
         def opened() -> Any:  # reads a repeated long text once; pages of a mapping would count as memory
             return parquet.ParquetFile(path, read_dictionary=texts, buffer_size=_BUFFER_BYTES, pre_buffer=False)
 
-        values = _check_packed(path, opened().metadata)
+        rows = _check_packed(path, opened().metadata)
     except faults as error:
         raise damaged(error) from None
 
     def read() -> Iterator[Any]:
         try:
-            rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // values))
             yield from opened().iter_batches(batch_size=rows, use_threads=False)
         except faults as error:
             raise damaged(error) from None
@@ -108,7 +108,7 @@ def open_parquet(path: Path) -> TableSource:
 
 
 def _check_packed(path: Path, metadata: Any) -> int:
-    """Compare the sizes in a Parquet file with its bytes before anything is unpacked; returns values per row."""
+    """Compare the sizes in a Parquet file with its bytes before anything is unpacked; returns the rows of one block."""
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     unpacked_bytes = sum(group.total_byte_size for group in groups)
     counts = [[group.column(at).num_values for at in range(group.num_columns)] for group in groups]
@@ -117,7 +117,9 @@ def _check_packed(path: Path, metadata: Any) -> int:
         message = f"The table would unpack to {max(unpacked_bytes, kept_bytes):,} bytes, far more than data compresses."
         raise bad_file(path, "File refused", message, "Save it as a .safetensors or .npz data set, which is mapped.")
     widest = (max(count, default=1) // max(1, group.num_rows) for group, count in zip(groups, counts, strict=True))
-    return max(1, int(max(widest, default=1)))
+    row_bytes: int = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=1)
+    rows: int = min(_BATCH_ROWS, _BATCH_VALUES // max(1, *widest, 1), _BATCH_BYTES // max(1, row_bytes))
+    return max(1, rows)
 
 
 def _names(path: Path, names: Sequence[str]) -> tuple[str, ...]:

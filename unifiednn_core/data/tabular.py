@@ -162,4 +162,4 @@ def _no_files(sha256: str) -> Path:
     raise BadInput.of("Tokenizer", sha256[:12], "This needs a file of the library.", "Import this file, too.")
 
 
-_TYPES: dict[type[np.generic], torch.dtype] = {np.int64: torch.int64, np.float32: torch.float32}
+_TYPES: dict[type[np.generic], torch.dtype] = {np.int64: torch.int64, np.float32: torch.float32, np.uint8: torch.uint8}

@@ -11,6 +11,7 @@ from unifiednn_core.spec.columns import MAX_COLUMNS, NO_WISH, ColumnPlan, TableW
 
 MAX_CLASS_NAMES = 10_000
 MAX_SEED = 2**63 - 1
+MAX_IMAGE_SIDE = 4096
 METADATA_KEY = "unifiednn_data"
 _Name = Annotated[str, Field(max_length=200)]
 _Remark = Annotated[str, Field(max_length=400)]
@@ -57,7 +58,7 @@ class DataNotes(_Part):
 class ImportOptions(_Part):
     """Choices of the person who imports a data set; the defaults change nothing."""
 
-    size: int | None = Field(default=None, ge=1, le=4096)
+    size: int | None = Field(default=None, ge=1, le=MAX_IMAGE_SIDE)
     """Height and width of all images: the square in the middle of each, resized."""
     channels_last: bool = False  # the inputs are [samples, height, width, channels]; move the channels forward
     table: TableWish = NO_WISH  # how a table or a text becomes numbers

@@ -84,8 +84,7 @@ def check(checkpoint: Checkpoint, module: nn.Module, hyper: Hyperparameters, sam
     `samples` is the size of the training set. Copies nothing as large as the network.
     """
     parts = _PARTS if hyper.ema is None else (*_PARTS, "ema")
-    optional = ("scaler",) if hyper.precision == "float16" else ()
-    state, steps = bounds.entries(checkpoint.state, "state", parts, optional), checkpoint.step
+    state, steps = bounds.entries(checkpoint.state, "state", parts, ("scaler",)), checkpoint.step
     if "scaler" in state:
         _check_scaler(state["scaler"], steps)
     weights = module.state_dict()

@@ -7,6 +7,7 @@ parameter's device, which would change NAdam's `mu_product` (float32 on the host
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -69,6 +70,14 @@ def follow_parameters(optimizer: Optimizer) -> None:
     """Move the state to the devices of its parameters."""
     for parameter, entries in optimizer.state.items():
         entries.update(_on(entries, parameter, _is_fused(optimizer)))
+
+
+def follow_layout(optimizer: Optimizer) -> None:
+    """Lay out the state as its parameters are, after a change of their memory format."""
+    for parameter, entries in optimizer.state.items():
+        for name, value in entries.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape and value.stride() != parameter.stride():
+                entries[name] = torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
 def scale_learning_rates(optimizer: Optimizer, lr_scheduler: LRScheduler | None, factor: float) -> None:

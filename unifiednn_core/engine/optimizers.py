@@ -138,6 +138,8 @@ def update(
     A warm-up scales the learning rates for this step only. The host does not wait for the device, except with a
     `scaler` of the loss, which leaves out a step whose gradients are infinite.
     """
+    if optimizer.param_groups[0].get("fused"):
+        _align_gradients(optimizer)
     if scaler is not None:
         scaler.unscale_(optimizer)
     clipping, share = hyperparameters.gradient_clipping, share_of_rate(hyperparameters, step)
@@ -156,6 +158,14 @@ def update(
     finally:
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
+
+
+def _align_gradients(optimizer: Optimizer) -> None:
+    """Lay out gradients as their weights are: a fused kernel takes nothing else, and those of a gang may differ."""
+    for group in optimizer.param_groups:
+        for one in group["params"]:
+            if one.grad is not None and one.grad.stride() != one.stride():
+                one.grad = torch.empty_like(one).copy_(one.grad)
 
 
 def _step(optimizer: Optimizer, scaler: GradScaler | None) -> None:

@@ -7,7 +7,8 @@ The recipe, from which anyone can write the plain loop that gives the same bits:
 `clip_grad_value_`), `optimizer.step()`; the LR scheduler steps once per epoch unless the spec says per step; evaluation
 runs after each epoch in `eval()` without grad, in file order, and before an LR scheduler that depends on its loss.
 Every batch, in training and in evaluation, is a contiguous copy of its inputs and targets, because a network may write
-into its input.
+into its input. What happens to it until the loss is said in `engine.step`: scaling, targets that follow from the
+inputs, and the transforms in the order of the spec, which draw from the sub-model's RNG right before forward does.
 
 The sampler `balanced` draws an epoch with `torch.multinomial(weights, n, replacement=True, generator=...)`, where the
 weight of a sample is 1 / samples of its class in float64. `by_length` cuts the permutation into windows of so many
@@ -46,7 +47,7 @@ from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.computing import Computing
 from unifiednn_core.engine.cuda_graphs import StepRecorder
 from unifiednn_core.engine.data_order import data_order
-from unifiednn_core.engine.device import RngState, launched
+from unifiednn_core.engine.device import RngState, launched, preserved
 from unifiednn_core.engine.events import Stepped, StepsRecorded
 from unifiednn_core.engine.graphs import RecordedLearner
 from unifiednn_core.engine.kinds import Kind
@@ -98,7 +99,7 @@ class SubModel:
         self._randomness = Randomness(self.module, seed, device, transforms_draw=self.training_step.draws)
         self.averaged = optimizers.build_average(self.module, spec.hyperparameters)
         """Moving average of the weights; it draws from where the network does."""
-        self._placed = self._in_world = self._measured = self._stopped = False
+        self._placed = self._in_world = self._measured = self._stopped = self._laid_out = False
         self._on_host = device == HOST
         self._threads = torch.get_num_threads()
         self._earlier_kinds: tuple[Kind, ...] = ()
@@ -176,6 +177,8 @@ class SubModel:
             self._measure()
         for lease in self.leases:  # here, where no other lane moves the same data
             lease.use()
+        if self.computing.channels_last and not self._laid_out:
+            self._lay_out()
         self._threads = torch.get_num_threads()  # those of this lane
         self._randomness.begin()
         self._in_world, self.footprint = True, self._working
@@ -385,6 +388,18 @@ class SubModel:
         self._idle = Footprint(weights_bytes, kept_bytes, optimizer_bytes, self._placed)
         self._working = Footprint(weights_bytes, gradients_bytes, optimizer_bytes, self._placed)
         self.footprint = self._working if self._in_world else self._idle
+
+    def _lay_out(self) -> None:
+        """Change the memory format of the weights, if the network takes a batch so; once, on the device."""
+        data, step = self._train.use(), self.training_step
+        with preserved(self.device):
+            batch = self._eager.batch(data, slice(0, self._hyperparameters.batch_size), training=False)
+            self.computing = self._eager.computing = self.computing.laid_out(self.module, step, batch)
+            if self.averaged is not None:
+                self.computing.laid_out(self.averaged.module, step, batch)
+        optimizer_state.follow_layout(self.optimizer)
+        self._laid_out = True
+        self._measure()
 
     def _tensors(self) -> list[Tensor]:
         """Parameters and buffers, also the averaged ones."""

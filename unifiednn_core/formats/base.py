@@ -37,7 +37,8 @@ class Definition:
     build: Callable[[], nn.Module]
     """Makes the module with the file's weights, on the CPU, in train mode; `train()` and `eval()` switch it.
 
-    It is called with one tensor for each of `inputs`, and returns one for each of `outputs`: several as a tuple."""
+    It is called with one tensor for each of `inputs`, and returns one for each of `outputs`: several as a tuple.
+    In evaluation None stands for an output that the network has in training alone."""
     parameters: int
     """Number of trainable weights."""
     weights_bytes: int

@@ -1,7 +1,8 @@
 """The operators that an exported graph may use, and those among them that behave differently in training.
 
 An operator with a contract is allowed (`contracts`); any other is not. Operators that open files (`from_file`), reach
-beyond their tensor (`set_`, `resize_`, `as_strided`), write into given memory (`*.out`) or are not `aten` have none.
+beyond their tensor (`set_`, `resize_`, `as_strided`), write into given memory (`*.out`, but for `div.out`, which
+spectral norm needs) or are not `aten` have none.
 """
 
 from collections.abc import Callable

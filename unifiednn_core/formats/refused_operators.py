@@ -30,8 +30,8 @@ _INSTEAD = (
 )  # fmt: skip
 _LIBRARIES = {
     "torchvision": "Use torch's own operators: for instance grid_sample instead of deform_conv2d or roi_align.",
-    "transformers": "Let the network use its plain form: experts of a mixture with experts_implementation=\"eager\", "
-    'attention with attn_implementation="sdpa".',
+    "transformers": 'Let the network use plain operators: experts with experts_implementation="batched_mm", '
+    'attention with attn_implementation="eager".',
     "higher_order": "Write the region with plain operators: torch.where instead of torch.cond, a Python loop instead "
     "of scan or while_loop.",
 }  # fmt: skip

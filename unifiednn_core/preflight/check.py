@@ -24,8 +24,16 @@ from unifiednn_core.preflight.inspection import attempt, placed, sha256_of
 from unifiednn_core.preflight.kept import kept
 from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.prediction import MemoryNeed
-from unifiednn_core.preflight.report import CheckedSubModel, CheckReport, ResolvedFile, SubModelReport
-from unifiednn_core.preflight.trial import Trial, Tried, at_most_cpu
+from unifiednn_core.preflight.report import (
+    CheckedSubModel,
+    CheckProgress,
+    CheckReport,
+    ResolvedFile,
+    SubModelReport,
+    Tell,
+    untold,
+)
+from unifiednn_core.preflight.trial import OutOfTime, Trial, Tried, at_most_cpu
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
 from unifiednn_core.spec.sweep import told_once
 
@@ -33,28 +41,53 @@ from unifiednn_core.spec.sweep import told_once
 COPIES_ON_DISK = 4
 SPARE_BYTES = 64 * 1024**2
 NAMED_PER_FINDING = 6
-# Processor time for one sub-model; `process.CPU_LIMIT_EACH_S` has room for both.
+# Processor time for one sub-model; what takes longer is left out, and the sub-model is admitted all the same.
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
 # Share of the memory that data sets may take before they are streamed.
 DATA_SHARE = 0.5
 # Raise it when the verdict of a check changes.
-CHECK_VERSION = 7
+CHECK_VERSION = 8
 Result = TypeVar("Result")
+_Say = Callable[[str], object]
+"""Called with what is done next with a sub-model."""
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 
 
-def check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
+def check(spec: RunSpec, base: Path, home: Home, tell: Tell = untold) -> CheckReport:
     """Read every file once and try every sub-model; paths are relative to `base`, `sha256:...` is a file of `home`.
 
-    `home` keeps the reports of sub-models without errors: equal ones on equal content are not tried again.
+    `tell` hears what is done next. `home` keeps the reports of sub-models without errors: equal ones on equal content
+    are not tried again.
     """
     files, most_bytes = _Files(base, home), _most_data_bytes(spec)
     device = device_type(spec.device)
-    checked = [_checked(submodel, files, device, most_bytes) for submodel in spec.submodels]
+    asked = spec.submodels
+
+    def say_of(place: int) -> _Say:
+        return lambda doing: tell(CheckProgress(text=f"{doing} {asked[place].name}", place=place + 1, total=len(asked)))
+
+    checked = [_checked(one, files, device, most_bytes, say_of(place)) for place, one in enumerate(asked)]
     reports = {one.report.name: one.report for one in checked if one.report is not None}
     findings = [finding for one in checked for finding in one.findings] + _check_disk(home, reports)
     return CheckReport(findings=told_once(findings, spec.submodels), submodels=reports, files=files.resolved)
+
+
+def files_of(spec: RunSpec) -> list[str]:
+    """All files that a spec names, as it writes them."""
+    return [name for submodel in spec.submodels for name in _named(submodel)]
+
+
+def _named(submodel: SubModelSpec) -> list[str]:
+    start = None if submodel.start_from is None else submodel.start_from.file
+    names = (submodel.model, submodel.train_data, submodel.test_data, start)
+    return [name for name in names if name is not None]
+
+
+def place_of(written: str, base: Path, home: Home) -> Path:
+    """Where a file of a spec is; it may be missing."""
+    by_content = _BY_CONTENT.fullmatch(written)
+    return home.file(by_content.group(1)) if by_content else base / Path(written).expanduser()
 
 
 def _most_data_bytes(spec: RunSpec) -> float:
@@ -63,14 +96,13 @@ def _most_data_bytes(spec: RunSpec) -> float:
     return DATA_SHARE * min(limits, default=math.inf)
 
 
-def _checked(submodel: SubModelSpec, files: "_Files", device: str, most_bytes: float) -> CheckedSubModel:
+def _checked(submodel: SubModelSpec, files: "_Files", device: str, most_bytes: float, say: _Say) -> CheckedSubModel:
     """Check a sub-model, or return the kept report of an equal one on files of equal content."""
-    start = None if submodel.start_from is None else submodel.start_from.file
-    names = (submodel.model, submodel.train_data, submodel.test_data, start)
+    say("Reading the files of")
     try:
-        hashes = [files.resolve(name).sha256 for name in names if name is not None]
+        hashes = [files.resolve(name).sha256 for name in _named(submodel)]
     except BadInput:  # a file is missing
-        return _check_submodel(submodel, files, device, most_bytes)
+        return _check_submodel(submodel, files, device, most_bytes, say)
     document = [
         CHECK_VERSION,
         device,
@@ -83,7 +115,7 @@ def _checked(submodel: SubModelSpec, files: "_Files", device: str, most_bytes: f
         files.home.checks,
         document,
         CheckedSubModel,
-        lambda: _check_submodel(submodel, files, device, most_bytes),
+        lambda: _check_submodel(submodel, files, device, most_bytes, say),
         lambda found: not any(finding.severity == "error" for finding in found.findings),
     )
 
@@ -101,8 +133,7 @@ class _Files:
     def resolve(self, written: str) -> ResolvedFile:
         """Find a file; raises `BadInput` if it is missing."""
         if written not in self.resolved:
-            by_content = _BY_CONTENT.fullmatch(written)
-            path = self.home.file(by_content.group(1)) if by_content else self.base / Path(written).expanduser()
+            path = place_of(written, self.base, self.home)
             try:
                 if not path.is_file():
                     raise FileNotFoundError(2, "there is no such file")
@@ -133,7 +164,9 @@ class _Files:
         return self.datasets[file.sha256]
 
 
-def _check_submodel(submodel: SubModelSpec, files: _Files, device: str, most_bytes: float) -> CheckedSubModel:
+def _check_submodel(
+    submodel: SubModelSpec, files: _Files, device: str, most_bytes: float, say: _Say
+) -> CheckedSubModel:
     findings: list[Finding] = []
 
     def tried(entry: str, action: Callable[[], Result]) -> Result | None:
@@ -167,8 +200,12 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str, most_byt
     streamed = submodel.loading == "streamed" or (submodel.loading == "auto" and sum(sizes_bytes) > most_bytes)
     if not findings:
         trial = Trial(submodel, begun, train, test)
-        limit = at_most_cpu(DRY_RUN_CPU_S, trial, f"A training step of {trial.batch_size} samples")
-        if (done := tried("model", lambda: limit(dry_run)(trial))) is not None:
+        say("Trying a step of")
+        done = tried("model", lambda: _tried(trial))
+        if isinstance(done, Finding):
+            findings.append(done)
+        elif done is not None:
+            say("Measuring the memory of")
             hashes = [files.resolve(name).sha256 for name in (submodel.train_data, test_data) if name]
             memory, unknown = _memory_of(trial, done, device, hashes, streamed=streamed)
             findings += unknown
@@ -191,15 +228,30 @@ def _check_submodel(submodel: SubModelSpec, files: _Files, device: str, most_byt
     return CheckedSubModel(report=report, findings=tuple(findings))
 
 
+def _tried(trial: Trial) -> Tried | Finding:
+    """The dry run, or a warning: the worker tries a network that is too slow here, and contains its failure."""
+    try:
+        with at_most_cpu(DRY_RUN_CPU_S):
+            return dry_run(trial)
+    except OutOfTime:
+        message = f"No training step could be tried within {DRY_RUN_CPU_S:g} s of processor time; nothing wrong was "
+        message += "found until then. The sub-model starts without a prediction of its memory."
+        remedy = "Watch its first steps: a mistake that shows there ends this sub-model alone."
+        field = trial.place("model")
+        return Finding(severity="warning", title="Not tried", field=field, message=message, remedy=remedy)
+
+
 def _memory_of(
     trial: Trial, tried: Tried, device: str, hashes: list[str], *, streamed: bool
 ) -> tuple[MemoryNeed | None, list[Finding]]:
     """Memory need of the sub-model, or a warning: a run of unknown need may start all the same."""
     try:
-        with at_most_cpu(MEASURE_CPU_S, trial, "Counting the memory of a few training steps"):
+        with at_most_cpu(MEASURE_CPU_S):
             return measure(trial, tried, device, hashes, streamed=streamed), []
-    except BadInput as error:  # it took too long
-        message = error.findings[0].message
+    except OutOfTime:
+        message = (
+            f"The memory of '{trial.spec.name}' could not be counted within {MEASURE_CPU_S:g} s of processor time."
+        )
     except Exception as error:
         logging.getLogger(__name__).exception("The memory of %s could not be counted.", trial.spec.name)
         message = f"The memory of a training step could not be counted ({type(error).__name__})."
@@ -218,6 +270,11 @@ def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Findi
             message = f"The test data have the {what} {_some(theirs)}; the training data have {_some(ours)}."
             remedy = f"Give both the same {what}: split one file, or complete the smaller one."
             return [Finding(title=f"Other {what}", field=place, message=message, remedy=remedy)]
+    plan, other = train.notes.plan, test.notes.plan
+    if plan is not None and other is not None and (columns := plan.otherwise(other)):
+        message = f"The test data became numbers in another way than the training data: column {_some(columns)}."
+        remedy = "Import the test file as the training file was read: unifiednn import TEST --like TRAINING."
+        return [Finding(title="Other columns", field=place, message=message, remedy=remedy)]
     return []
 
 

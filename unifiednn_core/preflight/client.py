@@ -1,6 +1,7 @@
 """The caller's side of the intake process. No torch here: the server imports it."""
 
 import os
+import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +14,8 @@ from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.machine.budget import slot
 from unifiednn_core.machine.forks import Template
 from unifiednn_core.preflight.report import (
+    PROGRESS,
+    CheckProgress,
     CheckReport,
     FileReport,
     InspectJob,
@@ -22,10 +25,12 @@ from unifiednn_core.preflight.report import (
     SpecJob,
     SplitJob,
     SplitReport,
+    Tell,
+    untold,
 )
 from unifiednn_core.spec.run import RunSpec
 
-# A job is bounded by its processor time; this is for one that never answers.
+# A job is bounded by its processor time; this is for one that says nothing more.
 PATIENCE_S = 3600.0
 # Modules that reading and training load at their first use; not pyarrow, which starts a thread.
 LOADED_LATE = ("unifiednn_core.engine.late_dynamo:prepare", "torch.export", "safetensors.torch", "PIL.Image")
@@ -45,7 +50,7 @@ def inspect(
 
     Files of the library that the options name are in `home`.
 
-    Raises `BadInput` for a missing file, `IntakeFailed` if the job dies or takes longer than an hour.
+    Raises `BadInput` for a missing file, `IntakeFailed` if the job dies or says nothing for an hour.
     """
     if not path.is_file():
         message = f"{path} does not exist."
@@ -62,11 +67,11 @@ def split(path: Path, filename: str, plan: SplitPlan, home: Home) -> SplitReport
     return _ask(SplitReport, job)
 
 
-def check(spec: RunSpec, base: Path, home: Home) -> CheckReport:
-    """Check a spec against its files, which stay where they are; raises `IntakeFailed`."""
+def check(spec: RunSpec, base: Path, home: Home, tell: Tell = untold) -> CheckReport:
+    """Check a spec against its files, which stay where they are; `tell` hears what is done. Raises `IntakeFailed`."""
     placed = spec.model_copy(update={"device": slot(spec.device)})  # the process that reads files asks for no devices
     job = SpecJob(spec=placed.to_json(), base=base.resolve(), home=home.root.resolve())
-    return _ask(CheckReport, job)
+    return _ask(CheckReport, job, tell)
 
 
 def ask_torch(job: OracleJob) -> OracleReport:
@@ -79,16 +84,28 @@ template = Template((INTAKE.partition(":")[0], *LOADED_LATE, "unifiednn_core.run
 start, stop = template.start, template.stop
 
 
-def _ask(report: type[Report], job: InspectJob | SplitJob | SpecJob | OracleJob) -> Report:
+def _answer(connection: socket.socket, tell: Tell) -> bytes:
+    """What a job says in the end; `tell` hears of its progress until then."""
+    answer = bytearray()
+    while block := connection.recv(2**16):
+        answer += block
+        while answer.startswith(PROGRESS) and b"\n" in answer:
+            line, _, answer = answer.partition(b"\n")
+            tell(CheckProgress.model_validate_json(line.removeprefix(PROGRESS)))
+    return bytes(answer)
+
+
+def _ask(report: type[Report], job: InspectJob | SplitJob | SpecJob | OracleJob, tell: Tell = untold) -> Report:
     environment = {SANDBOX_SETTING: os.environ.get(SANDBOX_SETTING, "")}
     request = Request(job=job, environment=environment).model_dump_json().encode() + b"\n"
     try:
         with template.connect(INTAKE) as connection:
             connection.settimeout(PATIENCE_S)
             connection.sendall(request)
-            answer = b"".join(iter(lambda: connection.recv(2**16), b""))
+            answer = _answer(connection, tell)
     except TimeoutError:
-        raise IntakeFailed(f"Reading the files took longer than {PATIENCE_S:g} s and was ended.") from None
+        message = f"One part of the check took longer than {PATIENCE_S:g} s, so the check was ended."
+        raise IntakeFailed(message) from None
     except OSError as error:
         raise IntakeFailed(f"The process that reads files cannot be reached: {error.strerror}.") from error
     said, _, code = answer.rpartition(b"\n")

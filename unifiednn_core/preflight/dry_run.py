@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,6 +27,8 @@ from unifiednn_core.preflight.trial import Trial, Tried, batch_sizes, part_sizes
 from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, NO_CRITERION
 from unifiednn_core.spec.run import Hyperparameters
 
+# A network that needs more processor time for its outputs of the fewest samples is tried with no more.
+SLOW_FORWARD_CPU_S = 0.2
 IMAGE_SCALE = 1 / 255
 # Steps for which an LR scheduler is tried beforehand.
 MOST_STEPS = 20_000
@@ -60,7 +62,9 @@ def dry_run(trial: Trial) -> Tried:
             optimizer = build_optimizer(module.named_parameters(), hyper)
         _check_batch_sizes(trial)
         step = training_step(trial.spec, trial.definition, tuple(trial.train.inputs))
-        train = _Tryout(trial, step, module, criterion, trial.train, "train_data")
+        train = _Tryout(replace(trial, slow=True), step, module, criterion, trial.train, "train_data")
+        trial = replace(trial, slow=train.is_slow())
+        train = replace(train, trial=trial)
         loss = train.loss(trial.batch_size)
         if not bool(loss.isfinite()):  # and it stays so
             message = f"The {hyper.criterion} of the first batch is {loss.item():g}: the network cannot learn from it."
@@ -78,7 +82,8 @@ def dry_run(trial: Trial) -> Tried:
             test.check_sizes(batch_sizes(hyper, trial.test.samples, evaluated=True))
             test.check_extreme_ids()
         doubts = tuple(_doubts(trial, step, module.eval()))
-        return Tried(module.train(), step, criterion, optimizer, doubts, time.process_time() - began_s)
+        cpu_s = time.process_time() - began_s
+        return Tried(module.train(), step, criterion, optimizer, doubts, cpu_s / trial.batch_size)
 
 
 @contextmanager
@@ -160,6 +165,14 @@ class _Tryout:
     criterion: nn.Module
     data: Dataset
     entry: str
+
+    @torch.no_grad()
+    def is_slow(self) -> bool:
+        """Whether the network takes long for a batch; one that it does not take is told later."""
+        began_s = time.process_time()
+        with suppress(BadInput, *_TORCH_ERRORS):
+            self.step.forward(self.module, self._prepared(self.trial.batch_size))
+        return time.process_time() - began_s > SLOW_FORWARD_CPU_S
 
     @torch.no_grad()
     def check_sizes(self, sizes: Iterable[int]) -> None:

@@ -144,7 +144,8 @@ def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> st
         "scaled": (submodel.scale, submodel.mean, submodel.std) != (None, None, None),
         "step": submodel.model_dump(mode="json", include=MEANING - {"scale", "mean", "std"}),
         "tested": submodel.test_data is not None,
-        **{name: getattr(hyper, name) for name in _HYPERPARAMETERS},
+        **hyper.model_dump(mode="json", include=set(_HYPERPARAMETERS)),
+        "profile": spec.profile,
         "device": device_type(spec.device),
         "torch": version("torch"),
         "allocator": allocator.of_workers(),  # a measurement on the host includes what it keeps

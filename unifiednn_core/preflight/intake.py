@@ -6,18 +6,22 @@ import socket
 from pathlib import Path
 
 from unifiednn_core.preflight import process
-from unifiednn_core.preflight.report import Request
+from unifiednn_core.preflight.report import PROGRESS, CheckProgress, Request
 
 _NEW_USERS, _NEW_NETWORK = 0x10000000, 0x40000000
 
 
 def work(channel: socket.socket, _handles: list[int]) -> int:
-    """Do the job that the caller names, and send it the report."""
+    """Do the job that the caller names; send it the progress, and the report."""
+
+    def tell(progress: CheckProgress) -> None:
+        channel.sendall(PROGRESS + progress.model_dump_json().encode() + b"\n")
+
     _leave_the_network()
     with channel.makefile("rb") as lines:
         request = Request.model_validate_json(lines.readline())
     os.environ.update(request.environment)
-    channel.sendall(process.work(request.job).model_dump_json().encode())
+    channel.sendall(process.work(request.job, tell).model_dump_json().encode())
     return 0
 
 

@@ -29,7 +29,7 @@ BLOCK_BYTES = {"cpu": 64, "cuda": 512}
 WHOLE_BATCH_BYTES = 64 * 1024**2
 # oneDNN rounds the memory of a recurrent layer up to whole groups of samples: fewer would give too little.
 SMALL_BATCH = 8
-# A network whose dry run took longer is measured with the fewest samples.
+# A network whose dry run of a batch takes longer is measured with smaller ones.
 SLOW_CPU_S = 20.0
 _INDEX_BYTES = 8
 
@@ -61,7 +61,7 @@ def measure(
     This trains the network further; the default RNG stays the same.
     """
     hyper, batch_size = trial.spec.hyperparameters, min(trial.spec.hyperparameters.batch_size, trial.train.samples)
-    costly = trial.definition.weights_bytes > LARGE_WEIGHTS_BYTES or tried.cpu_s > SLOW_CPU_S
+    costly = trial.definition.weights_bytes > LARGE_WEIGHTS_BYTES or tried.cpu_s_per_sample * SMALL_BATCH > SLOW_CPU_S
     few = FEWEST_SAMPLES if costly else min(SMALL_BATCH, batch_size // 2)
     few = max(few, FEWEST_SAMPLES, trial.definition.min_batch)
     with torch.random.fork_rng(devices=[]):
@@ -70,7 +70,7 @@ def measure(
         low, high = counted.moments(few), counted.moments(2 * few)
         at = {size: fitted(low, high, (few, 2 * few), size) for size in _halvings(batch_size)}
         small = max(chain(*at[batch_size])) <= WHOLE_BATCH_BYTES and batch_size >= trial.definition.min_batch
-        cheap = small and tried.cpu_s * batch_size / trial.batch_size <= SLOW_CPU_S
+        cheap = small and tried.cpu_s_per_sample * batch_size <= SLOW_CPU_S
         if cheap:
             at[batch_size] = counted.moments(batch_size)
     peaks = {size: moments.peaks(counted.gradients_bytes) for size, moments in at.items()}

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,55 +14,71 @@ from pydantic import BaseModel
 
 from unifiednn_core.base.files import move
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.units import GIB
 from unifiednn_core.data import conversion
 from unifiednn_core.data.split import split
 from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.machine.budget import budget_of
-from unifiednn_core.preflight.check import check
+from unifiednn_core.preflight.check import DRY_RUN_CPU_S, MEASURE_CPU_S, check, files_of, place_of
 from unifiednn_core.preflight.inspection import attempt, inspect_file, sha256_of
 from unifiednn_core.preflight.oracle import ask_torch
-from unifiednn_core.preflight.report import FileReport, InspectJob, OracleJob, SpecJob, SplitJob, SplitReport
+from unifiednn_core.preflight.report import (
+    FileReport,
+    InspectJob,
+    OracleJob,
+    SpecJob,
+    SplitJob,
+    SplitReport,
+    Tell,
+    untold,
+)
 from unifiednn_core.spec.run import parse_run
 
-CPU_LIMIT_S = 600
-# More for each further sub-model.
-CPU_LIMIT_EACH_S = 300
+# Processor time for reading files: a flat part, and more by their size (decoding pictures takes most).
+READING_CPU_S = 600
+READING_CPU_S_PER_GIB = 600
 # Address space of torch's libraries, in addition to the memory that is really used.
 LIBRARIES_BYTES = 16 * 1024**3
-# Mapped files and the stacks of threads count as the process's own memory.
-MAPPED_BYTES = 4 * 1024**3
+# Stacks of threads count as the process's own memory.
+STACKS_BYTES = 4 * 1024**3
+# So does a mapped file, although its pages can be dropped at any time. Readers map it anew while a mapping is there.
+MAPPINGS = 3
 # torch probes the folder for temporary files when it builds an optimizer.
 SCRATCH_BYTES = 1024**2
 
 
-def limit_resources(submodels: int = 1) -> None:
+def limit_resources(files_bytes: int = 0, submodels: int = 0) -> None:
     """Limit processor time and memory, and forbid core dumps and, while reading, large files.
 
-    It may use the memory that is free now, so a network that asks for more gets a finding. If other processes take
-    that memory meanwhile, the kernel ends this process before any that trains.
+    `files_bytes` is the size of all files of the job, `submodels` is how many networks it tries. The job may use the
+    memory that is free now, so a network that asks for more gets a finding. If other processes take that memory
+    meanwhile, the kernel ends this process before any that trains.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _lower(resource.RLIMIT_CPU, CPU_LIMIT_S + CPU_LIMIT_EACH_S * (submodels - 1))
-    _lower(resource.RLIMIT_AS, psutil.virtual_memory().total + LIBRARIES_BYTES)
-    _lower(resource.RLIMIT_DATA, (budget_of("cpu").free_bytes or 0) + MAPPED_BYTES)
+    reading_s = READING_CPU_S + READING_CPU_S_PER_GIB * files_bytes / GIB
+    _lower(resource.RLIMIT_CPU, int(reading_s + submodels * (DRY_RUN_CPU_S + MEASURE_CPU_S)))
+    mapped_bytes = MAPPINGS * files_bytes
+    _lower(resource.RLIMIT_AS, psutil.virtual_memory().total + LIBRARIES_BYTES + mapped_bytes)
+    _lower(resource.RLIMIT_DATA, (budget_of("cpu").free_bytes or 0) + STACKS_BYTES + mapped_bytes)
     with suppress(OSError):  # only Linux has this file
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     _let_write(False)
 
 
-def work(job: InspectJob | SplitJob | SpecJob | OracleJob) -> BaseModel:
-    """Do a job, the only one of this process, and return its report."""
+def work(job: InspectJob | SplitJob | SpecJob | OracleJob, tell: Tell = untold) -> BaseModel:
+    """Do a job, the only one of this process, and return its report; `tell` hears of the progress of a check."""
     if isinstance(job, SpecJob):
-        spec = parse_run(json.loads(job.spec))
-        limit_resources(len(spec.submodels))
+        spec, home = parse_run(json.loads(job.spec)), Home(job.home)
+        limit_resources(_bytes_of(place_of(name, job.base, home) for name in files_of(spec)), len(spec.submodels))
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) - round(os.getloadavg()[0])))  # the idle cores
-        return check(spec, job.base, Home(job.home))
-    limit_resources()
-    if isinstance(job, SplitJob):
-        return run_split(job.path, job.filename, job.plan, Home(job.home))
+        return check(spec, job.base, home, tell)
     if isinstance(job, OracleJob):
+        limit_resources(_bytes_of([job.model, job.train_data]))
         _let_write(True)
         return ask_torch(job)
+    limit_resources(_bytes_of([job.path]))
+    if isinstance(job, SplitJob):
+        return run_split(job.path, job.filename, job.plan, Home(job.home))
     return run_inspect(
         job.path, job.filename, job.convert_to, job.options, None if job.home is None else Home(job.home)
     )
@@ -114,6 +131,15 @@ def run_split(path: Path, filename: str, plan: SplitPlan, home: Home) -> SplitRe
         for part, written in parts.items():
             move(written, home.file(reports[part].sha256))
     return SplitReport(train=reports["train"], test=reports["test"])
+
+
+def _bytes_of(files: Iterable[Path]) -> int:
+    """Size of all files together; one that is missing is told later."""
+    total_bytes = 0
+    for path in set(files):
+        with suppress(OSError, ValueError):
+            total_bytes += path.stat().st_size
+    return total_bytes
 
 
 def _lower(limit: int, value: int) -> None:

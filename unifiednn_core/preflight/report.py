@@ -1,5 +1,6 @@
 """Jobs of the intake process and its answers. No torch here: the server reads them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -88,6 +89,32 @@ class CheckReport(BaseModel, frozen=True, extra="forbid"):
     def has_errors(self) -> bool:
         """Whether anything prevents the start."""
         return any(finding.severity == "error" for finding in self.findings)
+
+
+class CheckProgress(BaseModel, frozen=True, extra="forbid"):
+    """What a check does now."""
+
+    text: str
+    """Such as "Trying a step of resnet"; no sentence of its own."""
+    place: int
+    """Which of the sub-models it is about, from 1."""
+    total: int
+    """How many sub-models the spec has."""
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        return f"{self.text} ({self.place} of {self.total})…"
+
+
+PROGRESS = b"~"
+"""Begins each line of an answer that is a `CheckProgress`; they come before the report."""
+Tell = Callable[[CheckProgress], object]
+"""Called with what is done next."""
+
+
+def untold(_: CheckProgress) -> None:
+    """Tell nobody."""
 
 
 class InspectJob(BaseModel, frozen=True, extra="forbid"):

@@ -18,7 +18,7 @@ from unifiednn_core.spec.run import SubModelSpec
 
 # Samples of the batch that is tried. A few show every mistake; the need of a whole batch follows from them.
 TRIED_SAMPLES = 8
-# A larger network is tried with fewer.
+# A larger network is tried with fewer, and so is one that is slow (`dry_run.SLOW_FORWARD_CPU_S`).
 LARGE_WEIGHTS_BYTES = 256 * 1024**2
 FEWEST_SAMPLES = 2
 _AGAIN_S = 0.05
@@ -32,13 +32,15 @@ class Trial:
     definition: Definition
     train: Dataset
     test: Dataset | None
+    slow: bool = False
+    """Whether only the fewest samples are tried."""
 
     @property
     def batch_size(self) -> int:
         """Samples of the batch that is tried."""
-        few = FEWEST_SAMPLES if self.definition.weights_bytes > LARGE_WEIGHTS_BYTES else TRIED_SAMPLES
-        few = max(few, self.definition.min_batch)
-        return min(few, self.spec.hyperparameters.batch_size, self.train.samples)
+        few = self.slow or self.definition.weights_bytes > LARGE_WEIGHTS_BYTES
+        least = max(FEWEST_SAMPLES if few else TRIED_SAMPLES, self.definition.min_batch)
+        return min(least, self.spec.hyperparameters.batch_size, self.train.samples)
 
     def place(self, entry: str) -> str:
         """Path of an entry of the sub-model in the spec."""
@@ -59,32 +61,25 @@ class Tried:
     optimizer: Optimizer
     doubts: tuple[Finding, ...]
     """Warnings."""
-    cpu_s: float
-    """Processor time of the whole dry run."""
+    cpu_s_per_sample: float
+    """Processor time of the whole dry run by the samples of its batch."""
 
 
-class _OutOfTime(Exception):
+class OutOfTime(Exception):
     """Not an error of torch: no handler of those catches it."""
 
 
 @contextmanager
-def at_most_cpu(cpu_s: float, trial: Trial, work: str) -> Iterator[None]:
-    """Raise `BadInput` inside the block once it has used `cpu_s` of processor time; for the main thread only.
-
-    `work` begins the sentence that people read.
-    """
+def at_most_cpu(cpu_s: float) -> Iterator[None]:
+    """Raise `OutOfTime` inside the block once it has used `cpu_s` of processor time; for the main thread only."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
-        raise _OutOfTime
+        raise OutOfTime
 
     before = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, cpu_s, _AGAIN_S)  # again, in case a callback swallows the first
     try:
         yield
-    except _OutOfTime:
-        message = f"{work} of '{trial.spec.name}' took more than {cpu_s:g} s of processor time."
-        remedy = "Use a smaller network, or smaller samples."
-        raise trial.refusal("Too slow to check", "model", message, remedy) from None
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)

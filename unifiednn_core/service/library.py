@@ -126,14 +126,15 @@ class LibraryService:
         return await self._uploads.append(upload_id, offset_bytes, chunks)
 
     @permission(Role.SUBMITTER, about="{upload_id}")
-    def finish_upload(self, upload_id: str, options: ImportOptions = AS_STORED) -> FileView:
-        """Import a complete upload.
+    def finish_upload(
+        self, upload_id: str, options: ImportOptions = AS_STORED, *, keep_refused: bool = False
+    ) -> FileView:
+        """Import a complete upload; `keep_refused` keeps one that is refused, to be read with other options.
 
-        Raises `BadInput` (nothing is kept), `IntakeFailed` (try again), `UploadConflict` (bytes are missing),
-        `NotFound`.
+        Raises `BadInput`, `IntakeFailed` (try again), `UploadConflict` (bytes are missing), `NotFound`.
         """
         self._uploads.get(upload_id, self._only_of)
-        with self._uploads.finishing(upload_id) as (upload, path):
+        with self._uploads.finishing(upload_id, keep_refused=keep_refused) as (upload, path):
             return self._importer.import_moved(path, upload.filename, upload.kinds, options)
 
     @permission(Role.SUBMITTER, about="{upload_id}")

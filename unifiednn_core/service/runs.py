@@ -11,7 +11,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight.deadlines import POLICY as DEADLINES
 from unifiednn_core.preflight.deadlines import jobs_of, require_change
 from unifiednn_core.preflight.forecast import parts_of
-from unifiednn_core.preflight.report import CheckReport
+from unifiednn_core.preflight.report import CheckReport, Tell, untold
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
 from unifiednn_core.service.ownership import owners_of
 from unifiednn_core.service.permissions import Guard, Own, permission
@@ -55,9 +55,12 @@ class RunService:
         return describe()
 
     @permission(Role.SUBMITTER, audited=False)
-    def check(self, spec: RunSpec, base: Path | None = None) -> CheckReport:
-        """Check everything that a spec names, in the intake process; paths are relative to `base`."""
-        return self._submissions.check(spec, base or Path.cwd())
+    def check(self, spec: RunSpec, base: Path | None = None, *, on_progress: Tell = untold) -> CheckReport:
+        """Check everything that a spec names, in the intake process; paths are relative to `base`.
+
+        `on_progress` hears what the check does next, in the thread of the caller.
+        """
+        return self._submissions.check(spec, base or Path.cwd(), on_progress)
 
     @permission(Role.SUBMITTER, about="{spec.name}")
     def submit(
@@ -68,14 +71,16 @@ class RunService:
         baselines: Sequence[Mode] = (),
         baselines_first: bool = False,
         on_warnings: OnWarnings | None = None,
+        on_progress: Tell = untold,
     ) -> str:
         """Check a spec, keep its files, and queue it; returns the run's id. Raises `BadInput` with all findings.
 
-        `baselines` are queued with it, before or after it; an equal one that exists is kept instead.
+        `baselines` are queued with it, before or after it; an equal one that exists is kept instead. `on_progress` is
+        as for `check`.
         """
         for mode in baselines:
             require_baseline(mode)
-        run, rows = self._submissions.rows(spec, base or Path.cwd(), on_warnings=on_warnings)
+        run, rows = self._submissions.rows(spec, base or Path.cwd(), on_warnings=on_warnings, on_progress=on_progress)
         missing = [mode for mode in baselines if self._submissions.usable_baseline(run, mode) is None]
         arms = [self._submissions.baseline(run, rows, mode) for mode in missing]
         queued = [*arms, (run, rows)] if baselines_first else [(run, rows), *arms]

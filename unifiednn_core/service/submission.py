@@ -18,7 +18,7 @@ from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.preflight import client, deadlines
 from unifiednn_core.preflight.estimate import Part
 from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key
-from unifiednn_core.preflight.report import CheckReport, ResolvedFile
+from unifiednn_core.preflight.report import CheckReport, ResolvedFile, Tell, untold
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob
 from unifiednn_core.service.importing import FileImporter
@@ -63,14 +63,14 @@ class Submissions:
         # Memory measured in other people's runs would reveal to a submitter that they trained the same network.
         self._measured = None if actor.sees_only_own else store.measured
 
-    def check(self, spec: RunSpec, base: Path) -> CheckReport:
+    def check(self, spec: RunSpec, base: Path, on_progress: Tell = untold) -> CheckReport:
         """Check everything that a spec names; paths are relative to `base`.
 
         Raises `BadInput` for files of others, and for people who may not share a process.
         """
         spec = self._with_allowed_files(spec, base)
         self._people_of(spec)
-        report = client.check(spec, base, self._home)
+        report = client.check(spec, base, self._home, on_progress)
         found = forecast(spec, report, self._measured)
         late = self._deadline_findings(spec, report)
         own = (*own_findings(spec), *shared_findings(spec, self._actor))
@@ -84,6 +84,7 @@ class Submissions:
         mode: Mode = HYBRID,
         on_warnings: OnWarnings | None = None,
         *,
+        on_progress: Tell = untold,
         others: Sequence[Part] = (),
         beside: Sequence[Party] = (),
         training: Sequence[SimulatedJob] = (),
@@ -96,7 +97,7 @@ class Submissions:
         spec = self._with_allowed_files(spec, base)
         owners, lenders = self._people_of(spec, beside)
         findings = (*own_findings(spec), *shared_findings(spec, self._actor))
-        report = client.check(spec, base, self._home)
+        report = client.check(spec, base, self._home, on_progress)
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
         if errors:
             raise BadInput(errors)
@@ -113,10 +114,15 @@ class Submissions:
         return Admitted(without_owners(resolved), report, owners, lenders, self._filenames(resolved, owners), found)
 
     def rows(
-        self, spec: RunSpec, base: Path, mode: Mode = HYBRID, on_warnings: OnWarnings | None = None
+        self,
+        spec: RunSpec,
+        base: Path,
+        mode: Mode = HYBRID,
+        on_warnings: OnWarnings | None = None,
+        on_progress: Tell = untold,
     ) -> tuple[RunRow, list[SubModelRow]]:
         """Rows of a new run; raises `BadInput` with all findings."""
-        admitted = self.admit(spec, base, mode, on_warnings)
+        admitted = self.admit(spec, base, mode, on_warnings, on_progress=on_progress)
         resolved, found = admitted.spec, admitted.forecast
         threads, device = spec.threads or threads_of(spec.device), slot(spec.device)
         facts = {"files": admitted.filenames, "asked_sha256": asked_sha256(resolved), "measured_on": machine(device)}

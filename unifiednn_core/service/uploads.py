@@ -99,8 +99,8 @@ class Uploads:
         return self.get(upload_id)
 
     @contextmanager
-    def finishing(self, upload_id: str) -> Iterator[tuple[UploadView, Path]]:
-        """Lock a complete upload and yield its file; delete it afterwards, whether imported or refused.
+    def finishing(self, upload_id: str, *, keep_refused: bool = False) -> Iterator[tuple[UploadView, Path]]:
+        """Lock a complete upload and yield its file; delete it afterwards, also if refused, unless `keep_refused`.
 
         After other errors than `BadInput`, such as a full disk, it stays and can be finished again. Raises
         `UploadConflict` if bytes are missing, `BadInput` for another hash.
@@ -113,9 +113,14 @@ class Uploads:
                 raise UploadConflict(f"{missing:,} bytes are missing. Send them first.", upload.offset_bytes)
             try:
                 _require_hash(upload, self._data(upload_id))
-                yield upload, self._data(upload_id)
             except BadInput:
                 self.drop(upload_id)
+                raise
+            try:
+                yield upload, self._data(upload_id)
+            except BadInput:
+                if not keep_refused:
+                    self.drop(upload_id)
                 raise
             self.drop(upload_id)
 

@@ -100,6 +100,17 @@ class ListColumn(_Part):
     mask: bool = False
 
 
+class ImageColumn(_Part):
+    """Images, PNG or JPEG, as uint8 [channels, height, width]: one channel if all are grey, else three."""
+
+    kind: Literal["image"]
+    name: Name
+    input: InputName = "inputs"
+    size: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Height and width: the square in the middle of each, resized. None: all have one size."""
+    shape: tuple[int, int, int] | None = None  # fitted: channels, height and width
+
+
 class IgnoredColumn(_Part):
     """A column that is left out."""
 
@@ -107,7 +118,9 @@ class IgnoredColumn(_Part):
     name: Name
 
 
-UsedColumn: TypeAlias = NumberColumn | CategoryColumn | TextColumn | ListColumn
+UsedColumn: TypeAlias = NumberColumn | CategoryColumn | TextColumn | ListColumn | ImageColumn
+ALONE = ("text", "list", "image")
+"""Kinds of columns that are an input by themselves."""
 Column = Annotated[UsedColumn | IgnoredColumn, Field(discriminator="kind")]
 
 
@@ -129,14 +142,16 @@ class ColumnPlan(_Part):
             raise _refused(
                 "target", f"The plan does not say how '{self.target}' becomes numbers. Add it to the columns."
             )
+        if any(column.kind == "image" and column.name == self.target for column in self.used()):
+            raise _refused("target", "The targets cannot be images. Give another column of targets.")
         used = [column for column in self.used() if column.name != self.target]
         if not used:
             raise _refused("columns", "No column becomes an input. Add one that is not the target.")
-        alone = [column.input for column in used if column.kind in ("text", "list")]
+        alone = [column.input for column in used if column.kind in ALONE]
         inputs = [column.input for column in used]
         shared = [name for name in alone if inputs.count(name) > 1]
         if shared:
-            message = f"A text or a list shares the input '{shared[0]}' with another column. Give each its own 'input'."
+            message = f"A text, list or image shares the input '{shared[0]}' with others. Give each its own 'input'."
             raise _refused("columns", message)
         if len(set(inputs)) > 1 and "inputs" in inputs:
             raise _refused("columns", "One of several inputs has no name. Give each column an 'input'.")
@@ -152,6 +167,11 @@ class ColumnPlan(_Part):
     def tokenizers(self) -> frozenset[str]:
         """Hashes of the tokenizer files that this plan needs."""
         return frozenset(column.tokenizer for column in self.used() if column.kind == "text") - {WORDS}
+
+    def otherwise(self, other: "ColumnPlan") -> tuple[str, ...]:
+        """Columns that became numbers in another way by the other plan: other categories, words or filled-in values."""
+        theirs = {column.name: column for column in other.used()}
+        return tuple(one.name for one in self.used() if one.name in theirs and _differ(one, theirs[one.name]))
 
     def abridged(self) -> "ColumnPlan":
         """The plan for people to read: without vocabularies, and with the first columns and categories alone."""
@@ -178,6 +198,7 @@ class TableWish(_Part):
     vocabulary: Annotated[int, Field(ge=1, le=MAX_WORDS)] = 10_000
     mask: bool = False
     stream: bool = False
+    size: Annotated[int, Field(ge=1, le=4096)] | None = None  # height and width of images
     header: bool | None = None  # None: judged by the first lines
     text: bool = False  # whether the file is plain text, not a table
 
@@ -196,6 +217,16 @@ def parse_plan(document: object) -> ColumnPlan:
         return ColumnPlan.model_validate(data)
     except ValidationError as error:
         raise BadInput([finding_of(detail, data) for detail in error.errors()]) from None
+
+
+def _differ(one: UsedColumn, other: UsedColumn) -> bool:
+    if one.kind == "number" and other.kind == "number":
+        return one.fill is not None and other.fill is not None and one.fill != other.fill
+    if one.kind == "category" and other.kind == "category":
+        return (one.values, one.one_hot) != (other.values, other.one_hot)
+    if one.kind == "text" and other.kind == "text":
+        return (one.tokenizer, one.words, one.pad) != (other.tokenizer, other.words, other.pad)
+    return one.kind != other.kind
 
 
 def _abridged(column: Column) -> Column:

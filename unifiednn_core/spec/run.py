@@ -184,7 +184,8 @@ class RunSpec(_Part):
     """Devices on which it may go on after a move: those of the same kind, which gives the same bits, or any."""
     profile: Literal["exact", "fast"] = "exact"
     """`exact` gives the bits of the plain loop. `fast` rounds differently: equal networks may train fused, on a GPU
-    products use TF32 and optimizers torch's fused kernels, and `precision` may be lower. So may then the baselines."""
+    products use TF32, images have their channels last, optimizers are fused, and `precision` may be lower. Baselines
+    then do likewise."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads per step; equal bits need equal threads. Default: all cores but one."""
     lanes: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_LANES)] = "auto"

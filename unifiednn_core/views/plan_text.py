@@ -2,12 +2,9 @@
 
 from unifiednn_core.spec.columns import (
     WORDS,
-    CategoryColumn,
     Column,
     ColumnPlan,
-    ListColumn,
-    NumberColumn,
-    TextColumn,
+    UsedColumn,
 )
 
 _FILLED = {"mean": "the mean", "median": "the median", "zero": "zero", "flag": "zero, and a column says so"}
@@ -29,7 +26,7 @@ def _row(column: Column, is_target: bool, several: bool) -> str:
     return f"{said}, as '{column.input}'" if several else said
 
 
-def _becomes(column: NumberColumn | CategoryColumn | TextColumn | ListColumn) -> str:
+def _becomes(column: UsedColumn) -> str:
     if column.kind == "number":
         kind = "whole number" if column.whole else "number"
         if column.fill is None:
@@ -40,6 +37,8 @@ def _becomes(column: NumberColumn | CategoryColumn | TextColumn | ListColumn) ->
         values = [value or "missing" for value in column.values or ()]
         shown = ", ".join(values[:_SHOWN]) + (", …" if len(values) > _SHOWN else "")
         return f"one column for each of: {shown}" if column.one_hot else f"number of the category: {shown}"
+    if column.kind == "image":
+        return f"image {' x '.join(map(str, column.shape or ()))}" + ", resized" * (column.size is not None)
     cut = f"{column.length:,} each" if column.length is not None else "of one length"
     mask = ", with a mask" if column.mask else ""
     if column.kind == "list":

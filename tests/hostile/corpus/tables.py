@@ -8,6 +8,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from tests.hostile.corpus import images
+from tests.hostile.corpus.images import png
+
 Maker = Callable[[Path], Path]
 MANY = 10**6
 
@@ -62,6 +65,17 @@ def _long_lists() -> dict[str, Any]:
     return {"ids": pa.concat_arrays([ids] * 8), "target": np.zeros(800)}
 
 
+def _pictures(content: Callable[[], bytes]) -> Callable[[], dict[str, Any]]:
+    return lambda: {"image": [{"bytes": content(), "path": "1.png"}] * 2, "target": [0, 1]}
+
+
+def _bombs() -> dict[str, Any]:
+    """One image of 16 million pixels, 4000 times over: 47 GiB, in a file of some bytes."""
+    content = png(4000, 4000, bytes(4001) * 4000)
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 4000, pa.int32()), pa.array([content])).cast(pa.binary())
+    return {"image": column, "target": np.zeros(4000)}
+
+
 def _packed(folder: Path) -> Path:
     """A thousandth of what it unpacks to."""
     schema = pa.schema([("a", pa.float32()), ("b", pa.float32()), ("target", pa.int8())])
@@ -108,6 +122,10 @@ MAKERS: dict[str, Maker] = {
     "packed zeros": _packed,
     "no columns": _parquet(dict),
     "one column of parquet": _parquet(lambda: {"target": [1, 2]}),
+    "image bomb": _parquet(_pictures(lambda: png(30_000, 30_000, bytes(30_001) * 3_000))),
+    "text bomb in an image": _parquet(_pictures(lambda: png(4, 4, bytes(20), images._text(96 * 1024**2)))),
+    "one bomb for every row": _parquet(lambda: _bombs(), compression="zstd"),
+    "no image": _parquet(_pictures(lambda: b"\x80\x02cos\nsystem\n.")),
     "nothing in it": _parquet(lambda: {"a": np.zeros(0), "target": np.zeros(0)}),
     "parquet with gaps": _parquet(lambda: {"a": [2.0, 1.0], "target": [None, 1]}),
     "parquet of nothing": _parquet(lambda: {"a": [None, None], "target": [1, 2]}),

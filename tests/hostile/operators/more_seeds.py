@@ -224,7 +224,8 @@ def matrices() -> dict[str, list[Call]]:
         "linalg_solve_triangular": [c(square, f(4, 3), upper=True), c(several, f(3, 2), upper=False)],
         "linalg_qr": [c(f(5, 3)), c(f(2, 3, 5)), c(f(5, 3), "complete")],
         "linalg_householder_product": [c(f(5, 3), f(3)), c(f(2, 4, 4), f(2, 3))],
-        "adjoint": [c(square), c(several)],
+        "div.out": [c(f(2, 3), f(3), out=f(2, 3)), c(f(40), f(), out=f(40))],
+        "adjoint mH": [c(square), c(several)],
         "quantile.scalar nanquantile.scalar": [c(square, 0.5), c(several, 0.3, 1, True, interpolation="lower")],
         "trapezoid.dx cumulative_trapezoid.dx": [c(square), c(several, dx=0.5, dim=1)],
     }  # fmt: skip

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -84,4 +85,4 @@ def test_the_dry_run_collects_the_tests_with_the_standard_library_alone(tmp_path
     assert done.returncode == 0, done.stderr + done.stdout
     (entry,) = json.loads((tmp_path / "out" / gpu.LOG).read_text())["steps"]
     assert entry["outcome"] == "exit code 0"
-    assert any("test_training.py::test_a_hybrid_has_the_bits" in line for line in entry["output"])
+    assert any(re.search(r"[1-9]\d+ tests collected", line) for line in entry["output"])

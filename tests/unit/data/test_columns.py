@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from tests.unit.data import data_files as made
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import fitting, jsonl, plain_text, tables
 from unifiednn_core.data.conversion import convert, settled
@@ -29,9 +30,9 @@ def written(folder: Path, text: str, name: str = "data") -> Path:
     return folder / name
 
 
-def converted(path: Path, wish: TableWish | None = None, **files: Path) -> Dataset:
+def converted(path: Path, wish: TableWish = NO_WISH, size: int | None = None, **files: Path) -> Dataset:
     target = path.with_name(f"{path.name}.converted")
-    convert(path, target, settled(path, path.name, ImportOptions(table=wish or NO_WISH)), files.__getitem__)
+    convert(path, target, settled(path, path.name, ImportOptions(table=wish, size=size)), files.__getitem__)
     return read_dataset(target)
 
 
@@ -64,6 +65,20 @@ def test_test_data_become_numbers_as_the_training_data_did(tmp_path: Path) -> No
     with pytest.raises(BadInput, match="no column 'age'"):
         short = written(tmp_path, "job,town,label\ncook,Ulm,no\n", "short")
         converted(short, TableWish(like="0" * 64), **{"0" * 64: tmp_path / "train.converted"})
+
+
+def test_columns_that_became_numbers_in_another_way_are_named(tmp_path: Path) -> None:
+    """Otherwise the same number would mean one thing in training and another one in the test."""
+    reviews = "text,label\n" + "".join(f"{word} film,{at % 2}\n" for at, word in enumerate("abcd"))
+    wish = TableWish(tokenizer="words", text_columns=("text",))
+    train = converted(written(tmp_path, reviews, "train.csv"), wish).notes.plan
+    files = {"0" * 64: tmp_path / "train.csv.converted"}
+    other = written(tmp_path, reviews.replace("film", "play"), "test.csv")
+    alone, like = converted(other, wish).notes.plan, converted(other, TableWish(like="0" * 64), **files).notes.plan
+    assert train is not None and alone is not None and like is not None
+    assert train.otherwise(alone) == ("text",) and train.otherwise(like) == ()
+    ages = [converted(written(tmp_path, f"age,y\n{age},1\n,0\n")).notes.plan for age in (1, 1, 2)]
+    assert [ages[0].otherwise(one) for one in ages if one is not None] == [(), (), ("age",)]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -177,6 +192,24 @@ def test_lists_of_numbers_are_padded(tmp_path: Path) -> None:
     assert found.first.tolist() == [[1, 2, 3], [0] * 3, [0] * 3, [7, 0, 0]] and found.first.dtype is torch.int64
     lines = "".join(json.dumps({"ids": one, "y": y}) + "\n" for one, y in zip(rows["ids"], rows["y"], strict=True))
     assert torch.equal(converted(written(tmp_path, lines)).first, found.first)
+
+
+def test_images_of_a_table_are_decoded(tmp_path: Path) -> None:
+    pixels = made.pixels(3)
+    rows = [{"bytes": made.picture(one), "path": None} for one in pixels]
+    parquet.write_table(pa.table({"image": rows, "label": [0, 1, 0]}), tmp_path / "t.parquet")
+    found = converted(tmp_path / "t.parquet")
+    assert torch.equal(found.first, torch.from_numpy(pixels))
+    assert converted(tmp_path / "t.parquet", size=4).first.shape == (3, 3, 4, 4)
+    rows[1] = {"bytes": made.picture(made.pixels(1, 3, 9)[0]), "path": None}
+    parquet.write_table(pa.table({"image": rows, "label": [0, 1, 0]}), tmp_path / "t.parquet")
+    with pytest.raises(BadInput, match=r"Images are 8x8 but 9x9 .* in row 2.* --size"):
+        converted(tmp_path / "t.parquet")
+    for content, words in ((b"\x89PNG", "row 1' is damaged"), (None, "no image in row 1")):
+        rows[0] = {"bytes": content, "path": None}
+        parquet.write_table(pa.table({"image": rows, "label": [0, 1, 0]}), tmp_path / "t.parquet")
+        with pytest.raises(BadInput, match=words):
+            converted(tmp_path / "t.parquet")
 
 
 Cell = st.one_of(st.none(), st.floats(-1e6, 1e6, width=32))

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from tests.unit.data import data_files as made
+
 ROOT = Path(__file__).parents[3]
 MIB = 1024**2
 SAMPLES, SIDE = 1600, 128
@@ -18,7 +20,8 @@ import json, sys
 from pathlib import Path
 import numpy as np
 import torch
-from unifiednn_core.data.values import SplitPlan
+from unifiednn_core.data.conversion import convert
+from unifiednn_core.data.values import ImportOptions, SplitPlan
 from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.data.preview import preview
 from unifiednn_core.data.split import split
@@ -36,7 +39,7 @@ def status(name):
 
 grown = {}
 for name in sys.argv[2:]:
-    for step in ("read", "split"):
+    for step in ("convert",) if name == "packed.zip" else ("read", "split"):
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         before = status("VmRSS")
         if step == "read":
@@ -44,6 +47,9 @@ for name in sys.argv[2:]:
             preview(folder / name, dataset)
             assert len(dataset.first) == len(dataset.targets) == 1600
             del dataset
+        elif step == "convert":
+            convert(folder / name, folder / "converted", ImportOptions(size=300))
+            assert (folder / "converted").stat().st_size > 100 * 2**20
         else:
             split(folder / name, SplitPlan(test_share=0.4), folder)
         grown[f"{step} {name}"] = status("VmHWM") - before
@@ -59,6 +65,8 @@ def test_reading_and_splitting_a_large_file_takes_little_memory(tmp_path: Path) 
     torch.save({"inputs": torch.rand(4, 1, 8, 8), "targets": torch.arange(4)}, tmp_path / "small.pt")
     names = ["large.pt", "large.safetensors", "large.npz"]
     assert all((tmp_path / name).stat().st_size >= 100 * MIB for name in names)
+    picture = made.picture(made.pixels(1, 3, 16)[0])
+    names.append(made.zipped(tmp_path / "packed.zip", {f"c/{n}.png": picture for n in range(500)}).name)
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path), *names],
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
@@ -68,5 +76,5 @@ def test_reading_and_splitting_a_large_file_takes_little_memory(tmp_path: Path) 
     )
     assert done.returncode == 0, done.stderr
     grown = json.loads(done.stdout)
-    assert len(grown) == 2 * len(names)
+    assert len(grown) == 2 * len(names) - 1
     assert {name: size / MIB for name, size in grown.items() if size >= 50 * MIB} == {}

@@ -2,6 +2,8 @@
 
 import gzip
 import io
+import pickle
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,12 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from tests.unit.data import data_files as made
-from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.data.containers import open_data
 from unifiednn_core.data.conversion import convert, is_needed
 from unifiednn_core.data.opened import Opened
 from unifiednn_core.data.values import AS_STORED, ImportOptions
+from unifiednn_core.formats import zips
 
 X, Y = made.pixels(6), np.arange(6) % 3
 x, y = torch.from_numpy(X), torch.from_numpy(Y)
@@ -72,6 +75,27 @@ def test_cifar_becomes_two_data_sets_and_no_pickle_runs(filename: str, tmp_path:
     check(found["train"], train, [0, 1, 2, 3, 0, 1, 2, 3, 0])
     check(found["test"], made.pixels(6, 3, 32), [0, 1, 2, 3, 0, 1])
     assert found["test"].notes.class_names == ("plane", "car", "bird", "cat")
+
+
+def test_a_batch_that_would_run_code_runs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "b").write_bytes(made.cifar_batch(X[:1], [0])[:-2] + b"U\x01xcos\nmkdir\n(U\x06canarytRu.")
+    with pytest.raises(HostileFile, match=r"names 'os\.mkdir'"):
+        convert(tmp_path / "b", tmp_path / "t")
+    assert not (tmp_path / "canary").exists()
+    monkeypatch.chdir(tmp_path)
+    pickle.loads((tmp_path / "b").read_bytes(), encoding="bytes")  # the control: a plain reader runs it
+    assert (tmp_path / "canary").is_dir()
+
+
+def test_what_unpacks_to_far_more_than_it_is_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blank = np.zeros((6, 32, 32), np.uint8)
+    files = {"images.idx3": gzip.compress(made.idx(blank)), "labels.idx1": gzip.compress(made.idx(Y.astype("u1")))}
+    path = made.zipped(tmp_path / "d.zip", files, zipfile.ZIP_STORED)
+    check(taken(path)[""], blank[:, None], Y)  # the control: within the limits
+    monkeypatch.setattr(zips, "FREE_UNPACKED_BYTES", 100)
+    monkeypatch.setattr(zips, "MAX_UNPACKED_RATIO", 1)
+    with pytest.raises(HostileFile, match="would unpack to over"):
+        taken(path)
 
 
 @pytest.mark.parametrize("key", ["labels", "fine_labels"])

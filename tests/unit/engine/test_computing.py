@@ -14,11 +14,14 @@ from tests.unit.engine.checkpoint_kit import bits
 from tests.unit.engine.start_kit import SAMPLES, changed, definition_of
 from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadCheckpoint
+from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import submodel as submodels
 from unifiednn_core.engine.checkpoint_check import recipe_of
 from unifiednn_core.engine.computing import Computing
+from unifiednn_core.engine.optimizers import build_optimizer, update
 from unifiednn_core.engine.resident_data import HOST, ResidentData
+from unifiednn_core.engine.step import Step
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats import guard
 from unifiednn_core.formats.exported import ExportedFormat
@@ -87,6 +90,7 @@ def trained(computing: Computing, steps: int, start: Any = None, **hyper: Any) -
 WAYS = {
     "bfloat16": (Computing(autocast=torch.bfloat16), {"precision": "bfloat16"}),
     "float16": (Computing(autocast=torch.float16), {"precision": "float16", "warm_up": {"steps": 5}}),
+    "channels last": (Computing(channels_last=True, fused=True), {"ema": {"decay": 0.5}}),
     "fused": (Computing(fused=True), {"lr_scheduler": {"name": "exponential", "args": {"gamma": 0.5}}}),
 }
 
@@ -114,6 +118,8 @@ def test_a_scaler_that_no_run_has_written_is_refused() -> None:
             trained(computing, 0, changed(half, "scaler", **entry), **hyper)
     without = {key: part for key, part in half.state.items() if key != "scaler"}
     assert trained(computing, 1, replace(half, state=without), **hyper).steps_done == 4  # of a run with other precision
+    other = trained(Computing(), 1, half, **{**hyper, "precision": "float32"})
+    assert "scaler" not in other.capture().state
 
 
 def test_a_cpu_computes_otherwise_only_where_its_owner_asks() -> None:
@@ -122,5 +128,41 @@ def test_a_cpu_computes_otherwise_only_where_its_owner_asks() -> None:
     assert Computing.of(asked, cpu, fast=False).exact and Computing.of(asked, gpu, fast=False).exact
     assert Computing.of(Hyperparameters(), cpu, fast=True).exact
     assert Computing.of(asked, cpu, fast=True) == Computing("cpu", torch.bfloat16)
-    assert Computing.of(asked, gpu, fast=True) == Computing("cuda", torch.bfloat16, fused=True, tf32=True)
+    assert Computing.of(asked, gpu, fast=True) == Computing(
+        "cuda", torch.bfloat16, channels_last=True, fused=True, tf32=True
+    )
     assert not Computing.of(Hyperparameters(optimizer="rprop"), gpu, fast=True).fused
+
+
+def test_weights_have_their_channels_last_where_the_network_takes_that() -> None:
+    """The state of the optimizer lies as they do, also from a checkpoint; a view refuses such images."""
+    computing = Computing(channels_last=True, fused=True)
+    half = trained(computing, 3)
+    again = trained(computing, 1, half.capture())
+    for part in (half, again):
+        weight = part.module.get_parameter("0.weight")
+        assert weight.is_contiguous(memory_format=torch.channels_last)
+        assert part.optimizer.state[weight]["exp_avg"].stride() == weight.stride()
+        assert half.capture().state["model"]["0.weight"].is_contiguous()
+
+    class Rows(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(1, 4, 3)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.conv(images)
+            return found.view(len(found), -1)
+
+    network, batch = Rows(), Batch({"inputs": torch.randn(3, *kit.IMAGES)})
+    assert computing.laid_out(network, Step(), batch) == Computing(fused=True)
+    assert network.conv.weight.is_contiguous() and network.training
+
+
+def test_a_fused_kernel_gets_gradients_that_lie_as_their_weights() -> None:
+    hyper = Hyperparameters(optimizer="adam")
+    weight, same = (torch.nn.Parameter(torch.arange(6.0).view(2, 3)) for _ in range(2))
+    weight.grad, same.grad = torch.arange(6.0).view(3, 2).T, torch.arange(6.0).view(3, 2).T.contiguous()
+    for one in (weight, same):
+        update(build_optimizer([("w", one)], hyper, fused=True), [one], hyper, 1)
+    assert torch.equal(weight, same)

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.unit.compare.kit import job_in
-from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.base.errors import BadCheckpoint, BadInput, Finding
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare.vanilla import read_network
+from unifiednn_core.engine.start import initial_state, load_weights
 from unifiednn_core.formats import tensor_files
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.formats.base import Definition
@@ -408,3 +409,28 @@ def test_a_delivered_state_dict_keeps_the_versions_of_layers(tmp_path: Path) -> 
     state = network.state_dict()
     state.update({})  # as load.py says
     network.load_state_dict(state)
+
+
+def test_a_worker_loads_what_the_check_has_confirmed_and_nothing_else(cifar: CifarResNet, tmp_path: Path) -> None:
+    path = saved({"net": weights(), "ema": cifar.state_dict()}, tmp_path)
+    found = initial_state(path, "weights", "ema")
+    assert isinstance(found, dict)
+    with torch.random.fork_rng(devices=[]):
+        network = registry.build("resnet", SMALL)
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    with pytest.raises(BadCheckpoint, match="do not fit"):
+        load_weights(network, found)
+    assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
+    load_weights(network, found, "by_shape")
+    pairs = zip(network.state_dict().values(), cifar.state_dict().values(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+@pytest.mark.parametrize("part", [{"architecture": {"name": "mlp"}}, {"start_from": {"file": "f", "take": "weights"}}])
+def test_an_unknown_way_to_meet_names_is_a_finding_at_its_place(part: dict[str, dict[str, str]]) -> None:
+    ((where, said),) = part.items()
+    document = {"name": "one", "model": "m", "train_data": "d", where: said | {"names": "by_size"}}
+    with pytest.raises(BadInput) as caught:
+        parse_run({"submodels": [document]})
+    (finding,) = caught.value.findings
+    assert finding.field == f"submodels.one.{where}.names" and "'by_shape'" in finding.remedy

@@ -196,10 +196,13 @@ def test_measurements_are_remembered_by_graph_batch_optimizer_device_and_version
     assert before.submodels[1] == replace(unmeasured, paper_bytes=unmeasured.paper_bytes + more_bytes)
     others = [
         spec(hyperparameters={"small": change})
-        for change in ({"batch_size": 16}, {"batch_split": 2}, {"optimizer": "adam"}, {"criterion": "nll"})
-    ]
+        for change in (
+            {"batch_size": 16}, {"batch_split": 2}, {"optimizer": "adam"}, {"criterion": "nll"},
+            {"ema": {"decay": 0.5}}, {"parameter_groups": [{"names": "*", "frozen": True}]},
+        )
+    ]  # fmt: skip
     keys = {memory_key(other, other.submodels[0], report(other)) for other in others}
-    assert len(keys | {key}) == 5
+    assert len(keys | {key}) == 7
     epochs = spec(hyperparameters={"small": {"epochs": 9, "learning_rate": 0.5, "seed": 3}})
     assert memory_key(epochs, epochs.submodels[0], report(epochs)) == key
 

@@ -19,7 +19,7 @@ from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadInput, IntakeFailed
 from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight import client
-from unifiednn_core.preflight.report import InspectJob, Request
+from unifiednn_core.preflight.report import CheckProgress, InspectJob, Request
 from unifiednn_core.spec.run import RunSpec, parse_run
 
 ROOT = Path(__file__).parents[3]
@@ -55,7 +55,9 @@ def test_a_file_is_recognised_by_its_bytes(filename: str, kind: str, fact: str |
 
 
 def test_a_check_takes_nothing_in(folder: Path, home: Home) -> None:
-    assert client.check(spec(), folder, home).findings == ()
+    told: list[CheckProgress] = []
+    assert client.check(spec(), folder, home, told.append).findings == ()
+    assert {(progress.place, progress.total) for progress in told} == {(1, 1)} and len(told) == 3
     assert not list(home.files.rglob("*"))
 
 
@@ -147,10 +149,13 @@ def test_limits_are_in_force_in_the_process() -> None:
     script = """
 import pathlib, resource
 from unifiednn_core.preflight import process
-process.limit_resources()
+process.limit_resources(2**40, 18)
 assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
-assert resource.getrlimit(resource.RLIMIT_CPU)[0] == process.CPU_LIMIT_S
-assert resource.getrlimit(resource.RLIMIT_DATA)[0] < process.psutil.virtual_memory().total + process.MAPPED_BYTES
+tries_s = 18 * (process.DRY_RUN_CPU_S + process.MEASURE_CPU_S)
+assert resource.getrlimit(resource.RLIMIT_CPU)[0] == 600 + 1024 * 600 + tries_s
+own = resource.getrlimit(resource.RLIMIT_DATA)[0] - process.MAPPINGS * 2**40
+assert 0 < own < process.psutil.virtual_memory().total + process.STACKS_BYTES
+assert resource.getrlimit(resource.RLIMIT_AS)[0] > process.MAPPINGS * 2**40
 assert pathlib.Path("/proc/self/oom_score_adj").read_text() == "1000\\n"
 try:
     open("large", "wb").write(bytes(4 * process.SCRATCH_BYTES))

@@ -42,7 +42,7 @@ def intake(monkeypatch: pytest.MonkeyPatch) -> None:
             kind="model", format="pt2", sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content), facts={}
         )
 
-    def check(spec: RunSpec, base: Path, home: object) -> CheckReport:
+    def check(spec: RunSpec, base: Path, home: object, tell: object = None) -> CheckReport:
         names = {name for part in spec.submodels for name in (part.model, part.train_data)}
         return CheckReport(
             files={

@@ -51,6 +51,20 @@ def test_what_could_not_be_read_for_another_reason_is_kept(uploads):
         assert path.read_bytes() == b"123"
 
 
+def test_a_refused_upload_is_kept_on_request_unless_its_bytes_are_wrong(uploads, home):
+    upload = uploads.begin("a.pt", 3, None, KINDS)
+    append(uploads, upload.upload_id, 0, b"123")
+    with pytest.raises(BadInput), uploads.finishing(upload.upload_id, keep_refused=True):
+        raise BadInput.of("No", field="a", message="No.", remedy="No.")
+    with uploads.finishing(upload.upload_id) as (_, path):
+        assert path.read_bytes() == b"123"
+    upload = uploads.begin("a.pt", 3, "0" * 64, KINDS)
+    append(uploads, upload.upload_id, 0, b"123")
+    with pytest.raises(BadInput), uploads.finishing(upload.upload_id, keep_refused=True):
+        pass
+    assert list(home.quarantine.iterdir()) == []
+
+
 def test_a_finished_upload_is_gone_taken_or_refused(uploads, home):
     upload = uploads.begin("a.pt", 3, None, KINDS)
     append(uploads, upload.upload_id, 0, b"123")

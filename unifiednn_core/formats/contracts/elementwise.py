@@ -12,6 +12,7 @@ from unifiednn_core.formats.contracts.predicates import (
     broadcast_shape,
     check_count,
     check_dim,
+    check_same_type,
     one_type,
     shape_of,
     tensor,
@@ -90,6 +91,13 @@ def _reals(self: Any, other: Any) -> None:
     require(_is_real(self), "'self' is no floating point tensor")
 
 
+@rule("self, other and out have one floating point type, and out the shape of the quotient, so that it is not resized")
+def _fits_out(self: Any, other: Any, out: Any) -> None:
+    for name, value in (("other", other), ("out", out)):
+        check_same_type("self", self, name, tensor(name, value))
+    require(broadcast_shape(self.shape, other.shape) == tuple(out.shape), f"'out' has the shape {list(out.shape)}")
+
+
 @rule("the shifts are from 0 to 63")
 def _shifts(other: int) -> None:
     require(0 <= other < 64, f"'other' is {other}")
@@ -137,6 +145,7 @@ CONTRACTS: dict[str, Contract] = {
     **each("masked_fill.Scalar masked_fill_.Scalar", _mask),
     **each("masked_fill.Tensor masked_fill_.Tensor", _mask, _single),
     **each("copy_", broadcast("self", "src")),
+    **each("div.out", _fits_out),
     **each("fill.Tensor fill_.Tensor", _single),
     **each("fmod.Scalar", _reals),
     **each("fmod.Tensor", _reals, broadcast("self", "other")),

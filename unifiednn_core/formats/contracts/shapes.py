@@ -360,7 +360,7 @@ CONTRACTS: dict[str, Contract] = {
     **each("meshgrid.indexing", _grid, word("indexing", "ij", "xy")),
     **each("unfold", _windows),
     **each("ravel atleast_1d atleast_2d atleast_3d"),
-    **each("mT adjoint", _flat),
+    **each("mT mH adjoint", _flat),
     **each("swapdims", dims("self", "dim0"), dims("self", "dim1")),
     **each("moveaxis.int moveaxis.intlist", dims("self", "source"), dims("self", "destination"), _moved),
     **each("hstack vstack dstack column_stack", _pieces),

@@ -21,6 +21,7 @@ import torch.export
 from torch import nn
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.preflight.pack.calling import in_order
 from unifiednn_core.preflight.pack.exporting import exported
 from unifiednn_core.preflight.pack.importing import described, module_of
 from unifiednn_core.preflight.pack.request import Source
@@ -42,7 +43,8 @@ def main() -> None:
     _restrain(job.limits)
     code = 0
     try:
-        program = exported(loaded(job.source), job.example, job.source.path.name)
+        network = loaded(job.source)
+        program = exported(network, in_order(network, job.example), job.source.path.name)
         with os.fdopen(os.dup(job.result), "wb") as file:
             torch.export.save(program, file)
     except BaseException as error:  # foreign code may raise anything, even SystemExit

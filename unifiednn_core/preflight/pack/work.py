@@ -119,7 +119,7 @@ def differences(network: nn.Module, definition: Definition, example: Example) ->
     Training must give equal bits, evaluation equal numbers up to rounding, and an evaluation must leave equal states.
     """
     with torch.random.fork_rng(devices=[]):
-        return [what for what, equal in _compared(network, definition, example) if not equal]
+        return [*dict.fromkeys(what for what, equal in _compared(network, definition, example) if not equal)]
 
 
 def _compared(network: nn.Module, definition: Definition, example: Example) -> Iterator[tuple[str, bool]]:
@@ -129,17 +129,21 @@ def _compared(network: nn.Module, definition: Definition, example: Example) -> I
     def equal_states() -> bool:
         return state_sha256(network.state_dict()) == state_sha256(packed.state_dict())
 
+    def in_evaluation() -> Iterator[tuple[str, bool]]:
+        network.eval(), packed.eval()
+        code, file = (_evaluated(run, example_inputs(example)) for _, run in both)
+        yield _OUTPUT, _are_close(code, file, definition.outputs)
+        yield _BUFFERS, equal_states()
+
     yield "the initial weights", equal_states()
+    yield from in_evaluation()  # before training, too: numbers that have become infinite are all alike
+    packed.load_state_dict(network.state_dict())
     for batch in (example.batch, example.batch + 1):
         inputs = example_inputs(example, batch)
         outputs = [state_sha256(_stepped(module.train(), run, inputs)) for module, run in both]
         yield f"the output of a batch of {batch}", outputs[0] == outputs[1]
         yield f"the weights after a training step with a batch of {batch}", equal_states()
-    inputs = example_inputs(example)
-    network.eval(), packed.eval()
-    code, file = (_evaluated(run, inputs) for _, run in both)
-    yield _OUTPUT, _are_close(code, file, definition.outputs)
-    yield _BUFFERS, equal_states()
+    yield from in_evaluation()
 
 
 def _called(packed: nn.Module, names: Sequence[str], inputs: Sequence[Tensor]) -> Outputs:
@@ -172,6 +176,6 @@ def _stepped(network: nn.Module, run: Callable[[Sequence[Tensor]], Outputs], inp
     outputs = run([tensor.clone() for tensor in inputs])
     loss = torch.stack([output.float().square().mean() for output in outputs.values()]).sum()
     if loss.requires_grad:
-        loss.backward()  # type: ignore[no-untyped-call]
+        (loss / loss.detach().clamp(min=1)).backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     return {name: output.detach() for name, output in outputs.items()}

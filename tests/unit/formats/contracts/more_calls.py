@@ -320,6 +320,16 @@ MORE = (
     ),
     Sample("view_as_complex", {"self": f(3, 2)}, (({"self": f(2, 3)}, "shape"), ({"self": f(2, 3).t()}, "strides"))),
     Sample("mul.Tensor", {"self": f(3) * 1j, "other": f(3)}, (({"self": torch.conj(f(3) * 1j)}, "complex64"),)),
+    Sample(
+        "div.out",
+        {"self": f(3), "other": f(3) + 2, "out": f(3)},
+        (
+            ({"out": f(4)}, "out"),
+            ({"out": f(0)}, "out"),
+            ({"out": f(1).expand(3)}, "same"),
+            ({"out": f(3).double()}, "64"),
+        ),
+    ),
     Sample("relu", {"self": f(3)}, (({"self": f(3) * 1j}, "complex64"),)),
     Sample(
         "stft",

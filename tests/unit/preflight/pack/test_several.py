@@ -42,7 +42,7 @@ def example(**inputs: str | tuple[int, ...]) -> Example:
 CALLS = {
     "EncoderDecoder": "model(src, tgt)",
     "Keywords": "model(x=x, mask=mask, targets=targets)",
-    **dict.fromkeys(("Auxiliary", "DropPath", "Variational", "Momentum"), "model(x)"),
+    **dict.fromkeys(("Auxiliary", "DropPath", "Variational", "Momentum", "Exploding"), "model(x)"),
 }
 ONE = Example(inputs=(ExampleInput(shape=(4,)),), batch=3)
 # Network, its example, the outputs of its file, and whether evaluation has a graph of its own.
@@ -53,6 +53,7 @@ NETWORKS: dict[str, tuple[Example, tuple[str, ...], bool]] = {
     "DropPath": (ONE, ("outputs",), True),
     "Variational": (ONE, ("image", "loss"), True),
     "Momentum": (ONE, ("outputs",), False),
+    "Exploding": (ONE, ("outputs",), True),
 }
 
 
