@@ -97,9 +97,10 @@ def plainly(network: Network, clones: Path, code: Path | None, folder: Path, cri
 
     def loss(data: Mapping[str, Tensor], taken: Tensor | slice) -> Tensor:
         columns = {name.removeprefix("inputs").removeprefix("."): one[taken].clone() for name, one in data.items()}
-        targets = columns.pop("targets", None)
-        by_name = {name: columns[name] for name in names if name and name in columns}
-        output = _output(module(**by_name) if by_name else module(*columns.values()), network.output)
+        targets = columns.get("targets") if "targets" in names else columns.pop("targets", None)
+        if "" in columns and any(names):  # the only input of the data, and that which is not the targets
+            columns[next(name for name in names if name != "targets")] = columns.pop("")
+        output = _output(module(**columns) if any(names) else module(*columns.values()), network.output)
         return output.mean() if loss_of is None else loss_of(output, targets)
 
     torch.manual_seed(SEED)
