@@ -18,11 +18,12 @@ from unifiednn_core.views.runs import FileView
 SIZE, LAST = "Size of images", "Channels last"
 TARGET, NO_TARGET, TEXTS, LEFT_OUT = "Column of the targets", "No targets", "Columns of texts", "Columns to leave out"
 TOKENIZER, LENGTH, FIRST_LINE = "Tokenizer", "Length of a sample", "First line"
-HEADERS = {None: "judged by its content", True: "names the columns", False: "holds values"}
+HOLDS_VALUES = "holds values"
+HEADERS = {"judged by its content": None, "names the columns": True, HOLDS_VALUES: False}
 IN_WORDS = (
     (r", or --size 224 on the command line", ""),
     (r"--tokenizer words or --tokenizer tokenizer\.json", f"'{TOKENIZER}'"),
-    (r"--no-header", f"'{FIRST_LINE}' {HEADERS[False]}"),
+    (r"--no-header", f"'{FIRST_LINE}' {HOLDS_VALUES}"),
     (r"--no-target", f"'{NO_TARGET}'"),
     (r"--target NAME", f"'{TARGET}'"),
     (r"--ignore ('[^']*')", rf"'{LEFT_OUT}' \1"),
@@ -102,7 +103,7 @@ def _wish(files: Sequence[FileView], key: str) -> dict[str, Any]:
         stream = st.checkbox("One stream of tokens", key=f"{key}-stream", help=STREAM_HELP)
         text = st.checkbox("Plain text", key=f"{key}-text", help=PLAIN_HELP)
     one, two = st.columns(2)
-    header = one.selectbox(FIRST_LINE, list(HEADERS), 0, HEADERS.__getitem__, key=f"{key}-header")
+    header = HEADERS[one.selectbox(FIRST_LINE, list(HEADERS), key=f"{key}-header")]
     like = two.selectbox(
         "Read as", list(planned), None, lambda sha: planned[sha].filename, f"{key}-like", LIKE_HELP,
         placeholder="by its own columns", disabled=not planned,

@@ -6,6 +6,7 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import actions
+from unifiednn_core.views import markup
 
 Entry = Mapping[str, Any]
 ICONS = {"up": ("arrow_upward", "Move up", -1), "down": ("arrow_downward", "Move down", 1)}
@@ -26,16 +27,18 @@ def add(key: str, *new: Entry) -> None:
     st.session_state[f"{key}-entries"] = [*held, *enumerate(new, first)]
 
 
-def buttons(what: str, at: int, *, key: str) -> None:
-    """Draw the buttons that move and remove the entry at a place; `what` names it."""
+def head(title: str, words: str, at: int, *, key: str) -> None:
+    """Draw the head of the entry at a place: its title, what it is, and the buttons that move and remove it."""
     count = len(st.session_state[f"{key}-entries"])
-    with st.container(horizontal=True, key=f"icons-{key}-{at}", width="content", wrap=False):
-        for verb, (icon, words, by) in ICONS.items():
-            off = not 0 <= at + by < count
-            actions.icon_button(
-                f"{words} {what}", icon, f"{key}-{verb}-{at}", disabled=off, on_click=_move, args=(key, at, at + by)
-            )
-        actions.icon_button(f"Remove {what}", "delete", f"{key}-remove-{at}", on_click=_remove, args=(key, at))
+    with st.container(horizontal=True, vertical_alignment="center", key=f"row-{key}-{at}"):
+        said = f'<div class="u-small u-faint">{markup.text(words)}</div>' if words else ""
+        st.html(markup.bold(title) + said, width="stretch")
+        with st.container(horizontal=True, key=f"icons-{key}-{at}", width="content", wrap=False):
+            for verb, (icon, says, by) in ICONS.items():
+                label, off = f"{says} {title}", not 0 <= at + by < count
+                more: dict[str, Any] = {"disabled": off, "on_click": _move, "args": (key, at, at + by)}
+                actions.icon_button(label, icon, f"{key}-{verb}-{at}", **more)
+            actions.icon_button(f"Remove {title}", "delete", f"{key}-remove-{at}", on_click=_remove, args=(key, at))
 
 
 def _move(key: str, at: int, to: int) -> None:

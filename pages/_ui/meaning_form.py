@@ -103,7 +103,7 @@ def targets_and_loading(submodel: Mapping[str, Any], *, key: str) -> dict[str, A
     labels = {
         "targets": ("Targets", TARGETS_HELP),
         "classes": ("Scores of classes in dimension", CLASSES_HELP),
-        "loading": ("Data", LOADING_HELP),
+        "loading": ("Loading", LOADING_HELP),
     }
     with st.expander("Targets and loading", icon=":material/target:", expanded=known != base, key=f"{key}-fold"):
         values = {

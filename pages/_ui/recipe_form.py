@@ -42,13 +42,12 @@ def sequence(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     for at, (number, stage) in enumerate(rows):
         own = f"{key}-{number}"
         with st.container(border=True, key=own):
-            one, two, three = st.columns([3, 2, 1], vertical_alignment="bottom")
-            name = arguments.choose(one, f"LR scheduler {at + 1}", LR_STAGES, stage["name"], f"{own}-name")
+            listed.head(f"LR scheduler {at + 1}", "", at, key=key)
+            one, two = st.columns([3, 2])
+            name = arguments.choose(one, "Name", LR_STAGES, stage["name"], f"{own}-name")
             if at:
                 known = int(stage.get("begins") or max(1, 10 * number))  # fixed, or the field would begin anew
                 begins.append(two.number_input("Begins after", 1, value=known, key=f"{own}-begins"))
-            with three:
-                listed.buttons(f"LR scheduler {at + 1}", at, key=key)
             args = stage.get("args", {}) if stage["name"] == name else {}
             stages.append({"name": name, "args": arguments.fields(LR_STAGES[name].arguments, args, f"{own}-{name}")})
     st.button(
@@ -72,15 +71,14 @@ def groups(seeds: Sequence[Mapping[str, Any]], optimizer: str, *, key: str) -> l
 
 def _group(seed: Mapping[str, Any], at: int, optimizer: str, key: str, list_key: str) -> dict[str, Any]:
     with st.container(border=True, key=key):
-        one, two, three, four = st.columns([3, 2, 1, 1], vertical_alignment="bottom")
+        listed.head(f"Group {at + 1}", "", at, key=list_key)
+        one, two, three = st.columns([3, 2, 1], vertical_alignment="bottom")
         text = ", ".join(seed.get("names", ()))
-        names = one.text_input(f"Names of group {at + 1}", text, key=f"{key}-names", placeholder="*.bias, *norm*")
+        names = one.text_input("Names of parameters", text, key=f"{key}-names", placeholder="*.bias, *norm*")
         rate = seed.get("learning_rate")
         text = "" if rate is None else drafts.argument_text(rate)
         typed = two.text_input("Learning rate", text, key=f"{key}-rate", placeholder="as above", help=GROUP_RATE_HELP)
         frozen = three.checkbox("Frozen", bool(seed.get("frozen")), key=f"{key}-frozen")
-        with four:
-            listed.buttons(f"group {at + 1}", at, key=list_key)
         group: dict[str, Any] = {"names": drafts.names(names)}
         group |= {"learning_rate": drafts.argument(typed)} if typed.strip() else {}
         if frozen:

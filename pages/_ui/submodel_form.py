@@ -103,7 +103,10 @@ def submodel_form(
     if chosen is not None and chosen.kind == "weights":
         seed = submodel.get("architecture") or {}
         kept = seed if drafts.reference(chosen) == submodel.get("model") else {}
-        values["architecture"] = _architecture(seed, chosen.filename, key) | _of_weights(kept, f"{key}-of-{model}")
+        values["architecture"] = _architecture(seed, chosen.filename, key)
+        opened = any(kept.get(entry) for entry in OF_WEIGHTS)
+        with st.expander("Names in the file of weights", icon=":material/label:", expanded=opened):
+            values["architecture"] |= _of_weights(kept, f"{key}-of-{model}")
         said("architecture")
     elif chosen is None and model == submodel.get("model"):  # a file that is not in the library
         values["architecture"] = submodel.get("architecture")

@@ -49,10 +49,8 @@ def _row(seed: Mapping[str, Any], at: int, inputs: Sequence[str], key: str, list
     name = SHORT_NAMES.get(seed["name"], seed["name"])
     choice = TRANSFORMS.get(name)
     with st.container(border=True, key=key):
-        with st.container(horizontal=True, vertical_alignment="center", key=f"row-{key}"):
-            said = markup.faint("There is no such transform." if choice is None else choice.help)
-            st.html(f'{markup.bold(f"{at + 1}. {name}")}<div class="u-small">{said}</div>', width="stretch")
-            listed.buttons(f"{name}, place {at + 1}", at, key=list_key)
+        said = "There is no such transform." if choice is None else choice.help
+        listed.head(f"{at + 1}. {name}", said, at, key=list_key)
         if choice is None:  # the check says what is wrong
             return dict(seed)
         values = {"name": name, **arguments.fields(choice.arguments, seed, key)}
@@ -60,7 +58,8 @@ def _row(seed: Mapping[str, Any], at: int, inputs: Sequence[str], key: str, list
         options = list(dict.fromkeys((*inputs, *([known] if known else []))))
         if len(options) > 1 or known:
             index = options.index(known) if known else None
-            picked = st.selectbox("Input of the data", options, index, key=f"{key}-input", placeholder="the first")
+            with st.columns(arguments.COLUMNS)[0]:
+                picked = st.selectbox("Input of the data", options, index, key=f"{key}-input", placeholder="the first")
             values |= {"input": picked} if picked else {}
     return values
 

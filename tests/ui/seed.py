@@ -238,7 +238,7 @@ class Seeded:
             findings=(refusal,) if content == b"broken" else (),
         )  # fmt: skip
 
-    def _check(self, spec: RunSpec, base: Path, home: Home) -> CheckReport:
+    def _check(self, spec: RunSpec, base: Path, home: Home, tell: object = None) -> CheckReport:
         references = [
             name
             for part in spec.submodels

@@ -102,7 +102,7 @@ def test_lr_schedulers_in_a_row_and_parameter_groups_are_said_by_widgets_alone()
     box(app, "LR scheduler").set_value("sequence").run()
     press(app, "Add a group")
     fields = {box.label: box for box in app.text_input}
-    fields["Names of group 1"].set_value("*.bias, *norm*")
+    fields["Names of parameters"].set_value("*.bias, *norm*")
     weight_decay = [box for box in app.text_input if box.label == "weight_decay"][-1]
     weight_decay.set_value("0")
     fields["T_max (needed)"].set_value("20").run()

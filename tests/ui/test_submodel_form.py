@@ -130,15 +130,15 @@ def test_transforms_are_added_moved_and_removed_with_their_arguments(service):
         choose(app, "Add a transform", name)
     next(one for one in app.text_input if one.label == "padding").set_value("4").run()
     next(one for one in app.text_input if one.label == "size (needed)").set_value("8, 8").run()
-    press(app, "Move up resize, place 3")
-    press(app, "Remove horizontal_flip, place 3")
+    press(app, "Move up 3. resize")
+    press(app, "Remove 3. horizontal_flip")
     resized = {"name": "resize", "size": [8, 8]}
     [now] = app.session_state["now"]
     assert now["transforms"] == [{"name": "random_crop", "padding": 4}, resized]
-    press(app, "Move down random_crop, place 1")
+    press(app, "Move down 1. random_crop")
     [now] = app.session_state["now"]
     assert now["transforms"] == [resized, {"name": "random_crop", "padding": 4}]
-    press(press(app, "Remove resize, place 1"), "Remove random_crop, place 1")
+    press(press(app, "Remove 1. resize"), "Remove 1. random_crop")
     assert "transforms" not in app.session_state["now"][0]
 
 

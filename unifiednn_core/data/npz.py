@@ -113,8 +113,8 @@ def _mapped(path: Path, archive: Archive, entry: Entry) -> Tensor:
     offset = zips.content_offset(path, entry.place) + begin
     if offset + length > path.stat().st_size:
         raise zipfile.BadZipFile("an array ends after the file")
-    # "c" keeps writes in memory; torch warns about read-only arrays.
-    return torch.from_numpy(np.memmap(path, dtype, "c", offset, shape, "F" if column_order else "C"))
+    found: Any = np.ndarray(shape, dtype, tensor_files.mapped_bytes(path), offset, order="F" if column_order else "C")
+    return torch.from_numpy(found)
 
 
 def _stream(archive: Archive, entry: Entry) -> ArrayStream:

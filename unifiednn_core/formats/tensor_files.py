@@ -5,8 +5,10 @@ Both are mapped into memory. The sizes in a file are compared with its bytes bef
 
 import json
 import math
+import mmap
 import pickle
 import pickletools
+import sys
 import threading
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,7 @@ from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.formats import zips
 
 MAX_HEADER_BYTES = 100_000_000  # of safetensors, by the library
+_METADATA = "__metadata__"
 ALIGNMENT_BYTES = 64
 FIRST_BYTES = 4096
 DTYPE_NAMES: dict[torch.dtype, str] = {
@@ -41,6 +44,9 @@ PLAIN_NAMES = frozenset({
 _STORED: dict[str, torch.dtype] = {**torch.storage._storage_type_to_dtype_map(), "UntypedStorage": torch.uint8}
 LOADING = threading.Lock()  # torch keeps the list of safe names for the whole process
 DAMAGED = (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError)
+_NOT_MAPPED = "Cannot allocate memory"  # torch and its library say so of a file that is larger than the memory
+# Linux maps such a file only if it need not keep room for changed pages.
+_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 _DAMAGED_SAFETENSORS = (SafetensorError, ValueError, KeyError, RuntimeError)
 
 
@@ -100,8 +106,19 @@ def mapped(path: Path) -> object:
         return loaded
     except (HostileFile, pickle.UnpicklingError):
         raise
-    except DAMAGED:
+    except DAMAGED as error:
+        if _NOT_MAPPED in str(error):
+            message = "The file is larger than the memory of this machine, and torch cannot map a .pt file then."
+            remedy = "Save it as .safetensors or .npz, which are read in parts."
+            raise bad_file(path, "Not mapped", message, remedy) from None
         raise damaged(path) from None
+
+
+def mapped_bytes(path: Path) -> mmap.mmap:
+    """Map a file of any size; what is written there stays in this process. Raises `OSError`."""
+    flags, prot = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, flags=flags, prot=prot)
 
 
 def more_than_tensors(path: Path) -> BadInput:
@@ -174,8 +191,43 @@ def load_safetensors(path: Path) -> dict[str, Tensor]:
     """Map all tensors of a safetensors file; raises `BadInput` if it is damaged."""
     try:
         return load_file(path)
-    except _DAMAGED_SAFETENSORS:
+    except _DAMAGED_SAFETENSORS as error:
+        if _NOT_MAPPED not in str(error):
+            raise damaged(path) from None
+    try:
+        return _load_large_safetensors(path)
+    except (*_DAMAGED_SAFETENSORS, TypeError):
         raise damaged(path) from None
+
+
+def _load_large_safetensors(path: Path) -> dict[str, Tensor]:
+    """Map all tensors of a file that the library cannot map, by its rules: they follow each other without gaps."""
+    document, place = _safetensors_header(path)
+    entries, mapping = {name: said for name, said in document.items() if name != _METADATA}, mapped_bytes(path)
+    dtypes = {name: dtype for dtype, name in DTYPE_NAMES.items()}
+    found, begin = {}, place
+    for name, said in sorted(entries.items(), key=lambda entry: entry[1]["data_offsets"]):
+        dtype, shape, count = dtypes[said["dtype"]], said["shape"], math.prod(said["shape"])
+        end = begin + count * dtype.itemsize
+        if min(shape, default=0) < 0 or said["data_offsets"] != [begin - place, end - place] or end > len(mapping):
+            raise ValueError("a tensor claims other bytes than it has")
+        flat = torch.frombuffer(mapping, dtype=dtype, count=count, offset=begin) if count else torch.empty(0).to(dtype)
+        found[name], begin = flat.view(shape), end
+    if begin != len(mapping):
+        raise ValueError("the file has bytes of no tensor")
+    return found
+
+
+def _safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The header, and where the first tensor begins; raises `ValueError`."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(MAX_HEADER_BYTES, path.stat().st_size - 8):
+            raise ValueError("the header is longer than the file")
+        document = json.loads(file.read(length))
+    if not isinstance(document, dict):
+        raise ValueError("the header is no object")
+    return document, 8 + length
 
 
 def safetensors_metadata(path: Path) -> dict[str, str]:
@@ -183,7 +235,12 @@ def safetensors_metadata(path: Path) -> dict[str, str]:
     try:
         with safe_open(path, framework="pt") as file:
             return dict(file.metadata() or {})
-    except _DAMAGED_SAFETENSORS:
+    except _DAMAGED_SAFETENSORS as error:
+        if _NOT_MAPPED not in str(error):
+            raise damaged(path) from None
+    try:
+        return {str(name): str(text) for name, text in _safetensors_header(path)[0].get(_METADATA, {}).items()}
+    except (ValueError, AttributeError):
         raise damaged(path) from None
 
 
@@ -196,7 +253,7 @@ def safetensors_header(
     when the disk is full. Data sets are streamed and checkpoints report a full disk, so both write with this header.
     Raises `ValueError` if the header would be too long to read.
     """
-    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    header: dict[str, object] = {_METADATA: dict(metadata)}
     end = 0
     for name, (dtype, shape) in layout.items():
         begin, end = end, end + math.prod(shape) * dtype.itemsize

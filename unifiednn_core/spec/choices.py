@@ -213,7 +213,7 @@ SEQUENCE = "sequence"
 LR_SCHEDULES: dict[str, LRSchedulerChoice] = {
     **LR_SCHEDULERS,
     **LR_FORMULAS,
-    SEQUENCE: LRSchedulerChoice("SequentialLR", (), "One after another: those of the list `of`, until each milestone."),
+    SEQUENCE: LRSchedulerChoice("SequentialLR", (), "One after another, each until its milestone."),
 }
 # What can be a part of a sequence: one_cycle and cyclic replace the learning rate, and a plateau is measured.
 LR_STAGES = {
