@@ -1,44 +1,55 @@
 """What samplers and class weights need to know of a data set: how many samples each class has, and how long each is."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
 MOST_WEIGHTED = 2**24
 """Most samples that `torch.multinomial` draws from."""
-_ROWS = 65_536
 
 
-def class_weights(targets: Tensor, ignored: int | None) -> list[float]:
-    """Weight of each class, so that all count alike: labels / (classes * labels of the class).
+def class_weights(targets: Iterable[Tensor], ignored: int | None) -> list[float]:
+    """Weight of each class, so that all count alike: labels / (classes * labels of the class); targets in blocks.
 
     Raises `ValueError` if a class up to the largest has no label; labels that are `ignored` do not count.
     """
-    labels = targets[targets != ignored].reshape(-1) if ignored is not None else targets.reshape(-1)
-    if labels.is_floating_point() or not len(labels) or int(labels.min()) < 0:
+    found = torch.zeros(0, dtype=torch.int64)
+    for block in targets:
+        labels = block[block != ignored].reshape(-1) if ignored is not None else block.reshape(-1)
+        if labels.is_floating_point() or (len(labels) and int(labels.min()) < 0):
+            raise ValueError("the targets are not class numbers from 0 on")
+        more = torch.bincount(labels.cpu(), minlength=len(found))
+        more[: len(found)] += found
+        found = more
+    counts: list[int] = found.tolist()
+    if not counts:
         raise ValueError("the targets are not class numbers from 0 on")
-    counts: list[int] = torch.bincount(labels.cpu()).tolist()
     if 0 in counts:
         raise ValueError(f"class {counts.index(0)} has no sample among the {len(counts)} classes up to the largest")
-    return [len(labels) / (len(counts) * count) for count in counts]
+    return [sum(counts) / (len(counts) * count) for count in counts]
 
 
-def sample_weights(targets: Tensor) -> Tensor:
-    """1 / samples of its class for each sample, float64 [samples] on the host.
+def sample_weights(blocks: Iterable[Tensor]) -> Tensor:
+    """1 / samples of its class for each sample, float64 [samples] on the host; targets in blocks.
 
     Raises `ValueError` unless each sample has one class number.
     """
-    if targets.is_floating_point() or targets.dim() != 1 or int(targets.min()) < 0:
+    labels = torch.cat([block.cpu() for block in blocks if block.dim() == 1] or [torch.zeros(0)])
+    if labels.is_floating_point() or int(labels.min()) < 0:
         raise ValueError("the targets are not one class number, from 0 on, for each sample")
-    labels = targets.cpu()
     return torch.bincount(labels).double().clamp(min=1.0).reciprocal()[labels]
 
 
-def lengths(ids: Tensor, pad: int) -> Tensor:
+def lengths(blocks: Iterable[Tensor], pad: int) -> Tensor:
     """Place of the last id that is not `pad`, from 1, for each sample: int64 [samples] on the host; 0 if all are.
 
-    Raises `ValueError` unless the samples are rows of whole numbers.
+    Raises `ValueError` unless the samples, which come in blocks, are rows of whole numbers.
     """
-    if ids.is_floating_point() or ids.dim() != 2:
-        raise ValueError("the samples are not rows of whole numbers")
-    places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
-    return torch.cat([((rows != pad) * places).amax(1).cpu() for rows in torch.split(ids, _ROWS)])
+
+    def of(rows: Tensor) -> Tensor:
+        if rows.is_floating_point() or rows.dim() != 2:
+            raise ValueError("the samples are not rows of whole numbers")
+        return ((rows != pad) * torch.arange(1, rows.shape[1] + 1, device=rows.device)).amax(1).cpu()
+
+    return torch.cat([of(rows) for rows in blocks])

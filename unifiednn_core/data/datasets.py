@@ -1,6 +1,6 @@
 """Data sets: named tensors of inputs and one of targets, mapped from `.pt`, `.safetensors` or `.npz`, or decoded."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +11,7 @@ from torch import Tensor
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.containers import open_data
-from unifiednn_core.data.opened import NO_NOTES, Opened, aligned, blocks
+from unifiednn_core.data.opened import NO_NOTES, Opened, aligned, blocks, rows_per_block
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.formats import tensor_files
 from unifiednn_core.formats.weights import state_sha256
@@ -53,6 +53,9 @@ class DataSource(Protocol):
 
     def batch(self, samples: Tensor | slice) -> Batch:
         """Copy some samples."""
+
+    def rows(self, entry: str, samples: slice) -> Tensor:
+        """Some samples of one input, or of `TARGETS`; maybe a view."""
 
     def expect(self, upcoming: Iterable[Tensor | slice]) -> None:
         """Prepare for batches of these samples."""
@@ -116,6 +119,11 @@ class Dataset:
 
         inputs = {name: copied(one) for name, one in self.inputs.items()}
         return Batch(inputs, None if self.targets is None else copied(self.targets))
+
+    def rows(self, entry: str, samples: slice) -> Tensor:
+        """A view of some samples of one input, or of `TARGETS`."""
+        found = self.targets if entry == TARGETS and self.targets is not None else self.inputs[entry]
+        return found[samples]
 
     def expect(self, upcoming: Iterable[Tensor | slice]) -> None:
         """Nothing is read ahead: all samples are in memory."""
@@ -188,6 +196,22 @@ def read_dataset(path: Path) -> Dataset:
             _check_finite(path, name, opened)
     inputs = {name.removeprefix(f"{INPUTS}."): aligned(found[name]) for name in names}
     return Dataset(inputs, as_targets(aligned(found[TARGETS])) if TARGETS in found else None, opened.notes)
+
+
+def in_blocks(data: DataSource, entry: str) -> Iterator[Tensor]:
+    """One input, or `TARGETS`, block by block, so that nothing made of it is as large as the data set."""
+    return (data.rows(entry, places) for places in places_of_blocks(data, entry))
+
+
+def places_of_blocks(data: DataSource, entry: str) -> Iterator[slice]:
+    """The samples of each block."""
+    step = rows_per_block(data.targets if entry == TARGETS and data.targets is not None else data.inputs[entry])
+    return (slice(start, start + step) for start in range(0, data.samples, step))
+
+
+def targets_in_blocks(data: DataSource) -> Iterator[Tensor] | None:
+    """The targets block by block; None if there are none."""
+    return None if data.targets is None else in_blocks(data, TARGETS)
 
 
 def as_targets(stored: Tensor) -> Tensor:

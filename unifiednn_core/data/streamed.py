@@ -82,6 +82,13 @@ class Streamed:
         inputs = {name: self._placed(one) for name, one in batch.inputs.items()}
         return Batch(inputs, None if batch.targets is None else self._placed(batch.targets))
 
+    def rows(self, entry: str, samples: slice) -> Tensor:
+        """Read some samples of one input, or of `TARGETS`, on the host; not ahead."""
+        places = range(*samples.indices(self.samples))
+        if entry == TARGETS and self.targets is not None:
+            return as_targets(self._rows(self.targets, self._places[TARGETS], places))
+        return self._rows(self.inputs[entry], self._places[entry], places)
+
     def expect(self, upcoming: Iterable[Samples]) -> None:
         """Read these samples ahead, in this order, in a thread."""
         for samples in upcoming:

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from unifiednn_core.data import balance
-from unifiednn_core.data.datasets import DataSource
+from unifiednn_core.data.datasets import DataSource, in_blocks, targets_in_blocks
 from unifiednn_core.spec.run import Hyperparameters
 
 DataOrder = Callable[[Generator], Tensor]
@@ -19,11 +19,11 @@ def data_order(hyperparameters: Hyperparameters, data: DataSource) -> DataOrder:
     if asked is None:
         return lambda generator: torch.randperm(samples, generator=generator)
     if asked.name == "balanced":
-        if data.targets is None:
+        if (targets := targets_in_blocks(data)) is None:
             raise ValueError("there are no targets")
-        weights = balance.sample_weights(data.targets)
+        weights = balance.sample_weights(targets)
         return lambda generator: torch.multinomial(weights, samples, replacement=True, generator=generator)
-    lengths = balance.lengths(data.inputs[asked.input or next(iter(data.inputs))], asked.pad)
+    lengths = balance.lengths(in_blocks(data, asked.input or next(iter(data.inputs))), asked.pad)
     window = asked.window * hyperparameters.batch_size
 
     def by_length(generator: Generator) -> Tensor:

@@ -66,11 +66,11 @@ def build_average(module: nn.Module, hyperparameters: Hyperparameters) -> Averag
     return averaged.requires_grad_(False).eval()
 
 
-def build_criterion(hyperparameters: Hyperparameters, targets: Tensor | None = None) -> nn.Module:
+def build_criterion(hyperparameters: Hyperparameters, targets: Iterable[Tensor] | None = None) -> nn.Module:
     """Build the criterion, with lists as tensors; raises what torch raises for values that it refuses.
 
-    Balanced class weights come from the `targets` of the training data. Class weights and the like are its buffers, so
-    it has to follow the network to its device.
+    Balanced class weights come from the `targets` of the training data, block by block. Class weights and the like are
+    its buffers, so it has to follow the network to its device.
     """
     if hyperparameters.criterion == NO_CRITERION:
         return LossOfNetwork()

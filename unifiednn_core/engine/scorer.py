@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from unifiednn_core.data.datasets import DataSource, places_of_blocks
 from unifiednn_core.engine.resident_data import Lease
-from unifiednn_core.engine.step import Step
+from unifiednn_core.engine.step import TARGETS, Step
 from unifiednn_core.spec.choices import CLASSIFICATION
 from unifiednn_core.spec.run import Hyperparameters
 
@@ -18,6 +19,7 @@ class Scorer:
         self._classes, self._label = hyperparameters.criterion in CLASSIFICATION, hyperparameters.ignored_label
         self._step = step
         self._counting: dict[str, Tensor | None] = {}
+        self._of_sample: dict[str, int] = {}
 
     def ignored_in(self, data: Lease) -> int | None:
         """Label that does not count, if the data set has it; the host waits for the device only at the first call."""
@@ -34,8 +36,10 @@ class Scorer:
             labels = int(counts[places if order is None else order[places]].sum())
             return labels, labels
         samples = min(places.stop, data.samples) - places.start
-        targets = self._targets(data)
-        return samples, 0 if targets is None else samples * (targets.numel() // data.samples)
+        if data.sha256 not in self._of_sample:
+            first = self._targets(data.use(), slice(0, 1))
+            self._of_sample[data.sha256] = 0 if first is None else first.numel()
+        return samples, samples * self._of_sample[data.sha256]
 
     def answers(self, outputs: Sequence[Tensor], targets: Tensor | None, ignored: int | None) -> Tensor | None:
         """Right answers, a scalar on the device; None if there are no classes."""
@@ -49,14 +53,28 @@ class Scorer:
         if self._label is None or self._step.moves_targets:
             return None
         if data.sha256 not in self._counting:
-            targets = self._targets(data)
-            counting = None if targets is None else targets != self._label
-            all_count = counting is None or bool(counting.all())
-            counts = None if counting is None or all_count else counting.reshape(data.samples, -1).sum(1).cpu()
-            self._counting[data.sha256] = counts
+            self._counting[data.sha256] = self._count(data.use(), self._label)
         return self._counting[data.sha256]
 
-    def _targets(self, data: Lease) -> Tensor | None:
-        """Targets of all samples, as far as that is known without transforms."""
-        held = data.use()
-        return self._step.targets_of(held.inputs, held.targets)
+    def _count(self, data: DataSource, label: int) -> Tensor | None:
+        """As `_counts`, block by block: targets may be as large as the data set, and be made of its inputs."""
+        found, of_sample = list[Tensor](), 0
+        for places in places_of_blocks(data, self._entry(data)):
+            if (targets := self._targets(data, places)) is None:
+                return None
+            counting = torch.ne(targets, label).reshape(len(targets), -1)
+            of_sample = counting.shape[1]
+            found.append(counting.sum(1))
+        counts = torch.cat(found)
+        return None if bool((counts == of_sample).all()) else counts.cpu()
+
+    def _entry(self, data: DataSource) -> str:
+        """The entry of the data set that the targets come from."""
+        return TARGETS if self._step.targets == "stored" and data.targets is not None else self._step.inputs[0]
+
+    def _targets(self, data: DataSource, places: slice) -> Tensor | None:
+        """Targets of some samples, as far as they are known without transforms."""
+        if self._step.targets == "stored":
+            return None if data.targets is None else data.rows(TARGETS, places)
+        first = self._step.inputs[0]
+        return self._step.targets_of({first: data.rows(first, places)}, None)

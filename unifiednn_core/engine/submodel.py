@@ -40,6 +40,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import Diverged
+from unifiednn_core.data.datasets import targets_in_blocks
 from unifiednn_core.engine import checkpoint_check, optimizer_state, optimizers
 from unifiednn_core.engine import kinds as device_kinds
 from unifiednn_core.engine.binding import training_step
@@ -87,7 +88,7 @@ class SubModel:
         self.optimizer = optimizers.build_optimizer(
             self.module.named_parameters(), spec.hyperparameters, fused=self.computing.fused
         )
-        self.criterion = optimizers.build_criterion(spec.hyperparameters, train.held.targets)
+        self.criterion = optimizers.build_criterion(spec.hyperparameters, targets_in_blocks(train.held))
         self.lr_scheduler = optimizers.build_lr_scheduler(self.optimizer, spec.hyperparameters)
         self.epochs = spec.hyperparameters.epochs
         self.steps_per_epoch = spec.hyperparameters.steps_per_epoch(train.samples)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from unifiednn_core.data import balance
-from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.data.datasets import Dataset, targets_in_blocks
 from unifiednn_core.engine.data_order import data_order
 from unifiednn_core.spec.run import SubModelSpec
 
@@ -16,11 +16,12 @@ def balance_findings(submodel: SubModelSpec, train: Dataset) -> _Found:
     hyper, sampler = submodel.hyperparameters, submodel.hyperparameters.sampler
     if hyper.class_weights is not None:
         place, remedy = "hyperparameters.class_weights", "Give criterion_args.weight, one number for each class."
-        if train.targets is None or submodel.targets != "stored":
+        targets = targets_in_blocks(train)
+        if targets is None or submodel.targets != "stored":
             yield "error", "Class weights", place, "The data hold no class numbers to balance.", remedy
         else:
             try:
-                balance.class_weights(train.targets, hyper.ignored_label)
+                balance.class_weights(targets, hyper.ignored_label)
             except ValueError as error:
                 yield "error", "Class weights", place, f"The classes cannot be balanced: {error}.", remedy
     if sampler is None:

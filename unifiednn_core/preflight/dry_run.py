@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from unifiednn_core.base.errors import BadInput, ContractBroken, Finding
 from unifiednn_core.data.batch import Batch
-from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.data.datasets import Dataset, in_blocks, targets_in_blocks
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.optimizers import (
     build_criterion,
@@ -28,7 +28,7 @@ from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, 
 from unifiednn_core.spec.run import Hyperparameters
 
 # A network that needs more processor time for its outputs of the fewest samples is tried with no more.
-SLOW_FORWARD_CPU_S = 0.2
+SLOW_FORWARD_CPU_S = 1.0
 IMAGE_SCALE = 1 / 255
 # Steps for which an LR scheduler is tried beforehand.
 MOST_STEPS = 20_000
@@ -56,7 +56,7 @@ def dry_run(trial: Trial) -> Tried:
             remedy = "Give a network whose weights can be trained."
             raise trial.refusal("Nothing to train", "model", "The network has no trainable weight.", remedy)
         with _arguments(trial, "criterion_args", hyper.criterion):
-            criterion = build_criterion(hyper, trial.train.targets)
+            criterion = build_criterion(hyper, targets_in_blocks(trial.train))
         check_groups(trial, module)
         with _arguments(trial, "optimizer_args", hyper.optimizer):
             optimizer = build_optimizer(module.named_parameters(), hyper)
@@ -165,6 +165,8 @@ class _Tryout:
     criterion: nn.Module
     data: Dataset
     entry: str
+    _right: set[int] = field(default_factory=set)
+    """Numbers of classes that all targets are known to be among."""
 
     @torch.no_grad()
     def is_slow(self) -> bool:
@@ -315,13 +317,14 @@ class _Tryout:
             if outputs.dim() > 2 and targets.shape[1:] == outputs.shape[1:-1]:
                 remedy = 'Set "classes" to "last": the network returns the scores of classes in the last dimension.'
             raise refusal("Targets", self.entry, message.replace("'", ""), remedy)
-        classes, targets = outputs.shape[1], self._all_targets(targets)
-        outside = targets[((targets < 0) | (targets >= classes)) & (targets != hyper.ignored_label)]
-        if len(outside):
-            message = (
-                f"The network has {classes} classes (0 to {classes - 1}), but {len(outside)} targets are outside, "
-            )
-            message += f"such as {int(outside[0])}."
+        classes, outside, such = outputs.shape[1], 0, 0
+        for block in self._all_targets(targets) if classes not in self._right else [targets]:
+            wrong = block[((block < 0) | (block >= classes)) & (block != hyper.ignored_label)]
+            outside, such = outside + len(wrong), such if outside or not len(wrong) else int(wrong[0])
+        self._right.add(classes)
+        if outside:
+            message = f"The network has {classes} classes (0 to {classes - 1}), but {outside} targets are outside, "
+            message += f"such as {such}."
             remedy = "Number the classes from 0, or use a larger network."
             raise refusal("Labels outside the classes", self.entry, message, remedy)
 
@@ -344,12 +347,17 @@ class _Tryout:
             remedy = "Store the targets as float32, or choose another criterion."
             raise refusal("Targets", self.entry, message, remedy)
 
-    def _all_targets(self, of_batch: Tensor) -> Tensor:
-        """Targets of all samples; those of the batch where transforms make them."""
+    def _all_targets(self, of_batch: Tensor) -> Iterator[Tensor]:
+        """Targets of all samples in blocks; those of the batch where transforms make them."""
+        first, stored = self.step.inputs[0], self.step.targets == "stored"
         scaled = {name: self.step.scaling(one[:0]) for name, one in self.data.inputs.items()}
-        stays = scaled[self.step.inputs[0]].dtype is self.data.inputs[self.step.inputs[0]].dtype
-        whole = self.step.targets_of(self.data.inputs, self.data.targets) if stays else None
-        return of_batch if whole is None or self.step.moves_targets else whole
+        stays = stored or scaled[first].dtype is self.data.inputs[first].dtype
+        if not stays or self.step.moves_targets or (stored and self.data.targets is None):
+            yield of_batch
+            return
+        for block in in_blocks(self.data, TARGETS if stored else first):
+            targets = self.step.targets_of({first: block}, block)
+            yield of_batch if targets is None else targets
 
     @torch.no_grad()
     def check_extreme_ids(self) -> None:
@@ -360,9 +368,8 @@ class _Tryout:
         for name in self.step.inputs:
             if name == TARGETS or self._prepared(FEWEST).inputs[name].is_floating_point():
                 continue
-            inputs = self.data.inputs[name]
-            rows = inputs.reshape(len(inputs), -1)
-            least, most = rows.amin(1), rows.amax(1)
+            blocks = [block.reshape(len(block), -1) for block in in_blocks(self.data, name)]  # views
+            least, most = (torch.cat([of(rows, 1) for rows in blocks]) for of in (torch.amin, torch.amax))
             batch = self.data.batch(torch.stack([least.argmin(), most.argmax()]))
             try:
                 self.step.forward(self.module.eval(), self.step.prepare(batch, training=False))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import Finding
-from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.data.datasets import TARGETS, Dataset, in_blocks
 from unifiednn_core.preflight.balance_findings import balance_findings
 from unifiednn_core.preflight.trial import part_sizes
 from unifiednn_core.spec.choices import CRITERIA, IGNORE_INDEX, LR_SCHEDULES, OPTIMIZERS
@@ -50,9 +50,9 @@ def _found(hyper: Hyperparameters, train: Dataset, test: Dataset | None) -> Foun
     if test is None:
         message = "Without test data the accuracy on unseen samples stays unknown."
         yield "warning", "No test data", "test_data", message, "Give test data."
-    yield from _on_targets(hyper, train.targets, "train_data")
+    yield from _on_targets(hyper, train, "train_data")
     if test is not None:
-        yield from _on_targets(hyper, test.targets, "test_data")
+        yield from _on_targets(hyper, test, "test_data")
     if hyper.lr_scheduler is not None and steps:
         yield from _on_lr_scheduler(hyper, hyper.lr_scheduler, steps, tested=test is not None)
     if OPTIMIZERS[hyper.optimizer].rate_once and (hyper.lr_scheduler is not None or hyper.warm_up is not None):
@@ -98,37 +98,44 @@ def _on_steps(hyper: Hyperparameters, samples: int, steps: int) -> Found:
         yield "warning", "Weights of classes", f"hyperparameters.criterion_args.{uneven[0]}", message, remedy
 
 
-def _on_targets(hyper: Hyperparameters, targets: Tensor | None, entry: str) -> Found:
+def _on_targets(hyper: Hyperparameters, data: Dataset, entry: str) -> Found:
     """Real targets that the criterion does not take, and batches in which no class number counts.
 
     The mean loss of such a batch is 0 / 0. The dry run checks types and shapes.
     """
-    if targets is None:
+    if data.targets is None:
         return
-    if not targets.is_floating_point():
-        yield from _on_useless(hyper, targets, entry)
-    elif targets.numel():
-        least, most = (float(bound) for bound in torch.aminmax(targets))
+    if not data.targets.is_floating_point():
+        yield from _on_useless(hyper, data, entry)
+    elif data.targets.numel():
+        least, most = (float(bound) for bound in torch.aminmax(data.targets))
         takes, said = CRITERIA[hyper.criterion].targets, f"{hyper.criterion} takes targets"
         these = f"; these go from {least:g} to {most:g}."
         if takes == "shares" and not (least >= 0 and most <= 1):
             yield "error", "Targets", entry, f"{said} from 0 to 1{these}", "Store 0 and 1, or choose another criterion."
-        elif takes == "signs" and not bool((targets.abs() == 1).all()):
+        elif takes == "signs" and not all(bool((block.abs() == 1).all()) for block in in_blocks(data, TARGETS)):
             remedy = "Store -1 for no and 1 for yes, or choose another criterion."
             yield "error", "Targets", entry, f"{said} only -1 and 1{these}", remedy
         elif takes == "counts" and not least >= 0:
             yield "warning", "Targets", entry, f"{said} from 0 on{these}", "Store counts, or choose another criterion."
 
 
-def _on_useless(hyper: Hyperparameters, targets: Tensor, entry: str) -> Found:
+def _on_useless(hyper: Hyperparameters, data: Dataset, entry: str) -> Found:
     ignored, weight = hyper.ignored_label, hyper.criterion_args.get("weight")
     if ignored is None:
         return
-    counts, what = targets != ignored, f"{ignored} (ignore_index)"
-    if weight is not None and 0 in weight:
-        counts &= torch.tensor(weight)[targets.clamp(0, len(weight) - 1)] > 0
+    what, weightless = f"{ignored} (ignore_index)", isinstance(weight, list) and 0 in weight
+    if weightless:
         what += " or of a class with weight 0"
-    useful = counts.flatten(1).any(1) if targets.dim() > 1 else counts
+
+    def useful_in(targets: Tensor) -> Tensor:
+        counts = targets != ignored
+        if weightless:
+            each = torch.tensor(weight)
+            counts &= each[targets.clamp(0, len(each) - 1)] > 0
+        return counts.flatten(1).any(1) if targets.dim() > 1 else counts
+
+    useful = torch.cat([useful_in(block) for block in in_blocks(data, TARGETS)])
     samples, useless = len(useful), len(useful) - int(useful.sum())
     if entry == "test_data":  # in file order
         only_useless = not all(bool(batch.any()) for batch in torch.split(useful, hyper.batch_size))

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -42,9 +42,19 @@ def module_of(source: Source) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None  # it is a .py file
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    with told(source):
-        spec.loader.exec_module(module)
+    try:
+        with told(source):
+            spec.loader.exec_module(module)
+    except BadInput:
+        if not _defines(module, source.factory):
+            raise
     return module
+
+
+def _defines(module: ModuleType, factory: str) -> bool:
+    """Whether a script had defined the class or function before it failed: then it is no matter that it trains then."""
+    made = vars(module).get(factory)
+    return isinstance(made, type | FunctionType) and made.__module__ == module.__name__
 
 
 def _imported(source: Source, name: str) -> ModuleType:

@@ -250,6 +250,21 @@ def test_code_that_cannot_be_imported_is_told_with_its_line(make: Make, code: st
     assert [words for words in says if words not in said] == [], said
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "net = Net()\noptimizer = torch.optim.SGD(net.parameters())\noptimizer.step()\nnet.layer = None",
+        "open('no_such_data.csv')",
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--data', required=True)\n"
+        "parser.parse_args()",
+    ],
+)
+def test_a_script_that_fails_after_its_network_is_defined_gives_the_network(make: Make, code: str) -> None:
+    network = "import torch\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(4, 2)\n"
+    assert make({"model.py": f"{network}{code}"}, "model.py:Net").weight.shape == (2, 4)
+    assert "Code: " in refusal(make, f"{network}{code}\nLater = Net", "script.py:Later")
+
+
 def test_the_hook_against_training_is_gone_after_the_import(make: Make) -> None:
     network = make({"model.py": LINEAR}, "model.py:Net")
     torch.optim.SGD(network.parameters()).step()
