@@ -222,7 +222,7 @@ def test_without_its_contract_the_kernel_reads_what_lies_behind(
     for pattern in (0.5, -3.0):
         module = forged[name].build().eval()
         behind(module, weights, pattern)
-        outputs.append(module(dataset().inputs))
+        outputs.append(module(dataset().inputs["inputs"]))
     assert not torch.equal(*outputs)
 
 
@@ -245,7 +245,7 @@ def death_of(run: Callable[[], object]) -> int | None:
 
 def step(module: nn.Module) -> None:
     for _ in range(40):  # a damaged heap is noticed sooner or later
-        module(dataset().inputs).sum().backward()
+        module(dataset().inputs["inputs"]).sum().backward()
 
 
 @pytest.mark.usefixtures("no_contracts")
@@ -284,5 +284,5 @@ def test_memory_that_nothing_was_written_to_is_zeros(tmp_path: Path) -> None:
     path = kit.export(tmp_path / "m.pt2", Scratch(), torch.randn(3, 1, 6, 6))
     module = ExportedFormat().read(path, None).build()
     assert any(node.target is torch.ops.aten.new_zeros.default for node in module.graph.nodes)  # type: ignore[union-attr]
-    module(dataset().inputs)
+    module(dataset().inputs["inputs"])
     assert not module.get_buffer("loot").any()

@@ -81,7 +81,7 @@ def _happen(action: str, submodel: SubModel) -> None:
             in_training = action == "divide"
             submodel.module.register_forward_pre_hook(partial(_divide, in_training))
         case "spoil":
-            submodel.leases[0].use().inputs.zero_()
+            submodel.leases[0].use().inputs["inputs"].zero_()
         case "raise":
             raise RuntimeError("shapes do not fit")
         case "out_of_memory":

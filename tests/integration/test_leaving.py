@@ -160,7 +160,7 @@ def test_the_data_are_verified_and_forgotten_with_the_last_one_who_uses_them() -
 def test_one_whose_data_have_changed_fails_and_so_do_the_others(order: Order, at_work: str) -> None:
     def spoil(session: Session, report: Report) -> None:
         if isinstance(report, Stepped) and (report.submodel, report.step) == (at_work, 3):
-            session.data.sets["train"].inputs[0] += 1
+            session.data.sets["train"].inputs["inputs"][0] += 1
         at_step(at_work, 3, order)(session, report)
 
     session = Session(THREE, ROUND, spoil).run()
@@ -174,10 +174,11 @@ def test_what_happens_to_data_later_is_not_said_of_one_that_left() -> None:
     def spoil(session: Session, report: Report) -> None:
         at_step("first", 3, RELEASE)(session, report)
         if isinstance(report, Stepped) and (report.submodel, report.step) == ("second", 8):
-            session.data.sets["train"].inputs[0] += 1
+            session.data.sets["train"].inputs["inputs"][0] += 1
 
     session = Session(THREE[:2], ROUND, spoil).run()
     assert session.ended["second"].event is Event.FAIL
+    assert "changed in memory" in (session.ended["second"].cause or "")
     assert of(session, "first")[-1] == Left("first")
 
 

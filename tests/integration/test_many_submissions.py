@@ -11,7 +11,7 @@ import pytest
 from tests.integration.pooled import PEOPLE, Net, Pool, readable
 from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight import client
-from unifiednn_core.preflight.report import CheckReport
+from unifiednn_core.preflight.report import CheckReport, Tell
 from unifiednn_core.runtime import supervisor
 from unifiednn_core.runtime.placing import Fleet
 from unifiednn_core.scheduling.line import FleetView, Plan
@@ -64,10 +64,10 @@ def pool(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     monkeypatch.setattr(supervisor, "NOTE_AGAIN_S", 0.2)
     check, known = client.check, dict[str, CheckReport]()
 
-    def checked(spec: RunSpec, base: Path, home: Home) -> CheckReport:
+    def checked(spec: RunSpec, base: Path, home: Home, tell: Tell) -> CheckReport:
         """Of the same files it says the same."""
         if (text := spec.to_json()) not in known:
-            known[text] = check(spec, base, home)
+            known[text] = check(spec, base, home, tell)
         return known[text]
 
     monkeypatch.setattr(client, "check", checked)

@@ -144,6 +144,7 @@ def described(found: Sequence[Trained]) -> dict[str, Any]:
     return {
         "about": ABOUT,
         "passed": same and min(gains) > 0,
+        "thresholds": [],
         "notes": [
             f"Augmentation adds {100 * min(gains):.1f} to {100 * max(gains):.1f} points of test accuracy.",
             "The first epoch has the bits of a plain loop." if same else "**The first epoch has other bits.**",

@@ -28,7 +28,7 @@ from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, 
 from unifiednn_core.spec.run import Hyperparameters
 
 # A network that needs more processor time for its outputs of the fewest samples is tried with no more.
-SLOW_FORWARD_CPU_S = 0.2
+SLOW_FORWARD_CPU_S = 1.0
 IMAGE_SCALE = 1 / 255
 # Steps for which an LR scheduler is tried beforehand.
 MOST_STEPS = 20_000

@@ -86,13 +86,18 @@ def _claims(*sizes: int) -> bytes:
 
 
 def _bomb() -> bytes:
-    return gzip.compress(b"\0\0\x08\x01" + struct.pack(">I", 320 * 1024**2) + bytes(320 * 1024**2))
+    return gzip.compress(b"\0\0\x08\x01" + struct.pack(">I", 320 * 1024**2)) + _zeros(320)
 
 
 def _tar_bomb() -> bytes:
     info = tarfile.TarInfo("0.png")
     info.size = 300 * 1024**2
-    return gzip.compress(info.tobuf() + bytes(info.size))
+    return gzip.compress(info.tobuf()) + _zeros(300)
+
+
+def _zeros(size_mib: int) -> bytes:
+    """Members of a gzip file, all alike."""
+    return gzip.compress(bytes(1024**2)) * size_mib
 
 
 def _dataset_that_runs(folder: Path) -> Path:
