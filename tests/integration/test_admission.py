@@ -1,14 +1,20 @@
 """Through the whole product: what needs too much is refused with a change that helps, what finds no room waits."""
 
+import functools
 from pathlib import Path
+from typing import Never
 
 import pytest
+import torch
 
 from tests.integration.conftest import wait_until, write_spec
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.paths import Home
+from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.machine.budget import Budget, budget_of
-from unifiednn_core.preflight import forecast
+from unifiednn_core.preflight import check as check_room
+from unifiednn_core.preflight import client, forecast
+from unifiednn_core.preflight.trial import OutOfTime
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import RunSpec, load_run, parse_run
@@ -133,6 +139,34 @@ def test_a_run_waits_for_memory_and_starts_by_itself_and_the_next_one_after_it(h
         assert service.runs.observe(first).waits_for is None
     finally:
         service.close()
+
+
+def test_a_network_that_could_not_be_tried_starts_and_its_mistake_ends_it_alone(
+    service: Service, demo: RunSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No time is left for any dry run here, and one network gets labels that it has no classes for."""
+
+    def too_slow(_: object) -> Never:
+        raise OutOfTime
+
+    monkeypatch.setattr(client, "check", check_room.check)
+    monkeypatch.setattr(check_room, "dry_run", too_slow)
+    good, other, *_ = demo.submodels
+    data = read_dataset(Path(good.train_data))
+    assert data.targets is not None
+    torch.save({"inputs": data.first[:100].clone(), "targets": data.targets[:100] + 100}, tmp_path / "wrong.pt")
+    bad = other.model_copy(update={"train_data": str(tmp_path / "wrong.pt")})
+    warned: list[Finding] = []
+    spec = demo.model_copy(update={"submodels": (good, bad)})
+    run_id = service.runs.submit(spec, on_warnings=warned.extend)
+    assert [finding.field for finding in warned if finding.title == "Not tried"] == [
+        f"submodels.{part.name}.model" for part in (good, bad)
+    ]
+    observed = functools.partial(service.runs.observe, run_id)
+    assert observed().prediction is None
+    wait_until(lambda: observed().ended_at_s is not None)
+    states = {part.name: part.state for part in observed().submodels}
+    assert states == {good.name: State.COMPLETED, bad.name: State.FAILED}
 
 
 def test_what_was_measured_is_remembered_for_the_next_equal_training(service: Service, lenet: RunSpec) -> None:

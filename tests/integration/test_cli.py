@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import signal
@@ -7,11 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.integration.cli_kit import COMMAND, unifiednn, unifiednn_process
 from tests.integration.conftest import write_spec
 from unifiednn_core.base.paths import Home
+from unifiednn_core.cli import terminal
+from unifiednn_core.preflight.report import CheckProgress
 from unifiednn_core.scheduling.registry import POLICIES
+
+
+@pytest.mark.parametrize(("on_terminal", "quiet"), [(True, False), (True, True), (False, False)])
+def test_a_terminal_shows_what_a_check_does(on_terminal: bool, quiet: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), force_terminal=on_terminal, width=100)
+    monkeypatch.setattr(terminal, "err", console)
+    with terminal.checking(quiet=quiet) as tell:
+        tell(CheckProgress(text="Trying a step of [b]one", place=2, total=3))
+        time.sleep(0.2)  # it draws from time to time
+    assert isinstance(console.file, io.StringIO)
+    assert ("Trying a step of [b]one (2 of 3)…" in console.file.getvalue()) == (on_terminal and not quiet)
+    assert on_terminal or not console.file.getvalue()
 
 
 def test_train_prints_the_documented_document_and_nothing_else(home: Home, samples: Path, tmp_path: Path) -> None:

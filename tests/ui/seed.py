@@ -26,7 +26,14 @@ from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.forecast import Forecast
 from unifiednn_core.preflight.prediction import Prediction
-from unifiednn_core.preflight.report import CheckReport, FileReport, ResolvedFile, SubModelReport
+from unifiednn_core.preflight.report import (
+    CheckProgress,
+    CheckReport,
+    FileReport,
+    ResolvedFile,
+    SubModelReport,
+    Tell,
+)
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service import samples, submission
 from unifiednn_core.service.facade import Service
@@ -78,7 +85,7 @@ class Seeded:
         self.predicted: Prediction | None = None
         """What each check predicts."""
         self.failing: IntakeFailed | None = None
-        """Raised in place of reading a file."""
+        """Raised in place of reading a file, and in the middle of a check."""
         self.import_options: object = None
         """What the last import asked for."""
         self.compared: Comparison | None = None
@@ -238,7 +245,10 @@ class Seeded:
             findings=(refusal,) if content == b"broken" else (),
         )  # fmt: skip
 
-    def _check(self, spec: RunSpec, base: Path, home: Home, tell: object = None) -> CheckReport:
+    def _check(self, spec: RunSpec, base: Path, home: Home, tell: Tell) -> CheckReport:
+        tell(CheckProgress(text="Trying a step of <b>one</b>", place=2, total=3))
+        if self.failing is not None:
+            raise self.failing
         references = [
             name
             for part in spec.submodels

@@ -4,7 +4,7 @@ import pytest
 
 from tests.ui.fake_views import demo_spec, submitted_demo
 from tests.ui.reading import box, button, labels, option, press, text_of
-from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.errors import Finding, IntakeFailed
 
 
 def names(service, draft_id):
@@ -125,6 +125,15 @@ def test_a_check_shows_facts_and_findings(open_page, service, drafted):
     words = text_of(app)
     assert "submodels.lenet.test_data" in words and "Add." in words
     assert "1,437" in words
+
+
+@pytest.mark.parametrize("key", ["check", "start"])
+def test_what_is_tried_is_shown_while_one_waits(open_page, service, drafted, key):
+    app, service.failing = open_page("build", draft=drafted), IntakeFailed("The process ended.")
+    words = text_of(app.button(key=key).click().run())
+    assert "Trying a step of <b>one</b> (2 of 3)…" in words and "The process ended." in words
+    service.failing = None
+    assert "(2 of 3)" not in text_of(app.button(key=key).click().run()), "it is gone with the end of the check"
 
 
 def test_a_start_hands_in_the_spec_and_forgets_the_draft(open_page, service, drafted):
