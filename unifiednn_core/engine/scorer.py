@@ -70,11 +70,11 @@ class Scorer:
 
     def _entry(self, data: DataSource) -> str:
         """The entry of the data set that the targets come from."""
-        return TARGETS if self._step.targets == "stored" and data.targets is not None else self._step.inputs[0]
+        return TARGETS if self._step.targets == "stored" and data.targets is not None else self._step.first
 
     def _targets(self, data: DataSource, places: slice) -> Tensor | None:
         """Targets of some samples, as far as they are known without transforms."""
         if self._step.targets == "stored":
             return None if data.targets is None else data.rows(TARGETS, places)
-        first = self._step.inputs[0]
+        first = self._step.first
         return self._step.targets_of({first: data.rows(first, places)}, None)
