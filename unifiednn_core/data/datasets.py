@@ -60,9 +60,6 @@ class DataSource(Protocol):
     def expect(self, upcoming: Iterable[Tensor | slice]) -> None:
         """Prepare for batches of these samples."""
 
-    def close(self) -> None:
-        """Let go of its file."""
-
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
@@ -128,9 +125,6 @@ class Dataset:
 
     def expect(self, upcoming: Iterable[Tensor | slice]) -> None:
         """Nothing is read ahead: all samples are in memory."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     @property
     def resident_bytes(self) -> int:

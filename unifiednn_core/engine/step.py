@@ -64,6 +64,11 @@ class Step:
     """Dimension of the outputs that holds the scores of classes; criteria of torch expect the second."""
 
     @property
+    def first(self) -> str:
+        """The first input that is not the targets."""
+        return next(name for name in self.inputs if name != TARGETS)
+
+    @property
     def plain(self) -> bool:
         """Whether a step is `criterion(module(inputs), targets)` on one scaled input."""
         return self == Step(inputs=self.inputs, scaling=self.scaling) and len(self.inputs) == 1
@@ -77,11 +82,6 @@ class Step:
     def moves_targets(self) -> bool:
         """Whether transforms may change targets, so that the labels of a batch are known only afterwards."""
         return any(transform.changes_targets for transform in self.transforms)
-
-    @property
-    def first(self) -> str:
-        """The first input of the network that is no target; targets may be made of it."""
-        return next(name for name in self.inputs if name != TARGETS)
 
     def targets_of(self, inputs: Mapping[str, Tensor], stored: Tensor | None) -> Tensor | None:
         """Targets of samples whose inputs are scaled; a view of them, except for another type."""

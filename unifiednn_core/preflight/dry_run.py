@@ -61,7 +61,8 @@ def dry_run(trial: Trial) -> Tried:
         with _arguments(trial, "optimizer_args", hyper.optimizer):
             optimizer = build_optimizer(module.named_parameters(), hyper)
         _check_batch_sizes(trial)
-        step = training_step(trial.spec, trial.definition, tuple(trial.train.inputs))
+        has_targets = trial.train.targets is not None
+        step = training_step(trial.spec, trial.definition, tuple(trial.train.inputs), has_targets=has_targets)
         train = _Tryout(replace(trial, slow=True), step, module, criterion, trial.train, "train_data")
         trial = replace(trial, slow=train.is_slow())
         train = replace(train, trial=trial)

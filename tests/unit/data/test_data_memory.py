@@ -80,4 +80,7 @@ def test_reading_and_splitting_a_large_file_takes_little_memory(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     grown = json.loads(done.stdout)
     assert len(grown) == 2 * len(names) - 1
-    assert {name: size / MIB for name, size in grown.items() if size >= 50 * MIB} == {}
+    most = {
+        name: 100 if name.endswith("masks") else 50 for name in grown
+    }  # of masks, with the pages of the file itself
+    assert {name: size / MIB for name, size in grown.items() if size >= most[name] * MIB} == {}
