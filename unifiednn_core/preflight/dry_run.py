@@ -61,7 +61,8 @@ def dry_run(trial: Trial) -> Tried:
         with _arguments(trial, "optimizer_args", hyper.optimizer):
             optimizer = build_optimizer(module.named_parameters(), hyper)
         _check_batch_sizes(trial)
-        step = training_step(trial.spec, trial.definition, tuple(trial.train.inputs))
+        has_targets = trial.train.targets is not None
+        step = training_step(trial.spec, trial.definition, tuple(trial.train.inputs), has_targets=has_targets)
         train = _Tryout(replace(trial, slow=True), step, module, criterion, trial.train, "train_data")
         trial = replace(trial, slow=train.is_slow())
         train = replace(train, trial=trial)
@@ -349,7 +350,7 @@ class _Tryout:
 
     def _all_targets(self, of_batch: Tensor) -> Iterator[Tensor]:
         """Targets of all samples in blocks; those of the batch where transforms make them."""
-        first, stored = self.step.inputs[0], self.step.targets == "stored"
+        first, stored = self.step.first, self.step.targets == "stored"
         scaled = {name: self.step.scaling(one[:0]) for name, one in self.data.inputs.items()}
         stays = stored or scaled[first].dtype is self.data.inputs[first].dtype
         if not stays or self.step.moves_targets or (stored and self.data.targets is None):

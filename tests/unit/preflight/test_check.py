@@ -298,7 +298,7 @@ def test_a_data_set_is_read_once_however_many_name_it(
 ) -> None:
     read: list[Path] = []
     original = room.read_dataset
-    monkeypatch.setattr(room, "read_dataset", lambda path: read.append(path) or original(path))
+    monkeypatch.setattr(room, "read_dataset", lambda path, **how: read.append(path) or original(path, **how))
     checked(folder, home, asked(name="a"), asked(name="b"), asked(name="c"))
     assert read == [folder / "train.pt"]
 
@@ -363,7 +363,7 @@ def test_a_network_that_is_too_slow_to_be_tried_is_admitted_with_a_warning(
 
 
 def test_a_slow_network_is_tried_with_two_samples(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dry_run, "SLOW_FORWARD_CPU_S", 0.0)
+    monkeypatch.setattr(dry_run, "SLOW_FORWARD_CPU_S", -1.0)
     seen: list[int] = []
     original = dry_run._Tryout._outputs
     monkeypatch.setattr(dry_run._Tryout, "_outputs", lambda *of: seen.append(len(of[1].targets)) or original(*of))
