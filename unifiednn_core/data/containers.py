@@ -129,7 +129,7 @@ def _safetensors_is_mapped(path: Path) -> bool:
 
 @contextmanager
 def _npz_parts(path: Path, _: ImportOptions) -> Iterator[Parts]:
-    if npz.is_compressed(path):
+    if npz.is_read_forwards(path):
         with npz.unpacked(path) as parts:
             yield parts
     else:
@@ -137,13 +137,13 @@ def _npz_parts(path: Path, _: ImportOptions) -> Iterator[Parts]:
 
 
 def _npz(path: Path) -> Opened:
-    if npz.is_compressed(path):
+    if npz.is_read_forwards(path):
         return _whole(_npz_parts)(path)
     return arrays.opened(path, lambda: npz.load_npz(path))
 
 
 def _npz_is_mapped(path: Path) -> bool:
-    return not npz.is_compressed(path) and _is_plain(npz.load_npz(path))
+    return not npz.is_read_forwards(path) and _is_plain(npz.load_npz(path))
 
 
 @contextmanager
