@@ -95,10 +95,12 @@ def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str]) -> str:
     start = submodel.get("start_from") or {}
     begins = f" · from {_short(start['file'], filenames)}" if start.get("file") else ""
     swept = submodel.get(SWEEP) or {}
+    changes = submodel.get("transforms") or ()
+    changed = f" · {count_text(len(changes), 'transform')}" if changes else ""
     members = f" · sweep of {prod(map(len, swept.values()))} over {', '.join(swept)}" if swept else ""
     return (
         f"{model} on {train}{begins} · {hyper.get('optimizer', 'sgd')} at {hyper.get('learning_rate', 0.01):g} · "
-        f"{count_text(hyper.get('epochs', 1), 'epoch')} of batches of {hyper.get('batch_size', 32)}{members}"
+        f"{count_text(hyper.get('epochs', 1), 'epoch')} of batches of {hyper.get('batch_size', 32)}{changed}{members}"
     )
 
 

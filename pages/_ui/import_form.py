@@ -52,7 +52,7 @@ def options(files: Sequence[FileView], *, key: str, opened: bool) -> ImportOptio
 
     `files` are those of the library: data sets with a plan of their columns, and tokenizers.
     """
-    with st.expander("Import options", icon=":material/tune:", expanded=opened, key=f"{key}-fold"):
+    with st.expander("Import options", icon=":material/tune:", expanded=opened, key=f"{key}-fold-{opened}"):
         one, two = st.columns(2, vertical_alignment="bottom")
         size = one.number_input(
             SIZE, 1, MAX_IMAGE_SIDE, None, key=f"{key}-size", placeholder="as they are", help=SIZE_HELP

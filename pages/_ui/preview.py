@@ -19,7 +19,7 @@ def panel(file: FileView) -> str:
     seen = file.preview
     if seen is None:
         return markup.small("This file was imported before previews existed. Import it again to see one.")
-    left = _part("Samples", _samples(seen))
+    left = _part("Samples", _samples(seen, captions=not file.facts.get("target_shape")))
     right = _part("Class balance", _balance(seen)) if seen.class_counts else ""
     said = (_columns(seen), *seen.notes.remarks, seen.notes.part)
     below = "".join(markup.small(words) for words in said if words) + _plan(seen)
@@ -69,11 +69,17 @@ def _spread(stats: ValueStats) -> str:
     return f"mean {stats.mean:.4g}, std {stats.std:.4g}"
 
 
-def _samples(seen: DataPreview) -> str:
+def _samples(seen: DataPreview, *, captions: bool) -> str:
+    """Samples as pictures, with their targets below if these are single values; or as numbers."""
     if any(sample.image for sample in seen.samples):
-        return f'<div class="u-thumbs">{"".join(_thumbnail(sample) for sample in seen.samples)}</div>'
+        figures = "".join(_thumbnail(sample if captions else _uncaptioned(sample)) for sample in seen.samples)
+        return f'<div class="u-thumbs">{figures}</div>'
     rows = markup.frame({"Input": sample.values, "Target": sample.target} for sample in seen.samples)
     return markup.table("", rows, {"Input": markup.mono, "Target": markup.bold}, right={"Target"})
+
+
+def _uncaptioned(sample: DataSample) -> DataSample:
+    return sample.model_copy(update={"target": ""})
 
 
 def _thumbnail(sample: DataSample) -> str:

@@ -40,11 +40,11 @@ def import_file(
     text: Annotated[bool, typer.Option("--text", help="The file is plain text, whatever it looks like.")] = False,
     size: Annotated[int | None, typer.Option(help="Height and width of all images.", min=1, max=4096)] = None,
     channels_last: Annotated[
-        bool, typer.Option("--channels-last", help="Samples are [height, width, channels].")
+        bool, typer.Option("--channels-last", help="Samples are height, width, channels.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a file into the library; a table or a text becomes a data set by a plan of its columns."""
+    """Bring a file into the library; a table or a text becomes a data set by a plan of its columns (docs/DATA.md)."""
     with opened(as_json) as service:
         try:
             wish = TableWish(
