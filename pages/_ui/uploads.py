@@ -108,9 +108,17 @@ def _asked_again(key: str, data: bool) -> str | None:
     readable = isinstance(refusal, IntakeFailed) or (data and isinstance(refusal, BadInput))
     if f"{key}-last" not in st.session_state or not readable:
         return None
-    label = "Try again" if isinstance(refusal, IntakeFailed) else "Read it again with the options below"
-    again = st.button(label, key=f"{key}-again", icon=":material/refresh:")
-    return str(st.session_state[f"{key}-last"]) if again else None
+    sent = str(st.session_state[f"{key}-last"])
+    with st.container(horizontal=True):
+        label = "Try again" if isinstance(refusal, IntakeFailed) else "Read it again with the options below"
+        again = st.button(label, key=f"{key}-again", icon=":material/refresh:")
+        if st.button("Discard it", key=f"{key}-discard", icon=":material/delete:"):
+            with suppress(NotFound):
+                frame.service().library.drop_upload(sent)
+            for entry in ("refusal", "last"):
+                del st.session_state[f"{key}-{entry}"]
+            st.rerun()
+    return sent if again else None
 
 
 def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str | None:

@@ -19,7 +19,7 @@ SAMPLES = Path(__file__).parents[2] / "sample_models"
 def upload(page: Page, tab: str, file: Path) -> None:
     page.get_by_role("tab", name=tab, exact=True).click()
     panel = page.get_by_role("tabpanel", name=tab)
-    panel.locator("input[type=file]").set_input_files(file)
+    panel.locator("input[type=file]").first.set_input_files(file)
 
 
 def choose(page: Page, label: str, option: str) -> None:

@@ -44,7 +44,7 @@ def test_an_upload_goes_on_after_a_cut_and_arrives_whole(server: Server, page: P
     page.goto(f"{server.url}/library")
     page.get_by_role("tab", name="Data", exact=True).click()
     panel = page.get_by_role("tabpanel", name="Data")
-    panel.locator("input[type=file]").set_input_files(large)
+    panel.locator("input[type=file]").first.set_input_files(large)
     expect(page.get_by_role("cell", name="large.safetensors")).to_be_visible(timeout=90_000)
     assert offsets == [0, SLICE_BYTES, SLICE_BYTES, 2 * SLICE_BYTES]  # nothing was sent twice but the lost slice
     service = Service.open(server.home)
@@ -66,7 +66,7 @@ def test_an_upload_can_be_paused_dropped_and_refused(server: Server, page: Page,
     page.goto(f"{server.url}/library")
     page.get_by_role("tab", name="Data", exact=True).click()
     panel = page.get_by_role("tabpanel", name="Data")
-    panel.locator("input[type=file]").set_input_files(large)
+    panel.locator("input[type=file]").first.set_input_files(large)
     panel.get_by_role("button", name="Pause").click()
     expect(panel.get_by_text("Paused.")).to_be_visible()
     with page.expect_response(lambda answer: answer.request.method == "DELETE"):
@@ -76,10 +76,13 @@ def test_an_upload_can_be_paused_dropped_and_refused(server: Server, page: Page,
 
     empty = tmp_path / "empty.pt"
     empty.touch()
-    panel.locator("input[type=file]").set_input_files(empty)
+    panel.locator("input[type=file]").first.set_input_files(empty)
     expect(panel.get_by_text("This file is empty.")).to_be_visible()
     letter = tmp_path / "letter.pt"
     letter.write_text("no tensors")
-    panel.locator("input[type=file]").set_input_files(letter)
+    panel.locator("input[type=file]").first.set_input_files(letter)
     expect(panel.get_by_text("The text describes no network")).to_be_visible(timeout=30_000)
+    assert list(server.home.quarantine.iterdir()), "refused data wait to be read with other options"
+    panel.get_by_role("button", name="Discard it").click()
+    expect(panel.get_by_text("The text describes no network")).to_be_hidden()
     assert list(server.home.quarantine.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Five kinds of jobs, each from the author's Python and a data file to a separated model, in one hybrid."""
+"""Six kinds of jobs, each from the author's Python and a data file to a separated model, in one hybrid."""
 
 import sys
 import zipfile
@@ -30,9 +30,11 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import RunSpec, parse_run
 from unifiednn_core.spec.transforms import TransformSpec
+from unifiednn_core.views.runs import RunView
 
 EPOCHS, BATCH, SEED, RATE = 2, 8, 5, 0.05
 CROPS = [{"name": "random_crop", "padding": 2, "masks": True}, {"name": "horizontal_flip", "masks": True}]
+MASKING = {"name": "token_masking", "mask": WORDS - 1, "vocabulary": WORDS, "p": 0.4}
 Tensors = dict[str, Tensor]
 
 
@@ -72,6 +74,12 @@ def next_word_loss(network: nn.Module, batch: Tensors) -> Tensor:
     return functional.cross_entropy(network(words[:, :-1]).movedim(-1, 1), words[:, 1:])
 
 
+def masked_word_loss(network: nn.Module, batch: Tensors) -> Tensor:
+    [masking] = build([TransformSpec.model_validate(MASKING)])
+    given = masking(Batch({"inputs": batch["inputs"]}), None)
+    return functional.cross_entropy(network(given.inputs["inputs"]).movedim(-1, 1), given.targets)
+
+
 def unet_loss(network: nn.Module, batch: Tensors) -> Tensor:
     given = Batch({"inputs": batch["inputs"].float() * (1 / 255)}, batch["targets"])
     if not network.training:
@@ -90,6 +98,14 @@ JOBS = {
         torch.save,
         next_word_loss,
         {"targets": "next", "classes": "last"},
+    ),
+    "masked-model": RealJob(
+        real_jobs.LanguageModel,
+        (ExampleInput(shape=(LENGTH - 1,), dtype="int64"),),
+        lambda samples, seed: {"inputs": ids(samples, seed, LENGTH - 1)},
+        torch.save,
+        masked_word_loss,
+        {"classes": "last", "transforms": [MASKING]},
     ),
     "translator": RealJob(
         real_jobs.Translator,
@@ -198,30 +214,34 @@ def alone(folder: Path) -> Iterator[dict[str, nn.Module]]:
     torch.set_num_threads(threads)
 
 
-def test_five_kinds_of_jobs_train_in_one_hybrid_with_the_bits_of_the_authors_python(
+def test_six_kinds_of_jobs_train_in_one_hybrid_with_the_bits_of_the_authors_python(
     service: Service, folder: Path, alone: dict[str, nn.Module], tmp_path: Path
 ) -> None:
     run_id = service.runs.submit(parse_run(document(list(JOBS), folder)))
     wait_until(lambda: service.runs.observe(run_id).ended_at_s is not None)
-    view = service.runs.observe(run_id)
-    assert view.state is State.COMPLETED, [event.message for event in view.events]
-    for part in view.submodels:
+    run = service.runs.observe(run_id)
+    assert run.state is State.COMPLETED, [event.message for event in run.events]
+    for part in run.submodels:
         assert part.state_sha256 == state_sha256(alone[part.name].state_dict()), part.name
         with zipfile.ZipFile(service.runs.artifact(run_id, part.name)) as archive:
             archive.extractall(tmp_path / part.name)
         [weights] = (tmp_path / part.name).rglob("*.safetensors")
         assert state_sha256(load_file(weights)) == part.state_sha256
+    plain_scripts_give_the_same(service, run_id, run)
 
 
-def test_plain_scripts_give_the_same_bits(service: Service, folder: Path, alone: dict[str, nn.Module]) -> None:
-    """In this process, one after the other; `test_baseline_script.py` has them in processes of their own."""
-    run_id = service.runs.submit(parse_run(document(list(JOBS), folder)))
-    service.runs.pause(run_id)
-    run, rows = service.store.runs.get(run_id)
-    spec, files = RunSpec.model_validate(run.spec), BaselineFiles(service.home, run_id)
+def plain_scripts_give_the_same(service: Service, run_id: str, run: RunView) -> None:
+    """Bits and figures; here in this process, in `test_baseline_script.py` in processes of their own."""
+    row, rows = service.store.runs.get(run_id)
+    spec, files = RunSpec.model_validate(row.spec), BaselineFiles(service.home, run_id)
     files.create()
-    for part, row in zip(spec.submodels, rows, strict=True):
-        job = replace(job_of(files, spec, part, row, threads=1, peers=1), parent_pid=None)
+    for part, of_part, seen in zip(spec.submodels, rows, run.submodels, strict=True):
+        job = replace(job_of(files, spec, part, of_part, threads=1, peers=1), parent_pid=None)
         with torch.random.fork_rng(devices=[]):
-            trained = PlainScript(job, ProgressWriter(StringIO(), 1)).train()
-        assert state_sha256(trained.state_dict()) == state_sha256(alone[part.name].state_dict()), part.name
+            script = PlainScript(job, ProgressWriter(StringIO(), 1))
+            trained = script.train()
+        assert state_sha256(trained.state_dict()) == seen.state_sha256, part.name
+        last = script.history[-1]
+        assert (last["train_loss"], last["train_accuracy"]) == (seen.train_loss, seen.train_accuracy), part.name
+        assert (last["test_loss"], last["test_accuracy"]) == (seen.test_loss, seen.test_accuracy), part.name
+        assert 0 <= (seen.test_accuracy or 0) <= 1

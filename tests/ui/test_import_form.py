@@ -77,6 +77,9 @@ def test_refused_data_are_read_again_with_other_options_and_a_refused_model_is_g
     field(app, "Size of images").set_value(32).run()
     press(app, "Read it again with the options below")
     assert service.import_options == ImportOptions(size=32) and "This is no model." in text_of(app)
+    press(app, "Discard it")
+    assert list(service.home.quarantine.iterdir()) == [] and "This is no model." not in text_of(app)
+    upload(app, "data-set", "photos.zip", b"broken")
     upload(app, "data-set", "photos.zip", b"x")
     assert "Read it again with the options below" not in labels(app) and "photos.zip" in text_of(app)
     assert not [file for file in service.home.quarantine.iterdir() if file.suffix == ".json"], (

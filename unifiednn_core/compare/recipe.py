@@ -74,7 +74,7 @@ def make_order(job: ScriptJob, tensors: Mapping[str, Tensor]) -> Callable[[torch
         weights = (1.0 / classes.bincount().double())[classes]
         return lambda generator: torch.multinomial(weights, samples, replacement=True, generator=generator)
     ids = tensors[asked["input"] or next(iter(tensors))]
-    lengths = torch.tensor([max((row != asked["pad"]).nonzero().flatten().tolist(), default=-1) for row in ids])
+    lengths = ((ids != asked["pad"]) * torch.arange(1, ids.shape[1] + 1)).amax(1)
 
     def by_length(generator: torch.Generator) -> Tensor:
         order = torch.randperm(samples, generator=generator)

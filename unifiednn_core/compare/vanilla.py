@@ -311,8 +311,8 @@ class PlainScript:
             batch = replace(batch, inputs={name: with_channels_last(one) for name, one in batch.inputs.items()})
         with autocast_of(self.job, self.device):
             outputs = self.meaning.forward(module, batch)
-        low = (torch.bfloat16, torch.float16)  # in evaluation an output may be None
-        return [one.float() if getattr(one, "dtype", None) in low else one for one in outputs]
+        low = None if self.job.precision == "float32" else getattr(torch, self.job.precision)
+        return [one.float() if one is not None and one.dtype is low else one for one in outputs]
 
     def _update(self) -> None:
         """Step the optimizer; during warm-up with a share of the learning rate."""
@@ -408,10 +408,12 @@ class PlainScript:
         """Return the label that the criterion ignores if the targets contain it, else None."""
         label = self.job.ignored_label
         inputs = {name: one for name, one in tensors.items() if name != TARGETS}
-        targets = None if label is None else self.meaning.targets_of(inputs, tensors.get(TARGETS))
-        if targets is None or self.meaning.moves_targets:
+        if label is None or self.meaning.moves_targets:
+            return label
+        targets = self.meaning.targets_of(inputs, tensors.get(TARGETS))
+        if targets is None:
             return None
-        return label if bool(torch.eq(targets, label).any()) else None  # type: ignore[arg-type]
+        return label if bool(torch.eq(targets, label).any()) else None
 
     def _answers(
         self, outputs: Sequence[Tensor], targets: Tensor | None, ignored: int | None
@@ -481,7 +483,8 @@ def read_network(job: ScriptJob, names: Sequence[str]) -> tuple[nn.Module, Step]
     said = job.meaning
     scaling = Scaling(said["scale"], said["mean"], said["std"])
     transforms = _transforms(said["transforms"]) if said.get("transforms") else ()
-    return module, Step((inputs[0],), scaling, transforms, targets=said["targets"], classes=said["classes"])
+    own = said.get("inputs", {}).get("inputs") or ("inputs" if "inputs" in inputs else inputs[0])
+    return module, Step((own,), scaling, transforms, targets=said["targets"], classes=said["classes"])
 
 
 def _transforms(asked: Sequence[Mapping[str, Any]]) -> tuple[Transform, ...]:
@@ -496,7 +499,8 @@ def read_data(path: str) -> dict[str, Tensor]:
     loaded = _tensors(Path(path))
     several = loaded.get("inputs")
     inputs = several if isinstance(several, Mapping) else {"inputs": several} if several is not None else loaded
-    tensors = {name.removeprefix("inputs."): one.contiguous() for name, one in inputs.items() if name != TARGETS}
+    named = sorted((name.removeprefix("inputs."), one) for name, one in inputs.items() if name != TARGETS)
+    tensors = {name: one.contiguous() for name, one in named}
     if TARGETS in loaded:
         targets = loaded[TARGETS].contiguous()
         real = torch.float32 if targets.dtype is torch.float64 else targets.dtype

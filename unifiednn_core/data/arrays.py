@@ -126,7 +126,7 @@ def opened(path: Path, load: Load, notes: DataNotes = NO_NOTES) -> Opened:
     groups = found_in(found)
     if needs_conversion(found):
         return opened_whole(path, parts_of_file(path, load, notes))
-    if not groups or groups[""].keys() == set(groups[""].values()):
+    if not renames(found):
         return Opened(found, notes, load)
 
     def again() -> dict[str, Any]:
@@ -145,6 +145,12 @@ def needs_conversion(found: Mapping[str, Any]) -> bool:
     groups = found_in(found)
     entries = {name: found[name] for names in groups.values() for name in names.values()} or found
     return len(groups) > 1 or any(isinstance(value, list | tuple) for value in entries.values())
+
+
+def renames(found: Iterable[object]) -> bool:
+    """Whether arrays are known by other names than those of entries, which readers of plain files do not know."""
+    groups = found_in(found)
+    return any(names.keys() != set(names.values()) for names in groups.values())
 
 
 _HOW_TO_SAVE = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, path).'

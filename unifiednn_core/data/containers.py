@@ -1,9 +1,10 @@
 """Kinds of data files: how each is recognised by its bytes, mapped, or read block by block."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import (
@@ -97,13 +98,19 @@ def _torch_parts(path: Path, _: ImportOptions) -> Parts:
 
 
 def _torch_is_mapped(path: Path) -> bool:
-    if not torch_data.is_tensor_dataset(path) and tensor_files.is_pickled_object(path):
+    if torch_data.is_tensor_dataset(path):
+        return False
+    if tensor_files.is_pickled_object(path):
         return True
     try:
-        loaded = torch_data.load(path)
+        loaded, plain = torch_data.load(path), torch_data.is_dict(path)
     except BadInput:  # what it is, the one who reads it says
         return True
-    return not torch_data.looks_like_data(loaded) or not arrays.needs_conversion(loaded)
+    return not torch_data.looks_like_data(loaded) or (plain and _is_plain(loaded))
+
+
+def _is_plain(found: Mapping[str, Any]) -> bool:
+    return not arrays.needs_conversion(found) and not arrays.renames(found)
 
 
 def _safetensors(path: Path) -> Opened:
@@ -117,12 +124,12 @@ def _safetensors_parts(path: Path, _: ImportOptions) -> Parts:
 
 
 def _safetensors_is_mapped(path: Path) -> bool:
-    return not arrays.needs_conversion(tensor_files.load_safetensors(path))
+    return _is_plain(tensor_files.load_safetensors(path))
 
 
 @contextmanager
 def _npz_parts(path: Path, _: ImportOptions) -> Iterator[Parts]:
-    if npz.is_compressed(path):
+    if npz.is_read_forwards(path):
         with npz.unpacked(path) as parts:
             yield parts
     else:
@@ -130,13 +137,13 @@ def _npz_parts(path: Path, _: ImportOptions) -> Iterator[Parts]:
 
 
 def _npz(path: Path) -> Opened:
-    if npz.is_compressed(path):
+    if npz.is_read_forwards(path):
         return _whole(_npz_parts)(path)
     return arrays.opened(path, lambda: npz.load_npz(path))
 
 
 def _npz_is_mapped(path: Path) -> bool:
-    return not npz.is_compressed(path) and not arrays.needs_conversion(npz.load_npz(path))
+    return not npz.is_read_forwards(path) and _is_plain(npz.load_npz(path))
 
 
 @contextmanager

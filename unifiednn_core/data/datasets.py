@@ -60,9 +60,6 @@ class DataSource(Protocol):
     def expect(self, upcoming: Iterable[Tensor | slice]) -> None:
         """Prepare for batches of these samples."""
 
-    def close(self) -> None:
-        """Let go of its file."""
-
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
@@ -118,23 +115,23 @@ class Dataset:
             return one[samples].clone(memory_format=torch.contiguous_format)
 
         inputs = {name: copied(one) for name, one in self.inputs.items()}
-        return Batch(inputs, None if self.targets is None else copied(self.targets))
+        return Batch(inputs, None if self.targets is None else as_targets(copied(self.targets)))
 
     def rows(self, entry: str, samples: slice) -> Tensor:
         """A view of some samples of one input, or of `TARGETS`."""
-        found = self.targets if entry == TARGETS and self.targets is not None else self.inputs[entry]
-        return found[samples]
+        if entry == TARGETS and self.targets is not None:
+            return as_targets(self.targets[samples])
+        return self.inputs[entry][samples]
 
     def expect(self, upcoming: Iterable[Tensor | slice]) -> None:
         """Nothing is read ahead: all samples are in memory."""
 
-    def close(self) -> None:
-        """Nothing is open."""
-
     @property
     def resident_bytes(self) -> int:
-        """Bytes of its tensors in memory."""
-        return sum(one.nbytes for one in self.entries.values())
+        """Bytes of its tensors in memory, once its targets have the type that criteria take."""
+        inputs_bytes = sum(one.nbytes for one in self.inputs.values())
+        targets = self.targets
+        return inputs_bytes + (0 if targets is None else targets.numel() * as_targets(targets[:0]).element_size())
 
     @property
     def intact(self) -> bool:
@@ -152,7 +149,9 @@ class Dataset:
     @property
     def classes(self) -> int | None:
         """Largest class number plus one; None for real targets, and without targets."""
-        return None if self.targets is None or self.targets.is_floating_point() else int(self.targets.max()) + 1
+        if self.targets is None or self.targets.is_floating_point():
+            return None
+        return max(int(block.max()) for block in in_blocks(self, TARGETS)) + 1
 
     @property
     def facts(self) -> dict[str, object]:
@@ -163,7 +162,7 @@ class Dataset:
             "input_shape": list(self.first.shape[1:]),
             "input_dtype": _short(self.first.dtype),
             "target_shape": None if self.targets is None else list(self.targets.shape[1:]),
-            "target_dtype": None if self.targets is None else _short(self.targets.dtype),
+            "target_dtype": None if self.targets is None else _short(as_targets(self.targets[:0]).dtype),
             "classes": self.classes,
             **({"inputs": several} if len(several) > 1 else {}),
         }
@@ -174,8 +173,11 @@ def entry_of(name: str) -> str:
     return INPUTS if name == INPUTS else f"{INPUTS}.{name}"
 
 
-def read_dataset(path: Path) -> Dataset:
-    """Read and check a data set; raises `BadInput`, or `HostileFile` if it claims more than the file holds."""
+def read_dataset(path: Path, *, as_stored: bool = False) -> Dataset:
+    """Read and check a data set; raises `BadInput`, or `HostileFile` if it claims more than the file holds.
+
+    With `as_stored` its targets are only mapped, too: each batch of them is converted.
+    """
     opened = open_data(path)
     found = opened.entries
     names = sorted(str(key) for key in found if str(key) == INPUTS or str(key).startswith(f"{INPUTS}."))
@@ -195,7 +197,8 @@ def read_dataset(path: Path) -> Dataset:
         if found[name].is_floating_point():
             _check_finite(path, name, opened)
     inputs = {name.removeprefix(f"{INPUTS}."): aligned(found[name]) for name in names}
-    return Dataset(inputs, as_targets(aligned(found[TARGETS])) if TARGETS in found else None, opened.notes)
+    targets = aligned(found[TARGETS]) if TARGETS in found else None
+    return Dataset(inputs, targets if as_stored or targets is None else as_targets(targets), opened.notes)
 
 
 def in_blocks(data: DataSource, entry: str) -> Iterator[Tensor]:

@@ -1,4 +1,7 @@
-"""Arrays of numpy's `.npz`, or `.npy` in any zip: mapped if they are stored, read forwards if they are compressed."""
+"""Arrays of numpy's `.npz`, or `.npy` in any zip.
+
+They are mapped if they are stored, read forwards if they are compressed or have the byte order of another machine.
+"""
 
 import io
 import tokenize
@@ -6,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -49,9 +53,18 @@ def refused(path: Path, _: ImportOptions) -> Parts:
     raise tensor_files.bad_file(path, "One array of two", "A .npy file holds inputs or targets alone.", remedy)
 
 
-def is_compressed(path: Path) -> bool:
-    """Whether an array in the file must be unpacked."""
-    return any(info.compress_type != zipfile.ZIP_STORED for info in zips.members(path))
+def is_read_forwards(path: Path) -> bool:
+    """Whether an array in the file must be unpacked or its bytes turned round; raises `BadInput` or `HostileFile`."""
+    if any(info.compress_type != zipfile.ZIP_STORED for info in zips.members(path)):
+        return True
+    with _reading(path), archives.opened(path) as archive:
+        return not all(map(partial(_is_native, archive), archive.entries))
+
+
+def _is_native(archive: Archive, entry: Entry) -> bool:
+    with archive.open(entry) as file:
+        *_, dtype = _claimed(entry, file)
+        return bool(dtype.isnative)
 
 
 def load_npz(path: Path) -> dict[str, Tensor]:
@@ -62,7 +75,7 @@ def load_npz(path: Path) -> dict[str, Tensor]:
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Parts]:
-    """Read compressed arrays forwards; raises `BadInput` or `HostileFile`."""
+    """Read arrays forwards; raises `BadInput` or `HostileFile`."""
     with _reading(path), archives.opened(path) as archive:
         yield streamed(archive)
 

@@ -81,7 +81,7 @@ def _samples(dataset: Dataset) -> tuple[DataSample, ...]:
 def _shown(dataset: Dataset) -> Tensor:
     """Indices of the first samples, or of samples spread over the file if the first are all of one class."""
     first = torch.arange(min(SHOWN_SAMPLES, dataset.samples))
-    targets = torch.zeros(()) if dataset.targets is None else dataset.targets[first]
+    targets = torch.zeros(()) if dataset.targets is None else as_targets(dataset.targets[first])
     if dataset.classes is None or targets.dim() > 1 or bool((targets != targets[0]).any()):
         return first
     return torch.linspace(0, dataset.samples - 1, len(first)).long()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from unifiednn_core.data.containers import open_data
 from unifiednn_core.data.conversion import write_rows
-from unifiednn_core.data.datasets import Dataset, as_targets, read_dataset
+from unifiednn_core.data.datasets import TARGETS, Dataset, as_targets, read_dataset
 from unifiednn_core.data.opened import aligned, mapped_anew
 from unifiednn_core.data.values import SplitPlan
 from unifiednn_core.formats.tensor_files import bad_file
@@ -15,8 +15,8 @@ from unifiednn_core.formats.tensor_files import bad_file
 
 def split(path: Path, plan: SplitPlan, folder: Path) -> dict[str, Path]:
     """Write `train` and `test` into a folder, samples in order. Raises `BadInput`, `HostileFile` or `OSError`."""
-    dataset, opened = read_dataset(path), open_data(path)
-    like = dataset.entries
+    dataset, opened = read_dataset(path, as_stored=True), open_data(path)
+    like = {name: as_targets(one[:1]) if name == TARGETS else one for name, one in dataset.entries.items()}
     paths = {}
     for name, chosen in _places(path, dataset, plan).items():
         paths[name] = folder / name
@@ -26,7 +26,7 @@ def split(path: Path, plan: SplitPlan, folder: Path) -> dict[str, Path]:
             here = chosen[start:end]
             first, last = int(here[0]), int(here[-1])
             found = aligned(mapped_anew(opened, entry)[first : last + 1])[here - first]
-            return as_targets(found) if entry == "targets" else found
+            return as_targets(found) if entry == TARGETS else found
 
         write_rows(paths[name], like, len(chosen), rows, notes)
     return paths
@@ -37,6 +37,7 @@ def _places(path: Path, dataset: Dataset, plan: SplitPlan) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(plan.seed)
     labels = dataset.targets
     if labels is not None and plan.by_class and labels.dim() == 1 and not labels.is_floating_point():
+        labels = as_targets(labels)
         _, counts = torch.unique(labels, return_counts=True)
         groups = list(torch.split(torch.argsort(labels, stable=True), counts.tolist()))
     else:

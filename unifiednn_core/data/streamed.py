@@ -6,9 +6,12 @@ batches that were asked for, no more; rows are read, not mapped, because pages o
 
 import os
 import re
+import threading
+import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -25,7 +28,7 @@ _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ \d+\s+(.+)")
 Samples = Tensor | slice
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Streamed:
     """A data set in a file whose tensors lie there as plain rows; made by `of_file`. For any thread."""
 
@@ -38,6 +41,7 @@ class Streamed:
     _places: Mapping[str, int]
     """Offset of the first row of each entry in the file."""
     _ahead: dict[bytes, "Future[Batch]"] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "read-ahead"))
 
     @classmethod
@@ -52,7 +56,9 @@ class Streamed:
         inputs = {name.removeprefix(f"{INPUTS}."): entries[name] for name in names}
         file = os.open(path, os.O_RDONLY)
         ordered = {name: found[entry] for name, entry in zip(inputs, names, strict=True)}
-        return cls(inputs, entries.get(TARGETS), device, file, ordered | _only(found, TARGETS))
+        streamed = cls(inputs, entries.get(TARGETS), device, file, ordered | _only(found, TARGETS))
+        weakref.finalize(streamed, os.close, file)  # not before the last of its users, and of its reads, is gone
+        return streamed
 
     @property
     def samples(self) -> int:
@@ -75,7 +81,8 @@ class Streamed:
 
     def batch(self, samples: Samples) -> Batch:
         """Copy samples to the device: as they were read ahead, else read now."""
-        ahead = self._ahead.pop(_key(samples), None)
+        with self._lock:
+            ahead = self._ahead.pop(_key(samples), None)
         batch = self._read(samples) if ahead is None else ahead.result()
         if self.device.type == "cpu":
             return batch
@@ -90,16 +97,15 @@ class Streamed:
         return self._rows(self.inputs[entry], self._places[entry], places)
 
     def expect(self, upcoming: Iterable[Samples]) -> None:
-        """Read these samples ahead, in this order, in a thread."""
-        for samples in upcoming:
-            while len(self._ahead) >= MOST_AHEAD:  # of a sub-model that has left, or was moved back
-                self._ahead.pop(next(iter(self._ahead))).cancel()
-            self._ahead[_key(samples)] = self._reader.submit(self._read, samples)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._reader.shutdown(cancel_futures=True)
-        os.close(self._file)
+        """Read these samples ahead, in this order, in a thread; of many only the first."""
+        wanted = {_key(samples): samples for samples in islice(upcoming, MOST_AHEAD)}
+        with self._lock:
+            others = [key for key in self._ahead if key not in wanted]
+            for key in others[: max(0, len(self._ahead | wanted) - MOST_AHEAD)]:  # of one that has left or moved back
+                self._ahead.pop(key).cancel()
+            for key, samples in wanted.items():
+                if key not in self._ahead:
+                    self._ahead[key] = self._reader.submit(self._read, samples)
 
     def _placed(self, one: Tensor) -> Tensor:
         return one.pin_memory().to(self.device, non_blocking=True)

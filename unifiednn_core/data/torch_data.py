@@ -39,6 +39,11 @@ def looks_like_data(loaded: object) -> bool:
     return bool({INPUTS, TARGETS} & loaded.keys()) or _several_inputs(loaded) or bool(found_in(loaded))
 
 
+def is_dict(path: Path) -> bool:
+    """Whether `torch.save` wrote a dict of tensors alone, not a pair or a list; raises `BadInput` or `HostileFile`."""
+    return isinstance(tensor_files.load_torch_file(path), Mapping)
+
+
 def _several_inputs(loaded: Mapping[Any, Any]) -> bool:
     return any(str(name).startswith(f"{INPUTS}.") for name in loaded)
 

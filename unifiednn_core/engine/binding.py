@@ -9,21 +9,28 @@ from unifiednn_core.formats.base import Definition, some
 from unifiednn_core.spec.run import SubModelSpec
 
 
-def training_step(spec: SubModelSpec, definition: Definition, names: Sequence[str]) -> Step:
+def training_step(
+    spec: SubModelSpec, definition: Definition, names: Sequence[str], *, has_targets: bool = True
+) -> Step:
     """Make the step; `names` are the inputs of its training data. Raises `BadInput` for what does not fit."""
     outputs = definition.outputs
+    output = 0 if spec.output is None else _place(spec, spec.output, outputs, "output")
+    auxiliary = tuple((_place(spec, name, outputs, "auxiliary"), by) for name, by in spec.auxiliary.items())
+    if any(place == output for place, _ in auxiliary):
+        message = f"The criterion gets '{outputs[output]}' anyway; it is no auxiliary output."
+        raise _refused(spec, "auxiliary", message, 'Leave it out, or name another one as "output".')
     return Step(
-        inputs=_bound(spec, definition, names),
+        inputs=_bound(spec, definition, names, has_targets=has_targets),
         scaling=Scaling(spec.scale, spec.mean, spec.std),
         transforms=build(spec.transforms),
         targets=spec.targets,
-        output=0 if spec.output is None else _place(spec, spec.output, outputs, "output"),
-        auxiliary=tuple((_place(spec, name, outputs, "auxiliary"), by) for name, by in spec.auxiliary.items()),
+        output=output,
+        auxiliary=auxiliary,
         classes=spec.classes,
     )
 
 
-def _bound(spec: SubModelSpec, definition: Definition, names: Sequence[str]) -> tuple[str, ...]:
+def _bound(spec: SubModelSpec, definition: Definition, names: Sequence[str], *, has_targets: bool) -> tuple[str, ...]:
     """For each input of the network the input of the data, or `targets`."""
     wanted = [one.name for one in definition.inputs]
     unknown = sorted(spec.inputs.keys() - set(wanted))
@@ -35,6 +42,13 @@ def _bound(spec: SubModelSpec, definition: Definition, names: Sequence[str]) -> 
     free = [place for place in free if bound[place] != TARGETS]
     if len(free) == 1 and len(unused := [name for name in names if name not in bound]) == 1:
         bound[free[0]] = unused[0]  # one is left on either side: names do not matter
+    if TARGETS in bound and spec.targets == "stored" and not has_targets:
+        message = "The network takes 'targets', and the data have none."
+        raise _refused(
+            spec, "targets", message, 'Store targets, or say where they come from: "targets": "inputs" or "next".'
+        )
+    if set(bound) == {TARGETS}:
+        raise _refused(spec, "inputs", "The network takes nothing but the targets.", "Give it an input of the data.")
     missing = [wanted[place] for place, name in enumerate(bound) if name not in (*names, TARGETS)]
     if missing:
         message = (

@@ -20,7 +20,7 @@ The gradient of a bias before a normalisation, for example, is nothing but round
 """
 _STATE_ERROR = 10.0
 """Running statistics may differ by this many times as much as gradients: a mean near 0 has a large relative error."""
-Batch = tuple[Tensor, Tensor]
+Pair = tuple[Tensor, Tensor]
 """Inputs and targets of one member."""
 State = Sequence[Tensor]
 """All tensors of one member, as `state_of` returns them."""
@@ -88,7 +88,7 @@ class FusedPass:
         fused.hand_out(self.states)
         return Learned(fused.losses, fused.correct(self._ignored) if self._classes else None)
 
-    def fetch(self, together: Tensor) -> list[Batch]:
+    def fetch(self, together: Tensor) -> list[Pair]:
         """Copy the batch of each sub-model."""
         data = self.data()
         parts = zip(self._learners, together.chunk(len(self._learners)), strict=True)
@@ -104,7 +104,7 @@ class FusedPass:
             learner.drop_gradients()
 
 
-def fuse(program: StepProgram, states: Sequence[State], batches: Sequence[Batch]) -> Fused:
+def fuse(program: StepProgram, states: Sequence[State], batches: Sequence[Pair]) -> Fused:
     """Do forward and backward of one batch for each member; raises `NoBatchedForm`, and what the operators raise."""
     count = len(states)
     stacks = [torch.stack([one.detach() for one in own]) for own in zip(*states, strict=True)]
@@ -126,7 +126,7 @@ def double_error(
     program: StepProgram,
     modules: Sequence[tuple[nn.Module, nn.Module]],
     states: Sequence[State],
-    batches: Sequence[Batch],
+    batches: Sequence[Pair],
 ) -> float:
     """Largest relative difference of gradients in double precision; `modules` are the networks and their criteria.
 

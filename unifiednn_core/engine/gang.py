@@ -279,7 +279,7 @@ def _obstacle(submodels: Sequence[SubModel]) -> str | None:
             return f"{name} cannot train in a gang: it computes in {asked.precision}."
         if submodel.draws:
             return f"{name} cannot train in a gang: it draws random numbers."
-        if not submodel.training_step.plain:
+        if not submodel.training_step.plain or submodel.outputs > 1:
             return f"{name} cannot train in a gang: its steps are more than a network on one input and a criterion."
         if asked.batch_split > 1 or asked.accumulation_steps > 1:
             return f"{name} cannot train in a gang: its steps have several passes."

@@ -153,7 +153,8 @@ class RecordedLearner:
         trained, module = self._eager.trained, self._eager.module
         for batches in given:
             learned, rng = learner(batches), self._randomness.state
-            left = [*learned, rng.cpu, rng.cuda, *module.buffers(), *(parameter.grad for parameter in trained)]
+            told = [learned.loss, learned.correct, rng.cpu, rng.cuda]
+            left = [*told, *module.buffers(), *(parameter.grad for parameter in trained)]
             yield digest(tensor for tensor in left if tensor is not None)
             with torch.no_grad():
                 torch._foreach_mul_(list(trained), _SHRINKAGE)
@@ -197,8 +198,9 @@ class _RecordedStep:
         if parameter.grad is not gradient:  # dropped at the end of a turn, or replaced by those of a partial step
             for parameter, gradient in self._gradients:
                 parameter.grad = gradient
-        loss, correct = self._learned
-        return Learned(loss.clone(), None if correct is None else correct.clone())
+        loss, correct, labels = self._learned
+        kept = labels.clone() if isinstance(labels, Tensor) else labels
+        return Learned(loss.clone(), None if correct is None else correct.clone(), kept)
 
 
 class _Kept:

@@ -28,6 +28,8 @@ class Learned(NamedTuple):
     """Mean loss, a scalar on the device."""
     correct: Tensor | None
     """Right answers, a scalar on the device; None if there are no classes."""
+    labels: int | Tensor | None = None
+    """Labels that count, where transforms change them; None if they are those of the data set."""
 
 
 class Learner(Protocol):
@@ -85,8 +87,11 @@ class EagerLearner:
         samples = sum(len(batch) for batch in batches)
         learned = [self._learn(data, part, len(part) / samples, ignored) for part in parts]
         rights = [part.correct for part in learned if part.correct is not None]
+        labels = [part.labels for part in learned if part.labels is not None]
         return Learned(
-            torch.stack([part.loss for part in learned]).sum(), torch.stack(rights).sum() if rights else None
+            torch.stack([part.loss for part in learned]).sum(),
+            torch.stack(rights).sum() if rights else None,
+            sum(labels) if labels else None,
         )
 
     def expect(self, batches: Sequence[Tensor]) -> None:
@@ -122,4 +127,5 @@ class EagerLearner:
         loss = loss if share is None else loss * share
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
         outputs = tuple(output.detach() for output in outputs)
-        return Learned(loss.detach(), self.scorer.answers(outputs, given.targets, ignored))
+        labels = self.scorer.labels(given.targets, ignored)
+        return Learned(loss.detach(), self.scorer.answers(outputs, given.targets, ignored), labels)

@@ -43,8 +43,8 @@ class ResidentData:
         if leases:
             device = self._device if any(lease.in_use for lease in leases) else HOST
             self.sets[sha256] = self.sets[sha256].to(device)
-        elif sha256 in self.sets:
-            self.sets.pop(sha256).close()
+        else:
+            self.sets.pop(sha256, None)
 
 
 class Lease:

@@ -22,19 +22,31 @@ class Scorer:
         self._of_sample: dict[str, int] = {}
 
     def ignored_in(self, data: Lease) -> int | None:
-        """Label that does not count, if the data set has it; the host waits for the device only at the first call."""
-        return None if self._label is None or self._counts(data) is None else self._label
+        """Label that does not count, if there are any; the host waits for the device only at the first call."""
+        may_be = self._step.moves_targets or self._counts(data) is not None
+        return self._label if may_be else None
 
-    def counted(self, data: Lease, places: slice, order: Tensor | None = None) -> tuple[int, int]:
-        """Weight of the mean loss of some samples, and their number of labels.
+    def labels(self, targets: Tensor | None, ignored: int | None) -> int | Tensor | None:
+        """Labels of a batch that count, where transforms change targets; a scalar on the device if some may not."""
+        if not self._step.moves_targets or targets is None:
+            return None
+        return targets.numel() if ignored is None else torch.count_nonzero(targets != ignored)
+
+    def counted(
+        self, data: Lease, places: slice, order: Tensor | None = None, labels: int | Tensor | None = None
+    ) -> tuple[int, int]:
+        """Weight of the mean loss of some samples, and their number of labels, which may be known as `labels`.
 
         The samples are those at `places` in `order` (indices on the host), or in the file. Some labels may not count:
         then the mean is that over the others.
         """
+        if labels is not None:  # on a GPU the host waits for it
+            count = int(labels)
+            return (min(places.stop, data.samples) - places.start if self._label is None else count), count
         counts = self._counts(data)
         if counts is not None:
-            labels = int(counts[places if order is None else order[places]].sum())
-            return labels, labels
+            count = int(counts[places if order is None else order[places]].sum())
+            return count, count
         samples = min(places.stop, data.samples) - places.start
         if data.sha256 not in self._of_sample:
             first = self._targets(data.use(), slice(0, 1))
@@ -70,11 +82,11 @@ class Scorer:
 
     def _entry(self, data: DataSource) -> str:
         """The entry of the data set that the targets come from."""
-        return TARGETS if self._step.targets == "stored" and data.targets is not None else self._step.inputs[0]
+        return TARGETS if self._step.targets == "stored" and data.targets is not None else self._step.first
 
     def _targets(self, data: DataSource, places: slice) -> Tensor | None:
         """Targets of some samples, as far as they are known without transforms."""
         if self._step.targets == "stored":
             return None if data.targets is None else data.rows(TARGETS, places)
-        first = self._step.inputs[0]
+        first = self._step.first
         return self._step.targets_of({first: data.rows(first, places)}, None)

@@ -64,6 +64,11 @@ class Step:
     """Dimension of the outputs that holds the scores of classes; criteria of torch expect the second."""
 
     @property
+    def first(self) -> str:
+        """The first input that is not the targets."""
+        return next(name for name in self.inputs if name != TARGETS)
+
+    @property
     def plain(self) -> bool:
         """Whether a step is `criterion(module(inputs), targets)` on one scaled input."""
         return self == Step(inputs=self.inputs, scaling=self.scaling) and len(self.inputs) == 1
@@ -82,7 +87,7 @@ class Step:
         """Targets of samples whose inputs are scaled; a view of them, except for another type."""
         if self.targets == "stored":
             return stored
-        first = inputs[self.inputs[0]]
+        first = inputs[self.first]
         if self.targets == "next":
             first = first[:, 1:]
         return first if first.is_floating_point() else first.to(torch.int64)
@@ -95,7 +100,7 @@ class Step:
             inputs = {name: self._scaled(one, len(batch.inputs)) for name, one in batch.inputs.items()}
             targets = self.targets_of(inputs, batch.targets)
             if self.targets == "next":
-                length = inputs[self.inputs[0]].shape[1]
+                length = inputs[self.first].shape[1]
                 inputs = {
                     name: one[:, :-1].contiguous() if one.dim() > 1 and one.shape[1] == length else one
                     for name, one in inputs.items()
@@ -120,6 +125,10 @@ class Step:
     def scores(self, outputs: Sequence[Tensor]) -> Tensor:
         """The output that the criterion gets, with class scores in the second dimension."""
         return self._arranged(outputs[self.output])
+
+    def auxiliary_scores(self, outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The auxiliary outputs, arranged likewise."""
+        return tuple(self._arranged(outputs[place]) for place, _ in self.auxiliary)
 
     def loss(self, criterion: nn.Module, outputs: Sequence[Tensor], batch: Batch, *, training: bool = True) -> Tensor:
         """Mean loss of a batch, a scalar."""

@@ -97,6 +97,7 @@ class SubModel:
         self._order = data_order(spec.hyperparameters, train.held)
         self._progress = Progress(torch.Generator().manual_seed(seed))
         self.training_step = training_step(spec, definition, train.names)
+        self.outputs = len(definition.outputs)
         self._randomness = Randomness(self.module, seed, device, transforms_draw=self.training_step.draws)
         self.averaged = optimizers.build_average(self.module, spec.hyperparameters)
         """Moving average of the weights; it draws from where the network does."""
@@ -213,7 +214,7 @@ class SubModel:
         Raises `Diverged` for a NaN or infinite loss: at once on a CPU; on a GPU, to avoid a wait of the host, only at
         the end of the epoch or at the next checkpoint.
         """
-        loss, correct = learned
+        loss, correct, labels_known = learned
         if self._on_host and not math.isfinite(value := loss.item()):
             raise Diverged(self.spec.name, self.steps_done + 1, value)
         if not updated:
@@ -227,7 +228,8 @@ class SubModel:
             self._measured = True
         optimizers.step_lr_scheduler(self.lr_scheduler, self._hyperparameters, after="step")
         self._progress.steps_done += 1
-        labels = self._count(loss, correct, self._train, self._progress.used, self._progress.order)
+        progress = self._progress
+        labels = self._count(loss, correct, self._train, progress.used, progress.order, labels_known)
         ready = None if self._on_host else launched(self.device)
         return Stepped(self.name, self.steps_done, loss, correct if labels else None, labels, ready)
 
@@ -432,25 +434,32 @@ class SubModel:
             outputs = self.computing.forward(self.training_step, module, batch)
             correct = self._eager.scorer.answers(outputs, batch.targets, ignored)
             loss = self.training_step.loss(self.criterion, outputs, batch, training=False)
-            self._count(loss, correct, self._test, samples)
+            labels = self._eager.scorer.labels(batch.targets, ignored)
+            self._count(loss, correct, self._test, samples, labels=labels)
             heartbeat()
         self.module.train(True)
         return self._progress.tally.means()
 
     def _count(
-        self, loss: Tensor, correct: Tensor | None, data: Lease, places: slice, order: Tensor | None = None
+        self,
+        loss: Tensor,
+        correct: Tensor | None,
+        data: Lease,
+        places: slice,
+        order: Tensor | None = None,
+        labels: int | Tensor | None = None,
     ) -> int:
         """Add samples to the sums, as `Scorer.counted` names them, and return their number of labels.
 
         On the host the sums are plain numbers: the same arithmetic, but faster.
         """
-        weight, labels = self._eager.scorer.counted(data, places, order)
+        weight, count = self._eager.scorer.counted(data, places, order, labels)
         if self._on_host:
             right = None if correct is None else int(correct.item())
-            self._progress.tally.add(loss.item(), weight, right, labels)
+            self._progress.tally.add(loss.item(), weight, right, count)
         else:
-            self._progress.tally.add(loss, weight, correct, labels)
-        return labels
+            self._progress.tally.add(loss, weight, correct, count)
+        return count
 
     def _require_finite(self) -> None:
         if not self._progress.tally.is_finite():

@@ -1,5 +1,6 @@
 """The format `.pt2`: an exported program of torch with architecture and weights in one file."""
 
+import itertools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,11 +93,12 @@ def write_both(training: Path, evaluation: Path, target: Path) -> None:
     first, second = sanitized(training), sanitized(evaluation)
     records, others = first.read_records(), second.read_records()
     known, config = first.training.constants.config, dict[str, Payload]()
+    free = (number for number in itertools.count() if f"data/constants/tensor_{number}" not in records)
     for name, payload in second.training.constants.config.items():
         if any(entry.stored == name and entry.is_buffer for entry in second.training.held):
             config[name] = known.get(name, payload)
         else:
-            number = len(records) + int(payload.path_name.rpartition("_")[2])
+            number = next(free)
             config[name] = payload.model_copy(update={"path_name": f"tensor_{number}"})
             records[f"data/constants/tensor_{number}"] = others[f"data/constants/{payload.path_name}"]
     constants = Payloads(config=config)

@@ -5,6 +5,7 @@ each training flag in the file, so `train()` and `eval()` work as usual. The dev
 in the file, so `to(device)` works too.
 """
 
+import copy
 import operator
 from collections.abc import Sequence, Set
 from dataclasses import replace
@@ -36,11 +37,19 @@ def build_module(network: ExportedNetwork) -> fx.GraphModule:
         module = fx.GraphModule(root, graph, class_name="ExportedNetwork")
     except (KeyError, TypeError, AttributeError) as error:
         raise HostileFile(f"A tensor has an invalid name: {error}") from None
-    return _guarded(module, network).train()
+    return _guarded(module, network, _evaluation(network)).train()
 
 
-def _guarded(module: fx.GraphModule, network: ExportedNetwork) -> fx.GraphModule:
-    """Make what fx built the module of a file: guarded, with its graph of evaluation, and so are its copies."""
+def _evaluation(network: ExportedNetwork) -> fx.Graph | None:
+    """Make the graph of evaluation, if the file has one."""
+    if network.evaluation is None:
+        return None
+    outputs = in_the_place_of(*([port.name for port in graph.outputs] for graph in network.graphs))
+    return _Builder(network.evaluation, None).graph(network.evaluation.held, outputs)
+
+
+def _guarded(module: fx.GraphModule, network: ExportedNetwork, graph: fx.Graph | None) -> fx.GraphModule:
+    """Make what fx built the module of a file: guarded, with its `graph` of evaluation, and so are its copies."""
     for entry in _held(network):
         if entry.role == "constant":  # fx makes every buffer a persistent one
             folder, _, leaf = entry.name.rpartition(".")
@@ -48,14 +57,17 @@ def _guarded(module: fx.GraphModule, network: ExportedNetwork) -> fx.GraphModule
             parent.register_buffer(leaf, parent.get_buffer(leaf), persistent=False)
     _unite(module, {})
     evaluation = None
-    if network.evaluation is not None:
-        outputs = in_the_place_of(*([port.name for port in graph.outputs] for graph in network.graphs))
-        graph = _Builder(network.evaluation, None).graph(network.evaluation.held, outputs)
+    if graph is not None:
         evaluation = fx.GraphModule(module, graph, class_name="ExportedEvaluation")
         for tensors in ("_parameters", "_buffers", "_modules"):  # one module with two graphs
             evaluation.__dict__[tensors] = module.__dict__[tensors]
     module.forward = GraphGuard(module, evaluation)
-    module.__dict__["__deepcopy__"] = lambda memo: _guarded(fx.GraphModule.__deepcopy__(module, memo), network)
+
+    def copied(memo: dict[int, Any]) -> fx.GraphModule:
+        """Copy the graphs as they are now: their operators may have been replaced."""
+        return _guarded(fx.GraphModule.__deepcopy__(module, memo), network, copy.deepcopy(graph))
+
+    module.__dict__["__deepcopy__"] = copied
     return module
 
 

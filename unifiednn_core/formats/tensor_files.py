@@ -42,6 +42,8 @@ PLAIN_NAMES = frozenset({
 })  # fmt: skip
 """Classes and functions in a pickle of tensors alone."""
 _STORED: dict[str, torch.dtype] = {**torch.storage._storage_type_to_dtype_map(), "UntypedStorage": torch.uint8}
+MAX_TUPLES = 2**16  # a key of 150,000 nested ones overflows the stack when it is hashed; a tensor needs four
+_TUPLES = (b"t", b"\x85", b"\x86", b"\x87")  # the operations that make tuples
 LOADING = threading.Lock()  # torch keeps the list of safe names for the whole process
 DAMAGED = (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 _NOT_MAPPED = "Cannot allocate memory"  # torch and its library say so of a file that is larger than the memory
@@ -135,6 +137,17 @@ def check_entries(path: Path) -> None:
         raise HostileFile("Entries of the file are compressed, which torch.save never does.")
     if sum(info.file_size for info in infos) > path.stat().st_size:
         raise HostileFile("The file claims to hold more bytes than it has.")
+    with zipfile.ZipFile(path) as archive:
+        for info in infos:
+            if info.filename.endswith("/data.pkl") and _has_many_tuples(archive.read(info)):
+                raise HostileFile(f"The pickle has more than {MAX_TUPLES:,} tuples.")
+
+
+def _has_many_tuples(content: bytes) -> bool:
+    if sum(map(content.count, _TUPLES)) <= MAX_TUPLES:  # most of these bytes are letters of names
+        return False
+    named = (operation.name for operation, _, _ in pickletools.genops(content))
+    return sum(name.startswith("TUPLE") for name in named) > MAX_TUPLES
 
 
 class Nothing:

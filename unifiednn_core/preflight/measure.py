@@ -74,13 +74,16 @@ def measure(
         if cheap:
             at[batch_size] = counted.moments(batch_size)
     peaks = {size: moments.peaks(counted.gradients_bytes) for size, moments in at.items()}
+    data_bytes: dict[str, int] = {}
+    for sha256, size in zip(hashes, _read_ahead(trial) if streamed else counted.data_bytes, strict=True):
+        data_bytes[sha256] = max(size, data_bytes.get(sha256, 0))  # training and test data may be one file
     order_bytes = _INDEX_BYTES * trial.train.samples  # the permutation of an epoch
     return MemoryNeed(
         weights_bytes=counted.weights_bytes,
         gradients_bytes=counted.gradients_bytes,
         optimizer_bytes=counted.optimizer_bytes,
         transient_bytes=0,
-        data=dict(zip(hashes, _read_ahead(trial) if streamed else counted.data_bytes, strict=True)),
+        data=data_bytes,
         batch_size=batch_size,
         batch_split=min(hyper.batch_split, batch_size),
         # Like a later part of a batch, a later batch of a step meets the gradients of those before it.
@@ -134,7 +137,13 @@ class _Counted:
         self._live = LiveBytes(block_bytes)
         self._averaged = build_average(tried.module, trial.spec.hyperparameters)
         sets = [data for data in (trial.train, trial.test) if data is not None]
-        self.data_bytes = [self._live.track(data.entries.values()) for data in sets]
+        tracked = [self._live.track(data.entries.values()) for data in sets]
+        self._mapped_bytes = sum(tracked)
+        # A worker converts narrow targets.
+        stored = [sum(one.nbytes for one in data.entries.values()) for data in sets]
+        self.data_bytes = [
+            size + data.resident_bytes - as_is for data, size, as_is in zip(sets, tracked, stored, strict=True)
+        ]
         self._at_rest = self.weights_bytes = self.optimizer_bytes = self.gradients_bytes = 0
 
     def settle(self, size: int) -> None:
@@ -147,7 +156,7 @@ class _Counted:
         self.optimizer_bytes = LiveBytes(self._block_bytes).track(_tensors_of(optimizer))
         self._live.track(_tensors_of(optimizer))
         self._at_rest = self._live.current_bytes
-        self.weights_bytes = self._at_rest - self.optimizer_bytes - sum(self.data_bytes)
+        self.weights_bytes = self._at_rest - self.optimizer_bytes - self._mapped_bytes
 
     def moments(self, size: int) -> Moments:
         """Train a batch of two parts of this size each, and evaluate one."""

@@ -37,7 +37,7 @@ class Reading:
     """Seconds since the start of the run."""
     samples: tuple[MemorySample, ...]
     source: str
-    """DataSource of the run's main figure: process on the GPU, else growth of the GPU, else the host."""
+    """Source of the run's main figure: process on the GPU, else growth of the GPU, else the host."""
     breakdown: dict[str, Any] | None
     """Columns of a breakdown row except the moment; None if the GPU gives no figures."""
     shared_bytes: int | None
@@ -99,7 +99,7 @@ class WorkerGauge:
 
     @property
     def peak_source(self) -> str:
-        """DataSource of the peaks of turns."""
+        """Source of the peaks of turns."""
         return PEAK_RESIDENT if self._gpu is None else TORCH_ALLOCATED
 
     def _host_memory(self) -> MemorySample:

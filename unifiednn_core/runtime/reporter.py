@@ -110,7 +110,7 @@ class Reporter:
         self._quiet_from_s = -1.0
         """Time after which no export adds to the memory of a turn."""
         self._source: str | None = hybrid.memory_source
-        """DataSource of the main memory figure."""
+        """Source of the main memory figure."""
         self._peaks = {} if hybrid.memory_source is None else {hybrid.memory_source: hybrid.peak_memory_bytes or 0}
         self._shared_bytes = 0
         """Resident memory that does not count, because other processes share it."""

@@ -182,6 +182,7 @@ MAKERS: dict[str, Maker] = {
     "cut pickle": raw(lambda folder: pickle.dumps({"weight": 1.0})[:-6]),
     "not a pickle": raw(lambda folder: b"\xff" * 64),
     "nested without end": raw(lambda folder: b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b"."),
+    "key of nested tuples": raw(lambda folder: b"\x80\x02})" + b"\x85" * 1_000_000 + b"Ns."),
     "traversal": raw(lambda folder: pickle.dumps({}), {"archive/../../escaped": b"x"}),
     "compressed": _compressed,
 }

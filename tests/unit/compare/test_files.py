@@ -5,9 +5,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from tests.unit.compare.kit import data, job_in
 from unifiednn_core.compare.vanilla import read_data, read_network, write_weights
+from unifiednn_core.data.conversion import convert, is_needed
 from unifiednn_core.formats.weights import host_copy, state_sha256
 
 
@@ -56,3 +58,21 @@ def test_tied_and_partial_weights_are_written_each_in_full(tmp_path: Path) -> No
     assert digest == state_sha256(host_copy(module.state_dict()))
     assert digest == state_sha256(load_file(tmp_path / "weights.safetensors"))
     assert [path.name for path in tmp_path.iterdir()] == ["weights.safetensors"]
+
+
+def test_several_inputs_come_in_the_order_of_their_names(tmp_path: Path) -> None:
+    rows = {"inputs.b": np.zeros((2, 1)), "targets": np.zeros(2), "inputs.a": np.ones((2, 1))}
+    np.savez(tmp_path / "content.npz", **rows)
+    assert list(read_data(str(tmp_path / "content.npz"))) == ["a", "b", "targets"]
+
+
+def test_data_under_other_names_are_converted_because_a_script_would_not_know_them(tmp_path: Path) -> None:
+    x, y = torch.ones(2, 1), torch.zeros(2, dtype=torch.int64)
+    written = {"named": {"x": x, "y": y}, "pair": (x, y), "dataset": TensorDataset(x, y)}
+    for name, content in written.items():
+        torch.save(content, tmp_path / name)
+        assert is_needed(tmp_path / name), name
+        convert(tmp_path / name, tmp_path / "converted")
+        assert list(read_data(str(tmp_path / "converted"))) == ["inputs", "targets"]
+    torch.save({"inputs": x, "targets": y}, tmp_path / "plain")
+    assert not is_needed(tmp_path / "plain")

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from tests.unit.compare.kit import SAMPLES, data, job_in
 from unifiednn_core.base.errors import Diverged
 from unifiednn_core.compare import vanilla
 from unifiednn_core.compare.job import ScriptJob
+from unifiednn_core.data.batch import Batch
 from unifiednn_core.engine import device as devices
 
 
@@ -159,3 +161,11 @@ def test_a_script_loads_no_more_than_one_of_torch_alone(tmp_path: Path) -> None:
     names = (*scripts, "data", "data.batch", "engine", "engine.step", "formats", "formats.weights")
     assert own == str([f"unifiednn_core.{name}" for name in names])
     assert others == "[]"
+
+
+def test_outputs_keep_the_type_of_the_network_unless_layers_compute_in_a_lower_one(tmp_path: Path) -> None:
+    script = vanilla.PlainScript(job_in(tmp_path), vanilla.ProgressWriter(StringIO(), 1))
+    low, batch = nn.Linear(2, 3).bfloat16(), Batch({"inputs": torch.ones(4, 2).bfloat16()})
+    assert script._forward(low, batch)[0].dtype is torch.bfloat16
+    script.job = replace(script.job, precision="bfloat16")
+    assert script._forward(low, batch)[0].dtype is torch.float32

@@ -109,6 +109,7 @@ SAVED: dict[str, Callable[[Path], object]] = {
     "unnamed.npz": lambda path: np.savez(path, X, Y),
     "compressed.npz": lambda path: np.savez_compressed(path, images=X, labels=Y),
     "fortran.npz": lambda path: np.savez_compressed(path, features=np.asfortranarray(X), targets=Y[:, None]),
+    "big-endian.npz": lambda path: np.savez(path, x=X.astype(X.dtype.newbyteorder(">")), y=Y.astype(">i8")),
     "pair.zip": lambda path: made.zipped(path, {"data/X.npy": made.npy(X), "data/Y.npy": made.npy(Y)}),
     "pair.tar.gz": lambda path: made.tarred(path, {"images.npy": made.npy(X), "labels.npy": made.npy(Y)}),
     "dict.pt": lambda path: torch.save({"X": x, "y": y}, path),

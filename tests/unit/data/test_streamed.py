@@ -1,6 +1,7 @@
 """A streamed data set gives the samples of the resident one, and holds no more than the batches that were asked for."""
 
-from collections.abc import Iterator
+import gc
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.data.streamed import MOST_AHEAD, Streamed
+from unifiednn_core.engine.resident_data import ResidentData
 
 SAMPLES = 50
 HOST = torch.device("cpu")
@@ -43,11 +45,10 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def streamed(path: Path) -> Iterator[Streamed]:
+def streamed(path: Path) -> Streamed:
     found = Streamed.of_file(path, HOST)
     assert found is not None
-    yield found
-    found.close()
+    return found
 
 
 def test_it_describes_itself_as_the_resident_one_does(path: Path, streamed: Streamed) -> None:
@@ -76,7 +77,8 @@ def test_batches_have_the_bits_of_the_resident_ones(
 
 
 def test_what_nobody_fetches_is_dropped(streamed: Streamed) -> None:
-    streamed.expect(torch.tensor([place]) for place in range(SAMPLES))
+    for place in range(SAMPLES):
+        streamed.expect([torch.tensor([place])])
     assert len(streamed._ahead) == MOST_AHEAD
     assert torch.equal(streamed.batch(torch.tensor([0])).inputs["ids"], entries()["inputs.ids"][:1])
 
@@ -86,3 +88,32 @@ def test_an_entry_that_does_not_lie_in_rows_is_not_streamed(tmp_path: Path) -> N
     assert Streamed.of_file(tmp_path / "d.pt", HOST) is None
     np.savez_compressed(tmp_path / "d.npz", inputs=np.ones((6, 4)), targets=np.arange(6))
     assert Streamed.of_file(tmp_path / "d.npz", HOST) is None
+
+
+def test_a_set_lives_as_long_as_one_who_may_use_it(path: Path) -> None:
+    """Somebody reads it for a newcomer while the last lease ends; afterwards it is closed."""
+    data = ResidentData(HOST)
+    opened = Streamed.of_file(path, HOST)
+    assert opened is not None
+    file = opened._file
+    lease = data.hold("d", lambda held=opened: held)
+    peeked = data.peek("d")
+    del opened
+    lease.release()
+    assert peeked is not None
+    again = data.hold("d", lambda held=peeked: held)
+    again.use().expect([slice(0, 3)])
+    assert torch.equal(again.use().batch(slice(0, 3)).inputs["ids"], entries()["inputs.ids"][:3])
+    again.release()
+    del peeked, again, lease
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)
+
+
+def test_more_parts_than_are_read_ahead_keep_the_first(path: Path) -> None:
+    streamed = Streamed.of_file(path, HOST)
+    assert streamed is not None
+    streamed.expect([torch.tensor([49])])
+    streamed.expect(torch.tensor([place]) for place in range(MOST_AHEAD + 5))
+    assert [int.from_bytes(key, "little") for key in streamed._ahead] == list(range(MOST_AHEAD))

@@ -6,7 +6,7 @@ import torch
 
 from tests.unit.formats import kit
 from unifiednn_core.base.errors import HostileFile
-from unifiednn_core.formats.tensor_files import check_storages
+from unifiednn_core.formats.tensor_files import MAX_TUPLES, check_storages, mapped
 
 
 def with_record(source: Path, target: Path, length: int | None) -> Path:
@@ -41,3 +41,17 @@ def test_a_record_of_another_length_is_refused(length: int | None, tmp_path: Pat
     check_storages(tmp_path / "whole.pt")
     with pytest.raises(HostileFile, match="another size"):
         check_storages(with_record(tmp_path / "whole.pt", tmp_path / "net.pt", length))
+
+
+@pytest.mark.parametrize(("tuples", "names"), [(MAX_TUPLES + 1, 0), (MAX_TUPLES, MAX_TUPLES)])
+def test_keys_of_very_deep_tuples_are_refused_before_they_are_hashed(tuples: int, names: int, tmp_path: Path) -> None:
+    """Of the letters in names none counts."""
+    content = b"\x80\x02}" + b"(X\x02\x00\x00\x00ttNu" * names + b")" + b"\x85" * tuples + b"Ns."
+    with zipfile.ZipFile(tmp_path / "deep.pt", "w") as archive:
+        for name, data in {"data.pkl": content, "version": b"3\n", "byteorder": b"little"}.items():
+            archive.writestr(f"archive/{name}", data)
+    if tuples > MAX_TUPLES:
+        with pytest.raises(HostileFile, match="tuples"):
+            mapped(tmp_path / "deep.pt")
+    else:
+        assert len(mapped(tmp_path / "deep.pt")) == 2  # type: ignore[arg-type]

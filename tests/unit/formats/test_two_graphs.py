@@ -1,5 +1,6 @@
 """Files with a graph of their own for evaluation: the second one is checked as the first, and is the same network."""
 
+import copy
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -8,12 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.unit.formats import kit
 from tests.unit.formats.test_hostile_archives import EDITS, Payload
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.formats.exported import ExportedFormat, write_both, write_checked
+from unifiednn_core.formats.own_draws import own_draws
 
 FORMAT = ExportedFormat()
 MODEL = "archive/models/evaluation.json"
@@ -60,6 +62,51 @@ def test_a_file_of_one_graph_knows_nothing_of_a_second(good: Path) -> None:
     built = FORMAT.read(good.with_name("training.pt2"), None).build().eval()
     both = FORMAT.read(good, None).build().eval()
     assert not torch.equal(built(kit.batch("residual", 4)), both(kit.batch("residual", 4)))
+
+
+class Drawing(nn.Linear):
+    """Draws in both modes, each with other constants."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        scores = super().forward(input) + torch.randn_like(super().forward(input))
+        return scores if self.training else scores * torch.tensor([3.0, 2.0, 1.0]) + torch.tensor([5.0, 6.0, 7.0])
+
+
+@pytest.fixture(scope="module")
+def drawing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("drawing")
+    for name, training in (("training", True), ("evaluation", False)):
+        torch.manual_seed(0)
+        kit.export(folder / f"{name}.pt2", Drawing(4, 3).train(training), torch.ones(3, 4))
+    write_both(folder / "training.pt2", folder / "evaluation.pt2", folder / "both.pt2")
+    return folder
+
+
+def test_a_copy_draws_in_evaluation_from_the_generator_of_its_network(drawing: Path) -> None:
+    built = FORMAT.read(drawing / "both.pt2", None).build()
+    own = own_draws(built)
+    assert own is not None
+    own.begin()
+    copied, before, drawn = copy.deepcopy(built), torch.get_rng_state(), own.generator.get_state()
+    for network in (built.eval(), copied.eval(), copy.deepcopy(copied)):
+        network(torch.ones(3, 4))
+        assert not torch.equal(own.generator.get_state(), drawn)
+        drawn = own.generator.get_state()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_constants_of_evaluation_stay_apart_in_any_order(drawing: Path, tmp_path: Path) -> None:
+    def turn(table: Any) -> None:
+        table["config"] = dict(reversed(table["config"].items()))
+
+    entry = "archive/data/constants/model_constants_config.json"
+    turned = kit.mutated(drawing / "evaluation.pt2", tmp_path / "turned.pt2", turn, entry=entry)
+    write_both(drawing / "training.pt2", turned, tmp_path / "both.pt2")
+    outputs = []
+    for path in (drawing / "both.pt2", tmp_path / "both.pt2"):
+        torch.manual_seed(1)
+        outputs.append(FORMAT.read(path, None).build().eval()(torch.ones(3, 4)))
+    assert torch.equal(*outputs)
 
 
 @pytest.mark.parametrize("edit", EDITS)

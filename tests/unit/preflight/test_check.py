@@ -185,7 +185,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     (hyper(parameter_groups=[{"names": "*", "frozen": True}]), f"{HYPER}.parameter_groups", "freeze every weight"),
     (hyper(parameter_groups=[DECAY | {"nesterov": True}]), f"{HYPER}.parameter_groups.0", "Nesterov"),
     (hyper(class_weights="balanced") | MANY, f"{HYPER}.class_weights", "cannot be balanced: class 2 has no sample"),
-    (hyper(class_weights="balanced") | {"train_data": "two.pt"}, f"{HYPER}.criterion_args", "weight tensor"),
+    (hyper(class_weights="balanced") | {"train_data": "two.pt"}, f"{HYPER}.class_weights", "scores 3 classes"),
     (hyper(sampler={"name": "balanced"}) | {"train_data": "columns.pt"}, f"{HYPER}.sampler.name", "one class number"),
     (hyper(sampler={"name": "by_length"}), f"{HYPER}.sampler.name", "not rows of whole numbers"),
     (hyper(sampler={"name": "by_length", "input": "ids"}), f"{HYPER}.sampler.input", "they have inputs"),
@@ -298,7 +298,7 @@ def test_a_data_set_is_read_once_however_many_name_it(
 ) -> None:
     read: list[Path] = []
     original = room.read_dataset
-    monkeypatch.setattr(room, "read_dataset", lambda path: read.append(path) or original(path))
+    monkeypatch.setattr(room, "read_dataset", lambda path, **how: read.append(path) or original(path, **how))
     checked(folder, home, asked(name="a"), asked(name="b"), asked(name="c"))
     assert read == [folder / "train.pt"]
 
@@ -363,7 +363,7 @@ def test_a_network_that_is_too_slow_to_be_tried_is_admitted_with_a_warning(
 
 
 def test_a_slow_network_is_tried_with_two_samples(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dry_run, "SLOW_FORWARD_CPU_S", 0.0)
+    monkeypatch.setattr(dry_run, "SLOW_FORWARD_CPU_S", -1.0)
     seen: list[int] = []
     original = dry_run._Tryout._outputs
     monkeypatch.setattr(dry_run._Tryout, "_outputs", lambda *of: seen.append(len(of[1].targets)) or original(*of))
