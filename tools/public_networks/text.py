@@ -20,8 +20,8 @@ class Words(torch.nn.Module):
         super().__init__()
         self.net = RNNModel({kind!r}, 20, 16, 16, 2, 0.2)
     def forward(self, input):
-        scores = self.net(input.t(), self.net.init_hidden(len(input)))[0]
-        return scores.view(input.shape[1], len(input), -1).transpose(0, 1)
+        scores = self.net(input.t(), self.net.init_hidden(input.shape[0]))[0]
+        return scores.view(input.shape[1], input.shape[0], -1).transpose(0, 1)
 network = Words
 """
 _TRANSLATOR = """
@@ -78,7 +78,7 @@ class Pairs(torch.nn.Module):
         super().__init__()
         self.net = Transformer(20, 20, 1, 1, 16, 16, 32, 1, 2, 8, 8)
     def forward(self, src_seq, trg_seq):
-        return self.net(src_seq, trg_seq).view(len(trg_seq), -1, 20)
+        return self.net(src_seq, trg_seq).view(trg_seq.shape[0], -1, 20)
 network = Pairs
 """
 _SINES = """
