@@ -13,6 +13,7 @@ _SIZES: dict[str, Any] = {
     "max_position_embeddings": 32,
 }  # fmt: skip
 _EXPERTS = {**_SIZES, "num_key_value_heads": 1, "num_local_experts": 2, "num_experts_per_tok": 1}
+_T5 = {"vocab_size": 32, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
 _PICTURE = {"image_size": 32, "patch_size": 8, "num_labels": 5}
 _TEXT, _IMAGE = ("input_ids=12:int64",), ("3,32,32",)
 _PAIR = ("input_ids=12:int64", "labels=12:int64")
@@ -69,7 +70,7 @@ NETWORKS = (
     _of(
         "T5ForConditionalGeneration",
         "T5Config",
-        {"vocab_size": 32, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2},
+        {**_T5, "decoder_start_token_id": 0},
         _PAIR,
         "loss",
     ),
