@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
-from typing import Literal
+from typing import Any, Literal
 from warnings import catch_warnings
 
 import torch
@@ -61,7 +61,26 @@ def exported(network: nn.Module, example: Example, name: str, mode: Mode = "trai
             raise failures.of_export(error, name) from error
     if any(node.target in _READ_VALUES for node in program.graph.nodes):
         raise _wrong(name, *failures.DATA_DEPENDENT[1:])
+    _drop_copies_onto_themselves(program)
     return without_regions(program, name)
+
+
+def _drop_copies_onto_themselves(program: ExportedProgram) -> None:
+    """Remove what export makes of `self.buffer = self.buffer.to(device)`, which changes nothing in the code."""
+    graph = program.graph
+    for node in [*graph.nodes]:
+        if node.target is torch.ops.aten.copy_.default and not node.users and _is_same(*node.args[:2]):
+            graph.erase_node(node)
+
+
+def _is_same(buffer: Any, value: Any) -> bool:
+    """Whether a value is the buffer, however often it was moved to where and what it is already."""
+    kept = buffer.meta["val"].dtype, buffer.meta["val"].device
+    while value is not buffer and str(value.target).startswith("aten.to."):
+        if (value.meta["val"].dtype, value.meta["val"].device) != kept:
+            return False
+        value = value.args[0]
+    return value is buffer
 
 
 @contextmanager

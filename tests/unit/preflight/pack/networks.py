@@ -389,3 +389,16 @@ class Otherwise(nn.Module):
     def forward(self, x):
         y = self.linear(x)
         return y / 3 if torch.compiler.is_compiling() else y * 0.33
+
+
+class Moved(nn.Module):
+    """Assigns a buffer to itself in forward, and needs it for its gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+        self.register_buffer("table", torch.arange(2.0))
+
+    def forward(self, x):
+        self.table = self.table.to(x.device)
+        return self.linear(x) * self.table

@@ -193,6 +193,10 @@ def test_code_that_computes_otherwise_while_it_is_exported_is_exported_as_it_tra
     assert pack(path, "Otherwise", NUMBERS).path is not None
 
 
+def test_a_buffer_that_is_assigned_to_itself_stays_as_it_is(path: Path) -> None:
+    assert pack(path, "Moved", NUMBERS).path is not None
+
+
 def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(path: Path) -> None:
     report = pack(path, "Words", parse_example(["3:int64"]))
     assert report.hyperparameters is not None
