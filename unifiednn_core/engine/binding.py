@@ -14,13 +14,18 @@ def training_step(
 ) -> Step:
     """Make the step; `names` are the inputs of its training data. Raises `BadInput` for what does not fit."""
     outputs = definition.outputs
+    output = 0 if spec.output is None else _place(spec, spec.output, outputs, "output")
+    auxiliary = tuple((_place(spec, name, outputs, "auxiliary"), by) for name, by in spec.auxiliary.items())
+    if any(place == output for place, _ in auxiliary):
+        message = f"The criterion gets '{outputs[output]}' anyway; it is no auxiliary output."
+        raise _refused(spec, "auxiliary", message, 'Leave it out, or name another one as "output".')
     return Step(
         inputs=_bound(spec, definition, names, has_targets=has_targets),
         scaling=Scaling(spec.scale, spec.mean, spec.std),
         transforms=build(spec.transforms),
         targets=spec.targets,
-        output=0 if spec.output is None else _place(spec, spec.output, outputs, "output"),
-        auxiliary=tuple((_place(spec, name, outputs, "auxiliary"), by) for name, by in spec.auxiliary.items()),
+        output=output,
+        auxiliary=auxiliary,
         classes=spec.classes,
     )
 

@@ -126,6 +126,10 @@ class Step:
         """The output that the criterion gets, with class scores in the second dimension."""
         return self._arranged(outputs[self.output])
 
+    def auxiliary_scores(self, outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The auxiliary outputs, arranged likewise."""
+        return tuple(self._arranged(outputs[place]) for place, _ in self.auxiliary)
+
     def loss(self, criterion: nn.Module, outputs: Sequence[Tensor], batch: Batch, *, training: bool = True) -> Tensor:
         """Mean loss of a batch, a scalar."""
         loss = _mixed(criterion, self.scores(outputs), batch)

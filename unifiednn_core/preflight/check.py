@@ -47,7 +47,7 @@ MEASURE_CPU_S = 100.0
 # Share of the memory that data sets may take before they are streamed.
 DATA_SHARE = 0.5
 # Raise it when the verdict of a check changes.
-CHECK_VERSION = 10
+CHECK_VERSION = 11
 Result = TypeVar("Result")
 _Say = Callable[[str], object]
 """Called with what is done next with a sub-model."""

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from unifiednn_core.base.errors import BadInput, ContractBroken, Finding
 from unifiednn_core.data.batch import Batch
-from unifiednn_core.data.datasets import Dataset, in_blocks, targets_in_blocks
+from unifiednn_core.data.datasets import Dataset, targets_in_blocks
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.optimizers import (
     build_criterion,
@@ -22,8 +22,9 @@ from unifiednn_core.engine.optimizers import (
     step_lr_scheduler,
 )
 from unifiednn_core.engine.step import TARGETS, Step
+from unifiednn_core.preflight.extremes import Extremes
 from unifiednn_core.preflight.parameter_groups import check_groups
-from unifiednn_core.preflight.trial import Trial, Tried, batch_sizes, part_sizes
+from unifiednn_core.preflight.trial import TORCH_ERRORS, Trial, Tried, batch_sizes, first_line, part_sizes
 from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, NO_CRITERION
 from unifiednn_core.spec.run import Hyperparameters
 
@@ -40,7 +41,6 @@ FEWEST = 1
 # How far the inputs are moved to see whether something keeps the outputs in their range.
 FAR = 1e4
 TOLERANCE = 0.01
-_TORCH_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, ArithmeticError)
 
 
 def dry_run(trial: Trial) -> Tried:
@@ -92,8 +92,8 @@ def _arguments(trial: Trial, entry: str, name: str) -> Iterator[None]:
     """Turn torch's errors into a finding on `entry`, the arguments of `name`."""
     try:
         yield
-    except _TORCH_ERRORS as error:
-        message = f"{name} does not take these values: {_first_line(error)}."
+    except TORCH_ERRORS as error:
+        message = f"{name} does not take these values: {first_line(error)}."
         raise trial.refusal("Arguments", f"hyperparameters.{entry}", message, "Change or remove them.") from None
 
 
@@ -101,9 +101,9 @@ def _step(trial: Trial, loss: Tensor, optimizer: Optimizer) -> None:
     hyper = trial.spec.hyperparameters
     try:
         loss.backward()  # type: ignore[no-untyped-call]
-    except _TORCH_ERRORS as error:
+    except TORCH_ERRORS as error:
         _require_memory(trial, error)
-        message = f"The gradient cannot be computed: {_first_line(error)}."
+        message = f"The gradient cannot be computed: {first_line(error)}."
         remedy = "Check that the output depends on weights that can be trained."
         raise trial.refusal("No gradient", "model", message, remedy) from None
     asked, entry = hyper.lr_scheduler, "lr_scheduler.args"
@@ -129,8 +129,8 @@ def _try_precision(trial: Trial, train: "_Tryout") -> None:
     try:
         with torch.autocast("cpu", torch.bfloat16):
             train.loss(trial.batch_size)
-    except (BadInput, *_TORCH_ERRORS) as error:
-        message = f"The network does not compute in {precision}: {_first_line(error)}."
+    except (BadInput, *TORCH_ERRORS) as error:
+        message = f"The network does not compute in {precision}: {first_line(error)}."
         remedy = "Set precision to float32."
         raise trial.refusal("Precision", "hyperparameters.precision", message, remedy) from None
 
@@ -173,7 +173,7 @@ class _Tryout:
     def is_slow(self) -> bool:
         """Whether the network takes long for a batch; one that it does not take is told later."""
         began_s = time.process_time()
-        with suppress(BadInput, *_TORCH_ERRORS):
+        with suppress(BadInput, *TORCH_ERRORS):
             self.step.forward(self.module, self._prepared(self.trial.batch_size))
         return time.process_time() - began_s > SLOW_FORWARD_CPU_S
 
@@ -190,9 +190,10 @@ class _Tryout:
         batch = self._prepared(size)
         outputs = self._outputs(batch)
         targets = batch.targets
-        if hyper.criterion == NO_CRITERION:
-            return self.step.loss(self.criterion, outputs, batch, training=training)
         scores = self.step.scores(outputs)
+        if hyper.criterion == NO_CRITERION:
+            self._check_own_loss(scores, size)
+            return self.step.loss(self.criterion, outputs, batch, training=training)
         if scores.dim() == 0 or len(scores) != size:
             message = "The network must return one tensor with one row for each sample."
             remedy = 'Let forward return the scores, or choose the criterion "none" if its output is the loss itself.'
@@ -202,20 +203,47 @@ class _Tryout:
             remedy = 'Say where they come from: "targets": "inputs" or "next".'
             raise self.trial.refusal("No targets", self.entry, message, remedy)
         if hyper.criterion in CLASSIFICATION:
-            self._check_labels(scores, targets)
+            for one in (scores, *(self.step.auxiliary_scores(outputs) if training else ())):
+                self._check_labels(one, targets)
+            self._check_class_weights(scores)
         else:
             self._check_values(targets, scores)
         try:
             return self.step.loss(self.criterion, outputs, batch, training=training)
-        except _TORCH_ERRORS as error:
+        except TORCH_ERRORS as error:
             bare = hyper.model_copy(update={"criterion_args": {}, "class_weights": None})
             if _runs(build_criterion(bare), scores, targets):
                 with _arguments(self.trial, "criterion_args", hyper.criterion):  # they are the mistake
                     raise
             message = f"{hyper.criterion} does not take outputs {_shape(scores)} with targets {_shape(targets)}: "
-            message += f"{_first_line(error)}."
+            message += f"{first_line(error)}."
             remedy = "Choose another criterion, or store targets of the shape and type that it takes."
             raise self.trial.refusal("Outputs and targets", self.entry, message, remedy) from None
+
+    def check_extreme_ids(self) -> None:
+        """Raise `BadInput` if the network does not take an id of the data, or one that transforms put in."""
+        self._extremes().try_inputs(self.trial, self.module, self.entry)
+
+    def _extremes(self) -> Extremes:
+        return Extremes(self.step, self.data, self.entry == "train_data")
+
+    def _check_own_loss(self, loss: Tensor, size: int) -> None:
+        """Raise `BadInput` unless an output is a loss: of `size` samples, one for each or one for all."""
+        if not loss.is_floating_point() or loss.numel() not in (1, size) or (loss.dim() and loss.numel() != len(loss)):
+            message = "Without a criterion the output is the loss: one real number for each sample, or a single one; "
+            message += f"this is {_shape(loss)}."
+            remedy = "Choose a criterion, or let the network return its loss."
+            raise self.trial.refusal("Output", "hyperparameters.criterion", message, remedy)
+
+    def _check_class_weights(self, scores: Tensor) -> None:
+        """Raise `BadInput` if balanced weights, one for each class of the targets, are not one for each output."""
+        weight, asked = getattr(self.criterion, "weight", None), self.trial.spec.hyperparameters.class_weights
+        if asked is None or weight is None or len(weight) == scores.shape[1]:
+            return
+        message = f"The training data have {len(weight)} classes, and so many weights, but the network scores "
+        message += f"{scores.shape[1]} classes."
+        remedy = 'Leave "class_weights" out, or give a network with one score for each class of the data.'
+        raise self.trial.refusal("Weights of classes", "hyperparameters.class_weights", message, remedy)
 
     def _check_inputs(self) -> None:
         """Raise `BadInput` if an input is missing, or has another shape than the network takes."""
@@ -243,15 +271,15 @@ class _Tryout:
         except BadInput as error:  # in a transform's own words
             [found] = error.findings
             raise self.trial.refusal(found.title, found.field, found.message, found.remedy) from None
-        except _TORCH_ERRORS as error:
-            message = f"The inputs cannot be transformed: {_first_line(error)}."
+        except TORCH_ERRORS as error:
+            message = f"The inputs cannot be transformed: {first_line(error)}."
             remedy = "Check the transforms: which sizes and types of inputs they take."
             raise self.trial.refusal("Transforms", "transforms", message, remedy) from None
 
     def _outputs(self, batch: Batch) -> tuple[Tensor, ...]:
         try:
             outputs = self.step.forward(self.module, batch)
-        except _TORCH_ERRORS as error:
+        except TORCH_ERRORS as error:
             _require_memory(self.trial, error)
             raise self._not_run(batch, error) from None
         named, other = (
@@ -269,7 +297,7 @@ class _Tryout:
 
     def _not_run(self, batch: Batch, error: Exception) -> BadInput:
         """Why the network does not take the inputs, by which other inputs it takes."""
-        refusal, why = self.trial.refusal, _first_line(error)
+        refusal, why = self.trial.refusal, first_line(error)
         if len(self.step.inputs) > 1:
             if isinstance(error, ContractBroken):
                 return refusal("Operator refused", "model", str(error), error.remedy)
@@ -319,7 +347,7 @@ class _Tryout:
                 remedy = 'Set "classes" to "last": the network returns the scores of classes in the last dimension.'
             raise refusal("Targets", self.entry, message.replace("'", ""), remedy)
         classes, outside, such = outputs.shape[1], 0, 0
-        for block in self._all_targets(targets) if classes not in self._right else [targets]:
+        for block in self._extremes().labels(targets) if classes not in self._right else [targets]:
             wrong = block[((block < 0) | (block >= classes)) & (block != hyper.ignored_label)]
             outside, such = outside + len(wrong), such if outside or not len(wrong) else int(wrong[0])
         self._right.add(classes)
@@ -339,7 +367,8 @@ class _Tryout:
             raise refusal("Outputs and targets", self.entry, message, remedy)
         if CRITERIA[criterion].targets == "lists":
             classes = outputs.shape[-1]
-            if targets.is_floating_point() or not bool(((targets >= -1) & (targets < classes)).all()):
+            blocks = () if targets.is_floating_point() else self._extremes().labels(targets)
+            if targets.is_floating_point() or not all(bool(((t >= -1) & (t < classes)).all()) for t in blocks):
                 message = f"{criterion} takes lists of class numbers from 0 to {classes - 1}, filled up with -1."
                 remedy = "Store such lists, or 0 and 1 for multi_label_soft_margin."
                 raise refusal("Targets", self.entry, message, remedy)
@@ -347,38 +376,6 @@ class _Tryout:
             message = f"{criterion} needs targets that are real numbers, but they are {_dtype_name(targets)}."
             remedy = "Store the targets as float32, or choose another criterion."
             raise refusal("Targets", self.entry, message, remedy)
-
-    def _all_targets(self, of_batch: Tensor) -> Iterator[Tensor]:
-        """Targets of all samples in blocks; those of the batch where transforms make them."""
-        first, stored = self.step.first, self.step.targets == "stored"
-        scaled = {name: self.step.scaling(one[:0]) for name, one in self.data.inputs.items()}
-        stays = stored or scaled[first].dtype is self.data.inputs[first].dtype
-        if not stays or self.step.moves_targets or (stored and self.data.targets is None):
-            yield of_batch
-            return
-        for block in in_blocks(self.data, TARGETS if stored else first):
-            targets = self.step.targets_of({first: block}, block)
-            yield of_batch if targets is None else targets
-
-    @torch.no_grad()
-    def check_extreme_ids(self) -> None:
-        """Try the samples with the smallest and the largest number of each input that stays integer.
-
-        They are ids of an embedding then; an id out of range would end the whole process on a GPU. Raises `BadInput`.
-        """
-        for name in self.step.inputs:
-            if name == TARGETS or self._prepared(FEWEST).inputs[name].is_floating_point():
-                continue
-            blocks = [block.reshape(len(block), -1) for block in in_blocks(self.data, name)]  # views
-            least, most = (torch.cat([of(rows, 1) for rows in blocks]) for of in (torch.amin, torch.amax))
-            batch = self.data.batch(torch.stack([least.argmin(), most.argmax()]))
-            try:
-                self.step.forward(self.module.eval(), self.step.prepare(batch, training=False))
-            except _TORCH_ERRORS as error:
-                bounds = f"{int(least.min())} to {int(most.max())}"
-                message = f"The network does not take all numbers from {bounds} as input: {_first_line(error)}."
-                remedy = "Number the inputs from 0, and let the network have an entry for each."
-                raise self.trial.refusal("Inputs out of range", self.entry, message, remedy) from None
 
 
 @torch.no_grad()
@@ -454,7 +451,7 @@ def _require_memory(trial: Trial, error: Exception) -> None:
 def _runs(module: nn.Module, *inputs: Tensor) -> bool:
     try:
         module(*inputs)
-    except _TORCH_ERRORS:
+    except TORCH_ERRORS:
         return False
     return True
 
@@ -465,7 +462,3 @@ def _shape(tensor: Tensor) -> str:
 
 def _dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:300]

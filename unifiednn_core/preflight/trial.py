@@ -22,6 +22,8 @@ TRIED_SAMPLES = 8
 LARGE_WEIGHTS_BYTES = 256 * 1024**2
 FEWEST_SAMPLES = 2
 _AGAIN_S = 0.05
+TORCH_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, ArithmeticError)
+"""What operators raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +100,8 @@ def batch_sizes(hyper: Hyperparameters, samples: int, *, evaluated: bool = False
     full = (hyper.batch_size,) if samples >= hyper.batch_size else ()
     last = samples % hyper.batch_size
     return (*full, last) if last and (evaluated or not hyper.drop_last) else full
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, without a full stop."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:300]
