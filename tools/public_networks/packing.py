@@ -50,6 +50,7 @@ def pack(network: Network, clones: Path, code: Path | None, out: Path) -> dict[s
 def start_in(network: Network, clones: Path) -> None:
     """Make this process one that somebody started in the folder of that network, with nothing of ours loaded."""
     os.chdir(network.source.folder(clones) / network.folder)
+    sys.argv[:] = [""]
     for name in [name for name in sys.modules if name.partition(".")[0] in {"tools", "tests"}]:
         del sys.modules[name]
     sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != _ROOT]
@@ -74,7 +75,9 @@ def data_for(network: Network, path: Path, folder: Path) -> dict[str, Any]:
     place = 0 if network.output is None else definition.outputs.index(network.output)
     output = outputs[place] if isinstance(outputs, tuple) else outputs
     criterion, targets = _targets(output, SAMPLES + TEST_SAMPLES, generator)
+    of_graph = inputs.pop("targets", None)  # an input of that name gets the targets
     named = {f"inputs.{name}" if len(inputs) > 1 else "inputs": one for name, one in inputs.items()}
+    targets = targets if of_graph is None else of_graph
     entries = named if targets is None else {**named, "targets": targets}
     for file, part in (("train", slice(None, SAMPLES)), ("test", slice(SAMPLES, None))):
         save_file({name: one[part].contiguous() for name, one in entries.items()}, folder / f"{file}.safetensors")
@@ -87,7 +90,7 @@ def drawn_inputs(network: Network) -> Mapping[str, Tensor]:
     return _inputs([one.name for one in example.inputs], example, _BATCH, torch.Generator().manual_seed(_SEED))
 
 
-def _inputs(names: list[str], example: Example, samples: int, generator: torch.Generator) -> Mapping[str, Tensor]:
+def _inputs(names: list[str], example: Example, samples: int, generator: torch.Generator) -> dict[str, Tensor]:
     given = {one.name or names[place]: one for place, one in enumerate(example.inputs)}
     return {name: _drawn((samples, *given[name].shape), given[name].dtype, generator) for name in names}
 

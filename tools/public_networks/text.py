@@ -12,7 +12,6 @@ TCN = Source("locuslab/TCN", "2f8c2b817050206397458dfd1f5a25ce8a32fe65")
 ATTENTION = Source("jadore801120/attention-is-all-you-need-pytorch", "132907dd272e2cc92e3c10e6c4e783a87ff8893d")
 
 _TCN: dict[str, Any] = {"num_channels": [8, 8], "kernel_size": 3, "dropout": 0.1}
-_WORDS = ("ids=12:int64",)
 _RNN = """
 import torch
 from model import RNNModel
@@ -20,8 +19,9 @@ class Words(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.net = RNNModel({kind!r}, 20, 16, 16, 2, 0.2)
-    def forward(self, ids):
-        return self.net(ids.t(), self.net.init_hidden(len(ids)))[0].view(ids.shape[1], len(ids), -1).transpose(0, 1)
+    def forward(self, input):
+        scores = self.net(input.t(), self.net.init_hidden(len(input)))[0]
+        return scores.view(input.shape[1], len(input), -1).transpose(0, 1)
 network = Words
 """
 _TRANSLATOR = """
@@ -68,6 +68,17 @@ class Pairs(torch.nn.Module):
         self.net = SNLIClassifier(types.SimpleNamespace(birnn=True, fix_emb=False, projection=True, **sizes))
     def forward(self, premise, hypothesis):
         return self.net(types.SimpleNamespace(premise=premise.t(), hypothesis=hypothesis.t()))
+network = Pairs
+"""
+_ATTENTION = """
+import torch
+from transformer.Models import Transformer
+class Pairs(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = Transformer(20, 20, 1, 1, 16, 16, 32, 1, 2, 8, 8)
+    def forward(self, src_seq, trg_seq):
+        return self.net(src_seq, trg_seq).view(len(trg_seq), -1, 20)
 network = Pairs
 """
 _SINES = """
@@ -140,7 +151,7 @@ NETWORKS = (
         Network(
             EXAMPLES,
             "model.py:RNNModel",
-            ("input=12:int64", "hidden=2,16"),
+            ("input=12:int64",),
             {"rnn_type": kind, "ntoken": 20, "ninp": 16, "nhid": 16, "nlayers": 2},
             "word_language_model",
             _RNN.format(kind=kind).strip(),
@@ -216,40 +227,30 @@ NETWORKS = (
     Network(NANOGPT, "model.py:GPT", ("idx=16:int64", "targets=16:int64"), code=_NANO.strip(), output="1"),
     Network(
         TCN,
-        "model.py:TCN",
+        "TCN/adding_problem/model.py:TCN",
         ("2,20",),
         {**_TCN, "input_size": 2, "output_size": 1},
-        "TCN/adding_problem",
-        title="adding_problem",
     ),
     Network(
         TCN,
-        "model.py:TCN",
+        "TCN/copy_memory/model.py:TCN",
         ("1,20",),
         {**_TCN, "input_size": 1, "output_size": 10},
-        "TCN/copy_memory",
-        title="copy_memory",
     ),
     Network(
         TCN,
-        "model.py:TCN",
+        "TCN/mnist_pixel/model.py:TCN",
         ("1,28",),
         {**_TCN, "input_size": 1, "output_size": 10},
-        "TCN/mnist_pixel",
-        title="mnist_pixel",
     ),
     Network(
         TCN,
-        "model.py:TCN",
+        "TCN/poly_music/model.py:TCN",
         ("20,8",),
         {**_TCN, "input_size": 8, "output_size": 8},
-        "TCN/poly_music",
-        title="poly_music",
     ),
     *(
-        Network(
-            TCN, "model.py:TCN", ("20:int64",), {**_TCN, "input_size": 8, "output_size": 16}, f"TCN/{name}", title=name
-        )
+        Network(TCN, f"TCN/{name}/model.py:TCN", ("20:int64",), {**_TCN, "input_size": 8, "output_size": 16})
         for name in ("char_cnn", "word_cnn", "lambada_language")
     ),
     Network(
@@ -269,5 +270,7 @@ NETWORKS = (
             "d_k": 8,
             "d_v": 8,
         },
+        code=_ATTENTION.strip(),
+        kind="wrapper",
     ),
 )

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -85,10 +86,12 @@ def plainly(network: Network, clones: Path, code: Path | None, folder: Path, cri
 
     Of the product this uses the hash alone: the code is imported as Python does, and torch reads the initial weights.
     """
-    weights = torch.export.load(folder / "network.pt2").state_dict
     train, test = (load_file(folder / f"{part}.safetensors") for part in ("train", "test"))
-    torch.manual_seed(0)  # some constructors draw buffers that are in no file: `unifiednn pack` begins with this seed
+    torch.manual_seed(0)  # as `unifiednn pack` begins: some constructors draw buffers that are in no file
     module = _built(network, clones, code)
+    weights: Mapping[str, Tensor] = module.state_dict()
+    with suppress(RuntimeError):  # torch cannot read what it writes for `uniform_`; the seed gives the same weights
+        weights = torch.export.load(folder / "network.pt2").state_dict
     module.load_state_dict(weights)
     names = [text.rpartition("=")[0].strip() for text in network.inputs]
     loss_of = {"none": None, "cross_entropy": nn.CrossEntropyLoss(), "mse": nn.MSELoss()}[criterion]
@@ -97,9 +100,10 @@ def plainly(network: Network, clones: Path, code: Path | None, folder: Path, cri
 
     def loss(data: Mapping[str, Tensor], taken: Tensor | slice) -> Tensor:
         columns = {name.removeprefix("inputs").removeprefix("."): one[taken].clone() for name, one in data.items()}
-        targets = columns.pop("targets", None)
-        by_name = {name: columns[name] for name in names if name and name in columns}
-        output = _output(module(**by_name) if by_name else module(*columns.values()), network.output)
+        targets = columns.get("targets") if "targets" in names else columns.pop("targets", None)
+        if "" in columns and any(names):  # the only input of the data, and that which is not the targets
+            columns[next(name for name in names if name != "targets")] = columns.pop("")
+        output = _output(module(**columns) if any(names) else module(*columns.values()), network.output)
         return output.mean() if loss_of is None else loss_of(output, targets)
 
     torch.manual_seed(SEED)

@@ -32,12 +32,17 @@ _CVT = {
     for stage in (1, 2, 3)
     for what, value in (("emb_dim", 16 * stage), ("heads", 1), ("depth", 1))
 }
-_TWINS = {f"s{stage}_depth": 1 for stage in (1, 2, 3, 4)} | {
-    f"s{stage}_{what}": 2 if "patch" in what else 8 * stage
+_TWINS = {
+    f"s{stage}_{what}": value
     for stage in (1, 2, 3, 4)
-    for what in ("emb_dim", "patch_size", "local_patch_size", "global_k")
-    if what != "global_k"
-}
+    for what, value in (
+        ("emb_dim", 8 * stage),
+        ("patch_size", 2),
+        ("local_patch_size", 2),
+        ("global_k", 2),
+        ("depth", 1),
+    )
+} | {"s4_local_patch_size": 1, "s4_global_k": 1}
 _IMAGE, _MOVIE = "3,32,32", "3,4,32,32"
 _TUPLES = """
 from vit_pytorch.{file} import {name}
@@ -106,7 +111,7 @@ NETWORKS = (
         "crossformer:CrossFormer",
         {
             "num_classes": 10,
-            "dim": (16, 16, 32, 32),
+            "dim": (32, 32, 64, 64),
             "depth": (1, 1, 1, 1),
             "global_window_size": (4, 2, 2, 1),
             "local_window_size": (4, 2, 2, 1),
@@ -163,7 +168,7 @@ def network():
         "3,64,64",
     ),
     _of("na_vit:NaViT", _DROPPED),
-    _of(
+    _of_tuples(
         "nest:NesT",
         {
             "image_size": 32,
@@ -172,7 +177,7 @@ def network():
             "dim": 16,
             "heads": 2,
             "num_hierarchies": 2,
-            "block_repeats": [1, 1],
+            "block_repeats": (1, 1),
         },
     ),
     _of("normalized_vit:nViT", _VIT),
@@ -197,7 +202,8 @@ def network():
     ),
     _of_tuples(
         "sep_vit:SepViT",
-        {"num_classes": 10, "dim": 16, "dim_head": 8, "heads": (1, 2), "depth": (1, 1), "window_size": 4},
+        {"num_classes": 10, "dim": 16, "dim_head": 8, "heads": (1, 2), "depth": (1, 1), "window_size": 7},
+        "3,56,56",
     ),
     _of("simple_flash_attn_vit:SimpleViT", _VIT),
     _of("simple_flash_attn_vit_3d:SimpleViT", _VIDEO, _MOVIE),
@@ -215,7 +221,7 @@ def network():
     _of_tuples(
         "t2t:T2TViT", {**{k: v for k, v in _DROPPED.items() if k != "patch_size"}, "t2t_layers": ((7, 4), (3, 2))}
     ),
-    _of("twins_svt:TwinsSVT", {"num_classes": 10, **_TWINS}),
+    _of("twins_svt:TwinsSVT", {"num_classes": 10, **_TWINS}, "3,64,64"),
     _of("vit_1d:ViT", _SERIES, "3,32"),
     _of("vit_3d:ViT", _VIDEO, _MOVIE),
     _of("vit_detpool:ViTDetPool", _VIT),

@@ -62,7 +62,7 @@ _TIMM: dict[str, dict[str, Any]] = {
     "deit_tiny_patch16_224": {"img_size": 32, "depth": 2, "drop_path_rate": 0.1},
     "swin_tiny_patch4_window7_224": {"img_size": 56, "depths": [1, 1, 1, 1], "embed_dim": 24},
     "convnext_atto": {"drop_path_rate": 0.1},
-    "mixer_s32_224": {"img_size": 32, "num_blocks": 2},
+    "mixer_s32_224": {"img_size": 32},
     "repvgg_a0": {},
     "ghostnet_050": {},
 }

@@ -365,3 +365,27 @@ class Blank(nn.Module):
 class OnGpu(Linear):
     def forward(self, x):
         return super().forward(x.cuda())
+
+
+class TinyDepth(nn.Module):
+    """Drops paths that change its output by next to nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, x):
+        y = self.linear(x)
+        return y + 1e-7 * y * torch.floor(torch.rand(x.shape[0], 1) + 0.5) if self.training else y
+
+
+class Otherwise(nn.Module):
+    """Sums in another order while it is exported."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, x):
+        y = self.linear(x)
+        return y / 3 if torch.compiler.is_compiling() else y * 0.33

@@ -180,6 +180,19 @@ def test_what_evaluation_draws_and_counts_as_the_code_does_is_packed(path: Path,
     assert pack(path, factory, NUMBERS).path is not None
 
 
+def test_draws_of_an_evaluation_count_even_if_its_outputs_hardly_change(path: Path) -> None:
+    """Stochastic depth behind a tiny scale; a file that drew in evaluation would shift all later draws."""
+    report = pack(path, "TinyDepth", NUMBERS)
+    module = ExportedFormat().read(report.path or path, None).build().eval()
+    before = torch.get_rng_state()
+    module(torch.ones(3, 4))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_code_that_computes_otherwise_while_it_is_exported_is_exported_as_it_trains(path: Path) -> None:
+    assert pack(path, "Otherwise", NUMBERS).path is not None
+
+
 def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(path: Path) -> None:
     report = pack(path, "Words", parse_example(["3:int64"]))
     assert report.hyperparameters is not None
