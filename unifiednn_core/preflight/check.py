@@ -48,7 +48,7 @@ MEASURE_CPU_S = 100.0
 # Share of the memory that data sets may take before they are streamed.
 DATA_SHARE = 0.5
 # Raise it when the verdict of a check changes.
-CHECK_VERSION = 12
+CHECK_VERSION = 13
 Result = TypeVar("Result")
 _Say = Callable[[str], object]
 """Called with what is done next with a sub-model."""
@@ -161,7 +161,7 @@ class _Files:
         """Read a data set; raises `BadInput` or `HostileFile`."""
         file = self.resolve(written)
         if file.sha256 not in self.datasets:
-            self.datasets[file.sha256] = read_dataset(file.path, as_stored=True)
+            self.datasets[file.sha256] = read_dataset(file.path)
         return self.datasets[file.sha256]
 
 
