@@ -47,7 +47,7 @@ def memory_is_contained(device: torch.device) -> None:
 
 
 def divergence_is_noticed(device: torch.device) -> None:
-    """A loss that is no number ends its sub-model, and nobody else."""
+    """A loss that is not a number ends its sub-model, and nobody else."""
     kind = KINDS["lenet"]
     networks = [
         ("wild", kind, spec_of("wild", kind, learning_rate=1e30)),

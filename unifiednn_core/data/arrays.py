@@ -22,6 +22,8 @@ _UNNAMED = {"arr_0": INPUTS, "arr_1": TARGETS}  # numpy.savez(path, x, y)
 _WORDS = re.compile(r"[^a-z0-9]+")
 _PLAIN = re.compile(r"[A-Za-z0-9_./ -]+")
 _MAX_NAMES = 16
+MOST_COPIED_BYTES = 2**24
+"""Of a mapped tensor that is copied because its bytes begin at an odd place, as those of `numpy.savez` may do."""
 Load = Callable[[], Mapping[str, Any]]
 """Maps or loads the arrays of a file by their names in it."""
 Names = Mapping[str, str]
@@ -141,10 +143,19 @@ def opened(path: Path, load: Load, notes: DataNotes = NO_NOTES) -> Opened:
 
 
 def needs_conversion(found: Mapping[str, Any]) -> bool:
-    """Whether arrays cannot be mapped as they are: several parts, or lists of samples."""
+    """Whether arrays cannot be mapped as they are: several parts, lists of samples, or samples in no rows of memory."""
     groups = found_in(found)
     entries = {name: found[name] for names in groups.values() for name in names.values()} or found
-    return len(groups) > 1 or any(isinstance(value, list | tuple) for value in entries.values())
+    return len(groups) > 1 or any(
+        not _is_rows(value) if isinstance(value, Tensor) else isinstance(value, list | tuple)
+        for value in entries.values()
+    )
+
+
+def _is_rows(tensor: Tensor) -> bool:
+    """Whether samples lie one after the other, where their type may lie if there is much that would be copied."""
+    few = tensor.nbytes <= MOST_COPIED_BYTES
+    return tensor.is_contiguous() and (few or tensor.data_ptr() % tensor.element_size() == 0)
 
 
 def renames(found: Iterable[object]) -> bool:

@@ -8,7 +8,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 def numbers(column: Any) -> Array | None:
-    """Return float64 values, NaN where one is missing; None if a value is no number."""
+    """Return float64 values, NaN where one is missing; None if a value is not a number."""
     import pyarrow as pa
     from pyarrow import compute
 

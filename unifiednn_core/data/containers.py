@@ -104,7 +104,7 @@ def _torch_is_mapped(path: Path) -> bool:
         return True
     try:
         loaded, plain = torch_data.load(path), torch_data.is_dict(path)
-    except BadInput:  # what it is, the one who reads it says
+    except BadInput:  # its reader reports what is wrong
         return True
     return not torch_data.looks_like_data(loaded) or (plain and _is_plain(loaded))
 

@@ -63,10 +63,10 @@ class DataSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Samples in file order. For the criteria of torch, class numbers are int64 and real targets at most float32."""
+    """Samples in file order. In batches and rows, class numbers are int64 and real targets at most float32."""
 
     inputs: Mapping[str, Tensor]  # each [samples, ...]; a single one is named "inputs", several are sorted by name
-    targets: Tensor | None  # [samples, ...]; None if they follow from the inputs
+    targets: Tensor | None  # [samples, ...], of the type in the file; None if they follow from the inputs
     notes: DataNotes = NO_NOTES  # facts about the original file
     checksum: str | None = None  # `sha256` when it was read; None if nobody asked for it
 
@@ -118,7 +118,7 @@ class Dataset:
         return Batch(inputs, None if self.targets is None else as_targets(copied(self.targets)))
 
     def rows(self, entry: str, samples: slice) -> Tensor:
-        """A view of some samples of one input, or of `TARGETS`."""
+        """Some samples of one input, or of `TARGETS`; a view, except for another type."""
         if entry == TARGETS and self.targets is not None:
             return as_targets(self.targets[samples])
         return self.inputs[entry][samples]
@@ -128,10 +128,8 @@ class Dataset:
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of its tensors in memory, once its targets have the type that criteria take."""
-        inputs_bytes = sum(one.nbytes for one in self.inputs.values())
-        targets = self.targets
-        return inputs_bytes + (0 if targets is None else targets.numel() * as_targets(targets[:0]).element_size())
+        """Bytes of its tensors in memory."""
+        return sum(one.nbytes for one in self.entries.values())
 
     @property
     def intact(self) -> bool:
@@ -173,11 +171,8 @@ def entry_of(name: str) -> str:
     return INPUTS if name == INPUTS else f"{INPUTS}.{name}"
 
 
-def read_dataset(path: Path, *, as_stored: bool = False) -> Dataset:
-    """Read and check a data set; raises `BadInput`, or `HostileFile` if it claims more than the file holds.
-
-    With `as_stored` its targets are only mapped, too: each batch of them is converted.
-    """
+def read_dataset(path: Path) -> Dataset:
+    """Read and check a data set; raises `BadInput`, or `HostileFile` if it claims more than the file holds."""
     opened = open_data(path)
     found = opened.entries
     names = sorted(str(key) for key in found if str(key) == INPUTS or str(key).startswith(f"{INPUTS}."))
@@ -198,7 +193,7 @@ def read_dataset(path: Path, *, as_stored: bool = False) -> Dataset:
             _check_finite(path, name, opened)
     inputs = {name.removeprefix(f"{INPUTS}."): aligned(found[name]) for name in names}
     targets = aligned(found[TARGETS]) if TARGETS in found else None
-    return Dataset(inputs, targets if as_stored or targets is None else as_targets(targets), opened.notes)
+    return Dataset(inputs, targets, opened.notes)
 
 
 def in_blocks(data: DataSource, entry: str) -> Iterator[Tensor]:

@@ -151,13 +151,13 @@ class RowEncoder:
         return [values, missing.astype(np.float32)] if column.missing == "flag" else [values]
 
     def _first_text(self, here: Any, row: int) -> str:
-        """Say which value is no number: `line 3: 'x' is no number`."""
+        """Say which value is not a number: `line 3: 'x' is not a number`."""
         different, indices = texts_of(self._source, "", here) if cells.texts(here) is not None else ([], None)
         for at, text in enumerate(different):
             if not cells.is_number(text):
                 place = self._source.place(row + int(np.flatnonzero(indices == at)[:1].sum()))
-                return f"{place}: '{text[:40]}' is no number"
-        return f"{str(here.type)[:60]} is no number"
+                return f"{place}: '{text[:40]}' is not a number"
+        return f"{str(here.type)[:60]} is not a number"
 
     def _categories(self, column: CategoryColumn, here: Any, row: int) -> cells.Array:
         different, indices = texts_of(self._source, column.name, here)

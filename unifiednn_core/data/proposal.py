@@ -1,4 +1,4 @@
-"""Proposes a plan for the columns of a table: it looks at every value once, and at what somebody said about them."""
+"""Proposes a plan for the columns of a table: it looks at every value once, and at the user's wishes."""
 
 import re
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class _Seen:
         """Different texts; None for too many, or for too long ones."""
         self.type = ""
         self.odd: tuple[str, int] | None = None
-        """First text that is no number, and its row."""
+        """First text that is not a number, and its row."""
 
     def add(self, column: Any, row: int) -> None:
         """Look at a block; `row` is the number of its first row."""
@@ -78,7 +78,7 @@ class _Seen:
 
     @property
     def kind(self) -> _Kind:
-        """What the column is, if nobody says anything."""
+        """What the column is without a wish of the user."""
         if self.missing == self.rows:
             return "ignore"
         if self.numbers or self.lists:
@@ -97,7 +97,7 @@ class _Seen:
 
 
 def propose(source: TableSource, wish: TableWish) -> ColumnPlan:
-    """Propose a plan; raises `BadInput` with a finding for each column about which somebody must say something."""
+    """Propose a plan; raises `BadInput` with a finding for each column that needs a wish of the user."""
     target = _target_of(source, wish)
     known = {*source.names}
     for name in (*wish.text_columns, *wish.ignore):
@@ -135,7 +135,7 @@ def unknown_column(source: TableSource, name: str) -> BadInput:
 
 
 def _target_of(source: TableSource, wish: TableWish) -> str | None:
-    """Find the column of the targets: as somebody said, by its name, else the last one."""
+    """Find the column of the targets: by the user's wish, by its name, else the last one."""
     if wish.stream or wish.target == "":
         return None
     if wish.target is not None:
@@ -190,7 +190,7 @@ def _input(source: TableSource, seen: _Seen, wish: TableWish) -> Column:
     if seen.odd is not None and (seen.mixed or _DECIMAL_COMMA.fullmatch(seen.odd[0])):
         text, row = seen.odd
         comma = "Write numbers with a decimal point" if _DECIMAL_COMMA.fullmatch(text) else "Correct the value"
-        message = f"{named}: {source.place(row)}: '{text}' is no number, as others in the column are."
+        message = f"{named}: {source.place(row)}: '{text}' is not a number, as others in the column are."
         raise source.bad("Not a number", message, f"{comma}, leave it empty, or {leave_out}.")
     few = seen.values is not None and len(seen.values) <= FEW_VALUES
     if few and (not wish.tokenizer or wish.text_columns or not _is_prose(seen.values or ())):

@@ -1,4 +1,4 @@
-"""A table as blocks of columns, read anew from its start as often as somebody asks."""
+"""A table as blocks of columns, read anew from its start at each request."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from unifiednn_core.formats.tensor_files import bad_file
 
 def split(path: Path, plan: SplitPlan, folder: Path) -> dict[str, Path]:
     """Write `train` and `test` into a folder, samples in order. Raises `BadInput`, `HostileFile` or `OSError`."""
-    dataset, opened = read_dataset(path, as_stored=True), open_data(path)
+    dataset, opened = read_dataset(path), open_data(path)
     like = {name: as_targets(one[:1]) if name == TARGETS else one for name, one in dataset.entries.items()}
     paths = {}
     for name, chosen in _places(path, dataset, plan).items():

@@ -1,7 +1,9 @@
 """Reads a `tokenizer.json` with the `tokenizers` library. Nothing of the file runs: it is a description of rules."""
 
+import base64
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,12 +12,22 @@ from typing import Any, TypeVar
 from unifiednn_core.formats.tensor_files import bad_file
 
 MAX_FILE_BYTES = 64 * 1024**2
-MAX_GROWTH = 64  # how many times longer rules that replace text may make a text
+MAX_GROWTH = 2048  # how many times longer rules may make a text; those of ALBERT 1296 times, if each did its worst
+MAX_GROWN_CHARACTERS = 2**28  # of one text, if each rule did its worst
 MAX_ADDED = 64  # tokens around each text
 BATCH_CHARACTERS = 2**18  # the library's notes on a token take about a hundred bytes
+_USUAL_GROWTH = 64
 _SNIFFED_BYTES = 2**16
 _PADS = ("[PAD]", "<pad>", "<|pad|>", "<|endoftext|>", "</s>")
 _REMEDY = "Save it with tokenizer.save('tokenizer.json') or save_pretrained of a fast tokenizer."
+_LARGEST_FORM = 18  # characters of U+FDFA in NFKC and NFKD
+_FACTORS = {
+    "Sequence": 1, "Strip": 1, "StripAccents": 1, "Nmt": 1, "Lowercase": 2, "NFC": 3, "NFD": 4, "BertNormalizer": 4,
+    "ByteLevel": 5, "Metaspace": 2, "BertPreTokenizer": 1, "CharDelimiterSplit": 1, "Digits": 1, "FixedLength": 1,
+    "Punctuation": 1, "Split": 1, "UnicodeScripts": 1, "Whitespace": 1, "WhitespaceSplit": 1,
+}  # fmt: skip
+"""Characters that a rule may make of one; of a rule that is not here, `_LARGEST_FORM`."""
+_PLAIN_PATTERN = re.compile(r"[\w ]+(\{[1-9]\d*,?\d*\}|\+)?")  # matches one character at least
 Result = TypeVar("Result")
 
 
@@ -35,10 +47,10 @@ class TokenizerFile:
 
         self._path = path
         document = _document(path)
-        growth = _growth(document.get("normalizer"))
-        if growth > MAX_GROWTH:
-            message = f"Its rules may make a text {growth:,} times as long; {MAX_GROWTH} times is the limit."
-            raise bad_file(path, "File refused", message, "Shorten what its normalizer puts in.")
+        self._growth = _growth(document)
+        if self._growth > MAX_GROWTH:
+            message = f"Its rules may make a text {self._growth:,} times as long; {MAX_GROWTH} times is the limit."
+            raise bad_file(path, "File refused", message, "Shorten what its normalizer and pre_tokenizer put in.")
         self._tokenizer = self._guarded(lambda: Tokenizer.from_str(json.dumps(document)))
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -70,7 +82,13 @@ class TokenizerFile:
     def _encoded(self, texts: Sequence[str], *, with_added: bool) -> list[list[int]]:
         encode = self._tokenizer.encode_batch_fast
         found: list[list[int]] = []
-        for part in _parts(texts):
+        most = MAX_GROWN_CHARACTERS // self._growth
+        if (longest := max(map(len, texts), default=0)) > most:
+            message = (
+                f"A text has {longest:,} characters; this tokenizer takes {most:,}, as its rules make texts longer."
+            )
+            raise bad_file(self._path, "Text too long", message, "Divide the text into several.")
+        for part in _parts(texts, BATCH_CHARACTERS * _USUAL_GROWTH // max(_USUAL_GROWTH, self._growth)):
             done = self._guarded(partial(encode, part, add_special_tokens=with_added))
             found.extend(encoding.ids for encoding in done)
         return found
@@ -106,30 +124,63 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _growth(normalizer: object) -> int:
-    """How many times longer the rules of a normalizer may make a text of one character."""
+def _growth(document: dict[str, Any]) -> int:
+    """How many times more characters a text may have when its tokens are looked up."""
     growth = 1
-    for rule in _rules(normalizer):
-        growth *= max(1, *(len(str(rule.get(name, ""))) for name in ("content", "prepend")))
+    for rule in _rules(document.get("normalizer"), document.get("pre_tokenizer")):
+        growth *= _factor(rule)
         if growth > MAX_GROWTH:
             break
     return growth
 
 
-def _rules(normalizer: object) -> Iterator[dict[str, Any]]:
-    if isinstance(normalizer, dict):
-        yield normalizer
-        for inner in normalizer.get("normalizers") or ():
-            yield from _rules(inner)
+def _rules(*given: object) -> Iterator[dict[str, Any]]:
+    """All rules, those in sequences too."""
+    left = list(given)
+    while left:
+        rule = left.pop()
+        if isinstance(rule, dict):
+            yield rule
+            for name in ("normalizers", "pretokenizers"):
+                inner = rule.get(name)
+                left.extend(inner if isinstance(inner, list) else ())
 
 
-def _parts(texts: Sequence[str]) -> Iterator[list[str]]:
+def _factor(rule: dict[str, Any]) -> int:
+    """How many characters one rule may make of one, told by its fields, as the library does without a type."""
+    if "content" in rule:
+        return _replaced(rule.get("pattern"), len(str(rule["content"])))
+    if "prepend" in rule:
+        return 1 + len(str(rule["prepend"]))
+    if "precompiled_charsmap" in rule:
+        return _mapped(rule["precompiled_charsmap"])
+    return _FACTORS.get(str(rule.get("type")), _LARGEST_FORM)
+
+
+def _replaced(pattern: object, length: int) -> int:
+    """A pattern may match nothing: before each character and at the end."""
+    text = pattern if isinstance(pattern, dict) else {}
+    never_empty = bool(text.get("String")) or _PLAIN_PATTERN.fullmatch(str(text.get("Regex", ""))) is not None
+    return max(1, length) if never_empty else 1 + 2 * length
+
+
+def _mapped(charsmap: object) -> int:
+    """Length of the longest text in a map of SentencePiece: the size of a trie, the trie, texts that end with NUL."""
+    try:
+        content = base64.b64decode(str(charsmap))
+    except ValueError:
+        return _LARGEST_FORM
+    texts = content[4 + int.from_bytes(content[:4], "little") :].split(b"\0")
+    return max(1, *(len(text.decode(errors="ignore")) for text in texts))
+
+
+def _parts(texts: Sequence[str], most: int) -> Iterator[list[str]]:
     part: list[str] = []
     characters = 0
     for text in texts:
         part.append(text)
         characters += len(text)
-        if characters > BATCH_CHARACTERS:
+        if characters > most:
             yield part
             part, characters = [], 0
     if part:

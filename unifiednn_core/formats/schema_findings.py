@@ -1,4 +1,4 @@
-"""Why the content of a `.pt2` file does not fit the schema, in the words of somebody who wrote a network."""
+"""Why the content of a `.pt2` file does not fit the schema, in the words of a person who writes networks."""
 
 import json
 import re

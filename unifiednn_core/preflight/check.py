@@ -5,20 +5,21 @@ import math
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.data.containers import found_container
 from unifiednn_core.data.datasets import Dataset, read_dataset
 from unifiednn_core.engine import kinds
 from unifiednn_core.engine.start import check_start
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.machine.budget import budget_of, device_type, slot
-from unifiednn_core.preflight.dry_run import dry_run
+from unifiednn_core.preflight.dry_run import dry_run, try_numbers
 from unifiednn_core.preflight.hyper_findings import hyper_findings, precision_findings
 from unifiednn_core.preflight.inspection import attempt, placed, sha256_of
 from unifiednn_core.preflight.kept import kept
@@ -47,7 +48,7 @@ MEASURE_CPU_S = 100.0
 # Share of the memory that data sets may take before they are streamed.
 DATA_SHARE = 0.5
 # Raise it when the verdict of a check changes.
-CHECK_VERSION = 11
+CHECK_VERSION = 13
 Result = TypeVar("Result")
 _Say = Callable[[str], object]
 """Called with what is done next with a sub-model."""
@@ -160,7 +161,7 @@ class _Files:
         """Read a data set; raises `BadInput` or `HostileFile`."""
         file = self.resolve(written)
         if file.sha256 not in self.datasets:
-            self.datasets[file.sha256] = read_dataset(file.path, as_stored=True)
+            self.datasets[file.sha256] = read_dataset(file.path)
         return self.datasets[file.sha256]
 
 
@@ -198,10 +199,12 @@ def _check_submodel(
         on_start = tuple(placed(finding, place) for finding in on_start)
     sizes_bytes = [data.resident_bytes for data in (train, test) if data is not None]
     streamed = submodel.loading == "streamed" or (submodel.loading == "auto" and sum(sizes_bytes) > most_bytes)
+    unmapped = _unmapped(submodel, files) if streamed else []
+    streamed = streamed and not unmapped
     if not findings:
         trial = Trial(submodel, begun, train, test)
         say("Trying a step of")
-        done = tried("model", lambda: _tried(trial))
+        done = tried("model", lambda: _tried(trial, device))
         if isinstance(done, Finding):
             findings.append(done)
         elif done is not None:
@@ -210,7 +213,13 @@ def _check_submodel(
             memory, unknown = _memory_of(trial, done, device, hashes, streamed=streamed)
             findings += unknown
             doubts = done.doubts
-    findings += [*on_file, *on_start, *doubts, *(finding for finding in on_hyper if finding.severity == "warning")]
+    findings += [
+        *unmapped,
+        *on_file,
+        *on_start,
+        *doubts,
+        *(finding for finding in on_hyper if finding.severity == "warning"),
+    ]
     report = SubModelReport(
         name=submodel.name,
         format=definition.format,
@@ -228,17 +237,51 @@ def _check_submodel(
     return CheckedSubModel(report=report, findings=tuple(findings))
 
 
-def _tried(trial: Trial) -> Tried | Finding:
-    """The dry run, or a warning: the worker tries a network that is too slow here, and contains its failure."""
+def _unmapped(submodel: SubModelSpec, files: _Files) -> list[Finding]:
+    """A warning for each data set whose samples do not lie in their file row by row, so that none can be streamed."""
+    names = {"train_data": submodel.train_data, "test_data": submodel.test_data}
+    return [
+        Finding(
+            severity="warning",
+            title="Not streamed",
+            field=f"submodels.{submodel.name}.{entry}",
+            message="The samples do not lie in this file one after the other, so they cannot be streamed; "
+            "all data of this sub-model are held in memory.",
+            remedy="Import the file again, which stores its samples in order, or save it so.",
+        )
+        for entry, name in names.items()
+        if name is not None and not found_container(path := files.resolve(name).path).mapped(path)
+    ]
+
+
+def _tried(trial: Trial, device: str) -> Tried | Finding:
+    """The dry run, or a warning: the worker tries a network that is too slow here, and contains its failure.
+
+    It cannot contain a label or an id that is out of range on a GPU: raises `BadInput` unless those could be checked.
+    """
     try:
         with at_most_cpu(DRY_RUN_CPU_S):
             return dry_run(trial)
     except OutOfTime:
+        if device == "cuda":
+            _check_numbers(trial)
         message = f"No training step could be tried within {DRY_RUN_CPU_S:g} s of processor time; nothing wrong was "
         message += "found until then. The sub-model starts without a prediction of its memory."
         remedy = "Watch its first steps: a mistake that shows there ends this sub-model alone."
         field = trial.place("model")
         return Finding(severity="warning", title="Not tried", field=field, message=message, remedy=remedy)
+
+
+def _check_numbers(trial: Trial) -> None:
+    try:
+        with at_most_cpu(DRY_RUN_CPU_S):
+            try_numbers(trial)
+    except OutOfTime:
+        message = f"Not even one batch of {replace(trial, slow=True).batch_size} could be computed within "
+        message += f"{DRY_RUN_CPU_S:g} s of processor time, so its labels and ids are unchecked. On a GPU one that is "
+        message += "out of range ends all trainings of the process."
+        remedy = "Train it on the CPU, or give a smaller network or smaller samples."
+        raise trial.refusal("Not tried", "model", message, remedy) from None
 
 
 def _memory_of(

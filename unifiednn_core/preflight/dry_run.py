@@ -87,6 +87,25 @@ def dry_run(trial: Trial) -> Tried:
         return Tried(module.train(), step, criterion, optimizer, doubts, cpu_s / trial.batch_size)
 
 
+def try_numbers(trial: Trial) -> None:
+    """Check the labels and ids of all samples with one forward pass of few, for a network too slow for a step.
+
+    Raises `BadInput`.
+    """
+    trial = replace(trial, slow=True)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        module, has_targets = trial.definition.build(), trial.train.targets is not None
+        with _arguments(trial, "criterion_args", trial.spec.hyperparameters.criterion):
+            criterion = build_criterion(trial.spec.hyperparameters, targets_in_blocks(trial.train))
+        step = training_step(trial.spec, trial.definition, tuple(trial.train.inputs), has_targets=has_targets)
+        for entry, data in (("train_data", trial.train), ("test_data", trial.test)):
+            if data is not None:
+                module.train(entry == "train_data")
+                tryout = _Tryout(trial, step, module, criterion, data, entry)
+                tryout.loss(min(trial.batch_size, data.samples))
+                tryout.check_extreme_ids()
+
+
 @contextmanager
 def _arguments(trial: Trial, entry: str, name: str) -> Iterator[None]:
     """Turn torch's errors into a finding on `entry`, the arguments of `name`."""

@@ -112,7 +112,7 @@ def _describe_tensors(path: Path, known: WeightsFormat, container: str) -> Descr
 
 
 def _describe_data(path: Path, container: str) -> Described:
-    dataset = datasets.read_dataset(path, as_stored=True)
+    dataset = datasets.read_dataset(path)
     seen = preview(path, dataset)
     return "data", dataset.notes.origin or container, {**dataset.facts, "preview": seen.model_dump(mode="json")}
 

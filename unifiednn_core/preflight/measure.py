@@ -98,10 +98,13 @@ def _read_ahead(trial: Trial) -> list[int]:
     """Bytes in memory of each data set that is streamed: the batches of the step at work and of the next one."""
     hyper = trial.spec.hyperparameters
     sets = [(trial.train, hyper.accumulation_steps), *([] if trial.test is None else [(trial.test, 1)])]
-    return [
-        2 * min(data.samples, batches * hyper.batch_size) * -(-data.resident_bytes // data.samples)
-        for data, batches in sets
-    ]
+    return [2 * min(data.samples, batches * hyper.batch_size) * _sample_bytes(data) for data, batches in sets]
+
+
+def _sample_bytes(data: Dataset) -> int:
+    """Bytes of one sample in a batch."""
+    batch = data.batch(slice(0, 1))
+    return sum(one.nbytes for one in (*batch.inputs.values(), batch.targets) if one is not None)
 
 
 def fitted(low: Moments, high: Moments, sizes: tuple[int, int], size: int) -> Moments:
@@ -137,13 +140,7 @@ class _Counted:
         self._live = LiveBytes(block_bytes)
         self._averaged = build_average(tried.module, trial.spec.hyperparameters)
         sets = [data for data in (trial.train, trial.test) if data is not None]
-        tracked = [self._live.track(data.entries.values()) for data in sets]
-        self._mapped_bytes = sum(tracked)
-        # A worker converts narrow targets.
-        stored = [sum(one.nbytes for one in data.entries.values()) for data in sets]
-        self.data_bytes = [
-            size + data.resident_bytes - as_is for data, size, as_is in zip(sets, tracked, stored, strict=True)
-        ]
+        self.data_bytes = [self._live.track(data.entries.values()) for data in sets]
         self._at_rest = self.weights_bytes = self.optimizer_bytes = self.gradients_bytes = 0
 
     def settle(self, size: int) -> None:
@@ -156,7 +153,7 @@ class _Counted:
         self.optimizer_bytes = LiveBytes(self._block_bytes).track(_tensors_of(optimizer))
         self._live.track(_tensors_of(optimizer))
         self._at_rest = self._live.current_bytes
-        self.weights_bytes = self._at_rest - self.optimizer_bytes - self._mapped_bytes
+        self.weights_bytes = self._at_rest - self.optimizer_bytes - sum(self.data_bytes)
 
     def moments(self, size: int) -> Moments:
         """Train a batch of two parts of this size each, and evaluate one."""

@@ -114,7 +114,7 @@ Tell = Callable[[CheckProgress], object]
 
 
 def untold(_: CheckProgress) -> None:
-    """Tell nobody."""
+    """Ignore it."""
 
 
 class InspectJob(BaseModel, frozen=True, extra="forbid"):

@@ -183,7 +183,7 @@ class ColumnPlan(_Part):
 
 
 class TableWish(_Part):
-    """What somebody said about a table or a text to import; nothing of it is needed for a table of numbers."""
+    """The user's wishes for a table or a text to import; a table of numbers needs none."""
 
     plan: ColumnPlan | None = None
     like: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""

@@ -174,7 +174,7 @@ MAKERS: dict[str, Maker] = {
     "number of 10000 digits": _layer(_linear, in_features=10**10_000),
     "size of text": _layer(_linear, in_features="__import__('os').mkdir('canary')"),
     "size that is true": _layer(_linear, in_features=True),
-    "rate that is no number": _layer(lambda: nn.Dropout(0.1), p=float("nan")),
+    "rate that is not a number": _layer(lambda: nn.Dropout(0.1), p=float("nan")),
     "activation by function": _layer(lambda: nn.TransformerEncoderLayer(4, 2), activation=nn.functional.gelu),
     "device": _layer(_linear, in_features=torch.device("cpu")),
     "shape of weights": _parameter("weight", nn.Parameter(torch.zeros(1, 1))),

@@ -43,7 +43,7 @@ for name in sys.argv[2:]:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         before = status("VmRSS")
         if step == "read":
-            dataset = read_dataset(folder / name, as_stored=True)
+            dataset = read_dataset(folder / name)
             preview(folder / name, dataset)
             assert len(dataset.first) == len(dataset.targets) == 1600
             del dataset

@@ -15,7 +15,7 @@ from torch import Tensor
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.data import opened
 from unifiednn_core.data.containers import container_of
-from unifiednn_core.data.datasets import read_dataset
+from unifiednn_core.data.datasets import in_blocks, read_dataset
 from unifiednn_core.engine.step import Scaling
 from unifiednn_core.formats.weights import state_sha256
 
@@ -49,7 +49,7 @@ def test_every_container_gives_the_same_data(filename: str, tmp_path: Path) -> N
     dataset = read_dataset(tmp_path / filename)
     assert torch.equal(dataset.first, images()["inputs"])
     assert dataset.first.dtype is torch.uint8
-    assert torch.equal(dataset.targets, images()["targets"].long())
+    assert torch.equal(dataset.rows("targets", slice(None)), images()["targets"].long())
     assert dataset.facts == {
         "samples": 6, "input_shape": [1, 2, 2], "input_dtype": "uint8", "target_shape": [], "target_dtype": "int64",
         "classes": 3,
@@ -193,7 +193,8 @@ def test_tokens_stay_integers_and_real_targets_become_float32(tmp_path: Path) ->
     torch.save({"inputs": torch.arange(6, dtype=torch.int32).view(3, 2), "targets": torch.rand(3).double()},
                tmp_path / "d.pt")  # fmt: skip
     dataset = read_dataset(tmp_path / "d.pt")
-    assert (dataset.first.dtype, dataset.targets.dtype) == (torch.int32, torch.float32)
+    targets = dataset.batch(slice(0, 2)).targets
+    assert targets is not None and (dataset.first.dtype, targets.dtype) == (torch.int32, torch.float32)
 
 
 def test_values_are_found_in_any_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,3 +205,14 @@ def test_values_are_found_in_any_block(tmp_path: Path, monkeypatch: pytest.Monke
         save(data, tmp_path / filename)
         with pytest.raises(BadInput, match=r"has 2 values .* the first at \[17, 2\]"):
             read_dataset(tmp_path / filename)
+
+
+def test_small_class_numbers_take_no_more_memory_than_their_file_and_become_int64_in_batches(tmp_path: Path) -> None:
+    masks = torch.arange(30 * 16, dtype=torch.int32).view(30, 4, 4).to(torch.uint8) % 5
+    save_file({"inputs": torch.ones(30, 1), "targets": masks}, tmp_path / "d")
+    dataset = read_dataset(tmp_path / "d")
+    assert dataset.resident_bytes == 30 * 4 + masks.nbytes
+    for found in (dataset.batch(slice(3, 9)).targets, dataset.batch(torch.arange(3, 9)).targets):
+        assert found is not None and found.dtype is torch.int64 and torch.equal(found, masks[3:9].long())
+    assert next(in_blocks(dataset, "targets")).dtype is torch.int64
+    assert dataset.classes == 5 and dataset.facts["target_dtype"] == "int64"

@@ -17,8 +17,10 @@ from torch.utils.data import TensorDataset
 
 from tests.unit.data import data_files as made
 from unifiednn_core.base.errors import BadInput, HostileFile
+from unifiednn_core.data import arrays
 from unifiednn_core.data.containers import open_data
 from unifiednn_core.data.conversion import convert, is_needed
+from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.data.opened import Opened
 from unifiednn_core.data.values import AS_STORED, ImportOptions
 from unifiednn_core.formats import zips
@@ -282,3 +284,20 @@ def test_channels_are_moved_where_somebody_asks_for_it(kind: str, tmp_path: Path
     np.savez(tmp_path / "flat.npz", x=X.reshape(6, -1), y=Y)
     with pytest.raises(BadInput, match="no channels to move"):
         taken(tmp_path / "flat.npz", ImportOptions(channels_last=True))
+
+
+def test_samples_that_lie_in_no_rows_are_converted_and_so_is_much_that_would_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned = np.ascontiguousarray(X.T).T
+    np.savez(tmp_path / "turned.npz", inputs=turned, targets=Y)
+    torch.save({"inputs": torch.from_numpy(turned), "targets": torch.from_numpy(Y)}, tmp_path / "turned.pt")
+    np.savez(tmp_path / "plain.npz", inputs=X.astype(np.float64), targets=Y)
+    assert is_needed(tmp_path / "turned.npz") and is_needed(tmp_path / "turned.pt")
+    assert not is_needed(tmp_path / "plain.npz")
+    monkeypatch.setattr(arrays, "MOST_COPIED_BYTES", 0)
+    assert is_needed(tmp_path / "plain.npz")
+    for name in ("turned.npz", "plain.npz"):
+        convert(tmp_path / name, tmp_path / "converted")
+        assert not is_needed(tmp_path / "converted")
+        assert torch.equal(read_dataset(tmp_path / "converted").first.float(), torch.from_numpy(X).float())

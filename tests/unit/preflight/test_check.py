@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -12,10 +13,12 @@ from torch import nn
 
 from tests.unit.formats import kit
 from unifiednn_core.base.paths import Home
+from unifiednn_core.data import conversion
 from unifiednn_core.preflight import check as room
 from unifiednn_core.preflight import dry_run
 from unifiednn_core.preflight.check import check
 from unifiednn_core.preflight.report import CheckReport
+from unifiednn_core.preflight.trial import OutOfTime
 from unifiednn_core.spec.run import parse_run
 
 
@@ -360,6 +363,53 @@ def test_a_network_that_is_too_slow_to_be_tried_is_admitted_with_a_warning(
     assert report.submodels["one"].samples == 25 and report.submodels["one"].memory is None
     wrong = asked(hyperparameters={"batch_size": 26, "drop_last": True})
     assert checked(folder, home, wrong).has_errors, "what was found wrong without a step is an error all the same"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, None),
+        ({"train_data": "many_labels.pt"}, "3 classes"),
+        ({"test_data": "many_labels.pt"}, "3 classes"),
+        (TOKENS, "0 to 11"),
+    ],
+    ids=["right", "labels", "labels of the test", "ids"],
+)
+def test_a_network_that_is_too_slow_needs_right_labels_and_ids_on_a_gpu(
+    changes: dict[str, Any], words: str | None, folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There they would end the process, and all trainings in it."""
+    monkeypatch.setattr(room, "dry_run", out_of_time)
+
+    def found(device: str, epochs: int = 1) -> list[tuple[str, str]]:
+        spec = parse_run({"submodels": [asked(**changes, **hyper(epochs=epochs))], "device": device})
+        findings = check(spec, folder, home).findings
+        return [(finding.severity, finding.message) for finding in findings if finding.title != "No test data"]
+
+    [(severity, message)] = found("cuda:0")
+    assert severity == ("error" if words else "warning") and (words or "") in message
+    assert [severity for severity, _ in found("cpu")] == ["warning"]
+    monkeypatch.setattr(room, "try_numbers", out_of_time)
+    [(severity, message)] = found("cuda:0", epochs=2)
+    assert severity == "error" and "unchecked" in message
+
+
+def out_of_time(_: object) -> None:
+    raise OutOfTime
+
+
+def test_data_that_cannot_be_streamed_are_resident_and_a_finding_says_so(folder: Path, home: Home) -> None:
+    images, labels = torch.load(folder / "train.pt").values()
+    turned = {"inputs": images.numpy().transpose(3, 2, 1, 0).copy().transpose(), "targets": labels.numpy()}
+    np.savez(folder / "turned.npz", **turned)
+    streamed = {"loading": "streamed", "test_data": None}
+    report = checked(folder, home, asked(train_data="turned.npz", **streamed))
+    [finding] = [finding for finding in report.findings if finding.title == "Not streamed"]
+    assert (finding.severity, finding.field) == ("warning", "submodels.one.train_data")
+    assert not report.submodels["one"].streamed
+    conversion.convert(folder / "turned.npz", folder / "turned.safetensors")
+    report = checked(folder, home, asked(train_data="turned.safetensors", **streamed))
+    assert report.submodels["one"].streamed and "Not streamed" not in {found.title for found in report.findings}
 
 
 def test_a_slow_network_is_tried_with_two_samples(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

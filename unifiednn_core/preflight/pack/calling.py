@@ -1,4 +1,4 @@
-"""How somebody's network is called with example inputs, and what it returns as named tensors."""
+"""How a user's network is called with example inputs, and what it returns as named tensors."""
 
 import functools
 import inspect
@@ -57,7 +57,7 @@ def arguments_of(
 
 
 def call(network: nn.Module, example: Example, inputs: Sequence[Tensor]) -> Outputs:
-    """Call a network of somebody's with these inputs, and name its outputs."""
+    """Call a user's network with these inputs, and name its outputs."""
     args, kwargs = arguments_of(network, example, inputs)
     return named(network(*args, **kwargs))
 

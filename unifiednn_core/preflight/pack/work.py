@@ -39,6 +39,10 @@ _OUTPUT, _BUFFERS = "the output in evaluation", "the buffers after an evaluation
 _DRAWS = "the random numbers of an evaluation"
 _OF_EVALUATION = {_OUTPUT, _BUFFERS, _DRAWS}
 _OWN_FUNCTIONS = "Draw random numbers only with torch's own functions, and change buffers in place: `buffer.add_(1)`."
+_EAGER = (
+    'Make the network of transformers with `attn_implementation="eager"`: of its other attentions the file adds up '
+    f"gradients in another order. If it still differs: {_OWN_FUNCTIONS}"
+)
 _ROUNDING = 1e-4
 
 
@@ -116,7 +120,13 @@ def write_file(network: nn.Module, example: Example, name: str, path: Path) -> N
         if not different:
             return
     message = f"The exported network differs from the code in {', '.join(different)}."
-    raise BadInput.of("Computes something else", name, message, _OWN_FUNCTIONS)
+    raise BadInput.of("Computes something else", name, message, _remedy(network))
+
+
+def _remedy(network: nn.Module) -> str:
+    """What to change in a network that a file does not compute; transformers names its attention in each config."""
+    named = (getattr(getattr(part, "config", None), "_attn_implementation", None) for part in network.modules())
+    return _EAGER if any(isinstance(one, str) and one != "eager" for one in named) else _OWN_FUNCTIONS
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """A user's own file: networks that can be packed, and networks that cannot."""
 
+import argparse
 import collections
 import dataclasses
 import random
@@ -402,3 +403,18 @@ class Moved(nn.Module):
     def forward(self, x):
         self.table = self.table.to(x.device)
         return self.linear(x) * self.table
+
+
+class Attending(Assigning):
+    """Names its attention as transformers does."""
+
+    config = argparse.Namespace(_attn_implementation="sdpa")
+
+
+def decoder(attention="sdpa"):
+    """A decoder of transformers with fewer heads of keys than of queries."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(**sizes, **heads, use_cache=False, attn_implementation=attention))

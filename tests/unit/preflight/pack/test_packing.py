@@ -197,6 +197,14 @@ def test_a_buffer_that_is_assigned_to_itself_stays_as_it_is(path: Path) -> None:
     assert pack(path, "Moved", NUMBERS).path is not None
 
 
+@pytest.mark.long
+def test_a_decoder_of_transformers_that_trains_otherwise_is_told_which_attention_does_not(path: Path) -> None:
+    ids = parse_example(["12:int64"])
+    assert 'attn_implementation="eager"' in refusal(path, "decoder", ids)
+    del sys.modules[path.stem]
+    assert pack(path, "decoder", ids, attention="eager").path is not None
+
+
 def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(path: Path) -> None:
     report = pack(path, "Words", parse_example(["3:int64"]))
     assert report.hyperparameters is not None
@@ -231,6 +239,7 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
         ("number", NUMBERS, ("gives a int", "torch.nn.Module")),
         ("broken", NUMBERS, ("needs 'width'", "--arg width=VALUE")),
         ("Assigning", NUMBERS, ("the weights after a training step", "in place: `buffer.add_(1)`")),
+        ("Attending", NUMBERS, ("the weights after a training step", 'attn_implementation="eager"')),
         ("Averaging", NUMBERS, ("momentum=None", "such as 0.1")),
         ("State", NUMBERS, ("missing 1 required positional argument", "--input x=4:float32 --input state=")),
         (
