@@ -14,6 +14,9 @@ from unifiednn_core.data.transforms.trim import Trim
 from unifiednn_core.engine.step import TARGETS, Step
 from unifiednn_core.preflight.trial import TORCH_ERRORS, Trial, first_line
 
+MOST_COLUMNS = 32
+"""Of an input whose columns may each have an embedding of their own, as those of tables."""
+
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
@@ -51,7 +54,7 @@ class Extremes:
         for name, one in zip(self.step.inputs, self.step.given(like), strict=True):
             if one is None or one.is_floating_point():
                 continue
-            (least, most), samples = self._bounds(name)
+            (least, most), samples = self._bounds(name, MOST_COLUMNS if not trial.slow else 0)
             values: list[int | None] = [None] * len(samples)
             values += dict.fromkeys(self._other_ids(name, least, most))
             bounds = [least, most, *(value for value in values if value is not None)]
@@ -106,18 +109,33 @@ class Extremes:
             for block in in_blocks(self.data, name):
                 yield block[:, :-1] if shifted and block.dim() > 1 and block.shape[1] == length else block
 
-    def _bounds(self, name: str) -> tuple[tuple[int, int], list[int]]:
-        """Least and greatest number, and the samples that have them; of targets also the least besides `IGNORED`."""
+    def _bounds(self, name: str, most_columns: int) -> tuple[tuple[int, int], list[int]]:
+        """Least and greatest number, and the samples that have them, of a few columns those of each.
+
+        Of targets also the sample with the least besides `IGNORED`.
+        """
         least, most, counted = list[Tensor](), list[Tensor](), list[Tensor]()
+        of_columns = list[Tensor]()
         for block in self._blocks(name):
             rows = block.reshape(len(block), -1)
             least.append(rows.amin(1))
             most.append(rows.amax(1))
+            if rows.shape[1] <= most_columns:
+                start = sum(map(len, least[:-1]))
+                of_columns.append(
+                    torch.stack(
+                        [rows.amin(0).long(), rows.argmin(0) + start, -rows.amax(0).long(), rows.argmax(0) + start]
+                    )
+                )
             if name == TARGETS:
                 counted.append(rows.masked_fill(rows == IGNORED, torch.iinfo(rows.dtype).max).amin(1))
         lows, highs = torch.cat(least), torch.cat(most)
         samples = [int(lows.argmin()), int(highs.argmax()), *(int(torch.cat(counted).argmin()) for _ in counted[:1])]
-        return (int(lows.min()), int(highs.max())), samples
+        if of_columns:
+            found = torch.stack(of_columns)  # [blocks, 4, columns]
+            for value, place in ((0, 1), (2, 3)):
+                samples += found[:, place].gather(0, found[:, value].argmin(0, keepdim=True)).flatten().tolist()
+        return (int(lows.min()), int(highs.max())), list(dict.fromkeys(samples))
 
     def _other_ids(self, name: str, least: int, most: int) -> Iterator[int]:
         """Ids that transforms put in, and padding that they may have cut from the samples at the ends of the range."""

@@ -64,6 +64,18 @@ class Two(nn.Module):
         return self.main(rows), self.aux(rows)
 
 
+class Columns(nn.Module):
+    """A table whose columns have embeddings of their own, of 50 and of 8 ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Embedding(50, 4), nn.Embedding(8, 4), nn.Linear(4, 5)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.first(rows[:, 0]) + self.second(rows[:, 1]))
+        return scores
+
+
 @dataclass(frozen=True)
 class Job:
     """A sub-model that is right, and a number that makes it wrong in one sample, or another entry of its spec."""
@@ -153,6 +165,15 @@ def test_padding_that_a_transform_cuts_from_some_batches_is_tried_all_the_same()
 
     with pytest.raises(BadInput, match="to 50 as input"):
         Job(lambda: Mean(4), short, None, OUT, cut).check(wrong=False)
+
+
+def test_each_column_of_a_table_has_a_range_of_its_own() -> None:
+    table = torch.stack([torch.arange(SAMPLES) + 20, torch.arange(SAMPLES) % 8], 1)
+    Job(Columns, Dataset.of(table, ROWS.targets), None, "", {}).check(wrong=False)  # type: ignore[arg-type]
+    table[RARE, 1] = 9
+    for dtype in (torch.int64, torch.int32):
+        with pytest.raises(BadInput, match="index out of range"):
+            Job(Columns, Dataset.of(table.to(dtype), ROWS.targets), None, "", {}).check(wrong=False)  # type: ignore[arg-type]
 
 
 def test_special_ids_are_never_predicted() -> None:
