@@ -92,7 +92,11 @@ def plainly(network: Network, clones: Path, code: Path | None, folder: Path, cri
     weights: Mapping[str, Tensor] = module.state_dict()
     with suppress(RuntimeError):  # torch cannot read what it writes for `uniform_`; the seed gives the same weights
         weights = torch.export.load(folder / "network.pt2").state_dict
-    module.load_state_dict(weights)
+    if weights.keys() != module.state_dict().keys():
+        raise ValueError("the file has other weights than the author's network")
+    with torch.no_grad():  # `load_state_dict` of some networks asks for metadata, which no .pt2 has
+        for name, tensor in module.state_dict().items():
+            tensor.copy_(weights[name])
     names = [text.rpartition("=")[0].strip() for text in network.inputs]
     loss_of = {"none": None, "cross_entropy": nn.CrossEntropyLoss(), "mse": nn.MSELoss()}[criterion]
     kinds = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
