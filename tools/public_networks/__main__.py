@@ -18,7 +18,7 @@ from tools.public_networks.declared import NETWORKS, SOURCES
 from tools.public_networks.trial import tried
 from unifiednn_core.base.files import write_text
 
-RESULT = Path("docs/results/public_networks.json")
+RESULT = Path("docs/results/public-networks-cpu.json")
 
 
 def main(

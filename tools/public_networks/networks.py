@@ -1,4 +1,4 @@
-"""What is tried: a network of somebody's repository or package, and how it is called."""
+"""What is tried: a network of a public repository or package, and how it is called."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -48,7 +48,7 @@ def pack(network: Network, clones: Path, code: Path | None, out: Path) -> dict[s
 
 
 def start_in(network: Network, clones: Path) -> None:
-    """Make this process one that somebody started in the folder of that network, with nothing of ours loaded."""
+    """Make this process look as if it was started in the folder of that network, with nothing of ours loaded."""
     os.chdir(network.source.folder(clones) / network.folder)
     sys.argv[:] = [""]
     for name in [name for name in sys.modules if name.partition(".")[0] in {"tools", "tests"}]:
@@ -104,7 +104,7 @@ def _drawn(shape: tuple[int, ...], dtype: str, generator: torch.Generator) -> Te
 
 def _targets(output: Tensor, samples: int, generator: torch.Generator) -> tuple[str, Tensor | None]:
     if not output.is_floating_point():
-        raise ValueError(f"the output is {output.dtype}; nothing can be learnt from it")
+        raise ValueError(f"the output is {output.dtype}; nothing can be learned from it")
     if output.dim() == 0 or (output.dim() == 1 and len(output) == _BATCH):
         return "none", None
     if len(output) != _BATCH:

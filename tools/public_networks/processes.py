@@ -40,7 +40,7 @@ def _work(work: Callable[[], Value], cpu_s: int, answer: Path) -> None:
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 1), os.dup2(silent, 2)
         answer.write_bytes(pickle.dumps((True, work())))
-    except BaseException as error:  # somebody else's code may raise anything
+    except BaseException as error:  # the code of other authors may raise anything
         place = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {str(error).strip()[:400]} ({Path(place.filename).name}:{place.lineno})"
         answer.write_bytes(pickle.dumps((False, text)))

@@ -12,7 +12,7 @@ from tools.public_networks.networks import Source
 from tools.public_networks.trial import Row
 
 ABOUT = (
-    "Networks that nobody here wrote, each packed by what `unifiednn pack` runs, trained for two epochs of random data"
+    "Public networks of other authors, each packed by what `unifiednn pack` runs, trained for two epochs of random data"
     " in hybrids of up to five, and held against a plain loop over its author's own Python code: `state_sha256` of"
     " both. The loop shares nothing with the product but the hash; it begins with the weights in the `.pt2`."
 )
