@@ -133,3 +133,21 @@ def test_a_whole_run_loads_neither_the_compiler_nor_the_algebra_behind_it(templa
     assert store.workers.claim(template.run_id, Berth(device="cpu", kind="", threads=1))
     store.close()
     assert run(TOLD, str(home.root), template.run_id).split() == ["0"]
+
+
+TEMPLATE = """
+import importlib, sys
+from unifiednn_core.preflight import client
+
+importlib.import_module(client.INTAKE.partition(":")[0])
+for name in client.LOADED_LATE:
+    module, _, function = name.partition(":")
+    loaded = importlib.import_module(module)
+    getattr(loaded, function)() if function else None
+importlib.import_module("unifiednn_core.runtime.worker")
+print("loaded", *(name for name in ("torch._dynamo.config", "sympy", "pyarrow", "pandas") if name in sys.modules))
+"""
+
+
+def test_the_template_that_workers_are_forked_from_loads_none_of_it_either() -> None:
+    assert run(TEMPLATE).split() == ["loaded"]

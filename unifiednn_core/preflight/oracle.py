@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.export
 from torch import Tensor, fx, nn
-from torch.export.pt2_archive._package import load_pt2
 from torch.nn.functional import mse_loss
 from torch.utils._pytree import tree_unflatten
 
@@ -124,6 +123,8 @@ def _caller(module: nn.Module, loaded: nn.Module, names: Sequence[str]) -> Calla
 
 def _in_evaluation(path: Path, module: fx.GraphModule) -> nn.Module:
     """The graph of evaluation in the file over the tensors of `module`, or else what `evaluating` makes of it."""
+    from torch.export.pt2_archive._package import load_pt2  # it imports sympy: 70 MiB, which workers would inherit
+
     program = load_pt2(str(path)).exported_programs.get(EVALUATION.name)
     if program is None:
         return evaluating(module)
