@@ -145,7 +145,7 @@ class Supervisor:
             if workers.claim(run.id, at, own_identity()):
                 self._launch(run.id, placement.threads, run.mode)
             return
-        hybrid_id = f"{SHARED_HYBRID}{stamp(self._clock.utc_s())}-{secrets.token_hex(2)}"
+        hybrid_id = f"{SHARED_HYBRID}{stamp(self._clock.utc_s())}-{secrets.token_hex(3)}"
         settings = fleet.pooling.hybrid.model_copy(update={"profile": placement.profile})
         stays_open = fleet.pooling.mode == "pooled"
         if workers.open_shared(hybrid_id, members, at, settings, own_identity(), stays_open=stays_open):

@@ -239,7 +239,7 @@ class Submissions:
         return {part.name: {file: name(file, owners[part.name]) for _, file in references(part)} for part in parts}
 
     def _new_id(self) -> str:
-        return f"{stamp(self._clock.utc_s())}-{secrets.token_hex(2)}"
+        return f"{stamp(self._clock.utc_s())}-{secrets.token_hex(3)}"
 
 
 def own_findings(spec: RunSpec) -> tuple[Finding, ...]:
