@@ -25,7 +25,7 @@ SCALING_HELP = "Inputs become (inputs * scale - mean) / std. 8-bit images usuall
 PRIORITY_HELP = "Lower goes first, under the policy Priority."
 DEADLINE_HELP = "Minutes from submission to end; 0 is none. Under the policy Deadline, what is due first goes first."
 BY_SHAPE, OF_WEIGHTS = "by_shape", ("names", "entry")
-BY_SHAPE_HELP = "For a file with other names: its weights are taken in order, if every shape is that of the network."
+BY_SHAPE_HELP = "For weights with other names: matches them in order, provided that all shapes agree."
 ENTRY_HELP = "Entry of the file that holds the weights, such as ema, if several could."
 KEPT = ("owner", "sweep_of")
 """Entries without a field, which stay as they are."""

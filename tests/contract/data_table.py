@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.contract import generated_page
 from tests.contract.data_rows import BINARY, DataFile
 from tests.contract.text_rows import TABLES, TOKENIZER
 from unifiednn_core.base.paths import Home
@@ -106,7 +107,7 @@ FOOT = """\
 - A table becomes numbers by a plan of its columns, which the preview shows: numbers as they are, a missing one as the
   mean; up to 64 different texts one column each; lists of numbers and texts padded to one length, each an input of its
   own. The target is the column `target` or `label`, else the last; class names are numbered in alphabetical order. A
-  CSV file without a line of names is told by labels in its first line that occur again.
+  CSV file whose first line holds labels that occur again further down is read as one without column names.
 - `--plan plan.json` says it column by column: `{"columns": [{"kind": "number", "name": "age", "missing": "median",
   "input": "real"}, {"kind": "category", "name": "job"}, {"kind": "text", "name": "note", "tokenizer": "words"}],
   "target": "job"}`; kinds are `number`, `category`, `text`, `list`, `image` and
@@ -124,11 +125,7 @@ FOOT = """\
 
 
 def main() -> int:
-    text = page([row(file) for file in FILES])
-    if "--write" in sys.argv[1:]:
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    return int(PAGE.read_text(encoding="utf-8") != text)
+    return generated_page.main(PAGE, page([row(file) for file in FILES]))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tests.contract import generated_page
 from tests.contract.format_networks import CASES, SAMPLES, Case
 from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadInput
@@ -311,11 +312,7 @@ also as list, weights and a few lines of plain torch that load them.
 
 def main() -> int:
     torch.set_num_threads(1)
-    text = page({name: row(case) for name, case in CASES.items()})
-    if "--write" in sys.argv[1:]:
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    return int(PAGE.read_text(encoding="utf-8") != text)
+    return generated_page.main(PAGE, page({name: row(case) for name, case in CASES.items()}))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.contract import generated_page
 from unifiednn_core.formats import operators
 from unifiednn_core.formats.contracts import general, sizes, spectra, table
 from unifiednn_core.formats.contracts.contract import Contract, never
@@ -90,10 +91,7 @@ def words(contract: Contract) -> tuple[str, str]:
 
 
 def main() -> int:
-    if "--write" in sys.argv[1:]:
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    return int(PAGE.read_text(encoding="utf-8") != page())
+    return generated_page.main(PAGE, page())
 
 
 if __name__ == "__main__":

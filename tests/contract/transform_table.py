@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from tests.contract import generated_page
 from unifiednn_core.data.transforms.table import build
 from unifiednn_core.spec.choice import Argument
 from unifiednn_core.spec.transforms import REFUSED, TRANSFORMS, TransformChoice, TransformSpec
@@ -81,10 +82,7 @@ def default(argument: Argument) -> str:
 
 
 def main() -> int:
-    if "--write" in sys.argv[1:]:
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    return int(PAGE.read_text(encoding="utf-8") != page())
+    return generated_page.main(PAGE, page())
 
 
 if __name__ == "__main__":

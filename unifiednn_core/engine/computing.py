@@ -1,6 +1,5 @@
 """How the steps of a sub-model compute: as the exactness recipe says, or as the profile `fast` allows."""
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -55,10 +54,10 @@ class Computing:
         """Run the network; with autocast its outputs become float32, in which the loss is computed."""
         if self.channels_last:
             batch = replace(batch, inputs={name: _channels_last(one) for name, one in batch.inputs.items()})
-        with self._context():
-            outputs = step.forward(module, batch)
         if self.autocast is None:
-            return outputs
+            return step.forward(module, batch)
+        with torch.autocast(self.device_type, self.autocast, cache_enabled=False):  # a graph must not hold the cache
+            outputs = step.forward(module, batch)
         return tuple(one.float() if getattr(one, "dtype", None) is self.autocast else one for one in outputs)
 
     def laid_out(self, module: nn.Module, step: Step, batch: Batch) -> "Computing":
@@ -76,11 +75,6 @@ class Computing:
         finally:
             module.train(training)
         return self
-
-    def _context(self) -> AbstractContextManager[object]:
-        if self.autocast is None:
-            return nullcontext()
-        return torch.autocast(self.device_type, self.autocast, cache_enabled=False)  # a graph must not hold the cache
 
 
 def _channels_last(tensor: Tensor) -> Tensor:

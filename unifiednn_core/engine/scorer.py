@@ -17,18 +17,18 @@ class Scorer:
 
     def __init__(self, hyperparameters: Hyperparameters, step: Step):
         self._classes, self._label = hyperparameters.criterion in CLASSIFICATION, hyperparameters.ignored_label
-        self._step = step
+        self._step, self._moves = step, step.moves_targets
         self._counting: dict[str, Tensor | None] = {}
         self._of_sample: dict[str, int] = {}
 
     def ignored_in(self, data: Lease) -> int | None:
         """Label that does not count, if there are any; the host waits for the device only at the first call."""
-        may_be = self._step.moves_targets or self._counts(data) is not None
+        may_be = self._moves or self._counts(data) is not None
         return self._label if may_be else None
 
     def labels(self, targets: Tensor | None, ignored: int | None) -> int | Tensor | None:
         """Labels of a batch that count, where transforms change targets; a scalar on the device if some may not."""
-        if not self._step.moves_targets or targets is None:
+        if not self._moves or targets is None:
             return None
         return targets.numel() if ignored is None else torch.count_nonzero(targets != ignored)
 
@@ -62,7 +62,7 @@ class Scorer:
 
     def _counts(self, data: Lease) -> Tensor | None:
         """Labels of each sample that count, int64 [samples] on the host; None if all do."""
-        if self._label is None or self._step.moves_targets:
+        if self._label is None or self._moves:
             return None
         if data.sha256 not in self._counting:
             self._counting[data.sha256] = self._count(data.use(), self._label)

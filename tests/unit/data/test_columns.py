@@ -40,7 +40,7 @@ def planned(document: dict[str, Any]) -> TableWish:
     return TableWish(plan=parse_plan(document))
 
 
-def test_a_table_of_numbers_categories_and_gaps_needs_no_word_of_anybody(tmp_path: Path) -> None:
+def test_a_table_of_numbers_categories_and_gaps_needs_no_options(tmp_path: Path) -> None:
     found = converted(written(tmp_path, MIXED))
     assert found.first.tolist() == [
         [30, 0, 1, 0, 0, 1], [40, 1, 0, 0, 1, 0], [50, 0, 1, 0, 0, 1], [40, 1, 0, 1, 0, 0]

@@ -203,7 +203,7 @@ def sized(folder: Path) -> Path:
     return made.zipped(folder / "d.zip", {name: made.picture(image) for name, image in images.items()})
 
 
-def test_images_of_several_sizes_are_resized_only_where_somebody_asks_for_it(tmp_path: Path) -> None:
+def test_images_of_several_sizes_are_resized_only_on_request(tmp_path: Path) -> None:
     path = sized(tmp_path)
     with pytest.raises(BadInput, match=r"but 'c/2.png' \(20x40\).* from 8 to 40 pixels.*--size 224"):
         taken(path)
@@ -272,7 +272,7 @@ def test_masks_are_resized_without_new_classes_and_must_fit_their_images(tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["d.pt", "d.npz", "small.npz"])
-def test_channels_are_moved_where_somebody_asks_for_it(kind: str, tmp_path: Path) -> None:
+def test_channels_are_moved_on_request(kind: str, tmp_path: Path) -> None:
     last = np.ascontiguousarray(X.transpose(0, 2, 3, 1))
     if kind == "d.pt":
         torch.save({"inputs": torch.from_numpy(last), "targets": y}, tmp_path / kind)

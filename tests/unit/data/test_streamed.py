@@ -76,7 +76,7 @@ def test_batches_have_the_bits_of_the_resident_ones(
         assert torch.equal(one, other) and one.dtype is other.dtype and one.is_contiguous()
 
 
-def test_what_nobody_fetches_is_dropped(streamed: Streamed) -> None:
+def test_batches_that_are_never_fetched_are_dropped(streamed: Streamed) -> None:
     for place in range(SAMPLES):
         streamed.expect([torch.tensor([place])])
     assert len(streamed._ahead) == MOST_AHEAD
@@ -90,8 +90,8 @@ def test_an_entry_that_does_not_lie_in_rows_is_not_streamed(tmp_path: Path) -> N
     assert Streamed.of_file(tmp_path / "d.npz", HOST) is None
 
 
-def test_a_set_lives_as_long_as_one_who_may_use_it(path: Path) -> None:
-    """Somebody reads it for a newcomer while the last lease ends; afterwards it is closed."""
+def test_a_set_stays_open_until_its_last_reference_is_gone(path: Path) -> None:
+    """A newcomer reads it while the last lease ends; the last reference closes it."""
     data = ResidentData(HOST)
     opened = Streamed.of_file(path, HOST)
     assert opened is not None

@@ -62,7 +62,7 @@ def test_classes_of_text_are_numbered_by_the_alphabet_and_keep_their_names(tmp_p
         ("a,y\n1," + "x" * 300 + "\n", "long texts"),
     ],
 )
-def test_what_nobody_can_guess_is_a_finding(text: str, words: str, tmp_path: Path) -> None:
+def test_ambiguous_tables_are_findings(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=words):
         read_dataset(written(tmp_path, text))
 

@@ -74,7 +74,7 @@ def _drop_copies_onto_themselves(program: ExportedProgram) -> None:
 
 
 def _is_same(buffer: Any, value: Any) -> bool:
-    """Whether a value is the buffer, however often it was moved to where and what it is already."""
+    """Whether a value is the buffer itself, possibly through casts and moves that change nothing."""
     kept = buffer.meta["val"].dtype, buffer.meta["val"].device
     while value is not buffer and str(value.target).startswith("aten.to."):
         if (value.meta["val"].dtype, value.meta["val"].device) != kept:
