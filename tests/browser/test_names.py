@@ -40,8 +40,9 @@ def house(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[SignedHouse]:
     seeded = Seeded(home, monkeypatch)
     train = fake_views.mid_flight()
     hurt = {"cause": ALL, "remedy": ALL}
+    # A beat in the future stays fresh, however long the pages take.
     seeded.listed = [
-        replace(train, name=FIRST[0], now_reason=ALL, heartbeat_age_s=1.0,
+        replace(train, name=FIRST[0], now_reason=ALL, heartbeat_age_s=-600.0,
                 events=tuple(replace(event, message=ALL, code="", fields={}) for event in train.events)),
         replace(fake_views.interrupted(), name=FIRST[1], **hurt),
         replace(fake_views.failed(), name=FIRST[2], **hurt),
@@ -87,7 +88,7 @@ def test_a_name_makes_no_element_on_any_page(house: SignedHouse, browser: Browse
     expect(page.get_by_role("dialog")).to_be_visible(timeout=30_000)
     shows(FIRST[0])
     page.get_by_role("button", name="Discard…").click()
-    expect(page.get_by_label("Type its name to confirm")).to_be_visible()
+    expect(page.get_by_label("Type its name to confirm")).to_be_visible(timeout=30_000)
     shows(f"Type its name to confirm: {FIRST[0]}")
     opened("run?run=r-live", FIRST[0], ALL)
     page.get_by_role("button", name="Adjust").click()
