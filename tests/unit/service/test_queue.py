@@ -56,8 +56,8 @@ def test_the_line_is_one_and_everybody_knows_their_place_in_it(server: World) ->
 def test_estimates_count_what_is_left_before_somebody(server: World) -> None:
     """A step takes 1 s in all of them: 25 s are left of the two that train, and each of the others takes 20 s."""
     first, second = server.of(OPERATOR).queue.line()
-    assert first.starts_in_s is not None and 15.0 <= first.starts_in_s <= 26.0
-    assert second.ends_in_s is not None and second.ends_in_s <= 66.0
+    assert first.starts_in_s is not None and 15.0 <= first.starts_in_s.likely_s <= 26.0
+    assert second.ends_in_s is not None and second.ends_in_s.likely_s <= 66.0
     assert server.of(ALICE).runs.observe(HERS.run_id).ends_in_s is not None
     with server.store._database.write() as session:
         session.execute(
