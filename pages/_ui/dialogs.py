@@ -47,7 +47,7 @@ def draw_all() -> None:
         "adjust": (f"Adjust {wording.plain(view.name)}", "medium", _adjust),
     }
     title, width, draw = titles[asked.kind]
-    st.dialog(title, width=width, on_dismiss=actions.close_dialog)(draw)(asked)
+    st.dialog(title, width=width, on_dismiss=actions.close_dialog)(frame.in_language(draw))(asked)
 
 
 def _stop(asked: actions.Dialog, view: RunView) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -9,6 +10,7 @@ import streamlit as st
 from streamlit.navigation.page import Page
 
 from pages._ui import charts, signed_in
+from unifiednn_core.base.texts import ENGLISH, LANGUAGES, speak, spoken, tr
 from unifiednn_core.service.facade import Service
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.estimates import Estimate
@@ -20,7 +22,7 @@ ICON = HERE / "icon.svg"
 WORDMARK = HERE / "wordmark.svg"
 LIVE_PERIOD_S, IDLE_PERIOD_S = 1.0, 5.0
 SIDEBAR_PX = 200
-_ROUTED = "routed"
+_ROUTED, _LANGUAGE = "routed", "language"
 SCREENS = {
     "Now": "sensors",
     "Queue": "dns",
@@ -42,17 +44,48 @@ def service() -> Service:
 
 
 def page(title: str) -> None:
-    """Set up a page: browser title, style sheet, access, and a banner if no run can start."""
-    _configure(f"{title} · UnifiedNN")
+    """Set up a page: language, browser title, style sheet, access, and a banner if no run can start."""
+    speak_viewers()
+    _configure(f"{tr(title)} · UnifiedNN")
     st.logo(WORDMARK, size="large")
     _ensure_routed()
     st.html(STYLE)
     st.html(PARTS)
     signed_in.require(title)
+    _language()
     if not service().supervisor_alive:
         service().start_supervisor()
     if not service().supervisor_alive:
-        st.html(markup.notice("red", "error", "No run can start", NO_SUPERVISOR))
+        st.html(markup.notice("red", "error", tr("No run can start"), tr(NO_SUPERVISOR)))
+
+
+def speak_viewers() -> None:
+    """Set the language of the viewer: the chosen one, else that of the browser. Each run of a page has a new thread."""
+    speak(str(st.session_state.get(_LANGUAGE) or st.context.locale or ENGLISH))
+
+
+def in_language(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function of a fragment or a dialog, in the viewer's language."""
+
+    @wraps(draw)
+    def drawn(*given: Any, **named: Any) -> Any:
+        speak_viewers()
+        return draw(*given, **named)
+
+    return drawn
+
+
+def _language() -> None:
+    """Draw the choice of the language, at the end of the sidebar."""
+    with st.sidebar, st.container(key="language"):
+        codes = list(LANGUAGES)
+        chosen = st.selectbox(
+            tr("Language"), codes, codes.index(spoken()), LANGUAGES.__getitem__, "language-choice",
+            label_visibility="collapsed",
+        )  # fmt: skip
+    if chosen != spoken():
+        st.session_state[_LANGUAGE] = chosen
+        st.rerun()
 
 
 def _configure(title: str) -> None:
@@ -64,7 +97,7 @@ def live(draw: Callable[[bool], None], lives: bool, *, idle_s: float | None = No
 
     `draw` gets `lives`, and reruns the page when this changes.
     """
-    st.fragment(run_every=LIVE_PERIOD_S if lives else idle_s)(draw)(lives)
+    st.fragment(run_every=LIVE_PERIOD_S if lives else idle_s)(in_language(draw))(lives)
 
 
 def segments(
@@ -103,6 +136,7 @@ def ago(at_s: float | None, *, seconds: bool = False) -> str:
 
 def route() -> None:
     """Run the page of the address."""
+    speak_viewers()  # titles in the sidebar
     st.session_state[_ROUTED] = True
     _configure("UnifiedNN")  # before the navigation, which opens the sidebar at this width
     _navigation().run()
@@ -127,7 +161,7 @@ def _navigation() -> Page:
         st.Page(
             f"pages/{title.lower()}.py",
             # Icons are part of the titles: the browser would fetch separate icons from the internet.
-            title=f":material/{icon}: {title}",
+            title=f":material/{icon}: {tr(title)}",
             url_path=title.lower(),
             default=title == first,
             visibility="visible" if person is None or signed_in.may_see(person, title) else "hidden",
