@@ -8,6 +8,7 @@ from unifiednn_core.store.devices import Devices
 from unifiednn_core.store.hybrids import Hybrids
 from unifiednn_core.store.library import Library, Measured
 from unifiednn_core.store.people import People
+from unifiednn_core.store.requests import Requests
 from unifiednn_core.store.runs import Runs
 from unifiednn_core.store.telemetry import Telemetry
 from unifiednn_core.store.workers import Workers
@@ -28,6 +29,7 @@ class Store:
         self.people = People(self._database, clock)
         self.measured = Measured(self._database, clock)
         self.devices = Devices(self._database, clock)
+        self.requests = Requests(self._database, clock)
 
     @classmethod
     def open(cls, home: Home, clock: Clock | None = None) -> "Store":
