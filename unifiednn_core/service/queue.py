@@ -7,7 +7,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.scheduling.line import DeviceView
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.service.line import Line, Outlook
-from unifiednn_core.service.permissions import Guard, Own, permission
+from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.roles import Role
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.pooling import Pooling
@@ -39,13 +39,13 @@ class QueueService:
             for parts in ([[row] for row in rows] if run.shared else [rows])
         )
 
-    @permission(Role.OPERATOR, Own.RUN, about="to place {place}")
-    def move(self, run_id: str, place: int) -> int:
+    @permission(Role.OPERATOR, about="{run} to place {place}")
+    def move(self, run: str, place: int) -> int:
         """Move a waiting run to a place in the line, from 1, and return the place; the order of all others stays.
 
         A place behind the last one is the last one. Raises `NotFound`, and `BadInput` for a run that does not wait.
         """
-        _, new = self._store.workers.move(run_id, place)
+        _, new = self._store.workers.move(run, place)
         self._line.forget()
         return new
 

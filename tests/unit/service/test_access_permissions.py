@@ -54,7 +54,6 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "artifact": lambda s, run, name: s.runs.artifact(run, name),
     "checkpoint": lambda s, run, name: s.runs.checkpoint(run, name),
     "download": lambda s, run, name: s.runs.download(run, name, Path("/nowhere")),
-    "move": lambda s, run, name: s.queue.move(run, 1),
     "download_checkpoint": lambda s, run, name: s.runs.download_checkpoint(run, name, Path("/nowhere")),
 }
 OF_PARTS = {"pause", "resume", "save", "stop", "discard"}

@@ -192,7 +192,7 @@ def test_an_operator_moves_what_waits_and_the_log_says_so(server: World) -> None
     assert server.of(ALICE).runs.observe(HER_NEXT.run_id).queue_position == 1
     waiting = server.service._line.now().fleet.view.waiting
     assert min(waiting, key=lambda entry: entry.order).run_id == HER_NEXT.run_id, "placement sees the same order"
-    noted = server.of(ADMIN).people.audit_log(1)[0]
+    noted = server.store.people.audit_log(1)[0]
     assert (noted.action, noted.subject, noted.person) == ("move", f"{HER_NEXT.run_id} to place 1", OPERATOR.id)
     with pytest.raises(Forbidden):
         server.of(ALICE).queue.move(HER_NEXT.run_id, 1)
