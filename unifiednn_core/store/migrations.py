@@ -91,6 +91,12 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "CREATE INDEX memory_of_hybrid ON memory_samples (hybrid_id, source, at_s)",
         "CREATE INDEX strata_of_hybrid ON memory_strata (hybrid_id, at_s)",
     ),
+    # The cockpit: certificates of separated models.
+    9: (
+        "ALTER TABLE submodels ADD COLUMN certificate JSON",
+        "ALTER TABLE submodels ADD COLUMN certify_at_s FLOAT",
+        "CREATE INDEX ix_submodels_certify_at_s ON submodels (certify_at_s)",
+    ),
 }  # fmt: skip
 """Statements that lead from each version to the next one."""
 
