@@ -91,8 +91,10 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "CREATE INDEX memory_of_hybrid ON memory_samples (hybrid_id, source, at_s)",
         "CREATE INDEX strata_of_hybrid ON memory_strata (hybrid_id, at_s)",
     ),
-    # The cockpit: certificates of separated models.
+    # The cockpit: operators order the line; certificates of separated models.
     9: (
+        "ALTER TABLE runs ADD COLUMN line_at_s FLOAT NOT NULL DEFAULT 0",
+        "UPDATE runs SET line_at_s = created_at_s",
         "ALTER TABLE submodels ADD COLUMN certificate JSON",
         "ALTER TABLE submodels ADD COLUMN certify_at_s FLOAT",
         "CREATE INDEX ix_submodels_certify_at_s ON submodels (certify_at_s)",

@@ -105,7 +105,7 @@ class Runs:
 
     def queued_before(self, run: RunRow) -> int:
         """Number of queued runs that are ahead of this one in the line."""
-        earlier = tuple_(RunRow.created_at_s, RunRow.id) < (run.created_at_s, run.id)
+        earlier = tuple_(RunRow.line_at_s, RunRow.id) < (run.line_at_s, run.id)
         waiting = select(func.count()).select_from(RunRow).where(RunRow.state == State.QUEUED.value, earlier)
         with self._database.read() as session:
             return session.scalar(waiting) or 0

@@ -116,6 +116,8 @@ class RunRow(Base):
     cause: Mapped[str | None]
     remedy: Mapped[str | None]
     created_at_s: Mapped[float]
+    line_at_s: Mapped[float] = mapped_column(default=lambda context: context.get_current_parameters()["created_at_s"])
+    """Orders the line: the moment of its submission, until an operator moves runs, which exchange theirs."""
     launched_at_s: Mapped[float | None]
     """Start of the first process that trained it; makespans count from here."""
     started_at_s: Mapped[float | None]
