@@ -93,11 +93,14 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "CREATE INDEX memory_of_hybrid ON memory_samples (hybrid_id, source, at_s)",
         "CREATE INDEX strata_of_hybrid ON memory_strata (hybrid_id, at_s)",
     ),
-    # Operators order the line. Runs and files can be deleted, files know who uses them and where they are from,
-    # people have a quota.
+    # The cockpit: operators order the line; certificates of separated models; runs and files can be deleted, files know
+    # who uses them and where they are from; people have a quota.
     9: (
         "ALTER TABLE runs ADD COLUMN line_at_s FLOAT NOT NULL DEFAULT 0",
         "UPDATE runs SET line_at_s = created_at_s",
+        "ALTER TABLE submodels ADD COLUMN certificate JSON",
+        "ALTER TABLE submodels ADD COLUMN certify_at_s FLOAT",
+        "CREATE INDEX ix_submodels_certify_at_s ON submodels (certify_at_s)",
         "ALTER TABLE runs ADD COLUMN removed_at_s FLOAT",
         "ALTER TABLE files ADD COLUMN removed_at_s FLOAT",
         "ALTER TABLE file_owners ADD COLUMN origin JSON NOT NULL DEFAULT '{}'",

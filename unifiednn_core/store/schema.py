@@ -203,6 +203,10 @@ class SubModelRow(Base):
     artifact_at_s: Mapped[float | None]
     model_path: Mapped[str | None]
     state_sha256: Mapped[str | None]
+    certificate: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    """Fields of `preflight.report.Certificate`; None before it is made, and for models of older versions."""
+    certify_at_s: Mapped[float | None] = mapped_column(index=True)
+    """When to make the certificate of its newest export, UTC seconds; None if nothing is left to do."""
 
 
 class CommandRow(Base):
