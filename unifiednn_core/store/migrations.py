@@ -91,6 +91,10 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "CREATE INDEX memory_of_hybrid ON memory_samples (hybrid_id, source, at_s)",
         "CREATE INDEX strata_of_hybrid ON memory_strata (hybrid_id, at_s)",
     ),
+    # Drafts remember the run that they became.
+    9: (
+        "ALTER TABLE drafts ADD COLUMN run_id VARCHAR",
+    ),
 }  # fmt: skip
 """Statements that lead from each version to the next one."""
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 HYBRID: Final = "hybrid"
 
 
@@ -379,3 +379,5 @@ class DraftRow(Base):
     owner: Mapped[str] = mapped_column(default="")
     document: Mapped[dict[str, Any]]
     changed_at_s: Mapped[float]
+    run_id: Mapped[str | None]
+    """The run that it became; then its document is empty."""
