@@ -14,9 +14,8 @@ from torch import nn
 from tests.unit.formats import kit
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data import conversion
-from unifiednn_core.preflight import dry_run
 from unifiednn_core.preflight import check as room
-from unifiednn_core.preflight import kept_check
+from unifiednn_core.preflight import dry_run, kept_check
 from unifiednn_core.preflight.check import check
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.preflight.trial import OutOfTime
