@@ -137,7 +137,7 @@ def _entry(entry: LineEntry) -> str:
     parts = "" if entry.submodels == (entry.name,) else ", ".join(entry.submodels)
     who = f"{markup.text(parts)}<span class='u-under'>{markup.text(entry.owner or 'local operator')}</span>"
     reason = f"waits for {entry.waits_for}" if entry.waits_for else "starts in a moment"
-    when = wording.estimate_text(entry.starts_in_s, entry.ends_in_s) or wording.NO_ESTIMATE
+    when = frame.estimate(entry.starts_in_s, entry.ends_in_s) or wording.NO_ESTIMATE
     cells = (who, markup.text(reason), markup.faint(when), markup.faint(wording.device_text(entry.asked)))
     return markup.cells("u-brief u-line-entry", cells)
 

@@ -147,10 +147,11 @@ def _facts(view: RunView, comparison: Comparison | None) -> list[markup.Fact]:
 def _when(view: RunView) -> markup.Fact:
     """Place in line, and when it starts and ends."""
     if view.state is State.QUEUED and view.queue_position:
-        when = wording.estimate_text(view.starts_in_s, view.ends_in_s) or wording.NO_ESTIMATE
+        when = frame.estimate(view.starts_in_s, view.ends_in_s) or wording.NO_ESTIMATE
         return markup.Fact("In line", f"number {view.queue_position}", markup.text(when))
-    ends = "-" if view.ends_in_s is None else wording.about_text(view.ends_in_s)
-    return markup.Fact("Ends in about", ends, "" if view.ends_in_s is not None else wording.NO_ESTIMATE)
+    if view.ends_in_s is None:
+        return markup.Fact("Ends", "-", wording.ESTIMATING)
+    return markup.Fact("Ends", frame.clock_at(view.ends_in_s), f"in {wording.range_text(view.ends_in_s)}")
 
 
 def _devices_text(view: RunView) -> str:

@@ -51,7 +51,7 @@ def draw(view: RunView) -> None:
         sentence = PAUSED_RUN if view.state is State.PAUSED else words.sentence
         if view.waits_for and view.state is State.QUEUED:
             sentence = f"It waits for {view.waits_for.rstrip('.')}."
-        if when := wording.estimate_text(view.starts_in_s, view.ends_in_s) if view.state is State.QUEUED else "":
+        if when := frame.estimate(view.starts_in_s, view.ends_in_s) if view.state is State.QUEUED else "":
             place += f" It {when}, if nobody comes before it."
         st.html(markup.notice(words.colour, words.icon, words.label, sentence + place))
     if view.kinds:

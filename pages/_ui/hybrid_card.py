@@ -52,7 +52,7 @@ def memory_line(hybrid: ListedHybrid) -> str:
 def _cells(member: HybridMember) -> str:
     bar = markup.bar(member.progress, f"Progress of {member.name}", sign(member.number).colour)
     steps = f"{member.steps_done:,} / {member.steps_total:,} steps"
-    ends = wording.estimate_text(None, member.ends_in_s)
+    ends = frame.estimate(None, member.ends_in_s)
     ends = f"leaves: {member.leaving}" if member.leaving else ends
     who = member.owner or "local operator"
     cells = (markup.state_badge(member.state), markup.faint(who), bar, markup.text(steps), markup.faint(ends))

@@ -8,13 +8,15 @@ from typing import Annotated
 import typer
 from rich.table import Column
 
-from unifiednn_core.base.units import duration_text, memory_text, percent_text
+from unifiednn_core.base.units import NOT_AVAILABLE, memory_text, percent_text
 from unifiednn_core.cli import shared, terminal
 from unifiednn_core.cli.runs import NEEDS_SUPERVISOR
 from unifiednn_core.cli.shared import AsJson, bad_option, opened
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Role
 from unifiednn_core.spec.run import RunSpec, load_json, parse_run
+from unifiednn_core.views import wording
+from unifiednn_core.views.estimates import Estimate
 from unifiednn_core.views.hybrids import MODES, LineEntry, ListedHybrid, mode_text
 
 Network = Annotated[
@@ -81,6 +83,17 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
             terminal.say(f"Mode: {mode_text(service.queue.pooling())}")
 
 
+@queue.command("move")
+def move(
+    run: Annotated[str, typer.Argument(help="Id of a waiting run; list them with: unifiednn queue")],
+    place: Annotated[int, typer.Argument(help="Place in the line; 1 runs next.")],
+) -> None:
+    """Move a waiting run in the line. The order of all others stays."""
+    with opened() as service:
+        new = service.queue.move(run, place)
+        terminal.say(f"{run} is number {new} in line.")
+
+
 @queue.command("mode")
 def mode(
     name: Annotated[str, typer.Argument(help=", ".join(MODES))],
@@ -109,6 +122,10 @@ def _hybrids(service: Service) -> tuple[ListedHybrid, ...] | None:
     return service.queue.hybrids() if service.actor.role.rank >= Role.OPERATOR.rank else None
 
 
+def _in_text(estimate: Estimate | None) -> str:
+    return NOT_AVAILABLE if estimate is None else wording.range_text(estimate)
+
+
 def _print_line(line: Sequence[LineEntry]) -> None:
     if not line:
         terminal.say("Nothing waits for a device.")
@@ -119,7 +136,7 @@ def _print_line(line: Sequence[LineEntry]) -> None:
             str(entry.place),
             entry.run_id,
             ", ".join(entry.submodels),
-            *map(duration_text, (entry.starts_in_s, entry.ends_in_s)),
+            *map(_in_text, (entry.starts_in_s, entry.ends_in_s)),
             entry.waits_for or "a moment",
         )
         for entry in line
@@ -137,7 +154,7 @@ def _print_hybrids(hybrids: Sequence[ListedHybrid]) -> None:
         terminal.say(f"{kind} hybrid {one.hybrid_id} on {one.device}, policy {one.policy}, {memory}:")
         columns = (Column("run", no_wrap=True), "sub-model", "state", "progress", "ends in")
         rows = (
-            (part.run_id, part.name, part.state, percent_text(part.progress), duration_text(part.ends_in_s))
+            (part.run_id, part.name, part.state, percent_text(part.progress), _in_text(part.ends_in_s))
             for part in one.members
         )
         terminal.print_table(columns, rows)

@@ -16,11 +16,14 @@ from unifiednn_core.scheduling.line import FleetView
 from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob
+from unifiednn_core.views.estimates import Estimate, earliest, latest
 
 STEPS = 16
 """Steps of a training in the forecast."""
 SHORTEST_S = 0.01
 KEPT_S = 2.0
+SPREAD = 0.15
+"""How far an estimate may be off, as a share of it."""
 SHARE_OF_TIME = 0.05
 """Part of the time that forecasts may take."""
 
@@ -32,18 +35,18 @@ class Outlook:
     fleet: Fleet
     waits: Mapping[str, str]
     """By key of each sub-model: text after "waits for"."""
-    starts_in_s: Mapping[str, float]
+    starts_in_s: Mapping[str, Estimate]
     """By key, of those that wait; unknown ones are left out."""
-    ends_in_s: Mapping[str, float]
+    ends_in_s: Mapping[str, Estimate]
     """By key, also of those that train."""
 
-    def of(self, keys: Iterable[str]) -> tuple[float | None, float | None]:
+    def of(self, keys: Iterable[str]) -> tuple[Estimate | None, Estimate | None]:
         """When the first of these sub-models starts and the last one ends; None if one of them is unknown."""
         asked = list(keys)
-        starts_s = [self.starts_in_s[key] for key in asked if key in self.starts_in_s]
-        ends_s = [self.ends_in_s[key] for key in asked if key in self.ends_in_s]
-        start_s = min(starts_s, default=None) if len(starts_s) == len(asked) else None
-        return start_s, max(ends_s, default=None) if len(ends_s) == len(asked) else None
+        starts = [self.starts_in_s[key] for key in asked if key in self.starts_in_s]
+        ends = [self.ends_in_s[key] for key in asked if key in self.ends_in_s]
+        start = earliest(starts) if len(starts) == len(asked) else None
+        return start, latest(ends) if len(ends) == len(asked) else None
 
 
 class Line:
@@ -83,7 +86,8 @@ def outlook_of(fleet: Fleet) -> Outlook:
     waiting = {key for entry in view.waiting for key in entry.keys}
     known = {key: end_s - view.now_s for key, end_s in trace.ends_s.items() if end_s - view.now_s < NEVER_S / 2}
     starts = {key: max(0.0, trace.starts_s[key] - view.now_s) for key in known.keys() & waiting}
-    return Outlook(fleet, waits, starts, known)
+    begins, ends = ({key: Estimate.around(at_s, SPREAD) for key, at_s in one.items()} for one in (starts, known))
+    return Outlook(fleet, waits, begins, ends)
 
 
 def _jobs(view: FleetView) -> dict[str, SimulatedJob]:

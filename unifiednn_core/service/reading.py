@@ -46,7 +46,11 @@ class RunReader:
             outlook = self._line.now()
             starts_in_s, ends_in_s = outlook.of(f"{run_id}/{part.name}" for part in parts if not part.ended_at_s)
             begun = view.launched_at_s is not None
-            view = replace(view, starts_in_s=None if begun else starts_in_s, ends_in_s=ends_in_s)
+            parts_seen = tuple(
+                part if part.state in ENDED else replace(part, ends_in_s=outlook.ends_in_s.get(f"{run_id}/{part.name}"))
+                for part in view.submodels
+            )
+            view = replace(view, starts_in_s=None if begun else starts_in_s, ends_in_s=ends_in_s, submodels=parts_seen)
             if view.waits_for is None and view.state is State.QUEUED:  # nobody has written it down yet
                 waits = (outlook.waits.get(f"{run_id}/{part.name}") for part in parts)
                 view = replace(view, waits_for=next(filter(None, waits), None))

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from unifiednn_core.base.units import duration_text
-from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.pooling import Pooling, PoolMode
+from unifiednn_core.views.estimates import Estimate, shown_progress
 from unifiednn_core.views.runs import RunView
 
 MODES: dict[PoolMode, str] = {
@@ -39,9 +40,9 @@ class LineEntry:
     submitted_at_s: float
     waits_for: str | None
     """Text after "waits for"; None if it starts in a moment."""
-    starts_in_s: float | None
+    starts_in_s: Estimate | None
     """Estimates if nobody else comes; None where nothing is known."""
-    ends_in_s: float | None
+    ends_in_s: Estimate | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +61,14 @@ class HybridMember:
     steps_done: int
     steps_total: int
     holds_device: bool
-    ends_in_s: float | None
+    ends_in_s: Estimate | None
     leaving: str | None
     """Why it leaves at its next step boundary; None if it stays."""
 
     @property
     def progress(self) -> float:
-        """Share of its steps that are done, 0 to 1."""
-        return self.steps_done / self.steps_total if self.steps_total else 0.0
+        """Share of its steps that are done, 0 to 1; below 1 until it has ended."""
+        return shown_progress(self.steps_done, self.steps_total, ended=self.state in ENDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

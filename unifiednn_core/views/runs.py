@@ -7,8 +7,9 @@ from typing import Any, Literal, NamedTuple
 from unifiednn_core.data.values import DataPreview, preview_of
 from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.preflight.report import OracleReport
-from unifiednn_core.spec.lifecycle import Event, State
+from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import Mode
+from unifiednn_core.views.estimates import Estimate, shown_progress
 from unifiednn_core.views.memory import Mark, MemoryBreakdown
 
 SHOWN_TURNS = 2000
@@ -83,6 +84,8 @@ class SubModelView:
     """Until its deadline, below 0 after it; None without one and once it has ended."""
     deadline: Literal["met", "missed", "holds", "late"] | None = None
     """How its deadline stands: it holds or will be missed, as far as speeds are measured; None if nobody knows."""
+    ends_in_s: Estimate | None = None
+    """When it ends, if nobody else comes; None once it has ended, and where nothing is known."""
     ended_at_s: float | None = None
     paused_s: float = 0.0
     attempt: int = 1
@@ -119,6 +122,11 @@ class SubModelView:
     lost_loss: tuple[Series, ...] = ()
     """Curves of void steps, one for each attempt that has some."""
     lost_accuracy: tuple[Series, ...] = ()
+
+    @property
+    def progress(self) -> float:
+        """Share of its steps that are done, 0 to 1; below 1 until it has ended."""
+        return shown_progress(self.steps_done, self.steps_total, ended=self.state in ENDED)
 
     @property
     def in_doubt(self) -> bool:
@@ -198,9 +206,9 @@ class RunView:
     """1 is next; None when not queued."""
     shared: bool = False
     """Whether its sub-models train in hybrids with those of other runs."""
-    starts_in_s: float | None = None
+    starts_in_s: Estimate | None = None
     """Estimate until it begins, if nobody else comes; None once it has begun, and where nothing is known."""
-    ends_in_s: float | None = None
+    ends_in_s: Estimate | None = None
     """Estimate until the last of its sub-models ends."""
     stays: tuple[Stay, ...] = ()
     """Where it trained, oldest first."""
@@ -257,9 +265,9 @@ class RunView:
 
     @property
     def progress(self) -> float:
-        """Share of all steps that are done, 0 to 1."""
-        total = sum(submodel.steps_total for submodel in self.submodels)
-        return sum(submodel.steps_done for submodel in self.submodels) / total if total else 0.0
+        """Share of all steps that are done, 0 to 1; below 1 until the run has ended."""
+        done, total = (sum(getattr(part, steps) for part in self.submodels) for steps in ("steps_done", "steps_total"))
+        return shown_progress(done, total, ended=self.state in ENDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Words that several pages share: states, actions, moments, and sentences for empty or stale pages."""
 
+import math
 import re
 from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
@@ -8,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.lifecycle import Event, State
+from unifiednn_core.views.estimates import Estimate
 from unifiednn_core.views.runs import SubModelView
 
 Colour = Literal["blue", "green", "orange", "red", "gray", "violet"]
@@ -54,6 +56,7 @@ NO_RUNS = "No runs yet. Try the demo, or build your own hybrid."
 NO_CURVES = "Curves appear after the first step."
 ADD_HELP = "It joins the hybrid while the others train; the policy decides when it gets a turn."
 NO_ESTIMATE = "no estimate yet"
+ESTIMATING = "estimating…"
 STALE_AFTER_S = 10.0
 _WORDS = re.compile(r"[^\W_]+(?:[-_ ][^\W_]+)*")
 
@@ -82,22 +85,38 @@ def recovered_text(recoveries: int, redone_steps: int, *, ended: bool) -> str:
     return f"{often}; {count_text(redone_steps, 'lost step')} trained again and counted once."
 
 
-def about_text(seconds: float) -> str:
-    """An estimate, no finer than it is: "a moment", "40 s", "12 min", "3 h", "2 days"."""
-    if seconds < 5:
+def range_text(estimate: Estimate) -> str:
+    """Both ends of an estimate in one unit, no finer than it is: "12 to 15 min", "about 3 h", "a moment"."""
+    if estimate.high_s < 5:
         return "a moment"
-    if seconds < 90:
-        return f"{round(seconds, -1):.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h" if seconds < 36 * 3600 else f"{seconds / 86_400:.0f} days"
+    units = ((1.0, "s", 90.0), (60.0, "min", 90 * 60.0), (3600.0, "h", 36 * 3600.0), (86_400.0, "days", math.inf))
+    unit_s, name = next((size_s, name) for size_s, name, below_s in units if estimate.high_s < below_s)
+    step = 5 if name == "s" and estimate.high_s > 20 else 1
+    low = step * math.floor(estimate.low_s / unit_s / step)
+    high = max(low, step * math.ceil(estimate.high_s / unit_s / step))
+    likely = round(estimate.likely_s / unit_s)
+    if low < 1:
+        return f"up to {high} {name}"
+    return f"about {likely} {name}" if high == low else f"{low} to {high} {name}"
 
 
-def estimate_text(starts_in_s: float | None, ends_in_s: float | None) -> str:
-    """When something starts and ends, as far as that is known; empty if nothing is."""
-    starts = "" if starts_in_s is None else f"starts in about {about_text(starts_in_s)}"
-    ends = "" if ends_in_s is None else f"ends in about {about_text(ends_in_s)}"
-    return ", ".join(filter(None, (starts, ends))).replace("about a moment", "a moment")
+def clock_text(at_s: float, now_s: float, timezone: str | None) -> str:
+    """Moment to come as "about 14:32", with the date if it is not today."""
+    today, day = (moment_text(one, timezone, "%Y-%m-%d") for one in (now_s, at_s))
+    return moment_text(at_s, timezone, "about %H:%M" if today == day else "on %-d %b about %H:%M")
+
+
+def moment_and_range(estimate: Estimate, now_s: float, timezone: str | None) -> str:
+    """An estimate as "about 14:32, in 12 to 15 min"; below 90 s no clock is fine enough."""
+    span = f"in {range_text(estimate)}"
+    return span if estimate.high_s < 90 else f"{clock_text(now_s + estimate.likely_s, now_s, timezone)}, {span}"
+
+
+def estimate_text(starts: Estimate | None, ends: Estimate | None, now_s: float, timezone: str | None) -> str:
+    """When something starts and ends, as far as that is known: "ends about 14:32, in 12 to 15 min"."""
+    begins = "" if starts is None else f"starts {moment_and_range(starts, now_s, timezone)}"
+    finishes = "" if ends is None else f"ends {moment_and_range(ends, now_s, timezone)}"
+    return "; ".join(filter(None, (begins, finishes)))
 
 
 def kept_text(checkpoint_text: str, recovery: str) -> str:

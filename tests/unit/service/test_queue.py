@@ -56,8 +56,8 @@ def test_the_line_is_one_and_everybody_knows_their_place_in_it(server: World) ->
 def test_estimates_count_what_is_left_before_somebody(server: World) -> None:
     """A step takes 1 s in all of them: 25 s are left of the two that train, and each of the others takes 20 s."""
     first, second = server.of(OPERATOR).queue.line()
-    assert first.starts_in_s is not None and 15.0 <= first.starts_in_s <= 26.0
-    assert second.ends_in_s is not None and second.ends_in_s <= 66.0
+    assert first.starts_in_s is not None and 15.0 <= first.starts_in_s.likely_s <= 26.0
+    assert second.ends_in_s is not None and second.ends_in_s.likely_s <= 66.0
     assert server.of(ALICE).runs.observe(HERS.run_id).ends_in_s is not None
     with server.store._database.write() as session:
         session.execute(
@@ -182,3 +182,19 @@ def test_a_shared_submission_cannot_set_what_belongs_to_the_hybrid() -> None:
     first = parse_run({**plain, "submodels": [{**PART, "priority": -5}]})
     assert [one.field for one in shared_findings(first, ALICE)] == ["submodels.net.priority"]
     assert shared_findings(first, replace(OPERATOR)) == (), "an operator decides between people"
+
+
+def test_an_operator_moves_what_waits_and_the_log_says_so(server: World) -> None:
+    service = server.of(OPERATOR).queue
+    assert [entry.run_id for entry in service.line()] == [HIS_NEXT.run_id, HER_NEXT.run_id]
+    assert service.move(HER_NEXT.run_id, 1) == 1
+    assert [(entry.place, entry.run_id) for entry in service.line()] == [(1, HER_NEXT.run_id), (2, HIS_NEXT.run_id)]
+    assert server.of(ALICE).runs.observe(HER_NEXT.run_id).queue_position == 1
+    waiting = server.service._line.now().fleet.view.waiting
+    assert min(waiting, key=lambda entry: entry.order).run_id == HER_NEXT.run_id, "placement sees the same order"
+    noted = server.store.people.audit_log(1)[0]
+    assert (noted.action, noted.subject, noted.person) == ("move", f"{HER_NEXT.run_id} to place 1", OPERATOR.id)
+    with pytest.raises(Forbidden):
+        server.of(ALICE).queue.move(HER_NEXT.run_id, 1)
+    with pytest.raises(BadInput, match="does not wait"):
+        service.move(HERS.run_id, 1)

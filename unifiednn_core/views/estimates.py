@@ -1,0 +1,39 @@
+"""When something begins or ends: the likely moment, and a range around it. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+
+MOST_PROGRESS = 0.99
+"""Progress that is shown before the last file is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds from now; `low_s` <= `likely_s` <= `high_s`."""
+
+    likely_s: float
+    low_s: float
+    high_s: float
+
+    @classmethod
+    def around(cls, likely_s: float, spread: float) -> "Estimate":
+        """A range of some share of the likely value on both sides."""
+        return cls(likely_s, likely_s * max(0.0, 1 - spread), likely_s * (1 + spread))
+
+
+def earliest(estimates: Iterable[Estimate]) -> Estimate | None:
+    """When the first of several happens; None without any."""
+    known = list(estimates)
+    return Estimate(*map(min, zip(*map(astuple, known), strict=True))) if known else None
+
+
+def latest(estimates: Iterable[Estimate]) -> Estimate | None:
+    """When the last of several happens; None without any."""
+    known = list(estimates)
+    return Estimate(*map(max, zip(*map(astuple, known), strict=True))) if known else None
+
+
+def shown_progress(done: int, total: int, *, ended: bool) -> float:
+    """Share of the steps that are done, 0 to 1; below 1 until everything has ended, the last file included."""
+    share = done / total if total else 0.0
+    return share if ended else min(share, MOST_PROGRESS)
