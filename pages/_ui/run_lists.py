@@ -11,7 +11,7 @@ from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import RunView
 
 NAME_WIDTH_PX, ACTIONS_WIDTH_PX = 220, 80
-NO_HYBRID = "No hybrid to compare yet. Try the demo with its baselines, or build one."
+NO_HYBRID = "No hybrid to compare yet. Try the demo, or build one."
 
 
 def draw_runs(runs: Iterable[RunView], *, key: str) -> None:
