@@ -57,6 +57,12 @@ def test_a_submission_stands_in_line_and_says_where(home: Home, network: Path, m
     found = json.loads(unifiednn(home, "queue", "--json").stdout)
     assert [entry["place"] for entry in found["line"]] == [1, 2]
     assert found["hybrids"] == [] and found["pooling"]["mode"] == "pooled"
+    behind = found["line"][1]["run_id"]
+    assert "is number 1 in line" in unifiednn(home, "queue", "move", behind, "1").stdout
+    assert [entry["run_id"] for entry in json.loads(unifiednn(home, "queue", "--json").stdout)["line"]] == [
+        behind,
+        first["run_id"],
+    ]
     table = unifiednn(home, "queue").stdout
     assert first["run_id"] in table and "Nothing trains." in table and "Mode: pooled" in table
     network.write_text(json.dumps({**json.loads(network.read_text()), "optimiser": "sgd"}))

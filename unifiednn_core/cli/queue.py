@@ -83,6 +83,17 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
             terminal.say(f"Mode: {mode_text(service.queue.pooling())}")
 
 
+@queue.command("move")
+def move(
+    run: Annotated[str, typer.Argument(help="Id of a waiting run; list them with: unifiednn queue")],
+    place: Annotated[int, typer.Argument(help="Place in the line; 1 runs next.")],
+) -> None:
+    """Move a waiting run in the line. The order of all others stays."""
+    with opened() as service:
+        new = service.queue.move(run, place)
+        terminal.say(f"{run} is number {new} in line.")
+
+
 @queue.command("mode")
 def mode(
     name: Annotated[str, typer.Argument(help=", ".join(MODES))],

@@ -132,6 +132,7 @@ def _entries(
         keys=tuple(f"{run.id}/{row.name}" for row in still or parts),  # with none open a worker only ends the run
         run_id=run.id,
         submitted_at_s=run.created_at_s,
+        line_at_s=run.line_at_s,
         arrival=0,
         asked=run.device,
         devices=_devices_for(run, kind, devices),
@@ -154,6 +155,7 @@ def _shared(run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Se
         keys=(f"{run.id}/{row.name}",),
         run_id=run.id,
         submitted_at_s=run.created_at_s,
+        line_at_s=run.line_at_s,
         arrival=row.arrival,
         asked=run.device,
         devices=usable,

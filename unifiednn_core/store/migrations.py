@@ -91,6 +91,14 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "CREATE INDEX memory_of_hybrid ON memory_samples (hybrid_id, source, at_s)",
         "CREATE INDEX strata_of_hybrid ON memory_strata (hybrid_id, at_s)",
     ),
+    # The cockpit: operators order the line; certificates of separated models.
+    9: (
+        "ALTER TABLE runs ADD COLUMN line_at_s FLOAT NOT NULL DEFAULT 0",
+        "UPDATE runs SET line_at_s = created_at_s",
+        "ALTER TABLE submodels ADD COLUMN certificate JSON",
+        "ALTER TABLE submodels ADD COLUMN certify_at_s FLOAT",
+        "CREATE INDEX ix_submodels_certify_at_s ON submodels (certify_at_s)",
+    ),
 }  # fmt: skip
 """Statements that lead from each version to the next one."""
 

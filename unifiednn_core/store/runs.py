@@ -1,6 +1,6 @@
 """Runs and sub-models, and their moves along the transition table."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Row, func, select, tuple_
@@ -15,12 +15,13 @@ from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.hybrids import is_live, note_progress, release_worker
 from unifiednn_core.store.schema import HYBRID, CommandRow, EventRow, HybridRow, RunRow, SubModelRow
 
-HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer", "settings"})
-"""Columns of a run that lists do not need; they may take 100 KiB per run."""
+HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer", "settings", "certificate"})
+"""Columns of a run or sub-model that lists do not need; they may take 100 KiB per run."""
 _OF_RUN = [column for column in RunRow.__table__.columns if column.name not in HEAVY]
 _OF_HYBRID = [
     column for column in HybridRow.__table__.columns if column.name not in {*RunRow.__table__.columns.keys(), *HEAVY}
 ]
+_OF_SUBMODEL = [column for column in SubModelRow.__table__.columns if column.name not in HEAVY]
 _THERE = aliased(HybridRow)
 _PLACED = (
     select(func.max(_THERE.device))
@@ -91,9 +92,7 @@ class Runs:
             asked = select(*_LISTED).select_from(RunRow).outerjoin(HybridRow, HybridRow.id == RunRow.id)
             runs = session.execute(asked.order_by(RunRow.created_at_s.desc(), RunRow.id.desc())).all()
             parts: dict[str, list[Row[Any]]] = {run.id: [] for run in runs}
-            for row in session.execute(
-                select(*SubModelRow.__table__.columns).order_by(SubModelRow.run_id, SubModelRow.arrival)
-            ):
+            for row in session.execute(select(*_OF_SUBMODEL).order_by(SubModelRow.run_id, SubModelRow.arrival)):
                 parts[row.run_id].append(row)
             return [(run, parts[run.id]) for run in runs]
 
@@ -106,7 +105,7 @@ class Runs:
 
     def queued_before(self, run: RunRow) -> int:
         """Number of queued runs that are ahead of this one in the line."""
-        earlier = tuple_(RunRow.created_at_s, RunRow.id) < (run.created_at_s, run.id)
+        earlier = tuple_(RunRow.line_at_s, RunRow.id) < (run.line_at_s, run.id)
         waiting = select(func.count()).select_from(RunRow).where(RunRow.state == State.QUEUED.value, earlier)
         with self._database.read() as session:
             return session.scalar(waiting) or 0
@@ -215,9 +214,41 @@ class Runs:
             run_of(session, run_id).assign(values)
 
     def record_artifact(self, run_id: str, submodel: str, **columns: Any) -> None:
-        """Record the exported model of a sub-model."""
+        """Record the exported model of a sub-model; its certificate is to be made."""
+        now_s = self._clock.utc_s()
         with self._database.write() as session:
-            submodel_of(session, run_id, submodel).assign({**columns, "artifact_at_s": self._clock.utc_s()})
+            row = submodel_of(session, run_id, submodel)
+            row.assign({**columns, "artifact_at_s": now_s, "certify_at_s": now_s, "certificate": None})
+
+    def uncertified(self, until_s: float) -> list[tuple[RunRow, SubModelRow]]:
+        """Sub-models whose certificate is to be made by then, the longest waiting first."""
+        asked = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
+        asked = asked.where(SubModelRow.certify_at_s <= until_s).order_by(SubModelRow.certify_at_s)
+        with self._database.read() as session:
+            return [(run, row) for run, row in session.execute(asked)]
+
+    def certify_later(self, row: SubModelRow, at_s: float | None) -> None:
+        """Make the certificate of an export then, or never; a newer export keeps its own time."""
+        with self._database.write() as session:
+            if (same := _same_export(session, row)) is not None:
+                same.certify_at_s = at_s
+
+    def record_certificate(
+        self, row: SubModelRow, document: Mapping[str, Any], code: Code, *, size_bytes: int, **fields: Any
+    ) -> None:
+        """Record the certificate of an export, the size of the zip with it, and an event; nothing for an older one."""
+        with self._database.write() as session:
+            same = _same_export(session, row)
+            if same is not None:
+                same.assign({"certificate": dict(document), "certify_at_s": None, "artifact_bytes": size_bytes})
+                self.note(session, row.run_id, row.name, code, **fields)
+
+    def measuring(self) -> bool:
+        """Whether a baseline is being measured."""
+        at_work = (State.STARTING.value, State.RUNNING.value)
+        asked = select(RunRow.id).where(RunRow.state.in_(at_work), RunRow.mode != HYBRID).limit(1)
+        with self._database.read() as session:
+            return session.scalar(asked) is not None
 
     def record_checkpoint(self, run_id: str, submodel: str, *, name: str, step: int, size_bytes: int) -> None:
         """Record the newest checkpoint of a sub-model."""
@@ -354,6 +385,12 @@ def submodel_of(session: Session, run_id: str, name: str) -> SubModelRow:
         known = ", ".join(session.scalars(select(SubModelRow.name).where(SubModelRow.run_id == run_id)))
         raise NotFound(f"Run '{run_id}' has no sub-model '{name}'. It has: {known or 'none'}.")
     return row
+
+
+def _same_export(session: Session, row: SubModelRow) -> SubModelRow | None:
+    """The row of a sub-model, unless it was exported again or is gone."""
+    now = session.get(SubModelRow, (row.run_id, row.name))
+    return now if now is not None and now.artifact_at_s == row.artifact_at_s else None
 
 
 def row_of(session: Session, run_id: str, submodel: str | None) -> RunRow | SubModelRow:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 HYBRID: Final = "hybrid"
 
 
@@ -116,6 +116,8 @@ class RunRow(Base):
     cause: Mapped[str | None]
     remedy: Mapped[str | None]
     created_at_s: Mapped[float]
+    line_at_s: Mapped[float] = mapped_column(default=lambda context: context.get_current_parameters()["created_at_s"])
+    """Orders the line: the moment of its submission, until an operator moves runs, which exchange theirs."""
     launched_at_s: Mapped[float | None]
     """Start of the first process that trained it; makespans count from here."""
     started_at_s: Mapped[float | None]
@@ -199,6 +201,10 @@ class SubModelRow(Base):
     artifact_at_s: Mapped[float | None]
     model_path: Mapped[str | None]
     state_sha256: Mapped[str | None]
+    certificate: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    """Fields of `preflight.report.Certificate`; None before it is made, and for models of older versions."""
+    certify_at_s: Mapped[float | None] = mapped_column(index=True)
+    """When to make the certificate of its newest export, UTC seconds; None if nothing is left to do."""
 
 
 class CommandRow(Base):

@@ -328,7 +328,7 @@ def _policy_texts(policy: str) -> tuple[str, str]:
 def _places_in_line(listed: Iterable[Any]) -> dict[str, int]:
     """Place of each queued run in the line, from 1."""
     waiting = [run for run in listed if run.state == State.QUEUED.value]
-    line = sorted(waiting, key=attrgetter("created_at_s", "id"))
+    line = sorted(waiting, key=attrgetter("line_at_s", "id"))
     return {run.id: place for place, run in enumerate(line, start=1)}
 
 

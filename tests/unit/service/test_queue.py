@@ -182,3 +182,19 @@ def test_a_shared_submission_cannot_set_what_belongs_to_the_hybrid() -> None:
     first = parse_run({**plain, "submodels": [{**PART, "priority": -5}]})
     assert [one.field for one in shared_findings(first, ALICE)] == ["submodels.net.priority"]
     assert shared_findings(first, replace(OPERATOR)) == (), "an operator decides between people"
+
+
+def test_an_operator_moves_what_waits_and_the_log_says_so(server: World) -> None:
+    service = server.of(OPERATOR).queue
+    assert [entry.run_id for entry in service.line()] == [HIS_NEXT.run_id, HER_NEXT.run_id]
+    assert service.move(HER_NEXT.run_id, 1) == 1
+    assert [(entry.place, entry.run_id) for entry in service.line()] == [(1, HER_NEXT.run_id), (2, HIS_NEXT.run_id)]
+    assert server.of(ALICE).runs.observe(HER_NEXT.run_id).queue_position == 1
+    waiting = server.service._line.now().fleet.view.waiting
+    assert min(waiting, key=lambda entry: entry.order).run_id == HER_NEXT.run_id, "placement sees the same order"
+    noted = server.store.people.audit_log(1)[0]
+    assert (noted.action, noted.subject, noted.person) == ("move", f"{HER_NEXT.run_id} to place 1", OPERATOR.id)
+    with pytest.raises(Forbidden):
+        server.of(ALICE).queue.move(HER_NEXT.run_id, 1)
+    with pytest.raises(BadInput, match="does not wait"):
+        service.move(HERS.run_id, 1)
