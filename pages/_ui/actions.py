@@ -173,4 +173,4 @@ def download_link(
 
 def download_address(kind: str, *names: str) -> str:
     """Path of a download: relative, so that it is valid behind a base path, too."""
-    return "/".join(("files", kind, *(quote(name, safe="") for name in names)))
+    return "/".join(("files", kind, *(quote(name, safe="", errors="surrogatepass") for name in names)))

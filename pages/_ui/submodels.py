@@ -115,7 +115,8 @@ def _head(view: RunView) -> str:
     )
     rows = " ".join(map(_row_id, view.submodels))
     label = markup.text(tr("Sub-models"))
-    return f'<div role="table" aria-label="{label}" aria-owns="{rows}"><div class="u-row u-head" role="row">{cells}</div></div>'
+    head = f'<div class="u-row u-head" role="row">{cells}</div>'
+    return f'<div role="table" aria-label="{label}" aria-owns="{rows}">{head}</div>'
 
 
 def _row_id(submodel: SubModelView) -> str:

@@ -101,7 +101,8 @@ def _words_badge(words: wording.StateWords) -> str:
 def badge(label: str, symbol: str, colour: wording.Colour, tip: str) -> str:
     """Words on their colour with a symbol; `tip` says what they mean."""
     inside = f'{icon(symbol)}<span class="u-clip">{text(label)}</span>'
-    return f'<span class="u-state" style="--c:var(--u-{colour})" title="{text(f'{label}: {tip}' if tip else label)}">{inside}</span>'
+    said = f"{label}: {tip}" if tip else label
+    return f'<span class="u-state" style="--c:var(--u-{colour})" title="{text(said)}">{inside}</span>'
 
 
 def bar(fraction: float, label: str, colour: str | None = None) -> str:

@@ -90,9 +90,14 @@ def run_view(
         "now_reason": hybrid.now_reason or _own_reason(run, submodels),
         "submodels": tuple(
             _submodel_view(
-                run, hybrid, row, now_s, asked.get(row.name, {}),
-                {**due.get(row.name, {}), "line": line.get(row.name)}, history,
-            )  # fmt: skip
+                run,
+                hybrid,
+                row,
+                now_s,
+                asked.get(row.name, {}),
+                {**due.get(row.name, {}), "line": line.get(row.name)},
+                history,
+            )
             for row in submodels
         ),
         "cause": run.cause,

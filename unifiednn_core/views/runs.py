@@ -62,7 +62,7 @@ class LinePlace(NamedTuple):
 
     place: int
     """Of its next turn, from 1; those that hold the device come first."""
-    count: int
+    of: int
     """How many are in line, with those that hold the device."""
     is_next: bool
     reason: str

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.deadlines import due_at_s
 from unifiednn_core.scheduling.base import JobView, View
 from unifiednn_core.scheduling.registry import policy_named
@@ -42,9 +41,7 @@ def line_of(
                 return {}
             jobs = kept
             found[decision.job] = LinePlace(place, len(open_rows), not found, decision.reason)
-    except BadInput:  # the policy of a plugin that is gone
-        return {}
-    except Exception:  # noqa: BLE001 - the engine tells about a policy that fails; here only the order is unknown
+    except Exception:  # of a policy that is gone or that fails, which the engine tells: the order is unknown
         return {}
     return found
 

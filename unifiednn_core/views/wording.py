@@ -10,8 +10,8 @@ from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text
 from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.lifecycle import Event, State
-from unifiednn_core.views.estimates import Estimate
 from unifiednn_core.spec.run import ALL_BASELINES
+from unifiednn_core.views.estimates import Estimate
 from unifiednn_core.views.runs import LinePlace, RunView, SubModelView
 
 Colour = Literal["blue", "green", "orange", "red", "gray", "violet"]
@@ -112,7 +112,7 @@ def _line_words(line: LinePlace) -> StateWords:
     if line.is_next:
         return _translated(NEXT)._replace(sentence=f"{tr(NEXT.sentence)} {sentence}")
     return _translated(WAITS)._replace(
-        label=tr("Waits: turn {place} of {count}", place=line.place, count=line.count), sentence=sentence
+        label=tr("Waits: turn {place} of {count}", place=line.place, count=line.of), sentence=sentence
     )
 
 
@@ -221,16 +221,16 @@ def ago_text(at_s: float | None, now_s: float, timezone: str | None = None, *, s
 
 
 def loss_text(loss: float | None) -> str:
-    """Loss with four significant digits, or a dash before there is one; what would need many zeros as `6.78 × 10⁻⁵`."""
+    """Loss with four significant digits, a dash before there is one, a power of ten in place of many zeros."""
     if loss is None:
         return "-"
     size = abs(loss)
     if size == 0 or not math.isfinite(loss):
         return f"{loss:.4g}"
     if 1e-3 <= size < 1e6:
-        return f"{loss:,.0f}" if size >= 1000 else f"{loss:.4g}"
+        return f"{loss:,.0f}" if size >= 1000 else f"{loss:#.4g}"
     mantissa, _, exponent = f"{loss:.2e}".partition("e")
-    return f"{mantissa} × 10{str(int(exponent)).translate(_RAISED)}"
+    return f"{mantissa} \N{MULTIPLICATION SIGN} 10{str(int(exponent)).translate(_RAISED)}"
 
 
 def source_text(source: str | None) -> str:
