@@ -16,7 +16,7 @@ from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import Mode, RunSpec
 from unifiednn_core.views import markup, wording
 
-BUILD_PAGE, RUN_PAGE, COMPARE_PAGE = (f"pages/{name}.py" for name in ("build", "run", "compare"))
+BUILD_PAGE, SUBMIT_PAGE, RUN_PAGE, COMPARE_PAGE = (f"pages/{name}.py" for name in ("build", "submit", "run", "compare"))
 # The dialog of "Stop" has "Discard", and the cause of a failure has the retries.
 BUTTONS = (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP)
 DialogKind = Literal["stop", "discard", "adjust", "add"]
