@@ -40,7 +40,7 @@ class Service:
         self.library = LibraryService(guard, home, store.library, store.runs, importer, submissions)
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
         self.people = PeopleService(guard, home, store.people, clock)
-        self.devices = DeviceService(guard, store.devices)
+        self.devices = DeviceService(guard, store.devices, store.device_samples, clock)
         self.queue = QueueService(guard, store, clock, self._line)
 
     @classmethod
