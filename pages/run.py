@@ -22,6 +22,7 @@ from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED, Event
 from unifiednn_core.views import markup, wording
+from unifiednn_core.views.report import cards
 from unifiednn_core.views.runs import RunView
 from unifiednn_core.views.sweeps import sweep_rows
 
@@ -64,6 +65,8 @@ def draw(run_id: str, live: bool) -> None:
     with st.container(key="part-strip"):
         st.html(run_strip.html(view, comparison))
     shown = False if baseline else arms.draw_row(view, found)
+    if comparison is not None and (verdicts := cards.given(comparison)):
+        st.html(verdicts)
     # On a phone the style sheet draws the parts from the charts on after the sub-models.
     with st.container(key="part-charts"):
         charts.of_run(view, arms.with_curves(equal) if shown else ())

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import DDL, event, select
+from sqlalchemy import DDL, BigInteger, event, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from unifiednn_core.base.clock import Clock
@@ -26,6 +26,8 @@ class PersonRow(Base):
     """People of one team may share a process."""
     tickets: Mapped[int | None]
     """Share of the device under the policy `fair`; 1 if none are given."""
+    quota_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    """Most that a person's files may take, instead of the quota of everybody."""
     changed_at_s: Mapped[float]
     changed_by: Mapped[str]
 

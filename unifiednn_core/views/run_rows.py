@@ -250,6 +250,12 @@ def early_stop(row: SubModelRow, hyperparameters: Mapping[str, Any]) -> str | No
     return EarlyStopping.model_validate(asked).sentence(row.epochs_done, row.epochs) if asked and _early(row) else None
 
 
+def summary(view: runs.RunView) -> dict[str, object]:
+    """One run in the list of `unifiednn runs --json`."""
+    names = ("run_id", "name", "mode", "state", "policy", "device", "progress", "created_at_s", "elapsed_s")
+    return {"status" if name == "state" else name: getattr(view, name) for name in names}
+
+
 def document(view: runs.RunView, model_paths: Mapping[str, str | None]) -> dict[str, object]:
     """The document of `unifiednn train --json`."""
     return {

@@ -106,11 +106,11 @@ def test_the_place_among_the_work_of_others_is_withheld() -> None:
     ("loss", "text"),
     [
         (None, "-"),
-        (6.776e-05, "6.78 × 10⁻⁵"),
+        (6.776e-05, "6.78 \N{MULTIPLICATION SIGN} 10⁻⁵"),
         (0.662, "0.6620"),
         (12.5, "12.50"),
         (3700.4, "3,700"),
-        (2e7, "2.00 × 10⁷"),
+        (2e7, "2.00 \N{MULTIPLICATION SIGN} 10⁷"),
     ],
 )
 def test_a_loss_reads_well_at_any_size(loss: float | None, text: str) -> None:
