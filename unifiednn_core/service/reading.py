@@ -42,19 +42,28 @@ class RunReader:
         view = present.run_view(run, parts, now_s, history=history, commands=commands, attempts=attempts)
         if run.state == State.QUEUED.value:
             view = replace(view, queue_position=self._store.runs.queued_before(run) + 1)
-        if run.shared and view.state not in ENDED:
-            outlook = self._line.now()
-            starts_in_s, ends_in_s = outlook.of(f"{run_id}/{part.name}" for part in parts if not part.ended_at_s)
-            begun = view.launched_at_s is not None
-            parts_seen = tuple(
-                part if part.state in ENDED else replace(part, ends_in_s=outlook.ends_in_s.get(f"{run_id}/{part.name}"))
-                for part in view.submodels
-            )
-            view = replace(view, starts_in_s=None if begun else starts_in_s, ends_in_s=ends_in_s, submodels=parts_seen)
-            if view.waits_for is None and view.state is State.QUEUED:  # nobody has written it down yet
-                waits = (outlook.waits.get(f"{run_id}/{part.name}") for part in parts)
-                view = replace(view, waits_for=next(filter(None, waits), None))
+        if view.state not in ENDED:
+            view = self._foreseen(view)
         return self._seen([(run, parts)], [view])[0]
+
+    def _foreseen(self, view: RunView) -> RunView:
+        """A run that has not ended with what the line expects of it."""
+        outlook = self._line.now()
+        keys = {part.name: f"{view.run_id}/{part.name}" for part in view.submodels}
+        starts_in_s, ends_in_s = outlook.of(keys[part.name] for part in view.submodels if not part.ended_at_s)
+        parts = view.submodels
+        if view.shared:  # in a hybrid of its own the ends of sub-models depend on its own policy
+            parts = tuple(
+                part if part.state in ENDED else replace(part, ends_in_s=outlook.ends_in_s.get(keys[part.name]))
+                for part in parts
+            )
+        waits_for = view.waits_for
+        if waits_for is None and view.state is State.QUEUED:  # nobody has written it down yet
+            waits_for = next(filter(None, map(outlook.waits.get, keys.values())), None)
+        begun = view.launched_at_s is not None
+        return replace(
+            view, starts_in_s=None if begun else starts_in_s, ends_in_s=ends_in_s, submodels=parts, waits_for=waits_for
+        )
 
     def document(self, run_id: str) -> dict[str, Any]:
         """The document of `unifiednn train --json`, with paths of the server only for people at the machine."""

@@ -11,6 +11,7 @@ from unifiednn_core.store.library import Library, Measured
 from unifiednn_core.store.people import People
 from unifiednn_core.store.requests import Requests
 from unifiednn_core.store.runs import Runs
+from unifiednn_core.store.seen import Seen
 from unifiednn_core.store.telemetry import Telemetry
 from unifiednn_core.store.workers import Workers
 
@@ -31,6 +32,7 @@ class Store:
         self.measured = Measured(self._database, clock)
         self.devices = Devices(self._database, clock)
         self.requests = Requests(self._database, clock)
+        self.seen = Seen(self._database, clock)
         self.device_samples = DeviceSamples(self._database, clock)
 
     @classmethod
