@@ -51,10 +51,11 @@ def _card(card: DeviceCard) -> str:
     kind = f'<span class="u-under u-clip" title="{markup.text(card.kind)}">{markup.text(card.model)}</span>'
     name = f'<div class="u-dev-name"><b>{markup.text(card.name)}</b>{kind}</div>'
     total = "" if card.total_bytes is None else memory_text(card.total_bytes)
-    bar = f"{memory_bar(card)}{markup.small(device_text.memory(card))}"
+    words = markup.small(device_text.memory(card))
     busy, memory = card.over_time.utilisation, card.over_time.memory
     cells = [
-        _figure(tr("Memory"), total, bar, _curve(card, tr("Memory"), memory), looks="u-dev-memory"),
+        _figure(tr("Memory"), total, memory_bar(card), words, looks="u-dev-memory"),
+        _figure(tr("Memory in use"), _used(card), _curve(card, tr("Memory in use"), memory)),
         _figure(tr("Busy"), device_text.share(card.utilisation), _curve(card, tr("Busy"), busy)),
         _figure(tr("Temperature"), device_text.temperature(card.temperature_c)),
         _figure(tr("Load"), device_text.load(card.load))
@@ -63,6 +64,11 @@ def _card(card: DeviceCard) -> str:
     ]
     label = markup.text(tr("Device {name}", name=card.name))
     return f'<section class="u-dev" aria-label="{label}">{name}{"".join(cells)}{_processes(card.others)}</section>'
+
+
+def _used(card: DeviceCard) -> str:
+    used, total = card.used_bytes, card.total_bytes
+    return device_text.share(None if used is None or not total else used / total)
 
 
 def _figure(label: str, value: str, *more: str, looks: str = "") -> str:

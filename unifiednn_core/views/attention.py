@@ -1,19 +1,25 @@
 """What an operator looks for first: failures that nobody has seen, and what merging saves. Pure."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import BASELINES, Mode
 from unifiednn_core.store.schema import HYBRID
+from unifiednn_core.views.estimates import Estimate, latest, shown_progress
+from unifiednn_core.views.hybrids import ListedHybrid
 from unifiednn_core.views.runs import RunView
 
 SHOWN_S = 3 * 86_400.0
 """An older failure is found in the list of runs alone."""
+MOST_NAMES = 3
+MEASURED = Path(__file__).with_name("measured.json")
 _LOSS = re.compile(r"The loss of .* is (-?nan|-?inf) at or before step (\d+)\.", re.DOTALL)
 _VALUES = {"nan": "NaN", "-nan": "NaN", "inf": "infinite", "-inf": "infinite"}
 
@@ -132,3 +138,35 @@ def memory_saved_text(saving: Saving) -> str:
     if ratio < 1:
         return tr("{size}, {share} less than {mode} ({other})", share=share, mode=saving.mode, **sizes)
     return tr("{size}, {share} more than {mode} ({other})", share=share, mode=saving.mode, **sizes)
+
+
+def ends_of(hybrid: ListedHybrid) -> Estimate | None:
+    """When the last of its members ends; None if one of them is unknown."""
+    ends = [member.ends_in_s for member in hybrid.members]
+    known = [end for end in ends if end is not None]
+    return latest(known) if len(known) == len(ends) else None
+
+
+def holder_text(hybrid: ListedHybrid, until: str | None) -> str:
+    """Who holds a device: "cpu trains demo, until about 14:32"; `until` is that moment, None if nobody knows."""
+    names = list(dict.fromkeys(member.run_name for member in hybrid.members))
+    if not names:
+        return tr("{device} is about to be free.", device=hybrid.device)
+    who = ", ".join(names[:MOST_NAMES])
+    if len(names) > MOST_NAMES:
+        who += tr(" and {count} more", count=len(names) - MOST_NAMES)
+    if until is None:
+        return tr("{device} trains {who}; nobody knows until when yet.", device=hybrid.device, who=who)
+    return tr("{device} trains {who}, until {moment}.", device=hybrid.device, who=who, moment=until)
+
+
+def progress_of(hybrid: ListedHybrid) -> float:
+    """Share of the steps of its members that are done, 0 to 1."""
+    done = sum(member.steps_done for member in hybrid.members)
+    return shown_progress(done, sum(member.steps_total for member in hybrid.members), ended=False)
+
+
+def shipped_saving() -> Saving:
+    """A measured saving that comes with the program, for a server that has none of its own."""
+    document = json.loads(MEASURED.read_text(encoding="utf-8"))
+    return Saving(run_id="", **document)
