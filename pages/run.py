@@ -11,6 +11,7 @@ from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text,
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.comparison import Comparison
+from unifiednn_core.views.report import cards
 from unifiednn_core.views.runs import RunView
 from unifiednn_core.views.sweeps import sweep_rows
 
@@ -48,6 +49,8 @@ def draw(run_id: str, live: bool) -> None:
     comparison = arms.comparison(run_id) if found and view.state in ENDED else None
     st.html(markup.strip(_facts(view, comparison)))
     shown = False if baseline else arms.draw_row(view, found)
+    if comparison is not None and (verdicts := cards.given(comparison)):
+        st.html(verdicts)
     charts.of_run(view, arms.with_curves(equal) if shown else ())
     _section(view)
     submodels.draw_table(view)

@@ -84,6 +84,8 @@ class CheckReport(BaseModel, frozen=True, extra="forbid"):
     """By the name that the spec gives them."""
     prediction: Prediction | None = None
     """Memory of the whole run, if every sub-model could be tried."""
+    at_s: float | None = None
+    """When it was found out (UTC seconds), if it is kept and valid."""
 
     @property
     def has_errors(self) -> bool:

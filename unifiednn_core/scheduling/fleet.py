@@ -297,8 +297,7 @@ class _Fleet:
                 if left:
                     self._leave(hybrid, left)
                 changed = changed or bool(ended or left)
-                if hybrid.train.at_work is not None:
-                    key, start_s = hybrid.train.at_work
+                for key, start_s in hybrid.train.at_work:
                     self._trace.starts_s.setdefault(key, start_s)
             hybrid.train.turns.clear()
             if not hybrid.members:

@@ -37,10 +37,10 @@ class Service:
         reader = RunReader(store, clock, actor, importer.references, self._line)
         submissions = Submissions(home, store, clock, actor, importer, reader)
         self.runs = RunService(guard, home, store, clock, reader, submissions)
-        self.library = LibraryService(guard, home, store.library, importer, submissions)
+        self.library = LibraryService(guard, home, store.library, store.runs, importer, submissions)
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
         self.people = PeopleService(guard, home, store.people, clock)
-        self.devices = DeviceService(guard, store.devices)
+        self.devices = DeviceService(guard, store.devices, store.device_samples, clock)
         self.queue = QueueService(guard, store, clock, self._line)
 
     @classmethod

@@ -12,22 +12,26 @@ from unifiednn_core.formats.architectures import registry as architectures
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import FileReport
 from unifiednn_core.service import samples, server_folders
+from unifiednn_core.service.cloning import cloned
 from unifiednn_core.service.importing import BLOCK_BYTES, KINDS, FileImporter
-from unifiednn_core.service.permissions import Guard, permission
+from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.service.uploads import Uploads
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.store.library import Library
-from unifiednn_core.views.library import ServerFile, UploadView
+from unifiednn_core.store.runs import Runs
+from unifiednn_core.views.library import DraftView, ServerFile, UploadView
 from unifiednn_core.views.runs import FileView
 
 
 class LibraryService:
     """Model and data files, uploads and drafts. People own what they import."""
 
-    def __init__(self, guard: Guard, home: Home, library: Library, importer: FileImporter, submissions: Submissions):
-        self.guard = guard
+    def __init__(
+        self, guard: Guard, home: Home, library: Library, runs: Runs, importer: FileImporter, submissions: Submissions
+    ):
+        self.guard, self._runs = guard, runs
         self._home, self._library, self._importer, self._submissions = home, library, importer, submissions
         self._uploads = Uploads(home.quarantine)
         self._only_of = guard.actor.id if guard.actor.sees_only_own else None
@@ -167,7 +171,41 @@ class LibraryService:
         """Document of a draft; raises `NotFound`."""
         return self._library.draft(draft_id, self._only_of)
 
+    @permission(Role.SUBMITTER, audited=False)
+    def drafts(self) -> tuple[DraftView, ...]:
+        """Unfinished runs of this person, the last changed first."""
+        return tuple(
+            DraftView(
+                draft_id=row.id,
+                name=str(row.document.get("name") or "run"),
+                submodels=len(row.document.get("submodels", ())),
+                changed_at_s=row.changed_at_s,
+                shared=row.document.get("hybrid") == "shared",
+            )
+            for row in self._library.drafts(self.guard.actor.id)
+        )
+
     @permission(Role.SUBMITTER, about="{draft_id}")
     def delete_draft(self, draft_id: str) -> None:
         """Delete a draft."""
         self._library.delete_draft(draft_id, self._only_of)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def finish_draft(self, draft_id: str, became: str) -> None:
+        """Keep nothing of a draft but the id of the run that it became."""
+        self._library.finish_draft(draft_id, became, self._only_of)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def run_of_draft(self, draft_id: str) -> str | None:
+        """The run that a draft became; None for any other."""
+        return self._library.run_of_draft(draft_id, self._only_of)
+
+    @permission(Role.SUBMITTER, Own.PART)
+    def clone_run(self, run_id: str, submodel: str | None = None) -> str:
+        """Make a draft of a run, or of one of its sub-models, with the names of its files; returns the draft's id."""
+        run, rows = self._runs.get(run_id)
+        if submodel is not None and submodel not in {row.name for row in rows}:
+            raise NotFound(f"Run '{run_id}' has no sub-model '{submodel}'.")
+        draft_id = secrets.token_hex(4)
+        self._library.save_draft(draft_id, cloned(run, submodel), self.guard.actor.id)
+        return draft_id

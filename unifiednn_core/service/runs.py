@@ -62,6 +62,11 @@ class RunService:
         """
         return self._submissions.check(spec, base or Path.cwd(), on_progress)
 
+    @permission(Role.SUBMITTER, audited=False)
+    def checked(self, spec: RunSpec) -> CheckReport | None:
+        """The report that `check` would give, if an equal spec was checked and that still holds; else None."""
+        return self._submissions.checked(spec)
+
     @permission(Role.SUBMITTER, about="{spec.name}")
     def submit(
         self,

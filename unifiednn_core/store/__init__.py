@@ -4,6 +4,7 @@ from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store.commands import Commands
 from unifiednn_core.store.database import Database
+from unifiednn_core.store.device_samples import DeviceSamples
 from unifiednn_core.store.devices import Devices
 from unifiednn_core.store.hybrids import Hybrids
 from unifiednn_core.store.library import Library, Measured
@@ -32,6 +33,7 @@ class Store:
         self.run_lists = RunLists(self._database)
         self.measured = Measured(self._database, clock)
         self.devices = Devices(self._database, clock)
+        self.device_samples = DeviceSamples(self._database, clock)
 
     @classmethod
     def open(cls, home: Home, clock: Clock | None = None) -> "Store":

@@ -160,15 +160,37 @@ class Library:
         with self._database.write() as session:
             known = session.get(DraftRow, draft_id)
             owner = owner if known is None else known.owner
-            session.merge(DraftRow(id=draft_id, owner=owner, document=document, changed_at_s=self._clock.utc_s()))
+            now_s = self._clock.utc_s()
+            session.merge(DraftRow(id=draft_id, owner=owner, document=document, changed_at_s=now_s, run_id=None))
 
     def draft(self, draft_id: str, owner: str | None = None) -> dict[str, Any]:
         """Document of a draft; raises `NotFound`, with `owner` also for drafts of others."""
         with self._database.read() as session:
             row = session.get(DraftRow, draft_id)
-            if row is None or (owner is not None and row.owner != owner):
+            if row is None or row.run_id is not None or (owner is not None and row.owner != owner):
                 raise NotFound(f"There is no draft '{draft_id}'. Start a new one on the Build page.")
             return row.document
+
+    def drafts(self, owner: str) -> list[DraftRow]:
+        """Unfinished drafts of one person, the last changed first. No session holds the rows."""
+        unfinished = select(DraftRow).where(DraftRow.owner == owner, DraftRow.run_id.is_(None))
+        with self._database.read() as session:
+            rows = list(session.scalars(unfinished.order_by(DraftRow.changed_at_s.desc(), DraftRow.id)))
+            session.expunge_all()
+            return rows
+
+    def finish_draft(self, draft_id: str, run_id: str, owner: str | None = None) -> None:
+        """Keep only which run a draft became, with `owner` only if it is theirs; ignores unknown ids."""
+        with self._database.write() as session:
+            row = session.get(DraftRow, draft_id)
+            if row is not None and owner in (None, row.owner):
+                row.run_id, row.document = run_id, {}
+
+    def run_of_draft(self, draft_id: str, owner: str | None = None) -> str | None:
+        """The run that a draft became, with `owner` only if it is theirs; None for any other."""
+        with self._database.read() as session:
+            row = session.get(DraftRow, draft_id)
+            return row.run_id if row is not None and owner in (None, row.owner) else None
 
     def delete_draft(self, draft_id: str, owner: str | None = None) -> None:
         """Delete a draft, with `owner` only if it is theirs; ignores unknown ids."""

@@ -94,7 +94,7 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "CREATE INDEX strata_of_hybrid ON memory_strata (hybrid_id, at_s)",
     ),
     # The cockpit: operators order the line; certificates of separated models; runs and files can be deleted, files know
-    # who uses them and where they are from; people have a quota.
+    # who uses them and where they are from; people have a quota; drafts know the run that they became.
     9: (
         "ALTER TABLE runs ADD COLUMN line_at_s FLOAT NOT NULL DEFAULT 0",
         "UPDATE runs SET line_at_s = created_at_s",
@@ -105,6 +105,7 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "ALTER TABLE files ADD COLUMN removed_at_s FLOAT",
         "ALTER TABLE file_owners ADD COLUMN origin JSON NOT NULL DEFAULT '{}'",
         "ALTER TABLE people ADD COLUMN quota_bytes BIGINT",
+        "ALTER TABLE drafts ADD COLUMN run_id VARCHAR",
         *(f"""INSERT OR IGNORE INTO file_uses (sha256, run_id, submodel, entry)
               SELECT substr(json_extract(part.value, '$.{entry}'), 8), runs.id, json_extract(part.value, '$.name'),
                      '{entry}'

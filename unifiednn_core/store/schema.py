@@ -401,3 +401,5 @@ class DraftRow(Base):
     owner: Mapped[str] = mapped_column(default="")
     document: Mapped[dict[str, Any]]
     changed_at_s: Mapped[float]
+    run_id: Mapped[str | None]
+    """The run that it became; then its document is empty."""

@@ -1,4 +1,4 @@
-"""Uploads in progress and files in the server's folders, as values."""
+"""Uploads in progress, drafts, and files in the server's folders, as values."""
 
 from dataclasses import dataclass
 
@@ -17,6 +17,19 @@ class UploadView:
     kinds: tuple[str, ...]
     """Kinds that the file may have."""
     owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftView:
+    """An unfinished run."""
+
+    draft_id: str
+    name: str
+    submodels: int
+    """How many it has, without one that is still open in the form."""
+    changed_at_s: float
+    shared: bool
+    """Whether it is of the page Submit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

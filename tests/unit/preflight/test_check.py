@@ -15,7 +15,7 @@ from tests.unit.formats import kit
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data import conversion
 from unifiednn_core.preflight import check as room
-from unifiednn_core.preflight import dry_run
+from unifiednn_core.preflight import dry_run, kept_check
 from unifiednn_core.preflight.check import check
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.preflight.trial import OutOfTime
@@ -448,7 +448,7 @@ def test_files_are_found_by_content_in_the_home(folder: Path, home: Home) -> Non
 
 
 def test_a_disk_that_is_nearly_full_is_a_finding(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "SPARE_BYTES", 2**62)
+    monkeypatch.setattr(kept_check, "SPARE_BYTES", 2**62)
     (finding,) = checked(folder, home, asked()).findings
     assert finding.field == "home"
 

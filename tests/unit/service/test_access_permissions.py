@@ -52,6 +52,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "discard": lambda s, run, name: s.runs.discard(run, name),
     "retry": lambda s, run, name: s.runs.retry(run, name),
     "artifact": lambda s, run, name: s.runs.artifact(run, name),
+    "clone_run": lambda s, run, name: s.library.clone_run(run, name),
     "checkpoint": lambda s, run, name: s.runs.checkpoint(run, name),
     "download": lambda s, run, name: s.runs.download(run, name, Path("/nowhere")),
     "download_checkpoint": lambda s, run, name: s.runs.download_checkpoint(run, name, Path("/nowhere")),
