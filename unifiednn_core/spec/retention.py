@@ -79,12 +79,11 @@ def due(retention: Retention, runs: Iterable[Kept], home_bytes: int, now_s: floa
     ordered = sorted(runs, key=lambda run: (run.ended_at_s, run.run_id))
     for run in ordered:
         age_days = (now_s - run.ended_at_s) / DAY_S
-        if retention.keep_runs_days is not None and age_days > retention.keep_runs_days:
+        if _older(age_days, retention.keep_runs_days):
             found[run.run_id] = Due(run, "run", f"It ended more than {retention.keep_runs_days:g} days ago.")
-        elif retention.keep_checkpoints_days is not None and age_days > retention.keep_checkpoints_days:
-            if run.checkpoint_bytes:
-                why = f"Its run ended more than {retention.keep_checkpoints_days:g} days ago."
-                found[run.run_id] = Due(run, "checkpoints", why)
+        elif _older(age_days, retention.keep_checkpoints_days) and run.checkpoint_bytes:
+            why = f"Its run ended more than {retention.keep_checkpoints_days:g} days ago."
+            found[run.run_id] = Due(run, "checkpoints", why)
     limit_bytes = retention.home_limit_bytes
     if limit_bytes is not None:
         why = f"The home folder exceeds {retention.home_limit_gib:g} GiB."
@@ -97,3 +96,7 @@ def due(retention: Retention, runs: Iterable[Kept], home_bytes: int, now_s: floa
                 if over_bytes > 0 and more_bytes > 0:
                     found[run.run_id], over_bytes = gain, over_bytes - more_bytes
     return tuple(found[run.run_id] for run in ordered if run.run_id in found)
+
+
+def _older(age_days: float, limit_days: float | None) -> bool:
+    return limit_days is not None and age_days > limit_days

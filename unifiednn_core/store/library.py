@@ -96,6 +96,18 @@ class Library:
             rows = session.execute(asked if owner is None else asked.where(FileOwnerRow.owner == owner))
             return {sha256: origin for sha256, origin in rows if origin}
 
+    def taken_from(self, run_id: str, owner: str | None) -> list[str]:
+        """Names of files that were taken from a run, with an `owner` only of theirs."""
+        asked = select(FileOwnerRow.filename).where(FileOwnerRow.origin["run_id"].as_string() == run_id)
+        with self._database.read() as session:
+            return list(session.scalars(asked if owner is None else asked.where(FileOwnerRow.owner == owner)))
+
+    def owner_counts(self) -> dict[str, int]:
+        """How many people have each file."""
+        with self._database.read() as session:
+            asked = select(FileOwnerRow.sha256, func.count()).group_by(FileOwnerRow.sha256)
+            return dict(session.execute(asked).tuples())
+
     def uses(self, owner: str | None, sha256: str | None = None) -> list[Row[Any]]:
         """Uses of files by runs, the newest run first; with an `owner` only by this person's sub-models.
 
@@ -150,7 +162,7 @@ class Library:
 
     def draft_documents(self, owner: str | None) -> dict[str, dict[str, Any]]:
         """Documents of all drafts by id, with an `owner` only of theirs."""
-        asked = select(DraftRow.id, DraftRow.document)
+        asked = select(DraftRow.id, DraftRow.document).where(DraftRow.run_id.is_(None))
         with self._database.read() as session:
             rows = session.execute(asked if owner is None else asked.where(DraftRow.owner == owner))
             return {row.id: row.document for row in rows}

@@ -1,38 +1,16 @@
 """One page of the list of runs: filtered, sorted and counted by the database."""
 
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, Select, String, cast, exists, func, or_, select
 
 from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run_query import RunChoices, RunQuery, SortKey
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.runs import PLACED, light_runs, with_light_parts
 from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
 
-PAGE_ROWS = 25
-SortKey = Literal["submitted", "name", "state", "owner", "device", "time", "accuracy", "memory"]
 _OPEN = [state.value for state in State if state not in ENDED]
-
-
-@dataclass(frozen=True, slots=True)
-class RunQuery:
-    """What a person asks of the list of runs. Empty fields do not filter."""
-
-    text: str = ""
-    """Part of the name or id of a run, of a sub-model's name, or of an owner."""
-    states: tuple[State, ...] = ()
-    owner: str | None = None
-    """"" is the local operator."""
-    device: str = ""
-    since_s: float | None = None
-    """Submitted at this UTC time or later."""
-    until_s: float | None = None
-    sort: SortKey = "submitted"
-    descending: bool = True
-    page: int = 0
-    """From 0; one beyond the end means the last."""
-    rows: int = PAGE_ROWS
 
 
 class RunRows(NamedTuple):
@@ -46,17 +24,6 @@ class RunRows(NamedTuple):
     """Ids of all runs in the line, in its order."""
     arms: dict[str, str]
     """By fingerprint of a run of the page: which ended runs have it, as a key that changes with them."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunChoices:
-    """What the filters of a person can choose."""
-
-    owners: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
-    total: int = 0
-    living: int = 0
-    """Runs that have not ended."""
 
 
 class RunLists:
