@@ -265,13 +265,13 @@ class RunService:
         """The spec of a run, with files named by content."""
         return self._reader.view(run_id).spec
 
-    @permission(Role.VIEWER, Own.SHARE, audited=False)
+    @permission(Role.VIEWER, audited=False)
     def listing(self, query: RunQuery) -> RunLines:
         """One page of the runs that this person has a part in, filtered and sorted."""
         return self._reader.page(query)
 
-    @permission(Role.VIEWER, Own.SHARE, audited=False)
-    def choices(self) -> RunChoices:
+    @permission(Role.VIEWER, audited=False)
+    def run_choices(self) -> RunChoices:
         """What the filters of the list can choose, and how many runs there are."""
         return self._reader.choices()
 

@@ -10,6 +10,7 @@ from unifiednn_core.store.hybrids import Hybrids
 from unifiednn_core.store.library import Library, Measured
 from unifiednn_core.store.people import People
 from unifiednn_core.store.removals import Removals
+from unifiednn_core.store.requests import Requests
 from unifiednn_core.store.run_lists import RunLists
 from unifiednn_core.store.runs import Runs
 from unifiednn_core.store.telemetry import Telemetry
@@ -33,6 +34,7 @@ class Store:
         self.run_lists = RunLists(self._database)
         self.measured = Measured(self._database, clock)
         self.devices = Devices(self._database, clock)
+        self.requests = Requests(self._database, clock)
         self.device_samples = DeviceSamples(self._database, clock)
 
     @classmethod
