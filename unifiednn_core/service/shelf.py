@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from unifiednn_core.base.errors import NotFound
+from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.files import copy_into
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.importing import FileImporter
@@ -124,7 +124,8 @@ class Shelf:
         try:
             waiting = copy_into(source, self.home.quarantine, secrets.token_hex(8))
         except FileNotFoundError:
-            raise NotFound(f"The file '{source.name}' is gone. Open the page again for the newest.") from None
+            message, remedy = "It is gone; a newer one may have replaced it.", "Open the page again."
+            raise BadInput.of("File gone", source.name, message, remedy) from None
         try:
             return self.importer.import_moved(waiting, filename, kinds, origin=origin)
         finally:
