@@ -28,7 +28,7 @@ def main() -> None:
 
 def draw(live: bool) -> None:
     """Draw everything that moves; `live` says whether a run was active when the page was drawn."""
-    runs = frame.service().runs.runs()
+    runs = frame.service().runs.runs(within_s=frame.RECENT_S)
     if arms.any_lives(runs) != live:
         st.rerun()  # with the other period
     actions.show_refusals()
