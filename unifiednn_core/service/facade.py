@@ -10,6 +10,7 @@ from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.line import Line
+from unifiednn_core.service.logs import LogService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, permissions_of
 from unifiednn_core.service.queue import QueueService
@@ -23,7 +24,14 @@ from unifiednn_core.service.submission import Submissions
 from unifiednn_core.store import Store
 
 PERMISSIONS = permissions_of(
-    RunService, LibraryService, ComparisonService, PeopleService, DeviceService, QueueService, RetentionService
+    RunService,
+    LibraryService,
+    ComparisonService,
+    PeopleService,
+    DeviceService,
+    QueueService,
+    LogService,
+    RetentionService,
 )
 """Permission of each action, by name."""
 
@@ -49,6 +57,7 @@ class Service:
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
         self.people = PeopleService(guard, home, store.people, clock)
         self.devices = DeviceService(guard, store.devices, store.device_samples, clock)
+        self.logs = LogService(guard, home, store, reader)
         self.queue = QueueService(guard, store, clock, self._line)
         self.retention = RetentionService(guard, home, store, clock)
 
