@@ -24,7 +24,8 @@ from unifiednn_core.service.runs import RunService
 from unifiednn_core.spec.run import PolicySpec, SubModelSpec, parse_run
 
 KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService,
-         "devices": DeviceService, "queue": QueueService, "logs": LogService, "retention": RetentionService}  # fmt: skip
+         "devices": DeviceService, "queue": QueueService, "logs": LogService,
+         "retention": RetentionService}  # fmt: skip
 PART = SubModelSpec(name="new", model=f"sha256:{sha('alpha-model')}", train_data=f"sha256:{sha('alpha-data')}")
 
 # How each action on a run is called; `name` is a sub-model.
