@@ -31,7 +31,7 @@ class Service:
     ):  # fmt: skip
         """`line` is that of the same store, so that all people look at one."""
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
-        self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock)
+        self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock, store.speeds.turns)
         guard = Guard(actor, store.runs, store.people)
         importer = FileImporter(home, store.library, actor)
         reader = RunReader(store, clock, actor, importer.references, self._line)

@@ -9,6 +9,7 @@ from unifiednn_core.store.hybrids import Hybrids
 from unifiednn_core.store.library import Library, Measured
 from unifiednn_core.store.people import People
 from unifiednn_core.store.runs import Runs
+from unifiednn_core.store.speeds import Speeds
 from unifiednn_core.store.telemetry import Telemetry
 from unifiednn_core.store.workers import Workers
 
@@ -27,6 +28,7 @@ class Store:
         self.library = Library(self._database, clock)
         self.people = People(self._database, clock)
         self.measured = Measured(self._database, clock)
+        self.speeds = Speeds(self._database)
         self.devices = Devices(self._database, clock)
 
     @classmethod
