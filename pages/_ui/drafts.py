@@ -14,8 +14,15 @@ from unifiednn_core.views.wording import count_text
 
 Document = dict[str, Any]
 ENTRIES = frozenset({*SubModelSpec.model_fields, SWEEP})
-PLANS = ("baselines", "baselines_first", "filenames")
-"""Entries of a draft that no spec has: the baselines, and names of files when they were chosen."""
+EDITING = "editing"
+PLANS = ("baselines", "baselines_first", "filenames", EDITING)
+"""Entries of a draft that no spec has: the baselines, names of files when they were chosen, and the open form: the
+place `at` of its sub-model, None for a new one, and what is `entered`.
+"""
+INHERITED = (
+    "train_data", "test_data", "scale", "mean", "std", "transforms", "targets", "classes", "loading", "hyperparameters",
+)  # fmt: skip
+"""Entries of the last sub-model with which the next one begins: its data, and how it trains."""
 
 
 def new() -> Document:
@@ -37,6 +44,33 @@ def put(document: Mapping[str, Any], at: int | None, submodel: Document) -> Docu
     else:
         listed[at] = submodel
     return {**document, "submodels": listed}
+
+
+def edited(document: Mapping[str, Any], at: int | None, entered: Document) -> Document:
+    """The draft with what an open form holds; `at` is the place of its sub-model, None for a new one."""
+    return {**document, EDITING: {"at": at, "entered": entered}}
+
+
+def closed(document: Mapping[str, Any]) -> Document:
+    """The draft without an open form."""
+    return {entry: value for entry, value in document.items() if entry != EDITING}
+
+
+def inherited(document: Mapping[str, Any]) -> Document:
+    """Entries with which the next sub-model begins: those of the last one that belong to its data and its training."""
+    last = next(iter(reversed(submodels(document))), {})
+    found = {entry: last[entry] for entry in INHERITED if entry in last}
+    if "hyperparameters" in found:  # the names in parameter groups are those of one network
+        found["hyperparameters"] = {k: v for k, v in found["hyperparameters"].items() if k != "parameter_groups"}
+    return found
+
+
+def duplicate(document: Mapping[str, Any], at: int) -> Document:
+    """Add a copy of the sub-model at a place, under a free name, right after it."""
+    listed = submodels(document)
+    name = str(listed[at].get("name", "model"))
+    copy = {**listed[at], "name": free_name(re.sub(r"-\d+$", "", name), [str(one.get("name")) for one in listed])}
+    return {**document, "submodels": [*listed[: at + 1], copy, *listed[at + 1 :]]}
 
 
 def move(document: Mapping[str, Any], at: int, to: int) -> Document:
@@ -98,8 +132,9 @@ def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str]) -> str:
     changes = submodel.get("transforms") or ()
     changed = f" · {count_text(len(changes), 'transform')}" if changes else ""
     members = f" · sweep of {prod(map(len, swept.values()))} over {', '.join(swept)}" if swept else ""
+    rate = short_number(hyper.get("learning_rate", 0.01))
     return (
-        f"{model} on {train}{begins} · {hyper.get('optimizer', 'sgd')} at {hyper.get('learning_rate', 0.01):g} · "
+        f"{model} on {train}{begins} · {hyper.get('optimizer', 'sgd')} at {rate} · "
         f"{count_text(hyper.get('epochs', 1), 'epoch')} of batches of {hyper.get('batch_size', 32)}{changed}{members}"
     )
 
@@ -137,6 +172,11 @@ def number(text: str) -> object:
 def number_text(value: object) -> str:
     """Number as it is typed into a form: `1/255` for that quotient; `number` reads it back."""
     return "1/255" if value == 1 / 255 else argument_text(value)
+
+
+def short_number(value: object) -> str:
+    """Number as a person writes it: `0.01`; anything else as it was typed."""
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else argument_text(value)
 
 
 def _short(ref: str, filenames: Mapping[str, str]) -> str:

@@ -71,7 +71,7 @@ def _json(now: dict[str, Any], *, key: str) -> None:
 def _form(seeds: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     known = Hyperparameters().model_dump() | dict(seeds)
     one, two, three, four = st.columns(4)
-    rate = three.text_input("Learning rate", f"{known['learning_rate']:g}", key=f"{key}-rate")
+    rate = three.text_input("Learning rate", drafts.short_number(known["learning_rate"]), key=f"{key}-rate")
     values: dict[str, Any] = {
         **seeds,  # entries without a field stay as they are
         "epochs": one.number_input("Epochs", 1, 1_000_000, known["epochs"], key=f"{key}-epochs"),

@@ -42,6 +42,7 @@ ICONS = {
     "down": ("arrow_downward", "Move down"),
     "top": ("vertical_align_top", "Move to the top"),
     "edit": ("edit", "Edit"),
+    "copy": ("content_copy", "Duplicate"),
     "remove": ("delete", "Remove"),
 }
 
@@ -85,10 +86,12 @@ def submodel_form(
     undrawn = {entry: value for entry, value in submodel.items() if entry in KEPT}
     values: dict[str, Any] = {**undrawn, "model": model, "train_data": train, "test_data": test or None}
     chosen = next((file for file in models if drafts.reference(file) == model), None)
-    name = submodel.get("name") or (drafts.free_name(chosen.filename, taken) if chosen else "")
+    name = own_name = _own_name(submodel, models, taken)
+    if not own_name and chosen:
+        name = drafts.free_name(chosen.filename, taken)
     one, two, three = st.columns([2, 1, 1])
     # The key follows the model until the sub-model has its own name.
-    name_key = f"{key}-name-{'' if submodel.get('name') else model}"
+    name_key = f"{key}-name-{'' if own_name else model}"
     values["name"] = one.text_input("Name", name, key=name_key, max_chars=64)
     if ranked:
         priority = int(submodel.get("priority", 0))
@@ -132,6 +135,13 @@ def submodel_form(
     return {entry: value for entry, value in values.items() if value not in (None, [])}
 
 
+def restart(key: str) -> None:
+    """Let the form of this key begin anew; a file that is read in the background still arrives in it."""
+    for entry in [name for name in st.session_state if str(name).startswith(f"{key}-")]:
+        if not str(entry).endswith(uploads.READING):
+            del st.session_state[entry]
+
+
 def tell(found: Sequence[Finding], *, key: str) -> None:
     """Let the form of this key show findings from now on, each at its field."""
     st.session_state[f"{key}-found"] = tuple(found)
@@ -142,6 +152,13 @@ def findings_of(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) 
     others = [{"name": name, "model": "-", "train_data": "-"} for name in taken]
     unapplied = hyper_form.unapplied(f"{key}-hyper")
     return unapplied or drafts.spec_or_findings({"submodels": [*others, dict(submodel)]})[1]
+
+
+def _own_name(submodel: Mapping[str, Any], models: Sequence[FileView], taken: Sequence[str]) -> str:
+    """The name of a sub-model; "" if it has none, or the one that its file gives it."""
+    name, model = str(submodel.get("name") or ""), submodel.get("model")
+    file = next((one for one in models if drafts.reference(one) == model), None)
+    return "" if file is not None and name == drafts.free_name(file.filename, taken) else name
 
 
 def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str, Any]:
@@ -225,6 +242,8 @@ def draw_rows(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document,
                 edit = at
             elif pressed == "remove":
                 changed = drafts.remove(changed, at)
+            elif pressed == "copy":
+                changed = drafts.duplicate(changed, at)
             elif pressed:
                 changed = drafts.move(changed, at, {"up": at - 1, "down": at + 1, "top": 0}[pressed])
     return changed, edit

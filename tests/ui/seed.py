@@ -207,7 +207,7 @@ class Seeded:
     def drafts(self) -> "_Drafts":
         """Documents of all drafts, without the names of their files; a change is written to the store."""
         with self.store._database.read() as session:
-            rows = {row.id: row.document for row in session.scalars(select(DraftRow))}
+            rows = {row.id: row.document for row in session.scalars(select(DraftRow)) if row.run_id is None}
         return _Drafts(self.store, rows)
 
     @property

@@ -16,6 +16,7 @@ from unifiednn_core.base.clock import Clock, stamp
 from unifiednn_core.base.paths import SHARED_HYBRID
 from unifiednn_core.machine.budget import Budget, budget_of
 from unifiednn_core.machine.devices import Device, devices_of_host
+from unifiednn_core.runtime.device_watch import DeviceWatch
 from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, own_identity
 from unifiednn_core.runtime.placing import Fleet, Hybrids, fleet_of
 from unifiednn_core.scheduling.line import Placement
@@ -55,6 +56,7 @@ class Supervisor:
         """When the reason of a waiting run was last written."""
         self._coming_up: dict[tuple[str, float | None], float] = {}
         """Monotonic time at which each claim was first seen without a worker."""
+        self._watch_of_devices = DeviceWatch(store)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -64,12 +66,14 @@ class Supervisor:
             self._stop.clear()
             self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
             self._thread.start()
+            self._watch_of_devices.start()
 
     def stop(self) -> None:
         """Stop watching. Workers continue."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
+        self._watch_of_devices.stop()
         self._launcher.close()
 
     @property

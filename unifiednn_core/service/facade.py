@@ -13,6 +13,7 @@ from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, permissions_of
 from unifiednn_core.service.queue import QueueService
 from unifiednn_core.service.reading import RunReader
+from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
@@ -27,20 +28,21 @@ class Service:
 
     def __init__(
         self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR,
-        line: Line | None = None,
+        line: Line | None = None, recent: Recent | None = None,
     ):  # fmt: skip
-        """`line` is that of the same store, so that all people look at one."""
+        """`line` and `recent` are those of the same store, so that all people look at one."""
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
         self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock, store.speeds.turns)
-        guard = Guard(actor, store.runs, store.people)
+        self._recent = recent or Recent()
+        guard = Guard(actor, store.runs, store.people, self._recent)
         importer = FileImporter(home, store.library, actor)
-        reader = RunReader(store, clock, actor, importer.references, self._line)
+        reader = RunReader(store, clock, actor, importer.references, self._line, self._recent)
         submissions = Submissions(home, store, clock, actor, importer, reader)
         self.runs = RunService(guard, home, store, clock, reader, submissions)
         self.library = LibraryService(guard, home, store.library, store.runs, importer, submissions)
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
         self.people = PeopleService(guard, home, store.people, clock)
-        self.devices = DeviceService(guard, store.devices)
+        self.devices = DeviceService(guard, store.devices, store.device_samples, clock)
         self.queue = QueueService(guard, store, clock, self._line)
 
     @classmethod
@@ -52,7 +54,7 @@ class Service:
 
     def acting_as(self, actor: Actor) -> "Service":
         """The same service for another person, who owns what they submit and sees what their role allows."""
-        return Service(self.home, self.store, self._supervisor, self.clock, actor, self._line)
+        return Service(self.home, self.store, self._supervisor, self.clock, actor, self._line, self._recent)
 
     def start_supervisor(self) -> None:
         """Start queued runs and watch for dead workers from now on; idempotent. Raises `BadInput` for a bad setting."""

@@ -175,7 +175,7 @@ def _of_layers(breakdown: MemoryBreakdown, layers: Sequence[MemoryLayer]) -> Mem
 
 def _own_part(part: SubModelView, place: int, run_cause: str | None) -> SubModelView:
     """An own sub-model, numbered among the own ones, without the peak memory of the whole process."""
-    shown = replace(part, arrival=place, number=place, peak_memory_bytes=None, ends_in_s=None)
+    shown = replace(part, arrival=place, number=place, peak_memory_bytes=None, ends_in_s=None, line=None)
     if part.deadline in ("holds", "late"):  # that depends on the work of others
         shown = replace(shown, deadline=None)
     if part.cause is not None and part.cause == run_cause:  # the cause of the run may name others

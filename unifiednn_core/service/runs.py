@@ -229,14 +229,17 @@ class RunService:
     # -- observe
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
-    def runs(self) -> tuple[RunView, ...]:
-        """Runs that this person has a part in, the newest first, without curves."""
-        return self._reader.all()
+    def runs(self, *, within_s: float = 0.0) -> tuple[RunView, ...]:
+        """Runs that this person has a part in, the newest first, without curves.
+
+        `within_s`, as in `observe`: an answer of at most this age will do, which those who watch share.
+        """
+        return self._reader.all(within_s)
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
-    def observe(self, run_id: str) -> RunView:
+    def observe(self, run_id: str, *, within_s: float = 0.0) -> RunView:
         """One run with its curves, newest slices, memory and events."""
-        return self._reader.view(run_id)
+        return self._reader.view(run_id, within_s=within_s)
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
     def graph_dot(self, run_id: str) -> str:

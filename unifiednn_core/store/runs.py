@@ -285,7 +285,7 @@ class Runs:
             self.transition_in(session, run.id, None, Event.LOSE)
         elif failed:
             cause = f"{', '.join(failed)} failed; the results of the others are kept."
-            remedy = "Open the failed sub-model: its own cause and remedy are there."
+            remedy = "Retry what failed, or use the other results: each failure is told with its cause and remedy."
             self.transition_in(session, run.id, None, Event.FAIL, cause=cause, remedy=remedy)
         else:
             self.transition_in(session, run.id, None, Event.HALT if stopping else Event.COMPLETE)

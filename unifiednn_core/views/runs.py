@@ -57,6 +57,18 @@ class Stay(NamedTuple):
     """When it began, UTC seconds."""
 
 
+class LinePlace(NamedTuple):
+    """Place of a sub-model in the line of its hybrid, as the policy decides now."""
+
+    place: int
+    """Of its next turn, from 1; those that hold the device come first."""
+    of: int
+    """How many are in line, with those that hold the device."""
+    is_next: bool
+    reason: str
+    """Of the policy, as a sentence."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubModelView:
     """One sub-model of a run."""
@@ -86,6 +98,8 @@ class SubModelView:
     """How its deadline stands: it holds or will be missed, as far as speeds are measured; None if nobody knows."""
     ends_in_s: Estimate | None = None
     """When it ends, if nobody else comes; None once it has ended, and where nothing is known."""
+    line: LinePlace | None = None
+    """Its next turn, if it waits for one in a hybrid of its own run that trains."""
     ended_at_s: float | None = None
     paused_s: float = 0.0
     attempt: int = 1

@@ -10,6 +10,7 @@
 | `/files/comparisons/RUN.json` | comparison with its baselines, as `unifiednn compare --json` prints it |
 | `/files/reports/RUN.html` | the same as one HTML page that needs no network |
 | `/assets/plotly.min.js` | the library of the charts |
+| `/api/v1/...` | the actions of the command line (`rest.py`); `/api/v1` itself shows them to people |
 
 Files support `Range`, and their `ETag` changes with the content, so a download can resume after a lost connection.
 """
@@ -27,7 +28,7 @@ from starlette.routing import Route
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.service.facade import Service
 from unifiednn_core.views.report.charts import plotly_js
-from unifiednn_core.web import uploads
+from unifiednn_core.web import api_page, rest, uploads
 from unifiednn_core.web.answers import Admit, Handler, endpoint
 
 Read = Callable[[str], str | dict[str, object]]
@@ -54,7 +55,13 @@ def routes(admit: Admit) -> list[Route]:
         "/files/reports/{run}.html": _text(lambda service: service.comparisons.report, "-comparison.html", "text/html"),
     }
     served = [Route(path, endpoint(handler, admit), methods=["GET"]) for path, handler in handlers.items()]
-    return [Route(PLOTLY, _plotly, methods=["GET"]), *served, *uploads.routes(admit)]
+    return [
+        Route(PLOTLY, _plotly, methods=["GET"]),
+        *served,
+        *uploads.routes(admit),
+        *rest.routes(admit),
+        *api_page.routes(),
+    ]
 
 
 async def _plotly(_: Request) -> FileResponse:

@@ -33,6 +33,7 @@ def told(here: World, actor: Actor) -> str:
     service = here.of(actor)
     views = service.runs.runs()
     parts = [views, service.queue.line(), service.devices.device_choices(), service.runs.trained()]
+    parts += [service.devices.cards()]
     for view in views:
         parts += [service.runs.observe(view.run_id), service.runs.graph_dot(view.run_id)]
         parts += [service.runs.document(view.run_id), service.runs.metrics_csv(view.run_id)]
