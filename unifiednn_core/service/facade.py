@@ -9,6 +9,7 @@ from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.line import Line
+from unifiednn_core.service.logs import LogService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, permissions_of
 from unifiednn_core.service.queue import QueueService
@@ -19,12 +20,14 @@ from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.store import Store
 
-PERMISSIONS = permissions_of(RunService, LibraryService, ComparisonService, PeopleService, DeviceService, QueueService)
+PERMISSIONS = permissions_of(
+    RunService, LibraryService, ComparisonService, PeopleService, DeviceService, QueueService, LogService
+)
 """Permission of each action, by name."""
 
 
 class Service:
-    """All actions of one person, in six parts. Safe to share between threads."""
+    """All actions of one person, in seven parts. Safe to share between threads."""
 
     def __init__(
         self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR,
@@ -43,6 +46,7 @@ class Service:
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
         self.people = PeopleService(guard, home, store.people, clock)
         self.devices = DeviceService(guard, store.devices, store.device_samples, clock)
+        self.logs = LogService(guard, home, store, reader)
         self.queue = QueueService(guard, store, clock, self._line)
 
     @classmethod
