@@ -22,7 +22,7 @@ from unifiednn_core.scheduling.rehearsal import Pace, coarse, paced
 from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob
 from unifiednn_core.service import rehearsals
 from unifiednn_core.store.hybrids import Resident
-from unifiednn_core.store.speeds import Turn
+from unifiednn_core.store.speeds import TimedTurn
 from unifiednn_core.views.estimates import Estimate, earliest, latest
 
 EPOCHS, FEWEST_EPOCHS, STEPS_PER_EPOCH = 600, 16, 4
@@ -31,7 +31,7 @@ SHORTEST_S = 0.01
 KEPT_S = 2.0
 SHARE_OF_TIME = 0.05
 """Part of the time that forecasts may take."""
-Turns = Callable[[Iterable[str]], Mapping[str, Sequence[Turn]]]
+Turns = Callable[[Iterable[str]], Mapping[str, Sequence[TimedTurn]]]
 """The newest turns of runs."""
 
 

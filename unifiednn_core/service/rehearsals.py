@@ -17,7 +17,7 @@ from unifiednn_core.scheduling.simulator import MayJoin, SimulatedJob
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import PolicySpec, is_concurrent
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
-from unifiednn_core.store.speeds import Turn
+from unifiednn_core.store.speeds import TimedTurn
 
 RESTING = ENDED | {State.PAUSED, State.PAUSING, State.STOPPING}
 """States in which a sub-model does not train to its end now."""
@@ -75,7 +75,7 @@ def room_of(run: RunRow) -> MemoryRoom:
         return MemoryRoom()
 
 
-def row_pace(run: RunRow, row: SubModelRow, turns: Sequence[Turn], before: Pace | None) -> Pace | None:
+def row_pace(run: RunRow, row: SubModelRow, turns: Sequence[TimedTurn], before: Pace | None) -> Pace | None:
     """Speed of a sub-model by its own turns, the running one included; else as measured `before`, if it was."""
     stretches = [Stretch(*turn) for turn in turns]
     ended_s = sum(turn.end_s - turn.start_s for turn in turns if turn.submodel == row.name)
@@ -113,7 +113,7 @@ def job_of_row(run: RunRow, row: SubModelRow, pace: Pace, now_s: float, prefix: 
 
 
 def paces_of(
-    run: RunRow, rows: Sequence[SubModelRow], turns: Sequence[Turn], before: Mapping[str, Pace]
+    run: RunRow, rows: Sequence[SubModelRow], turns: Sequence[TimedTurn], before: Mapping[str, Pace]
 ) -> dict[str, Pace]:
     """Speeds of the sub-models of a run that train, by name; unknown ones are left out. `before` is by memory key."""
     found = {row.name: row_pace(run, row, turns, before.get(row.memory_key)) for row in rows if trains(row)}

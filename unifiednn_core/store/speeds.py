@@ -24,7 +24,7 @@ class Trained(NamedTuple):
     cpu_s: float | None
 
 
-class Turn(NamedTuple):
+class TimedTurn(NamedTuple):
     """A turn; seconds count from the start of its run."""
 
     submodel: str
@@ -61,14 +61,14 @@ class Speeds:
                 for row, _ in rows
             }
 
-    def turns(self, run_ids: Iterable[str], last: int = LAST_TURNS) -> dict[str, list[Turn]]:
+    def turns(self, run_ids: Iterable[str], last: int = LAST_TURNS) -> dict[str, list[TimedTurn]]:
         """The newest turns of each run, oldest first."""
-        found: dict[str, list[Turn]] = {}
+        found: dict[str, list[TimedTurn]] = {}
         with self._database.read() as session:
             for run_id in set(run_ids):
                 columns = (SliceRow.submodel, SliceRow.start_s, SliceRow.end_s, SliceRow.steps)
                 asked = select(*columns).where(SliceRow.run_id == run_id).order_by(SliceRow.id.desc()).limit(last)
-                found[run_id] = [Turn._make(row) for row in session.execute(asked)][::-1]
+                found[run_id] = [TimedTurn._make(row) for row in session.execute(asked)][::-1]
         return found
 
     def overheads(self) -> tuple[float | None, float | None]:

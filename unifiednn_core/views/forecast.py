@@ -74,7 +74,7 @@ class PolicyForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Counterfactual:
     """When each sub-model that still trains would end, before and after a change; None for one without a speed yet."""
 
     before: Mapping[str, Estimate | None]
