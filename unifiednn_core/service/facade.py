@@ -45,7 +45,7 @@ class Service:
     ):  # fmt: skip
         """`line` and `recent` are those of the same store, so that all people look at one."""
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
-        self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock)
+        self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock, store.speeds.turns)
         self._recent = recent or Recent()
         guard = Guard(actor, store.runs, store.people, self._recent)
         room = Room(home, store, actor)

@@ -74,7 +74,7 @@ class RunReader:
         view = present.run_view(run, parts, now_s, history=history, commands=commands, attempts=attempts)
         if run.state == State.QUEUED.value:
             view = replace(view, queue_position=self._store.runs.queued_before(run) + 1)
-        if run.shared and view.state not in ENDED:
+        if view.state not in ENDED:
             outlook = self._line.now()
             starts_in_s, ends_in_s = outlook.of(f"{run_id}/{part.name}" for part in parts if not part.ended_at_s)
             begun = view.launched_at_s is not None

@@ -35,6 +35,7 @@ from unifiednn_core.store.schema import (
 )
 from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
 from unifiednn_core.views import runs, times
+from unifiednn_core.views.estimates import KeptForecast
 from unifiednn_core.views.event_text import command_text, event_text
 from unifiednn_core.views.memory import breakdown_of, marks_of, with_gaps
 from unifiednn_core.views.people import view_of
@@ -112,6 +113,7 @@ def run_view(
         "allocator": hybrid.environment.get("allocator"),
         "lanes": hybrid.environment.get("lanes"),
         "prediction": prediction_of(run.prediction, run.spec, hybrid.device or run.device),
+        "forecast": _kept_forecast(run.environment.get("forecast")),
         "spec": run.spec,
     }
     if history is not None:
@@ -120,6 +122,14 @@ def run_view(
             "events": tuple(map(_event_view, history.events)),
         }
     return runs.RunView(**values)
+
+
+def _kept_forecast(document: Mapping[str, Any] | None) -> KeptForecast | None:
+    """The forecast of a run as a value; None without one, or if another version wrote other fields."""
+    try:
+        return None if document is None else KeptForecast(**document)
+    except TypeError:
+        return None
 
 
 def _own_reason(run: Any, submodels: Sequence[Any]) -> str | None:
