@@ -29,7 +29,7 @@ def main() -> None:
 
 def draw(live: bool) -> None:
     """Draw everything that moves; `live` says whether a run was active when the page was drawn."""
-    runs = frame.service().runs.runs()
+    runs = frame.service().runs.runs(within_s=frame.RECENT_S)
     if arms.any_lives(runs) != live:
         st.rerun()  # with the other period
     actions.show_refusals()
@@ -105,7 +105,9 @@ def _active_card(run: RunView) -> None:
         figures = f"{done} of all steps · {duration_text(run.elapsed_s)} · {device}"
         reason = run.now_reason or wording.STATES[run.state].sentence
         lines = f'<div class="u-line u-small"><b>{markup.text(reason)}</b>{markup.faint(figures)}</div>'
-        st.html(f'{lines}<div class="u-gap">{progress}</div>' + "".join(map(submodels.mini, run.submodels)))
+        st.html(
+            f'{lines}<div class="u-gap">{progress}</div>' + "".join(submodels.mini(part, run) for part in run.submodels)
+        )
 
 
 if __name__ == "__main__":
