@@ -12,6 +12,7 @@ from pages._ui import (
     arms,
     device_card,
     dialogs,
+    draft_list,
     frame,
     hybrid_card,
     line_rows,
@@ -43,6 +44,7 @@ def main() -> None:
     frame.page("Now")
     dialogs.draw_all()
     frame.live(draw, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
+    draft_list.draw(key="now")
     if signed_in.may("protections"):
         _missing_protections()
 
@@ -50,7 +52,7 @@ def main() -> None:
 def draw(live: bool) -> None:
     """Draw everything that moves; `live` says whether a run was active when the page was drawn."""
     service = frame.service()
-    runs = service.runs.runs()
+    runs = service.runs.runs(within_s=frame.RECENT_S)
     if arms.any_lives(runs) != live:
         st.rerun()  # with the other period
     actions.show_refusals()

@@ -51,7 +51,7 @@ def main() -> None:
 
 def draw(run_id: str, live: bool) -> None:
     """Draw everything that moves; `live` says whether the run or a baseline was active when the page was drawn."""
-    view = arms.fitting(frame.service().runs.observe(run_id))
+    view = arms.fitting(frame.service().runs.observe(run_id, within_s=frame.RECENT_S))
     if _lives(view) != live:
         st.rerun()  # with the other period
     actions.show_refusals()

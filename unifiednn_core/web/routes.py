@@ -7,6 +7,7 @@
 | `/files/runs/RUN.json` | results of a run, as `unifiednn train --json` prints them |
 | `/files/metrics/RUN.csv` | every point of every curve of a run |
 | `/files/specs/RUN.json` | spec of a run |
+| `/files/logs/RUN.txt` | events of a run, and the newest lines of its workers |
 | `/files/comparisons/RUN.json` | comparison with its baselines, as `unifiednn compare --json` prints it |
 | `/files/reports/RUN.html` | the same as one HTML page that needs no network |
 | `/assets/plotly.min.js` | the library of the charts |
@@ -49,6 +50,7 @@ def routes(admit: Admit) -> list[Route]:
         "/files/runs/{run}.json": _text(lambda service: service.runs.document, ".json"),
         "/files/metrics/{run}.csv": _text(lambda service: service.runs.metrics_csv, "-metrics.csv", "text/csv"),
         "/files/specs/{run}.json": _text(lambda service: service.runs.spec_document, "-spec.json"),
+        "/files/logs/{run}.txt": _text(lambda service: service.logs.log_text, "-log.txt", "text/plain"),
         "/files/comparisons/{run}.json": _text(
             lambda service: service.comparisons.comparison_document, "-comparison.json"
         ),
