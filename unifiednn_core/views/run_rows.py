@@ -396,6 +396,7 @@ def _submodel_view(
             "accuracy": _curve(steps, "accuracy"),
             "test_loss_curve": _curve(epochs, "test_loss"),
             "test_accuracy_curve": _curve(epochs, "test_accuracy"),
+            "learning_rates": _curve(epochs, "learning_rate"),
             "lost_loss": tuple(_curve(tail, "loss") for tail in lost),
             "lost_accuracy": tuple(_curve(tail, "accuracy") for tail in lost),
         }
