@@ -5,8 +5,9 @@ import pytest
 
 from tests.integration.cli_kit import unifiednn
 from unifiednn_core.base.paths import Home
-from unifiednn_core.cli.queue import shared_spec
 from unifiednn_core.cli.shared import TOKEN_VARIABLE
+from unifiednn_core.service.shared_spec import as_shared
+from unifiednn_core.spec.run import load_json
 
 SAMPLES = Path("sample_models").resolve()
 NETWORK = {
@@ -31,7 +32,7 @@ def network(tmp_path: Path) -> Path:
 
 
 def test_a_file_of_one_network_or_of_a_whole_spec_becomes_a_shared_submission(tmp_path: Path, network: Path) -> None:
-    one = shared_spec(network, "cpu")
+    one = as_shared(load_json(network), network.stem, "cpu")
     assert (one.hybrid, one.device, one.name, [part.name for part in one.submodels]) == (
         "shared",
         "cpu",
@@ -40,10 +41,10 @@ def test_a_file_of_one_network_or_of_a_whole_spec_becomes_a_shared_submission(tm
     )
     nameless = tmp_path / "nameless.json"
     nameless.write_text(json.dumps({"model": "m.pt2", "train_data": "d.npz"}))
-    assert [part.name for part in shared_spec(nameless).submodels] == ["nameless"]
+    assert [part.name for part in as_shared(load_json(nameless), nameless.stem).submodels] == ["nameless"]
     whole = tmp_path / "spec.json"
     whole.write_text(json.dumps({"name": "sweep", "submodels": [{**NETWORK, "name": name} for name in "ab"]}))
-    spec = shared_spec(whole)
+    spec = as_shared(load_json(whole), whole.stem)
     assert (spec.hybrid, spec.name, len(spec.submodels)) == ("shared", "sweep", 2)
 
 
@@ -57,6 +58,12 @@ def test_a_submission_stands_in_line_and_says_where(home: Home, network: Path, m
     found = json.loads(unifiednn(home, "queue", "--json").stdout)
     assert [entry["place"] for entry in found["line"]] == [1, 2]
     assert found["hybrids"] == [] and found["pooling"]["mode"] == "pooled"
+    behind = found["line"][1]["run_id"]
+    assert "is number 1 in line" in unifiednn(home, "queue", "move", behind, "1").stdout
+    assert [entry["run_id"] for entry in json.loads(unifiednn(home, "queue", "--json").stdout)["line"]] == [
+        behind,
+        first["run_id"],
+    ]
     table = unifiednn(home, "queue").stdout
     assert first["run_id"] in table and "Nothing trains." in table and "Mode: pooled" in table
     network.write_text(json.dumps({**json.loads(network.read_text()), "optimiser": "sgd"}))

@@ -29,7 +29,7 @@ def words_in(markup: str) -> str:
 
 def downloads(app: AppTest) -> list[tuple[str, str]]:
     """Label and address of each link that downloads."""
-    link = re.compile(r'<a class="u-download[^>]* href="([^"]*)".*<span class="[^"]*">([^<]*)</span></a>')
+    link = re.compile(r'<a class="u-(?:download|link)[^>]* href="([^"]*)".*?<span class="(?:u-unseen)?">([^<]*)</span>')
     found = (link.search(element.proto.body) for element in app.get("html"))
     return [(match[2], match[1]) for match in found if match]
 

@@ -138,7 +138,7 @@ def test_without_any_run_the_demo_is_offered_with_its_baselines(open_page, servi
     service.listed.clear()
     app = open_page("compare")
     assert "Nothing to compare yet" in text_of(app)
-    press(app, "Try the demo with its baselines")
+    press(app, "Try the demo")
     assert service.plans == [(("concurrent", "sequential"), False)]
 
 

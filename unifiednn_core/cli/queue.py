@@ -14,7 +14,8 @@ from unifiednn_core.cli.runs import NEEDS_SUPERVISOR
 from unifiednn_core.cli.shared import AsJson, bad_option, opened
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Role
-from unifiednn_core.spec.run import RunSpec, load_json, parse_run
+from unifiednn_core.service.shared_spec import as_shared
+from unifiednn_core.spec.run import load_json
 from unifiednn_core.views import wording
 from unifiednn_core.views.estimates import Estimate
 from unifiednn_core.views.hybrids import MODES, LineEntry, ListedHybrid, mode_text
@@ -35,7 +36,7 @@ def submit(
 ) -> None:
     """Submit a network. It trains in one hybrid with those of others, with the same bits as alone."""
     with opened(as_json) as service:
-        asked = shared_spec(network, device)
+        asked = as_shared(load_json(network), network.stem, device)
         with terminal.checking(quiet=as_json) as tell:
             base, warn = network.resolve().parent, terminal.print_findings
             run_id = service.runs.submit(asked, base, on_warnings=warn, on_progress=tell)
@@ -54,17 +55,6 @@ def submit(
         terminal.say(f"Follow it with: unifiednn resume {run_id}. {NEEDS_SUPERVISOR}", to=terminal.err)
 
 
-def shared_spec(network: Path, device: str | None = None) -> RunSpec:
-    """The spec of a file with one network, or of a whole spec, as a shared submission; raises `BadInput`."""
-    document = load_json(network)
-    if isinstance(document, dict) and "submodels" not in document:
-        name = str(document.get("name", network.stem))
-        document = {"name": name, "submodels": [{"name": name, **document}]}
-    if isinstance(document, dict):
-        document = {**document, "hybrid": "shared", **({} if device is None else {"device": device})}
-    return parse_run(document)
-
-
 @queue.callback()
 def show(context: typer.Context, as_json: AsJson = False) -> None:
     """Show what waits for a device, in order; operators also see the hybrids that train."""
@@ -81,6 +71,17 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
         if hybrids is not None:
             _print_hybrids(hybrids)
             terminal.say(f"Mode: {mode_text(service.queue.pooling())}")
+
+
+@queue.command("move")
+def move(
+    run: Annotated[str, typer.Argument(help="Id of a waiting run; list them with: unifiednn queue")],
+    place: Annotated[int, typer.Argument(help="Place in the line; 1 runs next.")],
+) -> None:
+    """Move a waiting run in the line. The order of all others stays."""
+    with opened() as service:
+        new = service.queue.move(run, place)
+        terminal.say(f"{run} is number {new} in line.")
 
 
 @queue.command("mode")

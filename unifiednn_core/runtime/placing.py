@@ -1,7 +1,7 @@
 """From rows to what placement sees. `scheduling.placement` decides, the supervisor enacts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 
@@ -44,6 +44,9 @@ class Fleet:
     """Runs that wait, by id."""
     forbidden: Mapping[str, str]
     """What runs wait for whose people may not share a process, by id."""
+    residents: Mapping[str, Resident] = field(default_factory=dict)
+    """All that waits or is placed, with its run, by `RUN_ID/NAME`."""
+    speeds: Seconds = field(default_factory=dict)
 
 
 def fleet_of(
@@ -91,6 +94,11 @@ def fleet_of(
         rows,
         {run.id: run for run, _ in waiting},
         {run_id: text for run_id, text in lacking.items() if text is not None},
+        {
+            f"{one.run.id}/{one.row.name}": one
+            for one in (*placed, *(Resident(run, row) for run, parts in waiting for row in parts))
+        },
+        speeds,
     )
 
 
@@ -132,6 +140,7 @@ def _entries(
         keys=tuple(f"{run.id}/{row.name}" for row in still or parts),  # with none open a worker only ends the run
         run_id=run.id,
         submitted_at_s=run.created_at_s,
+        line_at_s=run.line_at_s,
         arrival=0,
         asked=run.device,
         devices=_devices_for(run, kind, devices),
@@ -154,6 +163,7 @@ def _shared(run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Se
         keys=(f"{run.id}/{row.name}",),
         run_id=run.id,
         submitted_at_s=run.created_at_s,
+        line_at_s=run.line_at_s,
         arrival=row.arrival,
         asked=run.device,
         devices=usable,

@@ -56,6 +56,13 @@ class Waiting:
     profile: str = "exact"
     left_s: float | None = None
     """Predicted seconds of service left; None if unknown."""
+    line_at_s: float | None = None
+    """Its place in the line, where an operator moved it; None is its submission."""
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """What the line is ordered by."""
+        return self.submitted_at_s if self.line_at_s is None else self.line_at_s, self.arrival
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,4 +179,4 @@ class Plan:
 
 def in_order(waiting: Iterable[Waiting]) -> list[Waiting]:
     """The line."""
-    return sorted(waiting, key=lambda entry: (entry.submitted_at_s, entry.arrival))
+    return sorted(waiting, key=lambda entry: entry.order)

@@ -3,9 +3,9 @@
 There is one line for all devices: nothing is bound to a device before it can start there. The supervisor and the
 simulator of a fleet (`scheduling.fleet`) build the same frozen view and enact the same plan.
 
-Order: by submission, then by arrival. Each entry takes a free device, the one that the fewest others can use; if none
-is free it joins the hybrid with the least left to do. An entry that cannot start claims a device, and keeps others, so
-that no later entry delays it:
+Order: by submission, or as an operator moved runs, then by arrival. Each entry takes a free device, the one that the
+fewest others can use; if none is free it joins the hybrid with the least left to do. An entry that cannot start claims
+a device, and keeps others, so that no later entry delays it:
 
 - On each device that it can use it has an earliest and a latest start if no other entry comes. Latest: when all that
   train there have ended, since a device with work does not rest. Earliest: the same, or, if it may join, when the

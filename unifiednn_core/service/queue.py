@@ -39,6 +39,16 @@ class QueueService:
             for parts in ([[row] for row in rows] if run.shared else [rows])
         )
 
+    @permission(Role.OPERATOR, about="{run} to place {place}")
+    def move(self, run: str, place: int) -> int:
+        """Move a waiting run to a place in the line, from 1, and return the place; the order of all others stays.
+
+        A place behind the last one is the last one. Raises `NotFound`, and `BadInput` for a run that does not wait.
+        """
+        _, new = self._store.workers.move(run, place)
+        self._line.forget()
+        return new
+
     @permission(Role.OPERATOR, audited=False)
     def hybrids(self) -> tuple[ListedHybrid, ...]:
         """Every hybrid that holds a device, with its members, in order of devices."""

@@ -33,6 +33,8 @@ class Code(StrEnum):
     GANGED = "ganged"  # others: how many, and gain of stepping together; or parted: why it steps by itself
     CHECKPOINT = "checkpoint"  # step
     SEPARATED = "separated"  # archive
+    CERTIFIED = "certified"  # nothing more: the certificate of the separated model holds
+    UNCERTIFIED = "uncertified"  # findings: why the certificate does not hold
 
 
 KINDS: Final[dict[Code, str]] = {
@@ -47,7 +49,8 @@ KINDS: Final[dict[Code, str]] = {
     Code.RECORDED: "graph",
     Code.GANGED: "gang",
     Code.CHECKPOINT: "checkpoint",
-    Code.SEPARATED: "separated",
+    **dict.fromkeys((Code.SEPARATED, Code.CERTIFIED), "separated"),
+    Code.UNCERTIFIED: "error",
 }
 """Group of each code on pages and in documents."""
 

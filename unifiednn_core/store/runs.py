@@ -1,9 +1,9 @@
 """Runs and sub-models, and their moves along the transition table."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, func, select, tuple_
+from sqlalchemy import Row, Select, func, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
 from unifiednn_core.base.clock import Clock
@@ -14,15 +14,17 @@ from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.hybrids import is_live, note_progress, release_worker
 from unifiednn_core.store.schema import HYBRID, CommandRow, EventRow, HybridRow, RunRow, SubModelRow
+from unifiednn_core.store.uses import use_in
 
-HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer", "settings"})
-"""Columns of a run that lists do not need; they may take 100 KiB per run."""
+HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer", "settings", "certificate"})
+"""Columns of a run or sub-model that lists do not need; they may take 100 KiB per run."""
 _OF_RUN = [column for column in RunRow.__table__.columns if column.name not in HEAVY]
 _OF_HYBRID = [
     column for column in HybridRow.__table__.columns if column.name not in {*RunRow.__table__.columns.keys(), *HEAVY}
 ]
+_OF_SUBMODEL = [column for column in SubModelRow.__table__.columns if column.name not in HEAVY]
 _THERE = aliased(HybridRow)
-_PLACED = (
+PLACED = (
     select(func.max(_THERE.device))
     .join(SubModelRow, SubModelRow.hybrid_id == _THERE.id)
     .where(SubModelRow.run_id == RunRow.id)
@@ -33,7 +35,7 @@ _PLACED = (
 _LISTED = (
     *(column for column in _OF_RUN if column.name != "device"),
     *_OF_HYBRID,
-    func.coalesce(HybridRow.device, _PLACED, RunRow.device).label("device"),
+    func.coalesce(HybridRow.device, PLACED, RunRow.device).label("device"),
     RunRow.spec["policy"].label("policy"),
 )
 _FINAL = ENDED - {State.INTERRUPTED}
@@ -46,7 +48,10 @@ class Runs:
         self._database, self._clock = database, clock
 
     def add(self, *runs: tuple[RunRow, Sequence[SubModelRow]]) -> None:
-        """Queue runs with their sub-models, all or none, and make the private hybrids."""
+        """Queue runs with their sub-models, all or none, and make the private hybrids.
+
+        Raises `BadInput` if a file of one was deleted from the library.
+        """
         with self._database.write() as session:
             for run, submodels in runs:
                 session.add(run)
@@ -58,6 +63,7 @@ class Runs:
                 for submodel in submodels:
                     submodel.hybrid_id = None if run.shared else run.id
                 session.add_all(submodels)
+                use_in(session, run.id, run.spec.get("submodels", ()))
                 self.note(session, run.id, None, Code.ENTERED, state=State.QUEUED, name=run.name)
 
     def get(self, run_id: str) -> tuple[RunRow, list[SubModelRow]]:
@@ -88,25 +94,19 @@ class Runs:
         `policy`, which is part of the spec. `device` is where it was placed, or what was asked.
         """
         with self._database.read() as session:
-            asked = select(*_LISTED).select_from(RunRow).outerjoin(HybridRow, HybridRow.id == RunRow.id)
-            runs = session.execute(asked.order_by(RunRow.created_at_s.desc(), RunRow.id.desc())).all()
-            parts: dict[str, list[Row[Any]]] = {run.id: [] for run in runs}
-            for row in session.execute(
-                select(*SubModelRow.__table__.columns).order_by(SubModelRow.run_id, SubModelRow.arrival)
-            ):
-                parts[row.run_id].append(row)
-            return [(run, parts[run.id]) for run in runs]
+            asked = light_runs().order_by(RunRow.created_at_s.desc(), RunRow.id.desc())
+            return with_light_parts(session, session.execute(asked).all())
 
     def with_fingerprint(self, fingerprint: str) -> list[tuple[RunRow, list[SubModelRow]]]:
         """Runs of this fingerprint, the newest first."""
-        of_it = select(RunRow).where(RunRow.fingerprint == fingerprint)
+        of_it = select(RunRow).where(RunRow.fingerprint == fingerprint, RunRow.removed_at_s.is_(None))
         with self._database.read() as session:
             runs = session.scalars(of_it.order_by(RunRow.created_at_s.desc(), RunRow.id.desc()))
             return [(run, list(session.scalars(submodels_of(run.id)))) for run in runs]
 
     def queued_before(self, run: RunRow) -> int:
         """Number of queued runs that are ahead of this one in the line."""
-        earlier = tuple_(RunRow.created_at_s, RunRow.id) < (run.created_at_s, run.id)
+        earlier = tuple_(RunRow.line_at_s, RunRow.id) < (run.line_at_s, run.id)
         waiting = select(func.count()).select_from(RunRow).where(RunRow.state == State.QUEUED.value, earlier)
         with self._database.read() as session:
             return session.scalar(waiting) or 0
@@ -215,9 +215,41 @@ class Runs:
             run_of(session, run_id).assign(values)
 
     def record_artifact(self, run_id: str, submodel: str, **columns: Any) -> None:
-        """Record the exported model of a sub-model."""
+        """Record the exported model of a sub-model; its certificate is to be made."""
+        now_s = self._clock.utc_s()
         with self._database.write() as session:
-            submodel_of(session, run_id, submodel).assign({**columns, "artifact_at_s": self._clock.utc_s()})
+            row = submodel_of(session, run_id, submodel)
+            row.assign({**columns, "artifact_at_s": now_s, "certify_at_s": now_s, "certificate": None})
+
+    def uncertified(self, until_s: float) -> list[tuple[RunRow, SubModelRow]]:
+        """Sub-models whose certificate is to be made by then, the longest waiting first."""
+        asked = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
+        asked = asked.where(SubModelRow.certify_at_s <= until_s).order_by(SubModelRow.certify_at_s)
+        with self._database.read() as session:
+            return [(run, row) for run, row in session.execute(asked)]
+
+    def certify_later(self, row: SubModelRow, at_s: float | None) -> None:
+        """Make the certificate of an export then, or never; a newer export keeps its own time."""
+        with self._database.write() as session:
+            if (same := _same_export(session, row)) is not None:
+                same.certify_at_s = at_s
+
+    def record_certificate(
+        self, row: SubModelRow, document: Mapping[str, Any], code: Code, *, size_bytes: int, **fields: Any
+    ) -> None:
+        """Record the certificate of an export, the size of the zip with it, and an event; nothing for an older one."""
+        with self._database.write() as session:
+            same = _same_export(session, row)
+            if same is not None:
+                same.assign({"certificate": dict(document), "certify_at_s": None, "artifact_bytes": size_bytes})
+                self.note(session, row.run_id, row.name, code, **fields)
+
+    def measuring(self) -> bool:
+        """Whether a baseline is being measured."""
+        at_work = (State.STARTING.value, State.RUNNING.value)
+        asked = select(RunRow.id).where(RunRow.state.in_(at_work), RunRow.mode != HYBRID).limit(1)
+        with self._database.read() as session:
+            return session.scalar(asked) is not None
 
     def record_checkpoint(self, run_id: str, submodel: str, *, name: str, step: int, size_bytes: int) -> None:
         """Record the newest checkpoint of a sub-model."""
@@ -253,7 +285,7 @@ class Runs:
             self.transition_in(session, run.id, None, Event.LOSE)
         elif failed:
             cause = f"{', '.join(failed)} failed; the results of the others are kept."
-            remedy = "Open the failed sub-model: its own cause and remedy are there."
+            remedy = "Retry what failed, or use the other results: each failure is told with its cause and remedy."
             self.transition_in(session, run.id, None, Event.FAIL, cause=cause, remedy=remedy)
         else:
             self.transition_in(session, run.id, None, Event.HALT if stopping else Event.COMPLETE)
@@ -272,6 +304,11 @@ class Runs:
         with self._database.write() as session:
             for sentence in sentences:
                 self.note(session, run_id, submodel, Code.WARNED, text=sentence)
+
+    def remark(self, run_id: str, text: str) -> None:
+        """Add a remark to the history of a run."""
+        with self._database.write() as session:
+            self.note(session, run_id, None, Code.WARNED, text=text)
 
     def note(self, session: Session, run_id: str, submodel: str | None, code: Code, **fields: Any) -> None:
         """Add an event to the history of a run, inside the caller's transaction; `fields` may hold the `state`."""
@@ -339,10 +376,25 @@ class Runs:
             row.paused_s, row.paused_since_s = row.paused_s + max(0.0, now_s - row.paused_since_s), None
 
 
+def light_runs() -> Select[Any]:
+    """Query for the light rows of runs, in no order; those that are being deleted are left out."""
+    asked = select(*_LISTED).select_from(RunRow).outerjoin(HybridRow, HybridRow.id == RunRow.id)
+    return asked.where(RunRow.removed_at_s.is_(None))
+
+
+def with_light_parts(session: Session, runs: Sequence[Row[Any]]) -> list[tuple[Row[Any], list[Row[Any]]]]:
+    """These light rows with those of their sub-models."""
+    parts: dict[str, list[Row[Any]]] = {run.id: [] for run in runs}
+    asked = select(*_OF_SUBMODEL).where(SubModelRow.run_id.in_(parts))
+    for row in session.execute(asked.order_by(SubModelRow.run_id, SubModelRow.arrival)):
+        parts[row.run_id].append(row)
+    return [(run, parts[run.id]) for run in runs]
+
+
 def run_of(session: Session, run_id: str) -> RunRow:
     """Row of a run; raises `NotFound`."""
     run = session.get(RunRow, run_id)
-    if run is None:
+    if run is None or run.removed_at_s is not None:
         raise NotFound(f"There is no run '{run_id}'. List the known ones with: unifiednn runs")
     return run
 
@@ -354,6 +406,12 @@ def submodel_of(session: Session, run_id: str, name: str) -> SubModelRow:
         known = ", ".join(session.scalars(select(SubModelRow.name).where(SubModelRow.run_id == run_id)))
         raise NotFound(f"Run '{run_id}' has no sub-model '{name}'. It has: {known or 'none'}.")
     return row
+
+
+def _same_export(session: Session, row: SubModelRow) -> SubModelRow | None:
+    """The row of a sub-model, unless it was exported again or is gone."""
+    now = session.get(SubModelRow, (row.run_id, row.name))
+    return now if now is not None and now.artifact_at_s == row.artifact_at_s else None
 
 
 def row_of(session: Session, run_id: str, submodel: str | None) -> RunRow | SubModelRow:

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import BadInput
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import HybridSettings
 from unifiednn_core.store.database import Database
@@ -25,6 +26,7 @@ from unifiednn_core.store.hybrids import (
     note_progress,
     release_worker,
 )
+from unifiednn_core.store.line import moved, rising
 from unifiednn_core.store.places import Place
 from unifiednn_core.store.runs import Runs, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import RECORDED, SAMPLED, AttemptRow, HybridRow, RunRow, SliceRow, SubModelRow
@@ -104,22 +106,43 @@ class Workers:
     # -- placement
 
     def waiting(self) -> list[tuple[RunRow, list[SubModelRow]]]:
-        """Runs that wait for a device, in order of submission, with the sub-models that wait; all of a private one.
+        """Runs that wait for a device, in the order of the line, with the sub-models that wait; all of a private one.
 
         Runs that back off after a death are left out.
         """
+        with self._database.read() as session:
+            return self._waiting_in(session)
+
+    def move(self, run_id: str, place: int) -> tuple[int, int]:
+        """Move a waiting run to a place in the line, from 1; returns its old and its new place.
+
+        A place behind the last one is the last one. Raises `BadInput` for a run that does not wait, and for no place.
+        """
+        with self._database.write() as session:
+            line = [run for run, _ in self._waiting_in(session)]
+            if run_id not in (run.id for run in line):  # `run_of` raises for an unknown one
+                message = f"{run_of(session, run_id).name} does not wait for a device."
+                raise BadInput.of("Line", "run", message, "Only what waits can be moved: unifiednn queue")
+            if place < 1:
+                raise BadInput.of("Line", "place", f"There is no place {place}.", f"Give 1 to {len(line)}.")
+            old, new = next(at for at, run in enumerate(line) if run.id == run_id), min(place, len(line)) - 1
+            order = moved(line, old, new)
+            for run, line_at_s in zip(order, rising(run.line_at_s for run in line), strict=True):
+                run.line_at_s = line_at_s
+            return old + 1, new + 1
+
+    def _waiting_in(self, session: Session) -> list[tuple[RunRow, list[SubModelRow]]]:
         now_s = self._clock.utc_s()
         due = or_(HybridRow.resume_at_s.is_(None), HybridRow.resume_at_s <= now_s,
                   HybridRow.resume_at_s > now_s + RESTARTS.longest_wait_s)  # the clock was set back  # fmt: skip
         all_of = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
-        all_of = all_of.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)
+        all_of = all_of.order_by(RunRow.line_at_s, RunRow.id, SubModelRow.arrival)
         private = all_of.join(HybridRow, HybridRow.id == RunRow.id).where(_WAITING, ~CLAIMED, due)
         found: dict[str, tuple[RunRow, list[SubModelRow]]] = {}
-        with self._database.read() as session:
-            for asked in (private, all_of.where(RunRow.shared, *_UNPLACED)):
-                for run, row in session.execute(asked):
-                    found.setdefault(run.id, (run, []))[1].append(row)
-        return sorted(found.values(), key=lambda one: (one[0].created_at_s, one[0].id))
+        for asked in (private, all_of.where(RunRow.shared, *_UNPLACED)):
+            for run, row in session.execute(asked):
+                found.setdefault(run.id, (run, []))[1].append(row)
+        return sorted(found.values(), key=lambda one: (one[0].line_at_s, one[0].id))
 
     def hold_back(self, run_id: str, waits_for: str) -> None:
         """Record what a run waits for, if a part of it still waits."""
@@ -490,7 +513,7 @@ def _unplaced(session: Session, members: Sequence[tuple[str, str]]) -> list[SubM
     """Those of these sub-models that still wait for a place; a person may have paused or stopped them meanwhile."""
     asked = tuple_(SubModelRow.run_id, SubModelRow.name).in_(members)
     rows = select(SubModelRow).join(RunRow, RunRow.id == SubModelRow.run_id).where(asked, *_UNPLACED)
-    return list(session.scalars(rows.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)))
+    return list(session.scalars(rows.order_by(RunRow.line_at_s, RunRow.id, SubModelRow.arrival)))
 
 
 def _worker_of(hybrid: HybridRow) -> tuple[object, ...]:

@@ -61,6 +61,10 @@ def event_text(event: EventRow) -> str:
             return f"Checkpoint of {name} at step {fields['step']}."
         case Code.SEPARATED:
             return f"{name} was separated: {fields['archive']}."
+        case Code.CERTIFIED:
+            return f"The certificate of {name} holds: its file gives what the hybrid gave."
+        case Code.UNCERTIFIED:
+            return f"The certificate of {name} does not hold. {' '.join(fields['findings'])}"
         case _:  # warned, refused, illegal move, legacy
             return str(fields.get("text", ""))
 

@@ -33,6 +33,7 @@ def told(here: World, actor: Actor) -> str:
     service = here.of(actor)
     views = service.runs.runs()
     parts = [views, service.queue.line(), service.devices.device_choices(), service.runs.trained()]
+    parts += [service.devices.cards()]
     for view in views:
         parts += [service.runs.observe(view.run_id), service.runs.graph_dot(view.run_id)]
         parts += [service.runs.document(view.run_id), service.runs.metrics_csv(view.run_id)]
@@ -111,7 +112,7 @@ def test_operators_see_the_hybrid_with_everyone_in_it(server: World) -> None:
     assert [part.holds_device for part in one.members] == [False, True]
     figures = service.hybrid(HYBRID)
     [turn] = figures.view.schedule
-    assert (turn.submodel, turn.start_s, turn.end_s) == ("lenet", 1.0, 2.0)
+    assert (turn.submodel, turn.start_s, turn.end_s) == ("lenet", 1.0, 6.0)
     assert turn.reason == "lenet has had less than secretnet." and one.now_reason == "secretnet has waited longest."
     assert figures.view.memory.y == (84711.0,) and figures.view.breakdown.total_bytes == (84711.0,)
     assert {layer.submodel for layer in figures.view.breakdown.layers} >= {"lenet", "secretnet"}
@@ -182,3 +183,19 @@ def test_a_shared_submission_cannot_set_what_belongs_to_the_hybrid() -> None:
     first = parse_run({**plain, "submodels": [{**PART, "priority": -5}]})
     assert [one.field for one in shared_findings(first, ALICE)] == ["submodels.net.priority"]
     assert shared_findings(first, replace(OPERATOR)) == (), "an operator decides between people"
+
+
+def test_an_operator_moves_what_waits_and_the_log_says_so(server: World) -> None:
+    service = server.of(OPERATOR).queue
+    assert [entry.run_id for entry in service.line()] == [HIS_NEXT.run_id, HER_NEXT.run_id]
+    assert service.move(HER_NEXT.run_id, 1) == 1
+    assert [(entry.place, entry.run_id) for entry in service.line()] == [(1, HER_NEXT.run_id), (2, HIS_NEXT.run_id)]
+    assert server.of(ALICE).runs.observe(HER_NEXT.run_id).queue_position == 1
+    waiting = server.service._line.now().fleet.view.waiting
+    assert min(waiting, key=lambda entry: entry.order).run_id == HER_NEXT.run_id, "placement sees the same order"
+    noted = server.store.people.audit_log(1)[0]
+    assert (noted.action, noted.subject, noted.person) == ("move", f"{HER_NEXT.run_id} to place 1", OPERATOR.id)
+    with pytest.raises(Forbidden):
+        server.of(ALICE).queue.move(HER_NEXT.run_id, 1)
+    with pytest.raises(BadInput, match="does not wait"):
+        service.move(HERS.run_id, 1)
