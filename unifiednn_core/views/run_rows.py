@@ -143,10 +143,15 @@ def plain_names(run_id: str, text: str) -> str:
     return text.replace(f"{run_id}/", "")
 
 
-def listed_views(listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float) -> tuple[runs.RunView, ...]:
-    """Runs for a list, from the light rows of `store.runs.listed`: without spec and curves."""
+def listed_views(
+    listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float, places: Mapping[str, int] | None = None
+) -> tuple[runs.RunView, ...]:
+    """Runs for a list, from the light rows of `store.runs.listed`: without spec and curves.
+
+    `places` are those in the line, by run; without them, `listed` are all runs.
+    """
     rows = [_ListedRun(run, parts, (tuple(run), *map(tuple, parts))) for run, parts in listed]
-    places = _places_in_line([row.run for row in rows])
+    places = _places_in_line([row.run for row in rows]) if places is None else places
     return tuple(_final_view(row) if row.is_final else _listed_view(row, now_s, places.get(row.run.id)) for row in rows)
 
 
@@ -428,6 +433,7 @@ def _submodel_view(
             "accuracy": _curve(steps, "accuracy"),
             "test_loss_curve": _curve(epochs, "test_loss"),
             "test_accuracy_curve": _curve(epochs, "test_accuracy"),
+            "learning_rates": _curve(epochs, "learning_rate"),
             "lost_loss": tuple(_curve(tail, "loss") for tail in lost),
             "lost_accuracy": tuple(_curve(tail, "accuracy") for tail in lost),
         }

@@ -133,6 +133,8 @@ class SubModelView:
     test_loss_curve: Series = Series()
     accuracy: Series = Series()
     test_accuracy_curve: Series = Series()
+    learning_rates: Series = Series()
+    """Learning rate of the last step of each epoch."""
     lost_loss: tuple[Series, ...] = ()
     """Curves of void steps, one for each attempt that has some."""
     lost_accuracy: tuple[Series, ...] = ()

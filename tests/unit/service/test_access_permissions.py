@@ -18,12 +18,14 @@ from unifiednn_core.service.logs import LogService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, Own, Permission, permissions_of
 from unifiednn_core.service.queue import QueueService
+from unifiednn_core.service.retention import RetentionService
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.spec.run import PolicySpec, SubModelSpec, parse_run
 
 KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService,
-         "devices": DeviceService, "queue": QueueService, "logs": LogService}  # fmt: skip
+         "devices": DeviceService, "queue": QueueService, "logs": LogService,
+         "retention": RetentionService}  # fmt: skip
 PART = SubModelSpec(name="new", model=f"sha256:{sha('alpha-model')}", train_data=f"sha256:{sha('alpha-data')}")
 
 # How each action on a run is called; `name` is a sub-model.
@@ -44,6 +46,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "add_submodel": lambda s, run, name: s.runs.add_submodel(run, PART),
     "reorder": lambda s, run, name: s.runs.reorder(run, [name]),
     "set_policy": lambda s, run, name: s.runs.set_policy(run, PolicySpec(name="fcfs")),
+    "forecast_change": lambda s, run, name: s.runs.forecast_change(run),
     "set_moves": lambda s, run, name: s.runs.set_moves(run, "any"),
     "set_priority": lambda s, run, name: s.runs.set_priority(run, name, 1),
     "set_deadline": lambda s, run, name: s.runs.set_deadline(run, name, 9.0),
@@ -54,6 +57,10 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "stop": lambda s, run, name: s.runs.stop(run, name),
     "discard": lambda s, run, name: s.runs.discard(run, name),
     "retry": lambda s, run, name: s.runs.retry(run, name),
+    "deletion": lambda s, run, name: s.runs.deletion(run),
+    "delete_run": lambda s, run, name: s.runs.delete_run(run),
+    "lineage": lambda s, run, name: s.library.lineage(run, name),
+    "take": lambda s, run, name: s.library.take(run, name, "model"),
     "artifact": lambda s, run, name: s.runs.artifact(run, name),
     "clone_run": lambda s, run, name: s.library.clone_run(run, name),
     "checkpoint": lambda s, run, name: s.runs.checkpoint(run, name),
