@@ -96,7 +96,7 @@ class Seeded:
         supervisor = Supervisor(self.store, NoLauncher(), clock)  # type: ignore[arg-type]
         service = Service(home, self.store, supervisor, clock)
         self.close = service.close
-        self.queue, self.devices = service.queue, service.devices
+        self.queue, self.devices, self.logs = service.queue, service.devices, service.logs
         self.runs, self.library, self.comparisons, self.people = (
             service.runs, service.library, service.comparisons, service.people,
         )  # fmt: skip

@@ -5,24 +5,17 @@ import pytest
 
 from pages._ui import submodels
 from tests.ui.fake_views import mid_flight, run, submodel
-from tests.ui.reading import downloads, html_of, labels, text_of
+from tests.ui.reading import chart_names, downloads, html_of, labels, text_of
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.views import wording
 from unifiednn_core.views.runs import EventView
 from unifiednn_core.views.sweeps import sweep_rows
 
-CHARTS = {"chart-loss", "chart-accuracy", "chart-schedule", "chart-memory"}
-
-
-def charts(app):
-    """Figures in the page's order."""
-    return [element.proto for element in app.get("bidi_component")]
-
 
 def test_a_live_run_shows_four_charts_and_all_sub_models(open_page):
     app = open_page("run", run="r-live")
-    assert len(charts(app)) == len(CHARTS)
+    assert chart_names(app) == ["loss", "accuracy", "schedule", "memory"]
     assert {"lenet", "resnet", "transformer", "73.6", "%"} <= set(text_of(app).split())
 
 
@@ -101,7 +94,7 @@ def test_a_heartbeat_older_than_ten_seconds_is_told(open_page, service):
 
 def test_a_run_without_a_step_draws_no_empty_charts(open_page):
     app = open_page("run", run="r-queued")
-    assert charts(app) == []
+    assert chart_names(app) == []
     assert wording.NO_CURVES in text_of(app)
 
 
@@ -186,3 +179,53 @@ def test_the_members_of_a_sweep_are_listed_best_first_with_what_they_vary(open_p
     service.listed[:] = [view]
     words = text_of(open_page("run", run="r-sweep"))
     assert "Sweep net" in words and "2 members, best first" in words
+
+
+def opened_tab(app, name):
+    app.session_state["details"] = name
+    app.run()
+    assert not app.exception, [error.value for error in app.exception]
+    return app
+
+
+def test_events_are_filtered_by_text_level_and_sub_model(open_page, service):
+    events = (
+        EventView(at_s=1.0, submodel="lenet", kind="state", message="lenet is queued."),
+        EventView(at_s=2.0, submodel="resnet", kind="warning", message="resnet has a slow kernel."),
+        EventView(at_s=3.0, submodel=None, kind="error", message="The data changed."),
+    )
+    service.listed[0] = replace(mid_flight(), events=events)
+    app = open_page("run", run="r-live")
+    app.text_input(key="events-words").set_value("slow").run()
+    words = text_of(app)
+    assert "resnet has a slow kernel." in words and "lenet is queued." not in words and "1 of 3 lines" in words
+    app.text_input(key="events-words").set_value("").run()
+    app.selectbox(key="events-level").set_value("error").run()
+    assert "The data changed." in text_of(app) and "slow kernel" not in text_of(app)
+    app.selectbox(key="events-level").set_value("info").run()
+    app.selectbox(key="events-who").set_value("lenet").run()
+    assert "lenet is queued." in text_of(app) and "The data changed." not in text_of(app)
+
+
+def test_the_log_of_the_worker_can_be_read_filtered_and_downloaded(open_page, service):
+    log = service.home.log("r-live")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("all is well with lenet\nUserWarning: resnet is slow\n")
+    app = opened_tab(open_page("run", run="r-live"), "Logs")
+    shown = app.code[-1].value
+    assert shown == "all is well with lenet\nUserWarning: resnet is slow"
+    assert ("Download events and log", "files/logs/r-live.txt") in downloads(app)
+    app.selectbox(key="worker-level").set_value("warning").run()
+    assert app.code[-1].value == "UserWarning: resnet is slow"
+    app.selectbox(key="worker-who").set_value("lenet").run()
+    assert app.code[-1].value == ""
+    assert "the worker wrote nothing" in text_of(opened_tab(open_page("run", run="r-done"), "Logs")).lower()
+
+
+def test_the_title_of_the_tab_tells_the_progress(open_page, monkeypatch):
+    titles = []
+    monkeypatch.setattr("streamlit.set_page_config", lambda **given: titles.append(given.get("page_title")))
+    open_page("run", run="r-live")
+    assert titles[-1] == "74 % demo · UnifiedNN"
+    open_page("run", run="r-done")
+    assert titles[-1] == "Completed demo · UnifiedNN"

@@ -2,6 +2,7 @@
 
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home, cpu_devices
+from unifiednn_core.runtime.housekeeping import Housekeeper
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.comparisons import ComparisonService
@@ -9,22 +10,34 @@ from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.line import Line
+from unifiednn_core.service.logs import LogService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, permissions_of
 from unifiednn_core.service.queue import QueueService
+from unifiednn_core.service.quotas import Room
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.recent import Recent
+from unifiednn_core.service.retention import RetentionService
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.store import Store
 
-PERMISSIONS = permissions_of(RunService, LibraryService, ComparisonService, PeopleService, DeviceService, QueueService)
+PERMISSIONS = permissions_of(
+    RunService,
+    LibraryService,
+    ComparisonService,
+    PeopleService,
+    DeviceService,
+    QueueService,
+    LogService,
+    RetentionService,
+)
 """Permission of each action, by name."""
 
 
 class Service:
-    """All actions of one person, in six parts. Safe to share between threads."""
+    """All actions of one person, in seven parts. Safe to share between threads."""
 
     def __init__(
         self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR,
@@ -32,25 +45,29 @@ class Service:
     ):  # fmt: skip
         """`line` and `recent` are those of the same store, so that all people look at one."""
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
-        self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock)
+        self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock, store.speeds.turns)
         self._recent = recent or Recent()
         guard = Guard(actor, store.runs, store.people, self._recent)
-        importer = FileImporter(home, store.library, actor)
+        room = Room(home, store, actor)
+        importer = FileImporter(home, store.library, actor, room)
         reader = RunReader(store, clock, actor, importer.references, self._line, self._recent)
         submissions = Submissions(home, store, clock, actor, importer, reader)
         self.runs = RunService(guard, home, store, clock, reader, submissions)
-        self.library = LibraryService(guard, home, store.library, store.runs, importer, submissions)
+        self.library = LibraryService(guard, home, store, importer, submissions, room)
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
         self.people = PeopleService(guard, home, store.people, clock)
         self.devices = DeviceService(guard, store.devices, store.device_samples, clock)
+        self.logs = LogService(guard, home, store, reader)
         self.queue = QueueService(guard, store, clock, self._line)
+        self.retention = RetentionService(guard, home, store, clock)
 
     @classmethod
     def open(cls, home: Home | None = None) -> "Service":
         """Open a home, by default the one of the environment, for the local operator."""
         home, clock = (home or Home.default()).create(), RealClock()
         store = Store.open(home, clock)
-        return cls(home, store, Supervisor(store, LocalLauncher(home), clock), clock)
+        chores = Housekeeper(home, store, clock)
+        return cls(home, store, Supervisor(store, LocalLauncher(home), clock, chores=chores), clock)
 
     def acting_as(self, actor: Actor) -> "Service":
         """The same service for another person, who owns what they submit and sees what their role allows."""

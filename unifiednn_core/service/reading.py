@@ -11,9 +11,11 @@ from unifiednn_core.service.ownership import owners_of
 from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run_query import RunChoices, RunQuery
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.views import run_rows as present
+from unifiednn_core.views.run_lines import RunLine, RunLines
 from unifiednn_core.views.runs import SHOWN_TURNS, RunView
 
 Rows = tuple[RunRow, list[SubModelRow]]
@@ -36,6 +38,26 @@ class RunReader:
             listed = [(run, parts) for run, parts in listed if any(part.owner == self._actor.id for part in parts)]
         return self._seen(listed, present.listed_views(listed, self._clock.utc_s()))
 
+    def page(self, query: RunQuery) -> RunLines:
+        """One page of the runs that this person has a part in."""
+        person = self._actor.id if self._actor.sees_only_own else None
+        found = self._store.run_lists.page(query, person)
+        places = {run_id: place for place, run_id in enumerate(found.waiting, start=1)}
+        views = self._seen(found.rows, present.listed_views(found.rows, self._clock.utc_s(), places))
+        lines = tuple(
+            RunLine(
+                run=view,
+                owners=tuple(dict.fromkeys(part.owner for part in parts)) if person is None else (person,),
+                arms=found.arms.get(view.fingerprint, ""),
+            )
+            for view, (_, parts) in zip(views, found.rows, strict=True)
+        )
+        return RunLines(lines=lines, total=found.total, page=found.page)
+
+    def choices(self) -> RunChoices:
+        """What the filters of the list can choose."""
+        return self._store.run_lists.choices(self._actor.id if self._actor.sees_only_own else None)
+
     def view(self, run_id: str, last_slices: int | None = SHOWN_TURNS, within_s: float = 0.0) -> RunView:
         """One run with its curves, its newest slices (all of them for None), memory and events; at most so old."""
         key = ("run", run_id, last_slices)
@@ -52,7 +74,7 @@ class RunReader:
         view = present.run_view(run, parts, now_s, history=history, commands=commands, attempts=attempts)
         if run.state == State.QUEUED.value:
             view = replace(view, queue_position=self._store.runs.queued_before(run) + 1)
-        if run.shared and view.state not in ENDED:
+        if view.state not in ENDED:
             outlook = self._line.now()
             starts_in_s, ends_in_s = outlook.of(f"{run_id}/{part.name}" for part in parts if not part.ended_at_s)
             begun = view.launched_at_s is not None

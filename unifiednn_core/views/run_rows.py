@@ -36,6 +36,7 @@ from unifiednn_core.store.schema import (
 )
 from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
 from unifiednn_core.views import runs, times
+from unifiednn_core.views.estimates import KeptForecast
 from unifiednn_core.views.event_text import command_text, event_text
 from unifiednn_core.views.memory import breakdown_of, marks_of, with_gaps
 from unifiednn_core.views.people import view_of
@@ -114,6 +115,7 @@ def run_view(
         "allocator": hybrid.environment.get("allocator"),
         "lanes": hybrid.environment.get("lanes"),
         "prediction": prediction_of(run.prediction, run.spec, hybrid.device or run.device),
+        "forecast": _kept_forecast(run.environment.get("forecast")),
         "spec": run.spec,
     }
     if history is not None:
@@ -122,6 +124,14 @@ def run_view(
             "events": tuple(map(_event_view, history.events)),
         }
     return runs.RunView(**values)
+
+
+def _kept_forecast(document: Mapping[str, Any] | None) -> KeptForecast | None:
+    """The forecast of a run as a value; None without one, or if another version wrote other fields."""
+    try:
+        return None if document is None else KeptForecast(**document)
+    except TypeError:
+        return None
 
 
 def _own_reason(run: Any, submodels: Sequence[Any]) -> str | None:
@@ -135,10 +145,15 @@ def plain_names(run_id: str, text: str) -> str:
     return text.replace(f"{run_id}/", "")
 
 
-def listed_views(listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float) -> tuple[runs.RunView, ...]:
-    """Runs for a list, from the light rows of `store.runs.listed`: without spec and curves."""
+def listed_views(
+    listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float, places: Mapping[str, int] | None = None
+) -> tuple[runs.RunView, ...]:
+    """Runs for a list, from the light rows of `store.runs.listed`: without spec and curves.
+
+    `places` are those in the line, by run; without them, `listed` are all runs.
+    """
     rows = [_ListedRun(run, parts, (tuple(run), *map(tuple, parts))) for run, parts in listed]
-    places = _places_in_line([row.run for row in rows])
+    places = _places_in_line([row.run for row in rows]) if places is None else places
     return tuple(_final_view(row) if row.is_final else _listed_view(row, now_s, places.get(row.run.id)) for row in rows)
 
 
@@ -420,6 +435,7 @@ def _submodel_view(
             "accuracy": _curve(steps, "accuracy"),
             "test_loss_curve": _curve(epochs, "test_loss"),
             "test_accuracy_curve": _curve(epochs, "test_accuracy"),
+            "learning_rates": _curve(epochs, "learning_rate"),
             "lost_loss": tuple(_curve(tail, "loss") for tail in lost),
             "lost_accuracy": tuple(_curve(tail, "accuracy") for tail in lost),
         }

@@ -9,7 +9,7 @@ from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import Mode
-from unifiednn_core.views.estimates import Estimate, shown_progress
+from unifiednn_core.views.estimates import Estimate, KeptForecast, shown_progress
 from unifiednn_core.views.memory import Mark, MemoryBreakdown
 
 SHOWN_TURNS = 2000
@@ -133,6 +133,8 @@ class SubModelView:
     test_loss_curve: Series = Series()
     accuracy: Series = Series()
     test_accuracy_curve: Series = Series()
+    learning_rates: Series = Series()
+    """Learning rate of the last step of each epoch."""
     lost_loss: tuple[Series, ...] = ()
     """Curves of void steps, one for each attempt that has some."""
     lost_accuracy: tuple[Series, ...] = ()
@@ -235,6 +237,8 @@ class RunView:
     memory_notes: tuple[str, ...] = ()
     """Limits of the memory figures on this machine."""
     prediction: Prediction | None = None
+    forecast: KeptForecast | None = None
+    """When its sub-models were to end, as simulated at its submission or its last change."""
     waits_for: str | None = None
     """Resource that it waits for before it can start, mostly memory."""
     cpu_s: float | None = None
