@@ -5,24 +5,17 @@ import pytest
 
 from pages._ui import submodels
 from tests.ui.fake_views import mid_flight, run, submodel
-from tests.ui.reading import downloads, html_of, labels, text_of
+from tests.ui.reading import chart_names, downloads, html_of, labels, text_of
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.views import wording
 from unifiednn_core.views.runs import EventView
 from unifiednn_core.views.sweeps import sweep_rows
 
-CHARTS = {"chart-loss", "chart-accuracy", "chart-schedule", "chart-memory"}
-
-
-def charts(app):
-    """Figures in the page's order."""
-    return [element.proto for element in app.get("bidi_component")]
-
 
 def test_a_live_run_shows_four_charts_and_all_sub_models(open_page):
     app = open_page("run", run="r-live")
-    assert len(charts(app)) == len(CHARTS)
+    assert chart_names(app) == ["loss", "accuracy", "schedule", "memory"]
     assert {"lenet", "resnet", "transformer", "73.6", "%"} <= set(text_of(app).split())
 
 
@@ -101,7 +94,7 @@ def test_a_heartbeat_older_than_ten_seconds_is_told(open_page, service):
 
 def test_a_run_without_a_step_draws_no_empty_charts(open_page):
     app = open_page("run", run="r-queued")
-    assert charts(app) == []
+    assert chart_names(app) == []
     assert wording.NO_CURVES in text_of(app)
 
 
