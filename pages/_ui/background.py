@@ -16,13 +16,13 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Generic[Made]):
+class Underway(Generic[Made]):
     """Something that a thread makes. It goes on when the page is left."""
 
     future: Future[Made]
 
     @classmethod
-    def of(cls, make: Callable[[], Made]) -> "Reading[Made]":
+    def of(cls, make: Callable[[], Made]) -> "Underway[Made]":
         """Begin to make it."""
         return cls(_pool().submit(make))
 
@@ -40,7 +40,7 @@ class Reading(Generic[Made]):
         return self.future.result()
 
 
-def draw(reading: Reading[Made], words: str) -> None:
+def draw(reading: Underway[Made], words: str) -> None:
     """Draw a line as long as it lasts, and the page anew when it has ended."""
 
     @st.fragment(run_every=LOOK_S)

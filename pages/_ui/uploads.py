@@ -105,7 +105,7 @@ def _read(take: Callable[[ImportOptions], FileView], options: Callable[[], Impor
     except BadInput as error:
         st.session_state[f"{key}-refusal"] = error
         st.rerun()
-    reading = background.Reading.of(lambda: take(wish))
+    reading = background.Underway.of(lambda: take(wish))
     st.session_state[f"{key}{READING}"] = reading
     if not reading.ends_within(GRACE_S):
         st.rerun()  # a popover that holds this closes
@@ -113,7 +113,7 @@ def _read(take: Callable[[ImportOptions], FileView], options: Callable[[], Impor
 
 def _imported(key: str) -> FileView | None:
     """The file that was read, once; draws a line while it is read, which ends by itself."""
-    reading: background.Reading[FileView] | None = st.session_state.get(f"{key}{READING}")
+    reading: background.Underway[FileView] | None = st.session_state.get(f"{key}{READING}")
     if reading is None:
         return None
     if not reading.done:
