@@ -6,9 +6,8 @@ import streamlit as st
 
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import NOT_AVAILABLE, memory_text
-from unifiednn_core.machine.device_samples import OtherProcess
 from unifiednn_core.views import device_text, markup
-from unifiednn_core.views.devices import DeviceCard
+from unifiednn_core.views.devices import DeviceCard, OtherProcess
 from unifiednn_core.views.sparkline import sparkline
 
 SPAN_S = 600.0
