@@ -26,14 +26,13 @@ from unifiednn_core.store.schema import (
     HYBRID,
     AttemptRow,
     CommandRow,
-    EpochRow,
     EventRow,
     FileRow,
     HybridRow,
     RunRow,
     SubModelRow,
 )
-from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
+from unifiednn_core.store.telemetry import EpochPoint, History, SlicePoint, StepPoint
 from unifiednn_core.views import runs, times
 from unifiednn_core.views.estimates import KeptForecast
 from unifiednn_core.views.event_text import command_text, event_text
@@ -461,7 +460,7 @@ def _period_text(checkpoint: str) -> str:
     return " or ".join(text for text in (seconds, steps) if text)
 
 
-def _curve(points: Sequence[StepPoint | EpochRow], figure: str) -> runs.Series:
+def _curve(points: Sequence[StepPoint | EpochPoint], figure: str) -> runs.Series:
     """A figure over epochs, without the points that lack it."""
     return _series([pair for pair in map(attrgetter("epoch", figure), points) if pair[1] is not None])
 
