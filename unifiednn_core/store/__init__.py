@@ -8,10 +8,12 @@ from unifiednn_core.store.device_samples import DeviceSamples
 from unifiednn_core.store.devices import Devices
 from unifiednn_core.store.hybrids import Hybrids
 from unifiednn_core.store.library import Library, Measured
+from unifiednn_core.store.monitoring import Monitoring
 from unifiednn_core.store.people import People
 from unifiednn_core.store.requests import Requests
 from unifiednn_core.store.runs import Runs
 from unifiednn_core.store.telemetry import Telemetry
+from unifiednn_core.store.webhooks import Webhooks
 from unifiednn_core.store.workers import Workers
 
 
@@ -31,6 +33,8 @@ class Store:
         self.measured = Measured(self._database, clock)
         self.devices = Devices(self._database, clock)
         self.requests = Requests(self._database, clock)
+        self.monitoring = Monitoring(self._database)
+        self.webhooks = Webhooks(self._database, clock)
         self.device_samples = DeviceSamples(self._database, clock)
 
     @classmethod

@@ -12,7 +12,10 @@ from unifiednn_core.service.roles import NO_ROLE, Role
 from unifiednn_core.spec.pooling import PoolMode
 from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.spec.sharing import Sharing
-from unifiednn_core.views.devices import DeviceChoice, ListedDevice
+from unifiednn_core.store.webhooks import OF_RUNS
+from unifiednn_core.views.devices import DeviceCard, ListedDevice, device_document
+from unifiednn_core.views.monitoring import Figures, Health
+from unifiednn_core.views.notifications import News, NewWebhook, WebhookTest, WebhookView
 from unifiednn_core.views.people import AuditView, PersonView, SharingView, TokenView
 from unifiednn_core.views.runs import FileView
 from unifiednn_core.web.action import MOST_ROWS, Action, Given
@@ -75,6 +78,34 @@ class RevokedToken(Given):
     token_id: str
 
 
+class NewHook(Given):
+    """An address to tell of events."""
+
+    url: str
+    events: tuple[str, ...] = OF_RUNS
+    """`run.completed`, `run.failed`, `run.interrupted`, the same of `submodel`, and `submodel.ready`."""
+
+
+class RemovedHook(Given):
+    """A webhook that hears no more."""
+
+    webhook_id: str
+
+
+class SinceEvent(Given):
+    """From where news are asked for."""
+
+    after: Annotated[int, Field(ge=0)] | None = None
+    """`cursor` of the last answer; without it only the cursor of now is told."""
+
+
+class PlaceInLine(Given):
+    """A place in the line."""
+
+    place: Annotated[int, Field(ge=1)]
+    """1 runs next."""
+
+
 class LastLines(Given):
     """How much of the audit log is asked for."""
 
@@ -101,7 +132,10 @@ def change_pooling(service: Service, given: PoolingChanges) -> Document:
 
 def devices(service: Service) -> object:
     """The devices; submitters see names and kinds alone."""
-    return service.devices.devices() if _operates(service) else service.devices.device_choices()
+    if not _operates(service):
+        return service.devices.device_choices()
+    cards = {card.name: card for card in service.devices.cards()}
+    return [device_document(one, cards.get(one.name)) for one in service.devices.devices()]
 
 
 def drain(service: Service, name: str) -> ListedDevice:
@@ -164,6 +198,17 @@ def revoke_token(service: Service, token_id: str) -> RevokedToken:
     return RevokedToken(token_id=token_id)
 
 
+def move(service: Service, run: str, given: PlaceInLine) -> Document:
+    """Move a waiting run in the line; returns its new place."""
+    return {"run_id": run, "place": service.queue.move(run, given.place)}
+
+
+def remove_webhook(service: Service, hook: str) -> RemovedHook:
+    """Send nothing more to an address."""
+    service.notifications.remove_webhook(hook)
+    return RemovedHook(webhook_id=hook)
+
+
 def _operates(service: Service) -> bool:
     return service.actor.role.rank >= Role.OPERATOR.rank
 
@@ -181,9 +226,13 @@ SERVER = (
            calls=("line",), command="queue", does=queue),
     Action(method="PATCH", path="/queue/pooling", about="Set how shared submissions become hybrids.",
            calls=("set_pooling",), command="queue mode", does=change_pooling, given=PoolingChanges),
+    Action(method="PUT", path="/runs/{run}/place", about="Move a waiting run in the line; 1 runs next.",
+           calls=("move",), command="queue move", does=move, given=PlaceInLine),
     Action(method="GET", path="/devices", about="List the devices; submitters see names and kinds alone.",
            calls=("device_choices",), command="devices", does=devices,
-           result=tuple[ListedDevice, ...] | tuple[DeviceChoice, ...]),
+           result=list[Document]),
+    Action(method="GET", path="/devices/use", about="Memory, load, temperature and power of each device now.",
+           calls=("cards",), does=lambda service: service.devices.cards(), result=tuple[DeviceCard, ...]),
     Action(method="POST", path=f"{DEVICE}/drain", about="Place nothing new on a device.", calls=("drain_device",),
            command="devices drain", does=drain, result=ListedDevice),
     Action(method="POST", path=f"{DEVICE}/ready", about="Use a device again.", calls=("ready_device",),
@@ -223,6 +272,24 @@ SERVER = (
     Action(method="GET", path="/audit", about="Who did what and when, newest first.", calls=("audit",),
            command="audit", does=lambda service, given: service.people.audit(given.last), given=LastLines,
            result=tuple[AuditView, ...]),
+    Action(method="GET", path="/webhooks", about="Addresses that are told of events, without their secrets.",
+           calls=("webhooks",), command="webhooks list", does=lambda service: service.notifications.webhooks(),
+           result=tuple[WebhookView, ...]),
+    Action(method="POST", path="/webhooks", about="Tell an address of events; its secret is shown once.",
+           calls=("add_webhook",), command="webhooks add", given=NewHook, result=NewWebhook, status=201,
+           does=lambda service, given: service.notifications.add_webhook(given.url, given.events)),
+    Action(method="DELETE", path=WEBHOOK, about="Send nothing more to an address.", calls=("remove_webhook",),
+           command="webhooks remove", does=remove_webhook, result=RemovedHook),
+    Action(method="POST", path=f"{WEBHOOK}/test", about="Send a test to an address now.", calls=("test_webhook",),
+           command="webhooks test", result=WebhookTest,
+           does=lambda service, hook: service.notifications.test_webhook(hook)),
+    Action(method="GET", path="/news", about="Ends of one's own runs, and models to download, after an event.",
+           calls=("news",), given=SinceEvent, result=News,
+           does=lambda service, given: service.notifications.news(given.after)),
+    Action(method="GET", path="/figures", about="The figures of /metrics as JSON.", calls=("figures",),
+           does=lambda service: service.monitoring.figures(), result=Figures),
+    Action(method="GET", path="/health", about="Health of the parts of the server.", calls=("health",),
+           does=lambda service: service.monitoring.health(), result=Health),
     Action(method="GET", path="/protections", about="What this machine does to keep people and networks apart.",
            calls=("protections",), command="protections", does=lambda service: service.people.protections(),
            result=tuple[Protection, ...]),
