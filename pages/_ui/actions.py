@@ -17,7 +17,7 @@ from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import BASELINES, Mode, RunSpec
 from unifiednn_core.views import markup, wording
 
-BUILD_PAGE, RUN_PAGE, COMPARE_PAGE = (f"pages/{name}.py" for name in ("build", "run", "compare"))
+BUILD_PAGE, SUBMIT_PAGE, RUN_PAGE, COMPARE_PAGE = (f"pages/{name}.py" for name in ("build", "submit", "run", "compare"))
 # The dialog of "Stop" has "Discard", and the cause of a failure has the retries.
 BUTTONS = (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP)
 DialogKind = Literal["stop", "discard", "adjust", "add"]
@@ -171,19 +171,22 @@ def close_dialog() -> None:
 
 
 def download_link(
-    label: str, address: str, *, icon: str = "download", tip: str = "", primary: bool = False, bare: bool = False
-) -> None:
+    label: str, address: str, *, icon: str = "download", tip: str = "", primary: bool = False, bare: bool = False,
+    shown: str = "",
+) -> None:  # fmt: skip
     """Draw a link to a download, in the look of a button, to an address from `download_address`.
 
-    `bare` shows only the icon; screen readers still read the label.
+    `bare` shows only the icon; screen readers still read the label, also where `shown` stands in its place.
     """
     looks = "u-download" + (" u-primary" if primary else "") + (" u-bare" if bare else "")
     words = f'<span class="{"u-unseen" if bare else ""}">{markup.text(label)}</span>'
     title = f' title="{markup.text(tip)}"' if tip else ""
+    if shown:
+        words = f'<span class="u-unseen">{markup.text(label)}</span><b aria-hidden="true">{markup.text(shown)}</b>'
     anchor = f'<a class="{looks}" href="{markup.text(address)}" download{title}>{markup.icon(icon)}{words}</a>'
     st.html(anchor, width="content")
 
 
 def download_address(kind: str, *names: str) -> str:
     """Path of a download: relative, so that it is valid behind a base path, too."""
-    return "/".join(("files", kind, *(quote(name, safe="") for name in names)))
+    return "/".join(("files", kind, *(quote(name, safe="", errors="surrogatepass") for name in names)))

@@ -49,6 +49,8 @@ _READY = (
 )
 _BACK = "**What comes back:** the trained network in the format of the upload, and its weights as `.safetensors`."
 _WIDTH_PX = 520
+READING = "-reading"
+"""End of the key of a file that is read in the background."""
 
 
 def upload(label: str, suffixes: tuple[str, ...], *, key: str) -> FileView | None:

@@ -58,7 +58,7 @@ def ask(web: WebServer, by: Actor | None, method: str, path: str, body: Any = No
 
 def filled(action: Action, run: str = SHARED) -> str:
     names = {"run": run, "submodel": "alpha", "name": "cpu", "person": "bob@example.org", "token_id": "0", "hook": "0"}
-    return action.path.format(**{**names, "upload": "0" * 32})
+    return action.path.format(**{**names, "upload": "0" * 32, "sha256": "0" * 64})
 
 
 def test_a_get_answers_what_the_command_prints(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def _least_body(action: Action) -> Any:
     known = {
         "spec": spec, "network": spec, "submodel": "alpha", "limit_bytes": None, "sharing": "own", "person": "x",
         "mode": "pooled" if "pooling" in action.path else "concurrent", "role": "viewer", "policy": "fcfs",
-        "priority": 1, "place": 1, "url": "https://x.example",
+        "priority": 1, "place": 1, "filename": "x", "url": "https://x.example",
     }  # fmt: skip
     if action.given is None or action.method in ("GET", "DELETE"):
         return None

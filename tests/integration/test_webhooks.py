@@ -116,6 +116,22 @@ def test_a_run_that_recovers_by_itself_is_not_interrupted(
     assert [json.loads(body)["run"] for _, _, body in receiver.taken] == [HIS]
 
 
+def test_events_after_a_deletion_are_told_though_their_ids_come_again(
+    here: World, clock: SimulatedClock, receiver: Receiver
+) -> None:
+    hook(here, receiver)
+    one = sender(here, clock)
+    end(here, HERS)
+    end(here, HIS)
+    one.round()
+    for run in (HERS, HIS):
+        here.store.hybrids.update(run, heartbeat_at_s=None)
+        here.of(OPERATOR).runs.delete_run(run)
+    end(here, SHARED)
+    one.round()
+    assert [json.loads(body)["run"] for _, _, body in receiver.taken] == [HERS, HIS, SHARED]
+
+
 def test_a_failure_is_tried_again_later_and_later_with_the_same_id(
     here: World, clock: SimulatedClock, receiver: Receiver
 ) -> None:

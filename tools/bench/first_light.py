@@ -4,22 +4,17 @@ A real browser over a real server in a fresh home, one after another. The click 
 as it does when a person reads it.
 """
 
-import contextlib
 import json
-import os
 import shutil
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tools.bench.dashboard import served
 from tools.machine import ToolFailed
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
@@ -59,10 +54,10 @@ def measure(repeats: int = 5) -> list[FirstLight]:
     found = []
     with sync_playwright() as playwright:
         for _ in range(repeats):
-            with tempfile.TemporaryDirectory(prefix="unifiednn-bench-") as folder, _served(Path(folder)) as address:
+            with tempfile.TemporaryDirectory(prefix="unifiednn-bench-") as folder, served(Path(folder)) as dashboard:
                 browser = playwright.chromium.launch(executable_path=chromium, args=list(_ARGUMENTS))
                 try:
-                    found.append(_clicked(browser, address, Home(Path(folder))))
+                    found.append(_clicked(browser, dashboard.address, Home(Path(folder))))
                 finally:
                     browser.close()
     return found
@@ -107,38 +102,6 @@ def _whole(page: Any, home: Home, clicked_s: float) -> float:
         f"() => document.querySelectorAll('.u-cards > .u-card').length >= 2 && document.querySelector('{_VERDICT}')"
     )
     return time.monotonic() - clicked_s
-
-
-@contextlib.contextmanager
-def _served(home: Path) -> Iterator[str]:
-    """A dashboard of its own on a free port."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    environment = dict(os.environ, UNIFIEDNN_HOME=str(home))
-    environment.pop("UNIFIEDNN_DATABASE_URL", None)
-    environment.pop("OMP_NUM_THREADS", None)
-    with (home / "server.log").open("ab") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=Path(__file__).parents[2])
-    try:
-        _answers(port, process)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-
-def _answers(port: int, process: "subprocess.Popen[bytes]") -> None:
-    until_s = time.monotonic() + 60
-    while time.monotonic() < until_s and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    raise ToolFailed("The dashboard did not start.")
 
 
 def described(found: list[FirstLight]) -> dict[str, Any]:

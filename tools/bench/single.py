@@ -24,6 +24,7 @@ _MODULES = {
     "start": "start",
     "two-devices": "two_devices",
     "two-people": "two_people",
+    "viewers": "viewers",
 }
 NAMES: tuple[str, ...] = tuple(_MODULES)
 ON_GPU = frozenset({"gpu-probe", "replayed-steps"})

@@ -32,6 +32,7 @@ from unifiednn_core.preflight.report import (
     Tell,
     untold,
 )
+from unifiednn_core.preflight.timing import seconds_per_step
 from unifiednn_core.preflight.trial import OutOfTime, Trial, Tried, at_most_cpu
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
 from unifiednn_core.spec.sweep import told_once
@@ -40,6 +41,7 @@ NAMED_PER_FINDING = 6
 # Processor time for one sub-model; what takes longer is left out, and the sub-model is admitted all the same.
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
+TIMING_CPU_S = 10.0
 # Share of the memory that data sets may take before they are streamed.
 DATA_SHARE = 0.5
 Result = TypeVar("Result")
@@ -165,6 +167,7 @@ def _check_submodel(
     on_hyper = hyper_findings(submodel, train, test)
     findings += [finding for finding in on_hyper if finding.severity == "error"]
     findings += precision_findings(submodel, device)
+    step_s: float | None = None
     memory, doubts, on_start, begun = None, tuple[Finding, ...](), tuple[Finding, ...](), definition
     if start is not None:
         samples, place = train.samples, f"submodels.{submodel.name}.start_from.file"
@@ -189,6 +192,9 @@ def _check_submodel(
             memory, unknown = _memory_of(trial, done, device, hashes, streamed=streamed)
             findings += unknown
             doubts = done.doubts
+            if device == "cpu" and memory is not None:
+                say("Timing a step of")
+                step_s = _step_s(trial, done)
     findings += [
         *unmapped,
         *on_file,
@@ -209,6 +215,7 @@ def _check_submodel(
         operators=definition.operators,
         memory=memory,
         streamed=streamed,
+        seconds_per_step=step_s,
     )
     return CheckedSubModel(report=report, findings=tuple(findings))
 
@@ -277,6 +284,18 @@ def _memory_of(
     remedy = "Watch the memory of the run: it starts without regard to free memory."
     title, field = "Memory not predicted", trial.place("model")
     return None, [Finding(severity="warning", title=title, field=field, message=message, remedy=remedy)]
+
+
+def _step_s(trial: Trial, tried: Tried) -> float | None:
+    """Seconds per step; None if that takes too long or fails, which the training itself will tell."""
+    try:
+        with at_most_cpu(TIMING_CPU_S):
+            return seconds_per_step(trial, tried)
+    except OutOfTime:
+        return None
+    except Exception:
+        logging.getLogger(__name__).exception("The steps of %s could not be timed.", trial.spec.name)
+        return None
 
 
 def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Finding]:

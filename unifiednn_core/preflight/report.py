@@ -49,6 +49,8 @@ class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     """Need on its device; None if no step could be tried."""
     streamed: bool = False
     """Whether its data are streamed from their files; if not, they are resident."""
+    seconds_per_step: float | None = None
+    """As timed on a CPU, with its share of the evaluations; None on a GPU, and if no step could be timed."""
 
 
 class CheckedSubModel(BaseModel, frozen=True, extra="forbid"):

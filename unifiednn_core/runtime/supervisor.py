@@ -48,10 +48,11 @@ class Supervisor:
         limits: RestartLimits = RESTARTS,
         budget: Callable[[str], Budget] = budget_of,
         devices: Callable[[], Sequence[Device]] = devices_of_host,
+        chores: Callable[[], None] | None = None,
     ):
-        """`budget` reads the memory of a device now, `devices` finds those of this host."""
+        """`budget` reads the memory of a device now, `devices` finds those of this host, `chores` are done beside."""
         self._store, self._launcher, self._clock, self._limits = store, launcher, clock, limits
-        self._budget, self._devices = budget, devices
+        self._budget, self._devices, self._chores = budget, devices, chores
         self._devices_at_s: float | None = None
         self._noted_at_s: dict[str, float] = {}
         """When the reason of a waiting run was last written."""
@@ -197,6 +198,8 @@ class Supervisor:
             try:
                 self.tick()
                 self._looked_at_s = self._clock.monotonic_s()
+                if self._chores is not None:
+                    self._chores()
             except Exception:  # a full disk or a locked store must not end the watch
                 _log.exception("The supervisor could not look at the store; it tries again.")
 

@@ -15,13 +15,15 @@ from typing import Any
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.runtime.delivery import Undelivered, deliver
-from unifiednn_core.store.webhooks import READY, End, WebhookRow, Webhooks
+from unifiednn_core.store.webhooks import MOST_AT_ONCE, READY, End, WebhookRow, Webhooks
 
 ROUND_S = 1.0
 LEASE_S = 60.0
 """Longer than a delivery lasts."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 600.0
 GIVEN_UP_S = 86_400.0
+BEHIND = 200
+"""A cursor is moved past events that nobody asked for when there are so many: a write for each look costs more."""
 URL_VARIABLE = "UNIFIEDNN_URL"
 LOCAL_URL = "http://127.0.0.1:8501"
 Deliver = Callable[[str, str, str, float, bytes], None]
@@ -53,8 +55,6 @@ class WebhookSender:
 
     def __init__(self, webhooks: Webhooks, clock: Clock, send: Deliver = deliver):
         self._webhooks, self._clock, self._send = webhooks, clock, send
-        self._looked: dict[str, int] = {}
-        """By webhook, the event up to which nothing concerns it; saves a write for each look."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -78,13 +78,13 @@ class WebhookSender:
             if hook.next_at_s > now_s or self._stop.is_set():
                 continue
             newest = self._webhooks.newest_event() if newest is None else newest
-            after = max(hook.cursor, self._looked.get(hook.id, 0))
-            if newest <= after:
+            if newest <= hook.cursor:
                 continue
-            ends = self._webhooks.ends(after)
-            due = [end for end in ends if end.event in hook.events]
-            if all(self._tell(hook, end) for end in due):
-                self._looked[hook.id] = ends[-1].id if ends else newest
+            ends = self._webhooks.ends(hook.cursor)
+            told = all(self._tell(hook, end) for end in ends if end.event in hook.events)
+            past = ends[-1].id if len(ends) == MOST_AT_ONCE else newest
+            if told and past - hook.cursor >= BEHIND:
+                self._webhooks.update(hook.id, cursor=past)
 
     def _tell(self, hook: WebhookRow, end: End) -> bool:
         """Send one event, and note what came of it; returns whether the receiver has taken it."""

@@ -15,8 +15,8 @@ SPREAD = 0.15
 """How far a speed may be off that only one turn has measured, as a share of it."""
 LEAST_SPREAD, MOST_SPREAD = 0.03, 0.5
 FEWEST_TURNS = 4
-LEAST_STEPS = 20
-"""Steps after which a speed counts as measured."""
+LEAST_STEPS, FEWEST_STEPS, LEAST_S = 20, 3, 5.0
+"""A speed counts as measured after so many steps; if they are long, after the fewest, and so many seconds."""
 MOST_EPOCHS, MOST_STEPS = 400, 2000
 """Of all jobs together, in a simulation that is repeated often."""
 
@@ -45,12 +45,12 @@ class Pace:
 def pace_of(
     name: str, turns: Sequence[Stretch], *, service_s: float, steps: int, cpu_s: float | None = None
 ) -> Pace | None:
-    """Speed of a sub-model from its turns, beside those of all others; None before `LEAST_STEPS` steps.
+    """Speed of a sub-model from its turns, beside those of all others; None before it counts as measured.
 
     `service_s` and `steps` are all of its service. `cpu_s` are CPU seconds per step where that is the time alone: with
     one thread on a CPU. It counts if no turn was alone.
     """
-    if steps < LEAST_STEPS or service_s <= 0:
+    if service_s <= 0 or steps < (FEWEST_STEPS if service_s >= LEAST_S else LEAST_STEPS):
         return None
     others = [turn for turn in turns if turn.submodel != name]
     own = [turn for turn in turns if turn.submodel == name and turn.steps and turn.end_s > turn.start_s]
@@ -86,12 +86,15 @@ def _spread(turns: Sequence[Stretch]) -> float:
     return min(MOST_SPREAD, max(LEAST_SPREAD, 2 * math.sqrt(variance) / mean_s))
 
 
-def joining(room: MemoryRoom) -> MayJoin:
-    """Who may step beside whom: where company pays, and where the predicted memory allows it."""
+def joining(room: MemoryRoom, prefix: str = "") -> MayJoin:
+    """Who may step beside whom: where company pays, and where the predicted memory allows it.
+
+    Jobs have the names of `room` after a `prefix`.
+    """
     limit_bytes = working_limit(room.working_bytes.values(), room.company_bytes)
 
     def member(job: SimulatedJob) -> Member:
-        size = room.working_bytes.get(job.name, 0)
+        size = room.working_bytes.get(job.name.removeprefix(prefix), 0)
         return Member(name=job.name, priority=job.priority, working_bytes=size, shares_randomness=False)
 
     def may_join(candidate: SimulatedJob, at_work: Sequence[SimulatedJob]) -> bool:

@@ -2,6 +2,7 @@
 
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home, cpu_devices
+from unifiednn_core.runtime.housekeeping import Housekeeper
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.comparisons import ComparisonService
@@ -9,12 +10,16 @@ from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.line import Line
+from unifiednn_core.service.logs import LogService
 from unifiednn_core.service.monitoring import MonitoringService, health_of
 from unifiednn_core.service.notifications import NotificationService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, permissions_of
 from unifiednn_core.service.queue import QueueService
+from unifiednn_core.service.quotas import Room
 from unifiednn_core.service.reading import RunReader
+from unifiednn_core.service.recent import Recent
+from unifiednn_core.service.retention import RetentionService
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
@@ -22,45 +27,58 @@ from unifiednn_core.store import Store
 from unifiednn_core.views.monitoring import Health
 
 PERMISSIONS = permissions_of(
-    RunService, LibraryService, ComparisonService, PeopleService, DeviceService, QueueService, NotificationService,
+    RunService,
+    LibraryService,
+    ComparisonService,
+    PeopleService,
+    DeviceService,
+    QueueService,
+    LogService,
+    RetentionService,
+    NotificationService,
     MonitoringService,
-)  # fmt: skip
+)
 """Permission of each action, by name."""
 
 
 class Service:
-    """All actions of one person, in eight parts. Safe to share between threads."""
+    """All actions of one person, in several parts. Safe to share between threads."""
 
     def __init__(
         self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR,
-        line: Line | None = None,
+        line: Line | None = None, recent: Recent | None = None,
     ):  # fmt: skip
-        """`line` is that of the same store, so that all people look at one."""
+        """`line` and `recent` are those of the same store, so that all people look at one."""
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
-        self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock)
-        guard = Guard(actor, store.runs, store.people)
-        importer = FileImporter(home, store.library, actor)
-        reader = RunReader(store, clock, actor, importer.references, self._line)
+        self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock, store.speeds.turns)
+        self._recent = recent or Recent()
+        guard = Guard(actor, store.runs, store.people, self._recent)
+        room = Room(home, store, actor)
+        importer = FileImporter(home, store.library, actor, room)
+        reader = RunReader(store, clock, actor, importer.references, self._line, self._recent)
         submissions = Submissions(home, store, clock, actor, importer, reader)
         self.runs = RunService(guard, home, store, clock, reader, submissions)
-        self.library = LibraryService(guard, home, store.library, store.runs, importer, submissions)
+        self.library = LibraryService(guard, home, store, importer, submissions, room)
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
         self.people = PeopleService(guard, home, store.people, clock)
         self.devices = DeviceService(guard, store.devices, store.device_samples, clock)
+        self.logs = LogService(guard, home, store, reader)
         self.queue = QueueService(guard, store, clock, self._line)
         self.notifications = NotificationService(guard, store.webhooks, clock)
         self.monitoring = MonitoringService(guard, home, store, clock, supervisor)
+        self.retention = RetentionService(guard, home, store, clock)
 
     @classmethod
     def open(cls, home: Home | None = None) -> "Service":
         """Open a home, by default the one of the environment, for the local operator."""
         home, clock = (home or Home.default()).create(), RealClock()
         store = Store.open(home, clock)
-        return cls(home, store, Supervisor(store, LocalLauncher(home), clock), clock)
+        chores = Housekeeper(home, store, clock)
+        return cls(home, store, Supervisor(store, LocalLauncher(home), clock, chores=chores), clock)
 
     def acting_as(self, actor: Actor) -> "Service":
         """The same service for another person, who owns what they submit and sees what their role allows."""
-        return Service(self.home, self.store, self._supervisor, self.clock, actor, self._line)
+        return Service(self.home, self.store, self._supervisor, self.clock, actor, self._line, self._recent)
 
     def start_supervisor(self) -> None:
         """Start queued runs and watch for dead workers from now on; idempotent. Raises `BadInput` for a bad setting."""

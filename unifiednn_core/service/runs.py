@@ -8,10 +8,12 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.files import copy_into
 from unifiednn_core.base.paths import Home
+from unifiednn_core.machine.disk import size_of
 from unifiednn_core.preflight.deadlines import POLICY as DEADLINES
 from unifiednn_core.preflight.deadlines import jobs_of, require_change
 from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.preflight.report import CheckReport, Tell, untold
+from unifiednn_core.runtime import removal
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
 from unifiednn_core.service.ownership import owners_of
 from unifiednn_core.service.permissions import Guard, Own, permission
@@ -21,11 +23,13 @@ from unifiednn_core.service.submission import OnWarnings, Submissions, require_b
 from unifiednn_core.spec.hyperparameters import Hyperparameters, at_learning_rate
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, submodel_actions
 from unifiednn_core.spec.run import Mode, PolicySpec, RunSpec, SubModelSpec, parse_hyperparameters, parse_run
+from unifiednn_core.spec.run_query import RunChoices, RunQuery
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb, require_new_name
 from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.views.graph import graph_dot
+from unifiednn_core.views.run_lines import DeletionView, RunLines
 from unifiednn_core.views.run_rows import metrics_frame, trained_view
 from unifiednn_core.views.runs import RunView, TrainedView
 
@@ -229,14 +233,17 @@ class RunService:
     # -- observe
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
-    def runs(self) -> tuple[RunView, ...]:
-        """Runs that this person has a part in, the newest first, without curves."""
-        return self._reader.all()
+    def runs(self, *, within_s: float = 0.0) -> tuple[RunView, ...]:
+        """Runs that this person has a part in, the newest first, without curves.
+
+        `within_s`, as in `observe`: an answer of at most this age will do, which those who watch share.
+        """
+        return self._reader.all(within_s)
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
-    def observe(self, run_id: str) -> RunView:
+    def observe(self, run_id: str, *, within_s: float = 0.0) -> RunView:
         """One run with its curves, newest slices, memory and events."""
-        return self._reader.view(run_id)
+        return self._reader.view(run_id, within_s=within_s)
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
     def graph_dot(self, run_id: str) -> str:
@@ -260,6 +267,52 @@ class RunService:
     def spec_document(self, run_id: str) -> dict[str, object]:
         """The spec of a run, with files named by content."""
         return self._reader.view(run_id).spec
+
+    @permission(Role.VIEWER, audited=False)
+    def listing(self, query: RunQuery) -> RunLines:
+        """One page of the runs that this person has a part in, filtered and sorted."""
+        return self._reader.page(query)
+
+    @permission(Role.VIEWER, audited=False)
+    def run_choices(self) -> RunChoices:
+        """What the filters of the list can choose, and how many runs there are."""
+        return self._reader.choices()
+
+    # -- delete
+
+    @permission(Role.SUBMITTER, Own.RUN, audited=False)
+    def deletion(self, run_id: str) -> DeletionView:
+        """What the deletion of a run would take away."""
+        run, rows = self._store.runs.get(run_id)
+        alive = run.hybrid is not None and run.hybrid.heartbeat_at_s is not None
+        refused = "" if State(run.state) in ENDED and not alive else f"It is {run.state}. Stop it first."
+        others = self._reader.equal_to(run) if run.fingerprint else []
+        taken = self._store.library.taken_from(run_id, self.guard.actor.id if self.guard.actor.sees_only_own else None)
+        return DeletionView(
+            run_id=run_id,
+            name=run.name,
+            refused=refused,
+            models=sum(row.artifact is not None for row in rows),
+            checkpoints=sum(row.checkpoint_step is not None for row in rows),
+            size_bytes=size_of(self._home.run(run_id)),
+            others=sum(other.id != run_id for other, _ in others),
+            taken=tuple(taken),
+        )
+
+    @permission(Role.SUBMITTER, Own.RUN)
+    def delete_run(self, run_id: str) -> None:
+        """Delete a run that has ended: rows, figures, models and checkpoints. What others need stays.
+
+        Files of the library stay, and so do other runs of its fingerprint, which can no longer be compared with it. A
+        deletion that a crash interrupts is finished at the next start. Raises `BadInput` for a run that has not ended.
+        """
+        removal.remove_run(self._home, self._store, run_id)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def delete(self, run_ids: Sequence[str]) -> None:
+        """Delete several runs, each as `delete_run` does; the first refusal ends it."""
+        for run_id in run_ids:
+            self.delete_run(run_id)
 
     # -- download
 

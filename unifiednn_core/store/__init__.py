@@ -10,8 +10,11 @@ from unifiednn_core.store.hybrids import Hybrids
 from unifiednn_core.store.library import Library, Measured
 from unifiednn_core.store.monitoring import Monitoring
 from unifiednn_core.store.people import People
+from unifiednn_core.store.removals import Removals
 from unifiednn_core.store.requests import Requests
+from unifiednn_core.store.run_lists import RunLists
 from unifiednn_core.store.runs import Runs
+from unifiednn_core.store.speeds import Speeds
 from unifiednn_core.store.telemetry import Telemetry
 from unifiednn_core.store.webhooks import Webhooks
 from unifiednn_core.store.workers import Workers
@@ -30,7 +33,10 @@ class Store:
         self.telemetry = Telemetry(self._database, clock)
         self.library = Library(self._database, clock)
         self.people = People(self._database, clock)
+        self.removals = Removals(self._database, clock)
+        self.run_lists = RunLists(self._database)
         self.measured = Measured(self._database, clock)
+        self.speeds = Speeds(self._database)
         self.devices = Devices(self._database, clock)
         self.requests = Requests(self._database, clock)
         self.monitoring = Monitoring(self._database)

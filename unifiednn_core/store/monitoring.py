@@ -35,6 +35,8 @@ class Monitoring:
     def counts(self) -> Counts:
         """Counts of one moment."""
         queued = select(func.min(RunRow.created_at_s)).where(RunRow.state == State.QUEUED.value)
+        kept = RunRow.removed_at_s.is_(None)
+        by_state = select(RunRow.state, func.count()).where(kept).group_by(RunRow.state)
         live = func.count(HybridRow.heartbeat_at_s)  # of those that are not null
         with self._database.read() as session:
             workers, restarts = session.execute(select(live, func.sum(HybridRow.recoveries))).one()
@@ -43,7 +45,8 @@ class Monitoring:
             ).all()
             return Counts(
                 runs={
-                    row[0]: row[1] for row in session.execute(select(RunRow.state, func.count()).group_by(RunRow.state))
+                    row[0]: row[1]
+                    for row in session.execute(select(RunRow.state, func.count()).where(kept).group_by(RunRow.state))
                 },
                 submodels={state: count for state, count, _ in parts},
                 waiting_since_s=session.scalar(queued),

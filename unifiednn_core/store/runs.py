@@ -24,7 +24,7 @@ _OF_HYBRID = [
 ]
 _OF_SUBMODEL = [column for column in SubModelRow.__table__.columns if column.name not in HEAVY]
 _THERE = aliased(HybridRow)
-_PLACED = (
+PLACED = (
     select(func.max(_THERE.device))
     .join(SubModelRow, SubModelRow.hybrid_id == _THERE.id)
     .where(SubModelRow.run_id == RunRow.id)
@@ -35,7 +35,7 @@ _PLACED = (
 _LISTED = (
     *(column for column in _OF_RUN if column.name != "device"),
     *_OF_HYBRID,
-    func.coalesce(HybridRow.device, _PLACED, RunRow.device).label("device"),
+    func.coalesce(HybridRow.device, PLACED, RunRow.device).label("device"),
     RunRow.spec["policy"].label("policy"),
 )
 _FINAL = ENDED - {State.INTERRUPTED}
@@ -285,7 +285,7 @@ class Runs:
             self.transition_in(session, run.id, None, Event.LOSE)
         elif failed:
             cause = f"{', '.join(failed)} failed; the results of the others are kept."
-            remedy = "Open the failed sub-model: its own cause and remedy are there."
+            remedy = "Retry what failed, or use the other results: each failure is told with its cause and remedy."
             self.transition_in(session, run.id, None, Event.FAIL, cause=cause, remedy=remedy)
         else:
             self.transition_in(session, run.id, None, Event.HALT if stopping else Event.COMPLETE)
@@ -304,6 +304,11 @@ class Runs:
         with self._database.write() as session:
             for sentence in sentences:
                 self.note(session, run_id, submodel, Code.WARNED, text=sentence)
+
+    def remark(self, run_id: str, text: str) -> None:
+        """Add a remark to the history of a run."""
+        with self._database.write() as session:
+            self.note(session, run_id, None, Code.WARNED, text=text)
 
     def note(self, session: Session, run_id: str, submodel: str | None, code: Code, **fields: Any) -> None:
         """Add an event to the history of a run, inside the caller's transaction; `fields` may hold the `state`."""

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Mapped, aliased, mapped_column
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Mapped, Session, aliased, mapped_column
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import NotFound
@@ -123,7 +123,9 @@ class Webhooks:
         asked = select(EventRow, RunRow.name, RunRow.mode).join(RunRow, RunRow.id == EventRow.run_id)
         ended = (EventRow.code == Code.ENTERED.value) & EventRow.state.in_([state.value for state in TOLD])
         ended &= (EventRow.state != State.INTERRUPTED.value) | ~again.exists()
-        asked = asked.where(EventRow.id > after, ended | (EventRow.code == Code.SEPARATED.value))
+        asked = asked.where(
+            RunRow.removed_at_s.is_(None), EventRow.id > after, ended | (EventRow.code == Code.SEPARATED.value)
+        )
         if of is not None:
             own = select(SubModelRow.name).where(SubModelRow.run_id == EventRow.run_id, SubModelRow.owner == of)
             named = SubModelRow.name.is_not_distinct_from(func.coalesce(EventRow.submodel, SubModelRow.name))
@@ -146,6 +148,12 @@ class Webhooks:
         with self._database.write() as session:
             if (row := session.get(WebhookRow, webhook_id)) is not None:
                 row.assign(columns)
+
+
+def step_back_in(session: Session) -> None:
+    """Call where events are deleted, in the same transaction: SQLite gives the largest ids again to later ones."""
+    newest = session.scalar(select(func.max(EventRow.id))) or 0
+    session.execute(update(WebhookRow).where(WebhookRow.cursor > newest).values(cursor=newest))
 
 
 def _end(event: EventRow, name: str, mode: str) -> End:

@@ -35,9 +35,11 @@ from unifiednn_core.store.schema import (
 )
 from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
 from unifiednn_core.views import runs, times
+from unifiednn_core.views.estimates import KeptForecast
 from unifiednn_core.views.event_text import command_text, event_text
 from unifiednn_core.views.memory import breakdown_of, marks_of, with_gaps
 from unifiednn_core.views.people import view_of
+from unifiednn_core.views.standing import line_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -79,13 +81,24 @@ def run_view(
     """One run; curves and events only with a `history`."""
     asked = {part["name"]: part.get("hyperparameters", {}) for part in run.spec.get("submodels", ())}
     hybrid = run.hybrid or _NONE
-    due = _due(run, submodels, run.spec.get("policy", {}), now_s)
-    values = _run_values(run, hybrid, submodels, run.spec.get("policy", {}), now_s) | {
+    policy = run.spec.get("policy", {})
+    due = _due(run, submodels, policy, now_s)
+    turns_s = None if history is None else {turn.submodel: turn.end_s for turn in history.slices}
+    line = line_of(run, submodels, policy, now_s, turns_s)
+    values = _run_values(run, hybrid, submodels, policy, now_s) | {
         "device": hybrid.device or (attempts[-1].device if run.shared and attempts else run.device),
         "stays": tuple(runs.Stay(one.submodel, one.device, one.device_kind, one.at_s) for one in attempts),
         "now_reason": hybrid.now_reason or _own_reason(run, submodels),
         "submodels": tuple(
-            _submodel_view(run, hybrid, row, now_s, asked.get(row.name, {}), due.get(row.name, {}), history)
+            _submodel_view(
+                run,
+                hybrid,
+                row,
+                now_s,
+                asked.get(row.name, {}),
+                {**due.get(row.name, {}), "line": line.get(row.name)},
+                history,
+            )
             for row in submodels
         ),
         "cause": run.cause,
@@ -100,6 +113,7 @@ def run_view(
         "allocator": hybrid.environment.get("allocator"),
         "lanes": hybrid.environment.get("lanes"),
         "prediction": prediction_of(run.prediction, run.spec, hybrid.device or run.device),
+        "forecast": _kept_forecast(run.environment.get("forecast")),
         "spec": run.spec,
     }
     if history is not None:
@@ -108,6 +122,14 @@ def run_view(
             "events": tuple(map(_event_view, history.events)),
         }
     return runs.RunView(**values)
+
+
+def _kept_forecast(document: Mapping[str, Any] | None) -> KeptForecast | None:
+    """The forecast of a run as a value; None without one, or if another version wrote other fields."""
+    try:
+        return None if document is None else KeptForecast(**document)
+    except TypeError:
+        return None
 
 
 def _own_reason(run: Any, submodels: Sequence[Any]) -> str | None:
@@ -121,10 +143,15 @@ def plain_names(run_id: str, text: str) -> str:
     return text.replace(f"{run_id}/", "")
 
 
-def listed_views(listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float) -> tuple[runs.RunView, ...]:
-    """Runs for a list, from the light rows of `store.runs.listed`: without spec and curves."""
+def listed_views(
+    listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float, places: Mapping[str, int] | None = None
+) -> tuple[runs.RunView, ...]:
+    """Runs for a list, from the light rows of `store.runs.listed`: without spec and curves.
+
+    `places` are those in the line, by run; without them, `listed` are all runs.
+    """
     rows = [_ListedRun(run, parts, (tuple(run), *map(tuple, parts))) for run, parts in listed]
-    places = _places_in_line([row.run for row in rows])
+    places = _places_in_line([row.run for row in rows]) if places is None else places
     return tuple(_final_view(row) if row.is_final else _listed_view(row, now_s, places.get(row.run.id)) for row in rows)
 
 
@@ -155,11 +182,15 @@ def _final_view(listed: _ListedRun) -> runs.RunView:
 def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> runs.RunView:
     run, parts = listed.run, listed.parts
     due = _due(run, parts, run.policy or {}, now_s)
+    line = line_of(run, parts, run.policy or {}, now_s)
     values = _run_values(run, run, parts, run.policy or {}, now_s)
     return runs.RunView(
         **values | {"now_reason": values["now_reason"] or _own_reason(run, parts)},
         device=run.device,
-        submodels=tuple(_part_view(run, run, part, now_s, part.cause, **due.get(part.name, {})) for part in parts),
+        submodels=tuple(
+            _part_view(run, run, part, now_s, part.cause, line=line.get(part.name), **due.get(part.name, {}))
+            for part in parts
+        ),
         cause=run.cause,
         queue_position=place,
     )
@@ -388,11 +419,11 @@ def _submodel_view(
     row: SubModelRow,
     now_s: float,
     asked: Mapping[str, Any],
-    due: Mapping[str, Any],
+    stands: Mapping[str, Any],
     history: History | None,
 ) -> runs.SubModelView:
-    """A sub-model with its hyper-parameters, its deadline and, with a history, its curves."""
-    values: dict[str, Any] = {**due, **{name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked}}
+    """A sub-model with its hyper-parameters, its deadline, its place in line and, with a history, its curves."""
+    values: dict[str, Any] = {**stands, **{name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked}}
     if history is not None:
         steps, epochs = history.steps.get(row.name, ()), history.epochs.get(row.name, ())
         lost = [list(tail) for _, tail in groupby(history.lost_steps.get(row.name, ()), attrgetter("attempt"))]
@@ -402,6 +433,7 @@ def _submodel_view(
             "accuracy": _curve(steps, "accuracy"),
             "test_loss_curve": _curve(epochs, "test_loss"),
             "test_accuracy_curve": _curve(epochs, "test_accuracy"),
+            "learning_rates": _curve(epochs, "learning_rate"),
             "lost_loss": tuple(_curve(tail, "loss") for tail in lost),
             "lost_accuracy": tuple(_curve(tail, "accuracy") for tail in lost),
         }

@@ -1,5 +1,6 @@
 """Rows of the table of routes that concern the server: queue, devices, library, people, tokens, webhooks."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -10,6 +11,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.service.protection import Protection
 from unifiednn_core.service.roles import NO_ROLE, Role
 from unifiednn_core.spec.pooling import PoolMode
+from unifiednn_core.spec.retention import Retention
 from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.spec.sharing import Sharing
 from unifiednn_core.store.webhooks import OF_RUNS
@@ -104,6 +106,18 @@ class PlaceInLine(Given):
 
     place: Annotated[int, Field(ge=1)]
     """1 runs next."""
+
+
+class FileName(Given):
+    """Another name for a file."""
+
+    filename: str
+
+
+class DeletedFile(Given):
+    """A file that is no longer in the library."""
+
+    sha256: str
 
 
 class LastLines(Given):
@@ -203,6 +217,38 @@ def move(service: Service, run: str, given: PlaceInLine) -> Document:
     return {"run_id": run, "place": service.queue.move(run, given.place)}
 
 
+def retention(service: Service) -> Document:
+    """How long ended runs stay, and what is due to be deleted, as the command prints it."""
+    due = [{**one.run._asdict(), "what": one.what, "why": one.why, "frees_bytes": one.size_bytes}
+           for one in service.retention.planned()]  # fmt: skip
+    rules = service.retention.retention().model_dump()
+    return {"retention": rules, "due": due, "disk": asdict(service.retention.disk_use())}
+
+
+def set_retention(service: Service, given: Retention) -> Document:
+    """Set how long ended runs stay."""
+    service.retention.set_retention(given)
+    return retention(service)
+
+
+def apply_retention(service: Service) -> Document:
+    """Delete now what is due."""
+    gone = len(service.retention.apply_retention())
+    return {**retention(service), "deleted": gone}
+
+
+def rename_file(service: Service, sha256: str, given: FileName) -> list[FileView]:
+    """Give a file of one's own another name."""
+    service.library.rename_file(sha256, given.filename)
+    return [one for one in service.library.files() if one.sha256 == sha256]
+
+
+def delete_file(service: Service, sha256: str) -> DeletedFile:
+    """Delete a file from one's library."""
+    service.library.delete_file(sha256)
+    return DeletedFile(sha256=sha256)
+
+
 def remove_webhook(service: Service, hook: str) -> RemovedHook:
     """Send nothing more to an address."""
     service.notifications.remove_webhook(hook)
@@ -241,6 +287,10 @@ SERVER = (
            calls=("limit_device",), command="devices limit", does=limit, given=DeviceLimit, result=ListedDevice),
     Action(method="GET", path="/files", about="Models and data sets of your library, newest first.", calls=("files",),
            does=lambda service: service.library.files(), result=tuple[FileView, ...]),
+    Action(method="PATCH", path="/files/{sha256}", about="Give a file of your own another name.",
+           calls=("rename_file",), does=rename_file, given=FileName, result=list[FileView]),
+    Action(method="DELETE", path="/files/{sha256}", about="Delete a file from your library.", calls=("delete_file",),
+           does=delete_file, result=DeletedFile),
     Action(method="POST", path="/files/uploads", about="Begin an upload of any size.", calls=("begin_upload",),
            command="import", does=None, status=201),
     Action(method="GET", path=UPLOAD, about="How many bytes of an upload have arrived.", calls=("upload",),
@@ -272,6 +322,12 @@ SERVER = (
     Action(method="GET", path="/audit", about="Who did what and when, newest first.", calls=("audit",),
            command="audit", does=lambda service, given: service.people.audit(given.last), given=LastLines,
            result=tuple[AuditView, ...]),
+    Action(method="GET", path="/retention", about="How long ended runs stay, and what is due to be deleted.",
+           calls=("retention", "planned", "disk_use"), command="retention", does=retention),
+    Action(method="PUT", path="/retention", about="Set how long ended runs stay; null keeps everything.",
+           calls=("set_retention",), command="retention", does=set_retention, given=Retention),
+    Action(method="POST", path="/retention/apply", about="Delete now what is due.", calls=("apply_retention",),
+           command="retention", does=apply_retention),
     Action(method="GET", path="/webhooks", about="Addresses that are told of events, without their secrets.",
            calls=("webhooks",), command="webhooks list", does=lambda service: service.notifications.webhooks(),
            result=tuple[WebhookView, ...]),

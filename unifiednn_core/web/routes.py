@@ -7,9 +7,11 @@
 | `/files/runs/RUN.json` | results of a run, as `unifiednn train --json` prints them |
 | `/files/metrics/RUN.csv` | every point of every curve of a run |
 | `/files/specs/RUN.json` | spec of a run |
+| `/files/logs/RUN.txt` | events of a run, and the newest lines of its workers |
 | `/files/comparisons/RUN.json` | comparison with its baselines, as `unifiednn compare --json` prints it |
 | `/files/reports/RUN.html` | the same as one HTML page that needs no network |
 | `/assets/plotly.min.js` | the library of the charts |
+| `/assets/charts.js` | our scripts that draw them |
 | `/api/v1/...` | the actions of the command line (`rest.py`); `/api/v1` itself shows them to people |
 | `/metrics`, `/health` | figures for Prometheus, and whether the server works (`metrics.py`) |
 
@@ -28,13 +30,13 @@ from starlette.routing import Route
 
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.service.facade import Service
-from unifiednn_core.views.report.charts import plotly_js
+from unifiednn_core.views.report.charts import plotly_js, scripts
 from unifiednn_core.web import api_page, metrics, rest, uploads
 from unifiednn_core.web.answers import Admit, Handler, endpoint
 
 Read = Callable[[str], str | dict[str, object]]
 """Returns a text or a document about a run."""
-PLOTLY = "/assets/plotly.min.js"
+PLOTLY, CHARTS = "/assets/plotly.min.js", "/assets/charts.js"
 A_DAY = {"Cache-Control": "public, max-age=86400"}
 # No shared cache, and the browser asks again: permissions may have changed.
 PRIVATE = {"Cache-Control": "private, no-cache"}
@@ -50,6 +52,7 @@ def routes(admit: Admit, server: Callable[[], Service]) -> list[Route]:
         "/files/runs/{run}.json": _text(lambda service: service.runs.document, ".json"),
         "/files/metrics/{run}.csv": _text(lambda service: service.runs.metrics_csv, "-metrics.csv", "text/csv"),
         "/files/specs/{run}.json": _text(lambda service: service.runs.spec_document, "-spec.json"),
+        "/files/logs/{run}.txt": _text(lambda service: service.logs.log_text, "-log.txt", "text/plain"),
         "/files/comparisons/{run}.json": _text(
             lambda service: service.comparisons.comparison_document, "-comparison.json"
         ),
@@ -58,6 +61,7 @@ def routes(admit: Admit, server: Callable[[], Service]) -> list[Route]:
     served = [Route(path, endpoint(handler, admit), methods=["GET"]) for path, handler in handlers.items()]
     return [
         Route(PLOTLY, _plotly, methods=["GET"]),
+        Route(CHARTS, _charts, methods=["GET"]),
         *served,
         *uploads.routes(admit),
         *metrics.routes(admit, server),
@@ -69,6 +73,11 @@ def routes(admit: Admit, server: Callable[[], Service]) -> list[Route]:
 async def _plotly(_: Request) -> FileResponse:
     """Serve plotly.min.js from the installed plotly package, to anyone: it holds no data."""
     return FileResponse(plotly_js(), headers=A_DAY, media_type="text/javascript")
+
+
+async def _charts(_: Request) -> Response:
+    """Serve the scripts that draw the charts, to anyone; pages ask with a version."""
+    return Response(await run_in_threadpool(scripts), headers=A_DAY, media_type="text/javascript")
 
 
 async def _model(request: Request, service: Service) -> Response:

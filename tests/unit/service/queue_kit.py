@@ -66,7 +66,7 @@ def training(here: World) -> None:
     here.store.hybrids.begin(HYBRID)
     workers.begin(HYBRID, {f"{run_id}/{name}": {"steps_done": 0} for run_id, name in members})
     hers, his = (f"{run_id}/{name}" for run_id, name in members)
-    turn = {"start_s": 1.0, "end_s": 2.0, "steps": 5, "from_step": 0, "lane": 1, "attempt": 1}
+    turn = {"start_s": 1.0, "end_s": 6.0, "steps": 5, "from_step": 0, "lane": 1, "attempt": 1}
     strata = {"weights": {hers: 80808, his: 90909}, "context": 50}
     here.store.telemetry.write(HYBRID, TelemetryRows(
         slices=[{**turn, "submodel": hers, "reason": f"{hers} has had less than {his}."}],

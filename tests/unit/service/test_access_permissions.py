@@ -14,18 +14,21 @@ from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.library import LibraryService
+from unifiednn_core.service.logs import LogService
 from unifiednn_core.service.monitoring import MonitoringService
 from unifiednn_core.service.notifications import NotificationService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, Own, Permission, permissions_of
 from unifiednn_core.service.queue import QueueService
+from unifiednn_core.service.retention import RetentionService
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.spec.run import PolicySpec, SubModelSpec, parse_run
 
 KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService,
          "devices": DeviceService, "queue": QueueService, "notifications": NotificationService,
-         "monitoring": MonitoringService}  # fmt: skip
+         "monitoring": MonitoringService, "logs": LogService,
+         "retention": RetentionService}  # fmt: skip
 PART = SubModelSpec(name="new", model=f"sha256:{sha('alpha-model')}", train_data=f"sha256:{sha('alpha-data')}")
 
 # How each action on a run is called; `name` is a sub-model.
@@ -40,6 +43,8 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "document": lambda s, run, name: s.runs.document(run),
     "metrics_csv": lambda s, run, name: s.runs.metrics_csv(run),
     "spec_document": lambda s, run, name: s.runs.spec_document(run),
+    "worker_log": lambda s, run, name: s.logs.worker_log(run),
+    "log_text": lambda s, run, name: s.logs.log_text(run),
     "start_baseline": lambda s, run, name: s.comparisons.start_baseline(run, "concurrent"),
     "add_submodel": lambda s, run, name: s.runs.add_submodel(run, PART),
     "reorder": lambda s, run, name: s.runs.reorder(run, [name]),
@@ -54,6 +59,10 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "stop": lambda s, run, name: s.runs.stop(run, name),
     "discard": lambda s, run, name: s.runs.discard(run, name),
     "retry": lambda s, run, name: s.runs.retry(run, name),
+    "deletion": lambda s, run, name: s.runs.deletion(run),
+    "delete_run": lambda s, run, name: s.runs.delete_run(run),
+    "lineage": lambda s, run, name: s.library.lineage(run, name),
+    "take": lambda s, run, name: s.library.take(run, name, "model"),
     "artifact": lambda s, run, name: s.runs.artifact(run, name),
     "clone_run": lambda s, run, name: s.library.clone_run(run, name),
     "checkpoint": lambda s, run, name: s.runs.checkpoint(run, name),
