@@ -44,10 +44,7 @@ class Monitoring:
                 select(SubModelRow.state, func.count(), func.sum(SubModelRow.steps_done)).group_by(SubModelRow.state)
             ).all()
             return Counts(
-                runs={
-                    row[0]: row[1]
-                    for row in session.execute(select(RunRow.state, func.count()).where(kept).group_by(RunRow.state))
-                },
+                runs={state: count for state, count in session.execute(by_state)},
                 submodels={state: count for state, count, _ in parts},
                 waiting_since_s=session.scalar(queued),
                 workers=workers or 0,
