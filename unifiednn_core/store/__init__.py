@@ -14,6 +14,7 @@ from unifiednn_core.store.removals import Removals
 from unifiednn_core.store.requests import Requests
 from unifiednn_core.store.run_lists import RunLists
 from unifiednn_core.store.runs import Runs
+from unifiednn_core.store.seen import Seen
 from unifiednn_core.store.speeds import Speeds
 from unifiednn_core.store.telemetry import Telemetry
 from unifiednn_core.store.webhooks import Webhooks
@@ -41,6 +42,7 @@ class Store:
         self.requests = Requests(self._database, clock)
         self.monitoring = Monitoring(self._database)
         self.webhooks = Webhooks(self._database, clock)
+        self.seen = Seen(self._database, clock)
         self.device_samples = DeviceSamples(self._database, clock)
 
     @classmethod

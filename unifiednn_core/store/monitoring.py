@@ -44,7 +44,7 @@ class Monitoring:
                 select(SubModelRow.state, func.count(), func.sum(SubModelRow.steps_done)).group_by(SubModelRow.state)
             ).all()
             return Counts(
-                runs={state: count for state, count in session.execute(by_state)},
+                runs=dict(session.execute(by_state).tuples().all()),
                 submodels={state: count for state, count, _ in parts},
                 waiting_since_s=session.scalar(queued),
                 workers=workers or 0,

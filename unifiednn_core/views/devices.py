@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from unifiednn_core.machine.device_samples import OtherProcess
+from unifiednn_core.machine.device_samples import OtherProcess as OtherProcess
 from unifiednn_core.spec.devices import DeviceState
 
 NOW = ("total_bytes", "own_bytes", "free_bytes", "utilisation", "temperature_c", "power_w", "load", "others")
