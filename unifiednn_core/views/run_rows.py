@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import device_type
+from unifiednn_core.machine.load import others_share
 from unifiednn_core.preflight import deadlines
 from unifiednn_core.preflight.estimate import Part, predict
 from unifiednn_core.preflight.prediction import Prediction
@@ -109,6 +110,7 @@ def run_view(
         "start": hybrid.environment.get("start"),
         "oracle": {name: OracleReport(**answer) for name, answer in hybrid.environment.get("oracle", {}).items()},
         "pages": hybrid.environment.get("pages", {}),
+        "others_share": None if run.shared else others_share(hybrid.environment.get("load", [])),
         "allocator": hybrid.environment.get("allocator"),
         "lanes": hybrid.environment.get("lanes"),
         "prediction": prediction_of(run.prediction, run.spec, hybrid.device or run.device),

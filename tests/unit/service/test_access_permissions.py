@@ -15,6 +15,8 @@ from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.logs import LogService
+from unifiednn_core.service.monitoring import MonitoringService
+from unifiednn_core.service.notifications import NotificationService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, Own, Permission, permissions_of
 from unifiednn_core.service.queue import QueueService
@@ -24,7 +26,8 @@ from unifiednn_core.service.runs import RunService
 from unifiednn_core.spec.run import PolicySpec, SubModelSpec, parse_run
 
 KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService,
-         "devices": DeviceService, "queue": QueueService, "logs": LogService,
+         "devices": DeviceService, "queue": QueueService, "notifications": NotificationService,
+         "monitoring": MonitoringService, "logs": LogService,
          "retention": RetentionService}  # fmt: skip
 PART = SubModelSpec(name="new", model=f"sha256:{sha('alpha-model')}", train_data=f"sha256:{sha('alpha-data')}")
 
@@ -46,6 +49,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "add_submodel": lambda s, run, name: s.runs.add_submodel(run, PART),
     "reorder": lambda s, run, name: s.runs.reorder(run, [name]),
     "set_policy": lambda s, run, name: s.runs.set_policy(run, PolicySpec(name="fcfs")),
+    "forecast_change": lambda s, run, name: s.runs.forecast_change(run),
     "set_moves": lambda s, run, name: s.runs.set_moves(run, "any"),
     "set_priority": lambda s, run, name: s.runs.set_priority(run, name, 1),
     "set_deadline": lambda s, run, name: s.runs.set_deadline(run, name, 9.0),
@@ -64,6 +68,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "clone_run": lambda s, run, name: s.library.clone_run(run, name),
     "checkpoint": lambda s, run, name: s.runs.checkpoint(run, name),
     "download": lambda s, run, name: s.runs.download(run, name, Path("/nowhere")),
+    "see": lambda s, run, name: s.queue.see(run),
     "download_checkpoint": lambda s, run, name: s.runs.download_checkpoint(run, name, Path("/nowhere")),
 }
 OF_PARTS = {"pause", "resume", "save", "stop", "discard"}
