@@ -14,6 +14,7 @@ from unifiednn_core.base.texts import ENGLISH, LANGUAGES, speak, spoken, tr
 from unifiednn_core.service.facade import Service
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.estimates import Estimate
+from unifiednn_core.views.forecast import Counterfactual
 
 HERE = Path(__file__).parent
 STYLE = HERE / "style.css"
@@ -123,6 +124,11 @@ def moment(at_s: float) -> str:
 def estimate(starts: Estimate | None, ends: Estimate | None) -> str:
     """When something starts and ends, in words with the viewer's clock; empty if nothing is known."""
     return wording.estimate_text(starts, ends, time.time(), st.context.timezone)
+
+
+def change(asked: Counterfactual) -> str:
+    """What a change does to finish times, on the viewer's clock; empty if all stay."""
+    return wording.change_text(asked.before, asked.after, time.time(), st.context.timezone)
 
 
 def clock_at(estimate: Estimate) -> str:

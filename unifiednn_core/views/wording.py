@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -147,35 +148,65 @@ def recovered_text(recoveries: int, redone_steps: int, *, ended: bool) -> str:
 def range_text(estimate: Estimate) -> str:
     """Both ends of an estimate in one unit, no finer than it is: "12 to 15 min", "about 3 h", "a moment"."""
     if estimate.high_s < 5:
-        return "a moment"
+        return tr("a moment")
     units = ((1.0, "s", 90.0), (60.0, "min", 90 * 60.0), (3600.0, "h", 36 * 3600.0), (86_400.0, "days", math.inf))
     unit_s, name = next((size_s, name) for size_s, name, below_s in units if estimate.high_s < below_s)
     step = 5 if name == "s" and estimate.high_s > 20 else 1
     low = step * math.floor(estimate.low_s / unit_s / step)
     high = max(low, step * math.ceil(estimate.high_s / unit_s / step))
-    likely = round(estimate.likely_s / unit_s)
+    unit = tr("days") if name == "days" else name
     if low < 1:
-        return f"up to {high} {name}"
-    return f"about {likely} {name}" if high == low else f"{low} to {high} {name}"
+        return tr("up to {high} {unit}", high=high, unit=unit)
+    if low == high:
+        return tr("about {likely} {unit}", likely=round(estimate.likely_s / unit_s), unit=unit)
+    return tr("{low} to {high} {unit}", low=low, high=high, unit=unit)
 
 
 def clock_text(at_s: float, now_s: float, timezone: str | None) -> str:
-    """Moment to come as "about 14:32", with the date if it is not today."""
+    """Moment to come as "14:32", with the date if it is not today."""
     today, day = (moment_text(one, timezone, "%Y-%m-%d") for one in (now_s, at_s))
-    return moment_text(at_s, timezone, "about %H:%M" if today == day else "on %-d %b about %H:%M")
+    return moment_text(at_s, timezone, "%H:%M" if today == day else "%-d %b %H:%M")
 
 
 def moment_and_range(estimate: Estimate, now_s: float, timezone: str | None) -> str:
     """An estimate as "about 14:32, in 12 to 15 min"; below 90 s no clock is fine enough."""
-    span = f"in {range_text(estimate)}"
-    return span if estimate.high_s < 90 else f"{clock_text(now_s + estimate.likely_s, now_s, timezone)}, {span}"
+    span = range_text(estimate)
+    if estimate.high_s < 90:
+        return tr("in {range}", range=span)
+    return tr("about {clock}, in {range}", clock=clock_text(now_s + estimate.likely_s, now_s, timezone), range=span)
 
 
 def estimate_text(starts: Estimate | None, ends: Estimate | None, now_s: float, timezone: str | None) -> str:
     """When something starts and ends, as far as that is known: "ends about 14:32, in 12 to 15 min"."""
-    begins = "" if starts is None else f"starts {moment_and_range(starts, now_s, timezone)}"
-    finishes = "" if ends is None else f"ends {moment_and_range(ends, now_s, timezone)}"
+    begins = "" if starts is None else tr("starts {when}", when=moment_and_range(starts, now_s, timezone))
+    finishes = "" if ends is None else tr("ends {when}", when=moment_and_range(ends, now_s, timezone))
     return "; ".join(filter(None, (begins, finishes)))
+
+
+def change_text(
+    before: Mapping[str, Estimate | None], after: Mapping[str, Estimate | None], now_s: float, timezone: str | None
+) -> str:
+    """What a change does to finish times: "lenet 14:32 -> 13:58, cnn 9 min later"; empty if all stay.
+
+    The one that gains most is told by the clock, if a minute matters; all others by how much they move.
+    """
+    shifts = {
+        name: (one.likely_s, new.likely_s - one.likely_s)
+        for name, one in before.items()
+        if one is not None and (new := after.get(name)) is not None
+    }
+    moved = {name: shift for name, shift in shifts.items() if abs(shift[1]) > max(1.0, 0.02 * shift[0])}
+    said = []
+    for name, (was_s, shift_s) in sorted(moved.items(), key=lambda item: item[1][1]):
+        if not said and shift_s < -60:
+            old, new_at = (clock_text(now_s + at_s, now_s, timezone) for at_s in (was_s, was_s + shift_s))
+            said.append(f"{name} {old} \N{RIGHTWARDS ARROW} {new_at}")
+            continue
+        size = abs(shift_s)
+        span = f"{size:.0f} s" if size < 90 else f"{size / 60:.0f} min" if size < 5400 else f"{size / 3600:.1f} h"
+        words = tr("{name} {time} later") if shift_s > 0 else tr("{name} {time} earlier")
+        said.append(words.format(name=name, time=span))
+    return ", ".join(said)
 
 
 def kept_text(checkpoint_text: str, recovery: str) -> str:
