@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from unifiednn_core.machine.device_samples import OtherProcess
+from unifiednn_core.machine.device_samples import OtherProcess as OtherProcess
 from unifiednn_core.spec.devices import DeviceState
 
 

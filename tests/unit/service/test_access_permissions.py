@@ -65,6 +65,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "clone_run": lambda s, run, name: s.library.clone_run(run, name),
     "checkpoint": lambda s, run, name: s.runs.checkpoint(run, name),
     "download": lambda s, run, name: s.runs.download(run, name, Path("/nowhere")),
+    "see": lambda s, run, name: s.queue.see(run),
     "download_checkpoint": lambda s, run, name: s.runs.download_checkpoint(run, name, Path("/nowhere")),
 }
 OF_PARTS = {"pause", "resume", "save", "stop", "discard"}
