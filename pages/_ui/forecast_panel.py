@@ -1,4 +1,4 @@
-"""What each policy would do: a table of all policies and the turns of one, before a start; predicted finish afterwards."""
+"""What each policy would do, before a start; predicted against actual finish, afterwards."""
 
 import streamlit as st
 

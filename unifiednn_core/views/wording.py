@@ -196,7 +196,7 @@ def change_text(
         if one is not None and (new := after.get(name)) is not None
     }
     moved = {name: shift for name, shift in shifts.items() if abs(shift[1]) > max(1.0, 0.02 * shift[0])}
-    said = []
+    said: list[str] = []
     for name, (was_s, shift_s) in sorted(moved.items(), key=lambda item: item[1][1]):
         if not said and shift_s < -60:
             old, new_at = (clock_text(now_s + at_s, now_s, timezone) for at_s in (was_s, was_s + shift_s))

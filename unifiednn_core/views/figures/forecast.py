@@ -55,7 +55,8 @@ def _memory(made: PolicyForecast, whole_s: float) -> str:
         points += [f"{x:.1f},{last:.1f}"] * bool(points) + [f"{x:.1f},{y:.1f}"]
         last = y
     words = tr("Memory, at most {size}", size=memory_text(made.peak_bytes))
-    line = f'<polyline points="{" ".join(points)}" fill="none" stroke="currentColor" vector-effect="non-scaling-stroke"/>'
+    looks = 'fill="none" stroke="currentColor" vector-effect="non-scaling-stroke"'
+    line = f'<polyline points="{" ".join(points)}" {looks}/>'
     return (
         f'<div class="u-gantt-row" role="row"><span class="u-faint" role="rowheader">{markup.text(tr("Memory"))}</span>'
         f'<svg class="u-gantt-memory" viewBox="0 0 1000 40" preserveAspectRatio="none" role="img" '
