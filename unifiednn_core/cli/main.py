@@ -17,7 +17,19 @@ import typer
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.paths import Home, application
-from unifiednn_core.cli import access, comparisons, data, devices, files, queue, retention, runs, simulate, terminal
+from unifiednn_core.cli import (
+    access,
+    comparisons,
+    data,
+    devices,
+    files,
+    queue,
+    retention,
+    runs,
+    simulate,
+    terminal,
+    webhooks,
+)
 from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
 from unifiednn_core.spec.run import PolicySpec, load_run
 
@@ -107,6 +119,7 @@ app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")
 app.add_typer(devices.devices, name="devices")
 app.add_typer(queue.queue, name="queue")
+app.add_typer(webhooks.webhooks, name="webhooks")
 
 
 @app.command("app")

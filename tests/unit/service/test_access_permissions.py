@@ -15,6 +15,8 @@ from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.logs import LogService
+from unifiednn_core.service.monitoring import MonitoringService
+from unifiednn_core.service.notifications import NotificationService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, Own, Permission, permissions_of
 from unifiednn_core.service.queue import QueueService
@@ -24,7 +26,8 @@ from unifiednn_core.service.runs import RunService
 from unifiednn_core.spec.run import PolicySpec, SubModelSpec, parse_run
 
 KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService,
-         "devices": DeviceService, "queue": QueueService, "logs": LogService,
+         "devices": DeviceService, "queue": QueueService, "notifications": NotificationService,
+         "monitoring": MonitoringService, "logs": LogService,
          "retention": RetentionService}  # fmt: skip
 PART = SubModelSpec(name="new", model=f"sha256:{sha('alpha-model')}", train_data=f"sha256:{sha('alpha-data')}")
 

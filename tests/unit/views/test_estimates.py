@@ -25,7 +25,7 @@ def test_the_first_and_the_last_of_several_keep_their_range(several):
         (Estimate(13 * 60, 12 * 60, 15 * 60), "ends about 22:26, in 12 to 15 min"),
         (Estimate(28, 22, 34), "ends in 20 to 35 s"),
         (Estimate(2, 1, 3), "ends in a moment"),
-        (Estimate(7200, 7200, 7200), "ends about 15 Nov 00:13, in about 2 h"),
+        (Estimate(7200, 7200, 7200), "ends on 15 Nov about 00:13, in about 2 h"),
         (Estimate(40 * 60, 20, 50 * 60), "ends about 22:53, in up to 50 min"),
     ],
 )
