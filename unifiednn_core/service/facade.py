@@ -2,6 +2,7 @@
 
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home, cpu_devices
+from unifiednn_core.runtime.certifier import Certifier
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.comparisons import ComparisonService
@@ -27,9 +28,10 @@ class Service:
 
     def __init__(
         self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR,
-        line: Line | None = None,
+        line: Line | None = None, certifier: Certifier | None = None,
     ):  # fmt: skip
-        """`line` is that of the same store, so that all people look at one."""
+        """`line` and `certifier` are those of the same store, so that all people share one."""
+        self._certifier = certifier or Certifier(home, store, clock)
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
         self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock)
         guard = Guard(actor, store.runs, store.people)
@@ -52,12 +54,17 @@ class Service:
 
     def acting_as(self, actor: Actor) -> "Service":
         """The same service for another person, who owns what they submit and sees what their role allows."""
-        return Service(self.home, self.store, self._supervisor, self.clock, actor, self._line)
+        return Service(self.home, self.store, self._supervisor, self.clock, actor, self._line, self._certifier)
 
     def start_supervisor(self) -> None:
         """Start queued runs and watch for dead workers from now on; idempotent. Raises `BadInput` for a bad setting."""
         cpu_devices()  # the thread could tell nobody
         self._supervisor.start()
+        self._certifier.start()
+
+    def settle_certificates(self) -> None:
+        """Make the certificates of separated models that are due, now; raises nothing for those that cannot be made."""
+        self._certifier.settle()
 
     @property
     def supervisor_alive(self) -> bool:
@@ -66,5 +73,6 @@ class Service:
 
     def close(self) -> None:
         """Stop watching and close the store. Training continues."""
+        self._certifier.stop()
         self._supervisor.stop()
         self.store.close()
