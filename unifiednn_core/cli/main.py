@@ -17,7 +17,7 @@ import typer
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.paths import Home, application
-from unifiednn_core.cli import access, comparisons, data, devices, files, queue, runs, simulate, terminal
+from unifiednn_core.cli import access, comparisons, data, devices, exports, files, queue, runs, simulate, terminal
 from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
 from unifiednn_core.spec.run import PolicySpec, load_run
 
@@ -95,8 +95,8 @@ def policies(as_json: AsJson = False) -> None:
 
 _OTHERS: tuple[Callable[..., None], ...] = (
     queue.submit, comparisons.baseline, comparisons.compare, files.pack, files.convert, runs.runs, runs.pause,
-    runs.resume, runs.save, runs.stop, runs.retry, runs.edit, runs.add, runs.download, runs.checkpoint, access.audit,
-    access.protections,
+    runs.resume, runs.save, runs.stop, runs.retry, runs.edit, runs.add, exports.download, exports.verify,
+    exports.export, runs.checkpoint, access.audit, access.protections,
 )  # fmt: skip
 for _command in _OTHERS:
     app.command()(_command)

@@ -57,7 +57,15 @@ def certify(job: CertifyJob) -> CertifyReport:
 
 def _certified(job: CertifyJob, folder: Path) -> CertifyReport:
     before = job.archive.stat()
-    files = _unpack(job.archive, folder)
+    try:
+        files = _unpack(job.archive, folder)
+    except (BadInput, HostileFile) as error:
+        if not job.put_in:
+            raise
+        return CertifyReport(
+            certificate=_of_damaged(job, error.findings[0].message if isinstance(error, BadInput) else str(error)),
+            size_bytes=before.st_size,
+        )
     unpacked = _Unpacked(folder, job, files)
     certificate = unpacked.certificate()
     size_bytes = before.st_size
@@ -90,6 +98,21 @@ def _unpack(archive: Path, folder: Path) -> dict[str, str]:
     except zipfile.BadZipFile as error:
         message = f"The zip is damaged ({str(error)[:100]})."
         raise BadInput.of(_TITLE, archive.name, message, "Download it again.") from None
+
+
+def _of_damaged(job: CertifyJob, reason: str) -> Certificate:
+    """The certificate of a zip that cannot be read any more; nothing can be put into it."""
+    return Certificate(
+        submodel=job.archive.stem if job.submodel is None else job.submodel.name,
+        model=job.model or "",
+        made_at_s=time.time(),
+        holds=False,
+        compared=(
+            _differs("files", f"The zip cannot be read: {reason} Continue or retry the sub-model to export it again."),
+        ),
+        state_sha256=job.state_sha256 or "",
+        versions=versions(),
+    )
 
 
 def _put_in(archive: Path, folder: Path, certificate: Certificate, inode: int) -> int:
@@ -135,7 +158,7 @@ class _Unpacked:
         weights, findings = attempt(lambda: self._weights(model), model)
         compared = [] if earlier is None else [self._compare_files(earlier)]
         if weights is None:
-            compared.append(_differs("weights", f"The model file cannot be read. {findings[0].message}"))
+            compared.append(_differs("weights", f"{model} cannot be read. {findings[0].message}"))
         else:
             compared.append(self._compare_weights(model, weights, expected))
             compared.append(self._compare_keys(entry, weights))
@@ -158,7 +181,7 @@ class _Unpacked:
 
     def _described(self) -> dict[str, object]:
         """The sub-model's entry in the spec of the zip, as it was written; empty if there is none."""
-        with suppress(ValueError, TypeError, KeyError, IndexError):
+        with suppress(ValueError, TypeError, KeyError, IndexError, RecursionError):
             return dict(json.loads(self._text(SPEC))["submodels"][0])
         return {}
 

@@ -59,11 +59,12 @@ class Certifier:
         if self._thread is not None:
             self._thread.join(ENDS_WITHIN_S)  # nobody waits for a large model
 
-    def settle(self) -> None:
-        """Make all certificates that are due now, in the calling thread."""
+    def settle(self, run_id: str) -> None:
+        """Make the certificates of a run that are due now, in the calling thread."""
         with self._alone(wait=True):
             for run, row in self._store.runs.uncertified(self._clock.utc_s()):
-                self._make(run, row)
+                if run.id == run_id:
+                    self._make(run, row)
 
     def tick(self) -> None:
         """Make the certificate that waits longest, unless a baseline is measured, whose figures it would change."""

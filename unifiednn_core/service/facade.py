@@ -7,6 +7,7 @@ from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.service.devices import DeviceService
+from unifiednn_core.service.exports import ExportService
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.line import Line
@@ -19,12 +20,14 @@ from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.store import Store
 
-PERMISSIONS = permissions_of(RunService, LibraryService, ComparisonService, PeopleService, DeviceService, QueueService)
+PERMISSIONS = permissions_of(
+    RunService, LibraryService, ComparisonService, PeopleService, DeviceService, QueueService, ExportService
+)
 """Permission of each action, by name."""
 
 
 class Service:
-    """All actions of one person, in six parts. Safe to share between threads."""
+    """All actions of one person, in seven parts. Safe to share between threads."""
 
     def __init__(
         self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR,
@@ -44,6 +47,7 @@ class Service:
         self.people = PeopleService(guard, home, store.people, clock)
         self.devices = DeviceService(guard, store.devices)
         self.queue = QueueService(guard, store, clock, self._line)
+        self.exports = ExportService(guard, home, store, actor)
 
     @classmethod
     def open(cls, home: Home | None = None) -> "Service":
@@ -62,9 +66,9 @@ class Service:
         self._supervisor.start()
         self._certifier.start()
 
-    def settle_certificates(self) -> None:
-        """Make the certificates of separated models that are due, now; raises nothing for those that cannot be made."""
-        self._certifier.settle()
+    def settle_certificates(self, run_id: str) -> None:
+        """Make the certificates of a run that are due, now, where they can be made."""
+        self._certifier.settle(run_id)
 
     @property
     def supervisor_alive(self) -> bool:
