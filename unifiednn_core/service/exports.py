@@ -30,6 +30,8 @@ _EPOCH_FIGURES = {
     "test_loss": "epoch/test_loss",
     "test_accuracy": "epoch/test_accuracy",
 }
+_WITHHELD = ("name", "owner", "model", "train_data", "test_data", "start_from")
+"""Entries of a spec that are no settings; files may belong to others."""
 _MLFLOW_BATCH, _MLFLOW_TEXT = 1000, 500
 _ENDS = {State.COMPLETED: "FINISHED", State.STOPPED: "KILLED", State.FAILED: "FAILED", State.INTERRUPTED: "KILLED"}
 
@@ -45,7 +47,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ToExport:
     """One sub-model as other tools take it."""
 
     run_id: str
@@ -79,9 +81,9 @@ class ExportService:
 
         Raises `BadInput` without the extra `tensorboard`, and `OSError`.
         """
+        exported, written = self._exported(run_id), []
         require("tensorboard")
-        written = []
-        for one in self._exported(run_id):
+        for one in exported:
             place = folder / one.run_id / one.submodel
             place.mkdir(parents=True, exist_ok=True)
             written.append(place / _event_file(one))
@@ -92,10 +94,10 @@ class ExportService:
     @permission(Role.SUBMITTER, Own.SHARE)
     def tensorboard_zip(self, run_id: str) -> bytes:
         """The same as one zip. Raises `BadInput` without the extra `tensorboard`."""
+        exported, packed = self._exported(run_id), io.BytesIO()
         require("tensorboard")
-        packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            for one in self._exported(run_id):
+            for one in exported:
                 content = io.BytesIO()
                 _write_events(one, content)
                 archive.writestr(f"{one.run_id}/{one.submodel}/{_event_file(one)}", content.getvalue())
@@ -108,10 +110,11 @@ class ExportService:
         An earlier export of the same sub-model is deleted there. Raises `BadInput` without the extra `mlflow`, or if
         the place cannot be used.
         """
+        exported = self._exported(run_id)
         require("mlflow")
-        return tuple(_write_mlflow(self._exported(run_id), to))
+        return tuple(_write_mlflow(exported, to))
 
-    def _exported(self, run_id: str) -> list[Exported]:
+    def _exported(self, run_id: str) -> list[ToExport]:
         """The sub-models that this person may see and that have begun; raises `NotFound` if there is none."""
         run, rows = self._store.runs.get(run_id)
         history = self._store.telemetry.history(run_id, None)
@@ -121,13 +124,13 @@ class ExportService:
             raise NotFound(f"Run '{run_id}' has trained nothing yet. Export it once it has begun.")
         return found
 
-    def _one(self, run: RunRow, row: SubModelRow, history: History) -> Exported:
+    def _one(self, run: RunRow, row: SubModelRow, history: History) -> ToExport:
         began_s = run.started_at_s or run.created_at_s
         turns = [turn for turn in history.slices if turn.submodel == row.name]
         [asked] = [part for part in run.spec["submodels"] if part["name"] == row.name]
         parameters = {
             "seed": str(run.spec.get("seed", 0)),
-            **_flat({name: value for name, value in asked.items() if name not in ("name", "owner")}),
+            **_flat({name: value for name, value in asked.items() if name not in _WITHHELD}),
             "policy": str(run.spec.get("policy", {}).get("name", "fcfs")),
             "profile": str(run.spec.get("profile", "exact")),
             "parameters": str(row.parameters),
@@ -137,7 +140,7 @@ class ExportService:
         if row.certificate is not None:
             tags["unifiednn.certificate"] = "holds" if row.certificate.get("holds") else "does not hold"
         archive = None if row.artifact is None else self._home.run(run.id) / "models" / row.artifact
-        return Exported(
+        return ToExport(
             run.id, run.name, row.name, State(row.state), began_s, row.ended_at_s, parameters,
             tuple(_points(row.name, history, turns, began_s)), tags, archive,
         )  # fmt: skip
@@ -192,12 +195,12 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return found
 
 
-def _event_file(one: Exported) -> str:
+def _event_file(one: ToExport) -> str:
     """Always the same name, so that a second export replaces the first."""
     return f"events.out.tfevents.{int(one.from_s):010d}.unifiednn"
 
 
-def _write_events(one: Exported, file: Any) -> None:
+def _write_events(one: ToExport, file: Any) -> None:
     """Write the event file of a sub-model: curves, and its settings for TensorBoard's table of hyper-parameters."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
@@ -216,7 +219,7 @@ def _write_events(one: Exported, file: Any) -> None:
         write(point.at_s, step=point.step, summary=Summary(value=[value]))
 
 
-def _write_mlflow(exported: Sequence[Exported], to: str) -> Iterator[str]:
+def _write_mlflow(exported: Sequence[ToExport], to: str) -> Iterator[str]:
     import mlflow
     from mlflow.entities import Metric, Param, RunTag
     from mlflow.exceptions import MlflowException
