@@ -1,20 +1,33 @@
-"""Build: assemble a hybrid, check it, start it. The draft `?draft=ID` holds all entries, so a refresh loses nothing."""
+"""Build: assemble a hybrid, check it, start it.
 
-from typing import Any, Literal
-from urllib.parse import quote
+The draft `?draft=ID` holds all entries, those of the open form too, so that neither a refresh nor a visit elsewhere
+loses any.
+"""
+
+from typing import Literal, NamedTuple
 
 import streamlit as st
 
-from pages._ui import actions, drafts, frame, launch, run_form, submodel_form, uploads
+from pages._ui import actions, draft_list, drafts, fixes, frame, launch, run_form, submodel_form, uploads
 from unifiednn_core.base.errors import NotFound
+from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.views import markup, wording
 
 _DRAFT, _EDITOR, _CONFLICT = "draft", "editor", "conflict"
+_DRAWN = "run-name"
+"""Key of a field that is always drawn: without its value, another page was drawn in between."""
 
-CONFLICT = (
-    "Another tab saved this draft after this tab read it. Your changes here are not saved until you overwrite it."
-)
+
+class Editor(NamedTuple):
+    """The open form of a sub-model."""
+
+    at: int | None
+    """Place of the sub-model; None for a new one."""
+    number: int
+    """Unique in a session: a fresh number gives fresh widgets, without the values of the sub-model edited before."""
+    seed: drafts.Document
+    """What it began with."""
 
 
 def main() -> None:
@@ -22,37 +35,44 @@ def main() -> None:
     frame.page("Build")
     draft = _load()
     spec, findings = drafts.spec_or_findings(draft)
-    editing = _EDITOR in st.session_state
+    editing, asking = (entry in st.session_state for entry in (_EDITOR, _CONFLICT))
     missing = findings[0].message if findings else ""
-    _head(draft, *((None, "Save or cancel the sub-model that is open.") if editing else (spec, missing)))
+    mended = _head(draft, *((None, tr("Save or cancel the sub-model that is open.")) if editing else (spec, missing)))
+    if not editing and any(one.fix is not None for one in findings):
+        mended = fixes.draw(findings, draft, key="draft") or mended
     if _CONFLICT in st.session_state:
         _conflict(draft)
     left, right = st.columns([3, 2], gap="large")
     with left:
         changed = _submodels(draft)
     with right:
-        changed |= run_form.settings(draft)
-    launch.check(spec)
+        changed = {**changed, **run_form.settings(draft)}
+    mended = launch.check(spec, {} if editing else draft) or mended  # with an open form there is nothing to mend
+    if mended is not None:
+        _save(mended)
+        st.rerun()
     if changed != draft:
         _save(changed)
-    if changed != draft or editing != (_EDITOR in st.session_state):
+    draft_list.draw(key="build", without=st.session_state[_DRAFT][0])
+    here = drafts.closed(changed) == drafts.closed(draft) and asking == (_CONFLICT in st.session_state)
+    if not here or editing != (_EDITOR in st.session_state):
         st.rerun()  # the head above was drawn without it
 
 
 def _load() -> drafts.Document:
-    draft_id = st.query_params.get("draft")
-    held_id, held = st.session_state.get(_DRAFT, (None, None))
-    if held is not None and held_id == draft_id:
+    asked, (held_id, held) = st.query_params.get("draft"), st.session_state.get(_DRAFT, (None, None))
+    stays = _DRAWN in st.session_state or _CONFLICT in st.session_state
+    if held is not None and stays and asked == held_id:
         return dict(held)
-    try:
-        draft = frame.service().library.draft(draft_id) if draft_id else drafts.new()
-    except NotFound:
-        st.html(markup.notice("orange", "warning", "No such draft", "It was submitted or deleted. This is a new one."))
-        draft_id, draft = None, drafts.new()
-        st.query_params.pop("draft", None)
-    st.session_state[_DRAFT] = (draft_id, draft)
-    for entry in (_EDITOR, launch.REPORT, _CONFLICT):
+    editor: Editor | None = st.session_state.pop(_EDITOR, None)
+    draft_id, draft = draft_list.load("build")
+    draft = draft or drafts.new()
+    for entry in (launch.REPORT, _CONFLICT):
         st.session_state.pop(entry, None)
+    if drafts.EDITING in draft:  # with the same number, if it is still the same form
+        opened = draft[drafts.EDITING]
+        _open_editor(opened["at"], opened["entered"], editor.number if editor and draft_id == held_id else None)
+    st.session_state[_DRAFT] = (draft_id, draft)
     return dict(draft)
 
 
@@ -69,92 +89,104 @@ def _save(draft: drafts.Document) -> None:
             st.session_state[_CONFLICT] = True
         else:
             st.query_params["draft"] = draft_id = library.save_draft(draft, draft_id)
+            draft_list.remember("build", draft_id)
     st.session_state[_DRAFT] = (draft_id, draft)
 
 
 def _conflict(draft: drafts.Document) -> None:
-    st.html(markup.notice("orange", "tab", "Changed in another tab", CONFLICT))
+    st.html(markup.notice("orange", "tab", tr("Changed in another tab"), tr(draft_list.CONFLICT)))
     draft_id = st.query_params["draft"]
     with st.container(horizontal=True):
-        if st.button("Overwrite", key="conflict-overwrite", icon=":material/save:"):
+        if st.button(tr("Overwrite"), key="conflict-overwrite", icon=":material/save:"):
             del st.session_state[_CONFLICT]
             frame.service().library.save_draft(draft, draft_id)
             st.rerun()
         # A link reloads the page, so that its fields hold the values of the other tab.
-        address = f"build?draft={quote(draft_id)}"
-        st.html(f'<a class="u-download" href="{address}" target="_self">Load the other version</a>', width="content")
+        draft_list.link("build", tr("Load the other version"), draft_id)
 
 
-def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
+def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> drafts.Document | None:
+    """Draw the first line, and what the last attempt to start found; returns the draft as a fix changes it."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.html(markup.title("Build a hybrid", markup.note("" if spec else f"Not ready to start: {missing}")))
+        note = "" if spec else tr("Not ready to start: {missing}", missing=missing)
+        st.html(markup.title(tr("Build a hybrid"), markup.note(note)))
+        if st.session_state[_DRAFT][0]:
+            draft_list.link("build", tr("New draft"), draft_list.NEW)
         actions.demo_button("demo-build", "secondary")
         icon, tip = ":material/play_arrow:", wording.plain(missing) if missing else None
-        pressed = st.button("Start training", key="start", type="primary", icon=icon, disabled=spec is None, help=tip)
-    if spec is not None:
-        anyway = launch.warnings(spec)
-        if pressed or anyway:
-            _start(draft, spec, anyway=anyway)
+        label, off = tr("Start training"), spec is None
+        pressed = st.button(label, key="start", type="primary", icon=icon, disabled=off, help=tip)
+    if spec is None:
+        return None
+    anyway, mended = launch.told(spec, draft)
+    if pressed or anyway:
+        _start(draft, spec, anyway=anyway)
+    return mended
 
 
 def _start(draft: drafts.Document, spec: RunSpec, *, anyway: bool) -> None:
     """Submit the run and open its page; if there are warnings, show them first."""
-    draft_id = st.query_params.get("draft")
+    draft_id, _ = st.session_state[_DRAFT]
     modes, first = run_form.plan(draft)
     run_id = launch.start(spec, modes, anyway=anyway, baselines_first=first)
     if run_id is not None:
-        if draft_id:
-            frame.service().library.delete_draft(draft_id)
+        draft_list.finish("build", draft_id, run_id)
         st.session_state.pop(_DRAFT, None)
         actions.open_run(run_id)
 
 
 def _submodels(draft: drafts.Document) -> drafts.Document:
     editing = _EDITOR in st.session_state
-    st.html(markup.section("Sub-models", "in order of arrival"))
+    st.html(markup.section(tr("Sub-models"), tr("order")))
     changed, edit = submodel_form.draw_rows(draft, locked=editing)
     if edit is not None:
-        _open_editor(edit)
+        seed = drafts.submodels(draft)[edit]
+        _open_editor(edit, seed)
+        submodel_form.tell(launch.about(seed.get("name", "")), key=f"sub{st.session_state[_EDITOR].number}")
         return changed
     listed = drafts.submodels(draft)
     if not listed:
-        st.html(markup.small("Add the first network, or try the demo."))
+        st.html(markup.small(tr("Add the first network, or try the demo.")))
     if editing:
         return _editor(changed)
     with st.container(horizontal=True, key="adding"):
         kind: Literal["primary", "secondary"] = "secondary" if listed else "primary"
-        if st.button("Add sub-model", key="add", icon=":material/add:", type=kind):
-            _open_editor(None)
+        if st.button(tr("Add sub-model"), key="add", icon=":material/add:", type=kind):
+            _open_editor(None, drafts.inherited(draft))
         uploads.prepare_panel()
     return changed
 
 
 def _editor(draft: drafts.Document) -> drafts.Document:
-    at, number = st.session_state[_EDITOR]
+    """Draw the open form; returns the draft with what it holds, as soon as somebody has entered something."""
+    at, number, seed = st.session_state[_EDITOR]
     listed, key = drafts.submodels(draft), f"sub{number}"
-    seed: dict[str, Any] = listed[at] if at is not None and at < len(listed) else {}
     taken = [s["name"] for place, s in enumerate(listed) if place != at and "name" in s]
     with st.container(border=True, key="editor"):
-        st.html(markup.section(f"Edit {seed['name']}" if seed.get("name") else "New sub-model"))
+        old = listed[at].get("name") if at is not None and at < len(listed) else None
+        st.html(markup.section(tr("Edit {name}", name=old) if old else tr("New sub-model")))
         entered = submodel_form.submodel_form(seed, taken, key=key)
         with st.container(horizontal=True, horizontal_alignment="right"):
-            cancel = st.button("Cancel", key="editor-cancel")
-            save = st.button("Save sub-model", key="editor-save", type="primary", icon=":material/check:")
+            cancel = st.button(tr("Cancel"), key="editor-cancel")
+            save = st.button(tr("Save sub-model"), key="editor-save", type="primary", icon=":material/check:")
     found = submodel_form.findings_of(entered, taken, key=key) if save else ()
     if found:
         submodel_form.tell(found, key=key)
         st.rerun()
     if cancel or save:
         del st.session_state[_EDITOR]
-    if cancel:
-        st.rerun()
-    return drafts.put(draft, at, entered) if save else draft
+        return drafts.closed(drafts.put(draft, at, entered) if save else draft)
+    if drafts.EDITING not in draft and entered == st.session_state.setdefault(f"{key}-first", entered):
+        return draft
+    return drafts.edited(draft, at, entered)
 
 
-def _open_editor(at: int | None) -> None:
-    # A fresh number gives fresh widgets, without the values of the sub-model edited before.
-    number = st.session_state["editors"] = st.session_state.get("editors", 0) + 1
-    st.session_state[_EDITOR] = (at, number)
+def _open_editor(at: int | None, seed: drafts.Document, number: int | None = None) -> None:
+    """Open a form; with the `number` of one that was left, what it still reads in the background arrives there."""
+    if number is None:
+        number = st.session_state["editors"] = st.session_state.get("editors", 0) + 1
+    submodel_form.restart(f"sub{number}")
+    st.session_state[_EDITOR] = Editor(at, number, seed)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from typing import Literal
 
 import streamlit as st
 
-from pages._ui import actions, arms, dialogs, frame, hybrid_card, run_lists, signed_in, submodels
+from pages._ui import actions, arms, dialogs, draft_list, frame, hybrid_card, run_lists, signed_in, submodels
 from unifiednn_core.base.units import duration_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views import markup, wording
@@ -22,13 +22,14 @@ def main() -> None:
     frame.page("Now")
     dialogs.draw_all()
     frame.live(draw, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
+    draft_list.draw(key="now")
     if signed_in.may("protections"):
         _missing_protections()
 
 
 def draw(live: bool) -> None:
     """Draw everything that moves; `live` says whether a run was active when the page was drawn."""
-    runs = frame.service().runs.runs()
+    runs = frame.service().runs.runs(within_s=frame.RECENT_S)
     if arms.any_lives(runs) != live:
         st.rerun()  # with the other period
     actions.show_refusals()
@@ -104,7 +105,9 @@ def _active_card(run: RunView) -> None:
         figures = f"{done} of all steps · {duration_text(run.elapsed_s)} · {device}"
         reason = run.now_reason or wording.STATES[run.state].sentence
         lines = f'<div class="u-line u-small"><b>{markup.text(reason)}</b>{markup.faint(figures)}</div>'
-        st.html(f'{lines}<div class="u-gap">{progress}</div>' + "".join(map(submodels.mini, run.submodels)))
+        st.html(
+            f'{lines}<div class="u-gap">{progress}</div>' + "".join(submodels.mini(part, run) for part in run.submodels)
+        )
 
 
 if __name__ == "__main__":

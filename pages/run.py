@@ -1,20 +1,34 @@
 """Run: one hybrid or baseline, during and after its training. `?run=ID` names it; without an id, a list of runs."""
 
-import math
+from collections.abc import Callable
 from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, arms, banners, charts, dialogs, frame, run_details, run_lists, submodels
+from pages._ui import (
+    actions,
+    arms,
+    banners,
+    charts,
+    dialogs,
+    frame,
+    results,
+    run_details,
+    run_lists,
+    run_strip,
+    submodels,
+)
 from unifiednn_core.base.errors import NotFound
-from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
-from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.base.texts import tr
+from unifiednn_core.spec.lifecycle import ENDED, Event
 from unifiednn_core.views import markup, wording
-from unifiednn_core.views.comparison import Comparison
+from unifiednn_core.views.report import cards
 from unifiednn_core.views.runs import RunView
 from unifiednn_core.views.sweeps import sweep_rows
 
 SHARES = "trained in one process with the networks of others, with the same bits as alone"
+DOT = {"green": "#1f9a63", "red": "#e0453a", "orange": "#c98212", "gray": "#98a1b0"}
+"""Colour of the dot in the icon of the browser's tab, by colour of the state; none while it trains."""
 
 
 def main() -> None:
@@ -25,7 +39,8 @@ def main() -> None:
         view = frame.service().runs.observe(run_id) if run_id else None
     except NotFound:
         view = None
-        st.html(markup.notice("red", "error", "No such run", f"There is no run '{run_id}'.", "Choose one below."))
+        message = tr("There is no run '{run_id}'.", run_id=run_id)
+        st.html(markup.notice("red", "error", tr("No such run"), message, tr("Choose one below.")))
     dialogs.draw_all()
     if run_id is None or view is None:
         frame.live(_choose, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
@@ -36,23 +51,31 @@ def main() -> None:
 
 def draw(run_id: str, live: bool) -> None:
     """Draw everything that moves; `live` says whether the run or a baseline was active when the page was drawn."""
-    view = arms.fitting(frame.service().runs.observe(run_id))
+    view = arms.fitting(frame.service().runs.observe(run_id, within_s=frame.RECENT_S))
     if _lives(view) != live:
         st.rerun()  # with the other period
     actions.show_refusals()
+    _tab(view)
     _head(view, live)
     banners.draw(view)
     baseline = arms.is_baseline(view)
     equal = () if baseline else arms.comparable(run_id)
     found = arms.newest(equal)
     comparison = arms.comparison(run_id) if found and view.state in ENDED else None
-    st.html(markup.strip(_facts(view, comparison)))
+    with st.container(key="part-strip"):
+        st.html(run_strip.html(view, comparison))
     shown = False if baseline else arms.draw_row(view, found)
-    charts.of_run(view, arms.with_curves(equal) if shown else ())
-    _section(view)
-    submodels.draw_table(view)
-    _sweeps(view)
-    run_details.draw(view)
+    if comparison is not None and (verdicts := cards.given(comparison)):
+        st.html(verdicts)
+    # On a phone the style sheet draws the parts from the charts on after the sub-models.
+    with st.container(key="part-charts"):
+        charts.of_run(view, arms.with_curves(equal) if shown else ())
+    with st.container(key="part-submodels"):
+        _section(view)
+        submodels.draw_table(view)
+    with st.container(key="part-after"):
+        _sweeps(view)
+        run_details.draw(view)
 
 
 def _lives(view: RunView) -> bool:
@@ -64,116 +87,98 @@ def _choose(live: bool) -> None:
     if arms.any_lives(runs) != live:
         st.rerun()  # with the other period
     actions.show_refusals()
-    st.html(markup.title("Run", markup.note(f"Choose a run. · data as of {frame.clock()}")))
+    beside = tr("Choose a run. · data as of {time}", time=frame.clock())
+    st.html(markup.title(tr("Run"), markup.note(beside)))
     if not runs:
-        actions.empty_page("No runs yet", wording.NO_RUNS, "demo-choose")
+        actions.empty_page(tr("No runs yet"), tr(wording.NO_RUNS), "demo-choose")
         return
     run_lists.draw_runs(runs, key="choose")
 
 
+def _tab(view: RunView) -> None:
+    """Title and icon of the browser's tab: progress while it trains, then how it ended."""
+    words = wording.run_words(view)
+    ahead = words.label if view.state in ENDED else f"{100 * view.progress:.0f} %"
+    dot = DOT.get(words.colour, "") if view.state in ENDED else ""
+    mark = f'<circle cx="25" cy="25" r="7" fill="{dot}" stroke="#fff" stroke-width="2"/></svg>'
+    icon = frame.ICON.read_text(encoding="utf-8")
+    st.set_page_config(
+        page_title=f"{ahead} {view.name} · UnifiedNN", page_icon=icon.replace("</svg>", mark) if dot else icon
+    )
+
+
 def _head(view: RunView, live: bool) -> None:
-    with st.container(horizontal=True, vertical_alignment="center"):
-        rhythm = "live" if live else "no longer updated"
-        beside = f"{arms.way_text(view)} · data as of {frame.clock()}, {rhythm}"
-        badges = (arms.badge(view), markup.state_badge(view.state))
-        st.html(markup.title(view.name, *badges, markup.note(beside)))
-        # The banner of an interrupted run explains the resume and has its button.
-        actions.state_buttons(view.run_id, view.name, view.actions - banners.own_actions(view))
-        if arms.is_baseline(view):
-            if st.button("Compare", key="open-compare", icon=":material/balance:"):
-                st.switch_page(actions.COMPARE_PAGE, query_params={"run": view.run_id})
-        elif dialogs.is_open(view) and st.button("Adjust", key="adjust", icon=":material/tune:"):
-            actions.open_dialog("adjust", view.run_id)
-            st.rerun()
-        if st.button("All runs", key="all-runs", icon=":material/list:", type="tertiary"):
-            st.query_params.pop("run", None)
-            st.rerun()
+    with st.container(horizontal=True, vertical_alignment="center", key="run-head"):
+        rhythm = tr("live") if live else tr("no longer updated")
+        beside = tr("{way} · data as of {time}, {rhythm}", way=arms.way_text(view), time=frame.clock(), rhythm=rhythm)
+        done = f'<span class="u-done">{100 * view.progress:.0f} %</span>'
+        bar = markup.bar(view.progress, tr("Progress of the run"))
+        badges = (arms.badge(view), markup.run_badge(view), done, markup.note(beside), bar)
+        st.html(markup.title(view.name, *badges))
+        with st.container(horizontal=True, wrap=False, width="content", key="run-actions"):
+            _head_actions(view)
+
+
+def _head_actions(view: RunView) -> None:
+    """The actions that fit its state in fixed order, and the others in a menu."""
+    # The banner of an interrupted run explains the resume and has its button.
+    actions.state_buttons(view.run_id, view.name, view.actions - banners.own_actions(view) - {Event.SAVE})
+    baseline = arms.is_baseline(view)
+    if view.state in ENDED and not baseline:
+        results.download_all(view)
+    if (view.state in ENDED or baseline) and st.button(
+        tr("Compare"), key="open-compare-head", icon=":material/balance:"
+    ):
+        st.switch_page(actions.COMPARE_PAGE, query_params={"run": view.run_id})
+    if dialogs.is_open(view) and not baseline and st.button(tr("Adjust"), key="adjust", icon=":material/tune:"):
+        actions.open_dialog("adjust", view.run_id)
+        st.rerun()
+    if view.state in ENDED and not baseline:
+        results.train_again(view.run_id)
+    _menu(view)
+
+
+def _menu(view: RunView) -> None:
+    choices: dict[str, Callable[[], None]] = {}
+    if Event.SAVE in view.actions:
+        choices[tr("Save now")] = partial(actions.carry_out, Event.SAVE, view.run_id, None)
+    choices[tr("All runs")] = _leave
+    icon, tip = ":material/more_vert:", tr("More actions")
+    with st.container(key="icons-run-menu", width="content"):
+        asked = st.menu_button(tr("More actions"), list(choices), key="run-menu", icon=icon, help=tip, type="tertiary")
+    if asked is not None and asked in choices:
+        choices[asked]()
+        st.rerun()
+
+
+def _leave() -> None:
+    st.query_params.pop("run", None)
 
 
 def _section(view: RunView) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="section-submodels"):
         if arms.is_baseline(view):
-            st.html(markup.section("Sub-models", "one process each"))
+            st.html(markup.section(tr("Sub-models"), tr("one process each")))
             return
-        st.html(markup.section("Sub-models", _kept(view)))
-        label, key, icon = "Add a sub-model", "add-submodel", ":material/add:"
+        st.html(markup.section(tr("Sub-models"), _kept(view)))
+        label, key, icon = tr("Add a sub-model"), "add-submodel", ":material/add:"
         adds = dialogs.is_open(view) and not view.shared
-        if adds and st.button(label, key=key, icon=icon, type="tertiary", help=wording.ADD_HELP):
+        if adds and st.button(label, key=key, icon=icon, type="tertiary", help=tr(wording.ADD_HELP)):
             actions.open_dialog("add", view.run_id)
             st.rerun()
 
 
 def _kept(view: RunView) -> str:
-    return SHARES if view.shared else wording.kept_text(view.checkpoint_text, view.recovery)
+    return tr(SHARES) if view.shared else wording.kept_text(view.checkpoint_text, view.recovery)
 
 
 def _sweeps(view: RunView) -> None:
     numbers = {part.name: part.number for part in view.submodels}
     for sweep, rows in sweep_rows(view).items():
         looks = {"Sub-model": lambda name: markup.signed_name(numbers[str(name)], str(name))}
-        count = wording.count_text(len(rows), "member")
-        st.html(markup.section(f"Sweep {sweep}", f"{count}, best first"))
-        st.html(markup.table(f"Sweep {sweep}", markup.frame(rows), looks))
-
-
-def _facts(view: RunView, comparison: Comparison | None) -> list[markup.Fact]:
-    done, total = sum(s.steps_done for s in view.submodels), sum(s.steps_total for s in view.submodels)
-    completed = sum(s.state is State.COMPLETED for s in view.submodels)
-    last_bytes = next((int(size) for size in reversed(view.memory.y) if math.isfinite(size)), None)
-    threads = "" if view.threads is None else wording.count_text(view.threads, "thread")
-    steps = f"{markup.bar(view.progress, 'Progress of the run')}{done:,} of {total:,} steps"
-    counts = f"{completed} of {len(view.submodels)} sub-models completed{_against(comparison, 'makespan')}"
-    memory = "Last memory" if view.state in ENDED or view.state is State.PAUSED else "Memory"
-    elapsed = "-" if view.elapsed_s is None else duration_text(view.elapsed_s)
-    peak = markup.text(_peak_text(view)) + _against(comparison, "memory")
-    if view.shared:
-        memory, peak = "Own memory", "its own part of the process"
-        last_bytes = next((int(size) for size in reversed(view.breakdown.total_bytes) if size is not None), None)
-    return [
-        markup.Fact("Progress", percent_text(view.progress), steps),
-        markup.Fact("Elapsed" if view.makespan_s is None else "Makespan", elapsed, counts),
-        _who(view),
-        *([_when(view)] if view.shared and view.state not in ENDED else []),
-        markup.Fact(memory, memory_text(last_bytes), peak),
-        markup.Fact(
-            "Device", markup.text(wording.device_text(view.device)), markup.text(_devices_text(view) or threads)
-        ),
-    ]
-
-
-def _when(view: RunView) -> markup.Fact:
-    """Place in line, and when it starts and ends."""
-    if view.state is State.QUEUED and view.queue_position:
-        when = frame.estimate(view.starts_in_s, view.ends_in_s) or wording.NO_ESTIMATE
-        return markup.Fact("In line", f"number {view.queue_position}", markup.text(when))
-    if view.ends_in_s is None:
-        return markup.Fact("Ends", "-", wording.ESTIMATING)
-    return markup.Fact("Ends", frame.clock_at(view.ends_in_s), f"in {wording.range_text(view.ends_in_s)}")
-
-
-def _devices_text(view: RunView) -> str:
-    """Devices on which it trained, if it has moved."""
-    devices = list(dict.fromkeys(stay.device for stay in view.stays))
-    return f"trained on {', then '.join(devices)}" if len(devices) > 1 else ""
-
-
-def _who(view: RunView) -> markup.Fact:
-    if view.state in ENDED:
-        sentence = markup.text(wording.STATES[view.state].sentence)
-        return markup.Fact("Ended", frame.ago(view.ended_at_s), sentence, wide=True)
-    now = [markup.signed_name(part.number, part.name) for part in view.submodels if part.holds_device]
-    names = ", ".join(now) or markup.faint("none")
-    return markup.Fact("Trains now", names, markup.text(view.now_reason or "") if now else "", wide=True)
-
-
-def _peak_text(view: RunView) -> str:
-    predicted = f", predicted {memory_text(view.prediction.peak_bytes)}" if view.prediction else ""
-    return f"peak {memory_text(view.peak_memory_bytes)}{predicted} · {view.memory_source or NOT_AVAILABLE}"
-
-
-def _against(comparison: Comparison | None, quantity: str) -> str:
-    text = arms.difference_text(comparison, f"{quantity}_ratio")
-    return f"<br>{markup.text(text)}" if text else ""
+        heading, count = tr("Sweep {name}", name=sweep), wording.count_text(len(rows), "member")
+        st.html(markup.section(heading, tr("{count}, best first", count=count)))
+        st.html(markup.table(heading, markup.frame(rows), looks))
 
 
 if __name__ == "__main__":

@@ -11,17 +11,21 @@ from streamlit.delta_generator import DeltaGenerator
 
 from pages._ui import frame, signed_in
 from unifiednn_core.base.errors import BadInput, UnifiedNNError
+from unifiednn_core.base.texts import tr
 from unifiednn_core.preflight.report import Tell
 from unifiednn_core.spec.lifecycle import Event
-from unifiednn_core.spec.run import Mode, RunSpec
+from unifiednn_core.spec.run import BASELINES, Mode, RunSpec
 from unifiednn_core.views import markup, wording
 
-BUILD_PAGE, RUN_PAGE, COMPARE_PAGE = (f"pages/{name}.py" for name in ("build", "run", "compare"))
+BUILD_PAGE, SUBMIT_PAGE, RUN_PAGE, COMPARE_PAGE = (f"pages/{name}.py" for name in ("build", "submit", "run", "compare"))
 # The dialog of "Stop" has "Discard", and the cause of a failure has the retries.
 BUTTONS = (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP)
 DialogKind = Literal["stop", "discard", "adjust", "add"]
 ButtonLook = Literal["icon", "primary", "secondary"]
-DEMO_HELP = "Trains three small networks on handwritten digits as one hybrid; about two minutes on a CPU."
+DEMO_HELP = (
+    "Trains three small networks on handwritten digits as one hybrid, then the same three in plain PyTorch, and "
+    "compares. About a minute and a half on two processor cores."
+)
 DIALOG, _DIALOGS = "dialog", "dialogs"
 
 
@@ -85,31 +89,43 @@ def attempt(call: Callable[[], object]) -> None:
         st.session_state["refusals"] = [*st.session_state.get("refusals", ()), str(error)]
 
 
-def demo_button(key: str, look: Literal["primary", "secondary"], baselines: Sequence[Mode] = ()) -> None:
-    """Draw the button that submits the demo, with baselines after it, and opens its run."""
+def demo_button(key: str, look: Literal["primary", "secondary"] = "primary") -> None:
+    """Draw the button that submits the demo, with its baselines after it, and opens its run.
+
+    While the demo is prepared, the steps stand in the button's place, so that nothing moves.
+    """
     if not signed_in.may("submit"):
         return
-    label = "Try the demo with its baselines" if baselines else "Try the demo"
-    if st.button(label, key=key, type=look, icon=":material/play_circle:", help=DEMO_HELP):
-        try:
-            with st.spinner("Preparing the samples. The first time takes a few seconds."):
-                spec = frame.service().library.prepare_samples()
-        except UnifiedNNError as error:
-            show_error(error)
-            return
-        if (run_id := try_submit(spec, baselines)) is not None:
-            open_run(run_id)
+    place, icon = st.empty(), ":material/play_circle:"
+    if not place.button(tr("Try the demo"), key=key, type=look, icon=icon, help=tr(DEMO_HELP)):
+        return
+    _busy(place, tr("Preparing the samples…"))
+    try:
+        spec = frame.service().library.prepare_samples()
+        run_id = frame.service().runs.submit(
+            spec, baselines=BASELINES, on_progress=lambda progress: _busy(place, progress.line)
+        )
+    except UnifiedNNError as error:
+        place.empty()
+        show_error(error)
+        return
+    open_run(run_id)
+
+
+def _busy(place: DeltaGenerator, words: str) -> None:
+    """Draw in the place of a button what happens after its press."""
+    place.html(f'<span class="u-download u-busy" role="status">{markup.text(words)}</span>')
 
 
 def empty_page(
-    heading: str, words: str, demo_key: str, look: Literal["primary", "secondary"] = "primary", **demo: Any
+    heading: str, words: str, demo_key: str, look: Literal["primary", "secondary"] = "primary"
 ) -> DeltaGenerator:
     """Draw the text of an empty page, and the demo's button if it has a key; returns the place of the buttons."""
     st.html(markup.empty(heading, words))
     place = st.container(horizontal=True, horizontal_alignment="center")
     if demo_key:
         with place:
-            demo_button(demo_key, look, **demo)
+            demo_button(demo_key, look)
     return place
 
 
@@ -155,19 +171,22 @@ def close_dialog() -> None:
 
 
 def download_link(
-    label: str, address: str, *, icon: str = "download", tip: str = "", primary: bool = False, bare: bool = False
-) -> None:
+    label: str, address: str, *, icon: str = "download", tip: str = "", primary: bool = False, bare: bool = False,
+    shown: str = "",
+) -> None:  # fmt: skip
     """Draw a link to a download, in the look of a button, to an address from `download_address`.
 
-    `bare` shows only the icon; screen readers still read the label.
+    `bare` shows only the icon; screen readers still read the label, also where `shown` stands in its place.
     """
     looks = "u-download" + (" u-primary" if primary else "") + (" u-bare" if bare else "")
     words = f'<span class="{"u-unseen" if bare else ""}">{markup.text(label)}</span>'
     title = f' title="{markup.text(tip)}"' if tip else ""
+    if shown:
+        words = f'<span class="u-unseen">{markup.text(label)}</span><b aria-hidden="true">{markup.text(shown)}</b>'
     anchor = f'<a class="{looks}" href="{markup.text(address)}" download{title}>{markup.icon(icon)}{words}</a>'
     st.html(anchor, width="content")
 
 
 def download_address(kind: str, *names: str) -> str:
     """Path of a download: relative, so that it is valid behind a base path, too."""
-    return "/".join(("files", kind, *(quote(name, safe="") for name in names)))
+    return "/".join(("files", kind, *(quote(name, safe="", errors="surrogatepass") for name in names)))

@@ -8,7 +8,9 @@ import streamlit as st
 
 from pages._ui import actions, frame, signed_in
 from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import percent_text
+from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode
 from unifiednn_core.views import markup
@@ -32,6 +34,7 @@ OVERLAY_HELP = "Draws the training curves of the newest baseline of each kind ov
 
 
 SHARED = "in shared hybrids"
+WHY_NONE_S = 15
 
 
 def is_baseline(view: RunView) -> bool:
@@ -55,7 +58,7 @@ def badge(view: RunView) -> str:
 def way_text(view: RunView) -> str:
     """How a run trains: the policy of its own hybrid, in shared ones, or the processes of a baseline."""
     if view.shared:
-        return SHARED
+        return tr(SHARED)
     return HOW[view.mode] if is_baseline(view) else view.policy_text
 
 
@@ -69,7 +72,7 @@ def newest(runs: Sequence[RunView]) -> dict[Mode, RunView]:
 def comparable(run_id: str) -> tuple[RunView, ...]:
     """All runs of equal fingerprint, newest first, without curves; none if the service refuses."""
     try:
-        return tuple(frame.service().comparisons.comparable(run_id))
+        return tuple(frame.service().comparisons.comparable(run_id, within_s=frame.RECENT_S))
     except UnifiedNNError:
         return ()
 
@@ -109,55 +112,78 @@ def comparison(run_id: str) -> Comparison | None:
 def draw_row(view: RunView, found: Mapping[Mode, RunView]) -> bool:
     """Draw the line of a hybrid with its baselines; returns whether its charts show their curves."""
     states = "".join(_state(run, view) for run in found.values())
-    line = f'<div class="u-line u-arms">{states}</div>' if found else ""
-    line = line or markup.small("No baseline yet. Run one to see what merging saves.")
+    changed = _service().why_no_baseline(view.run_id) if _missing(found) else None
+    impossible = no_baseline_text(view.state, None) or (changed or "")
+    words = impossible or tr("No baseline yet. Run one to see what merging saves.")
+    line = f'<div class="u-line u-arms">{states}</div>' if found else markup.small(words)
     key = f"arms-shown-{view.run_id}"
     with st.container(horizontal=True, vertical_alignment="center", key="section-arms"):
-        st.html(markup.section("Against plain PyTorch") + line, width="content")
-        st.space("stretch")
-        if found and st.button("Compare", key="open-compare", icon=":material/balance:"):
+        st.html(markup.section(tr("Against plain PyTorch")) + line)
+        live = view.state not in ENDED
+        if found and live and st.button(tr("Compare"), key="open-compare", icon=":material/balance:"):
             st.switch_page(actions.COMPARE_PAGE, query_params={"run": view.run_id})
-        shown = st.toggle("Baselines in the charts", True, key, disabled=not found, help=OVERLAY_HELP)
-        missing_buttons(view, found)
+        label, tip = tr("Baselines in the charts"), tr(OVERLAY_HELP)
+        if found:
+            shown = st.toggle(label, True, key, help=tip)
+        else:  # a switch of its own, because one that is off and one that cannot be used look alike
+            shown = st.toggle(label, False, f"{key}-none", disabled=True, help=tip)
+        missing_buttons(view, found, changed)
     return bool(shown)
+
+
+def _service() -> ComparisonService:
+    return frame.service().comparisons
+
+
+def _missing(found: Mapping[Mode, RunView]) -> bool:
+    return not all(mode in found and found[mode].state is State.COMPLETED for mode in BASELINES)
 
 
 def _state(run: RunView, view: RunView) -> str:
     if run.state in ENDED:
         reused = run.ended_at_s is not None and run.ended_at_s <= view.created_at_s
-        words = f"{'reused, from ' if reused else ''}{frame.ago(run.ended_at_s)}"
+        age = frame.ago(run.ended_at_s)
+        words = tr("reused, from {age}", age=age) if reused else age
+    elif run.state is State.QUEUED:
+        words = tr("waits for {what}", what=run.waits_for or tr("the device"))
     else:
-        waiting = run.state is State.QUEUED
-        words = f"waits for {run.waits_for or 'the device'}" if waiting else percent_text(run.progress)
+        words = percent_text(run.progress)
     badges = markup.arm_badge(run.mode) + markup.state_badge(run.state)
     return f'<span class="u-line">{badges}{markup.faint(words)}</span>'
 
 
-def missing_buttons(view: RunView, found: Mapping[Mode, RunView]) -> None:
-    """A button for each kind of baseline, until both have completed.
+def missing_buttons(view: RunView, found: Mapping[Mode, RunView], changed: str | None = None) -> None:
+    """A button for each kind of baseline, until both have completed; `changed` says why none can be started.
 
     A button that cannot be used stays, disabled with its reason: if it went, the other would get a double click.
     """
-    if all(mode in found and found[mode].state is State.COMPLETED for mode in BASELINES):
+    if not _missing(found):
         return
-    service = frame.service().comparisons
-    changed = service.why_no_baseline(view.run_id)
+    changed = changed or _service().why_no_baseline(view.run_id)
     for mode in BASELINES:
         reason = no_baseline_text(view.state, found[mode].state if mode in found else None) or changed
-        tip = reason or f"Trains the same sub-models by {HOW[mode]}. It starts when a device is free."
+        tip = reason or tr("Trains the same sub-models by {way}. It starts when a device is free.", way=HOW[mode])
         key, icon = f"baseline-{mode}-{view.run_id}", ":material/playlist_play:"
-        if st.button(f"Run {mode}", key=key, icon=icon, disabled=bool(reason), help=tip):
-            actions.attempt(partial(service.start_baseline, view.run_id, mode))
+        label = tr("Run {mode}", mode=tr(mode))
+        if st.button(label, key=key, icon=icon, disabled=bool(reason), help=tip):
+            actions.attempt(partial(_service().start_baseline, view.run_id, mode))
             st.rerun()
+
+
+@st.cache_resource(show_spinner=False, ttl=WHY_NONE_S, max_entries=256)
+def _why_none(run_id: str) -> str | None:
+    """Why a run can have no new baseline; asks for versions of packages, which takes long and changes rarely."""
+    return frame.service().comparisons.why_no_baseline(run_id)
 
 
 def no_baseline_text(hybrid: State, baseline: State | None) -> str:
     """Why a baseline of a hybrid cannot be started now; empty if it can."""
     if baseline is not None and (baseline is State.COMPLETED or baseline not in ENDED):
         reasons = {State.QUEUED: "It waits for the device.", State.COMPLETED: "It has completed."}
-        return reasons.get(baseline, "It is running.")
-    ended = {State.STOPPED: "was stopped", State.FAILED: "failed"}.get(hybrid)
-    return f"This run {ended}; it cannot be compared." if ended else ""
+        return tr(reasons.get(baseline, "It is running."))
+    if hybrid is State.STOPPED:
+        return tr("This run was stopped; it cannot be compared.")
+    return tr("This run failed; it cannot be compared.") if hybrid is State.FAILED else ""
 
 
 def choice_of(modes: tuple[Mode, ...]) -> str:

@@ -1,18 +1,22 @@
-"""Problems of a run or a sub-model, what it waits for, and how to continue."""
+"""Failures of a run or its sub-models, what it waits for, and how to continue: at the top of its page."""
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import streamlit as st
 
 from pages._ui import actions, frame
+from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import RunView, SubModelView
 
 WAITING = (State.QUEUED, State.STARTING, State.PAUSING, State.PAUSED, State.STOPPING)
 RetryKind = Literal["split", "rate", "plain"]
+SHOWN_FAILURES = 3
+SPLIT = "Retry with batch split \N{MULTIPLICATION SIGN}2"
 PAUSED_RUN = "It holds no device, so other runs can train. It continues at the same step when you resume it."
 RESUME_RUN = (
     "Resume continues each sub-model from its last checkpoint, in the middle of its epoch, with the same bits as "
@@ -36,33 +40,66 @@ class Retry(NamedTuple):
 
 def draw(view: RunView) -> None:
     """Draw the banners that apply, the loudest first."""
+    broken = [part for part in view.submodels if is_broken(part)]
+    _failures(view, broken)
     age_s = view.heartbeat_age_s
     if view.state not in ENDED and age_s is not None and age_s > wording.STALE_AFTER_S:
-        st.html(markup.notice("orange", "warning", "Stale", wording.stale_text(age_s)))
-    words = wording.STATES[view.state]
+        st.html(markup.notice("orange", "warning", tr("Stale"), wording.stale_text(age_s)))
+    words = wording.state_words(view.state)
     if view.state in (State.INTERRUPTED, State.FAILED):
-        with st.container(key="panel-interrupted" if view.state is State.INTERRUPTED else None):
-            st.html(markup.notice("red", words.icon, words.label, view.cause or words.sentence, view.remedy or ""))
-            if allowed := view.actions & own_actions(view):
-                st.html(markup.small(RESUME_RUN))
-                actions.state_buttons(view.run_id, view.name, allowed, look="primary")
+        _end(view, told=bool(broken))
     elif view.state in WAITING:
-        place = f" Position {view.queue_position} in the queue." if view.queue_position else ""
-        sentence = PAUSED_RUN if view.state is State.PAUSED else words.sentence
-        if view.waits_for and view.state is State.QUEUED:
-            sentence = f"It waits for {view.waits_for.rstrip('.')}."
-        if when := frame.estimate(view.starts_in_s, view.ends_in_s) if view.state is State.QUEUED else "":
-            place += f" It {when}, if nobody comes before it."
-        st.html(markup.notice(words.colour, words.icon, words.label, sentence + place))
+        st.html(markup.notice(words.colour, words.icon, words.label, _waits(view)))
     if view.kinds:
-        kinds = (
-            f"It was trained on {len(view.kinds)} kinds of device, which round differently: {'; '.join(view.kinds)}."
-        )
-        st.html(markup.notice("orange", "warning", "Not the bits of one device", kinds))
+        kinds = tr(
+            "It was trained on {count} kinds of device, which round differently: {kinds}.",
+            count=len(view.kinds), kinds="; ".join(view.kinds),
+        )  # fmt: skip
+        st.html(markup.notice("orange", "warning", tr("Not the bits of one device"), kinds))
     redone_steps = sum(submodel.redone_steps for submodel in view.submodels)
     recovered = wording.recovered_text(view.recoveries, redone_steps, ended=view.state in ENDED)
     if quiet := waiting(view) + (markup.quiet("history", recovered) if recovered else ""):
         st.html(quiet)
+
+
+def _failures(view: RunView, broken: Sequence[SubModelView]) -> None:
+    """A panel for each of the first failures; the others are folded."""
+    looks = not any(part.artifact for part in view.submodels) or view.state not in ENDED
+    for submodel in broken[:SHOWN_FAILURES]:
+        failure_panel(view.run_id, submodel, primary=looks)
+    if more := broken[SHOWN_FAILURES:]:
+        with st.expander(tr("{count} more failed", count=len(more)), icon=":material/error:"):
+            for submodel in more:
+                failure_panel(view.run_id, submodel, primary=False)
+
+
+def _end(view: RunView, *, told: bool) -> None:
+    """How a run ended early; one quiet line if the failures above tell it already."""
+    words = wording.state_words(view.state)
+    cause, remedy, allowed = view.cause or words.sentence, view.remedy or "", view.actions & own_actions(view)
+    if told and not allowed:
+        st.html(markup.quiet("info", f"{cause} {remedy}".strip()))
+        return
+    with st.container(key="panel-interrupted" if view.state is State.INTERRUPTED else None):
+        st.html(markup.notice("red", words.icon, words.label, cause, remedy))
+        if allowed:
+            st.html(markup.small(tr(RESUME_RUN)))
+            actions.state_buttons(view.run_id, view.name, allowed, look="primary")
+
+
+def _waits(view: RunView) -> str:
+    """What a run waits for, where it is in line, and when it starts."""
+    if view.state is State.PAUSED:
+        return tr(PAUSED_RUN)
+    sentences = [wording.state_words(view.state).sentence]
+    if view.state is State.QUEUED:
+        if view.waits_for:
+            sentences = [tr("It waits for {what}.", what=view.waits_for.rstrip("."))]
+        if view.queue_position:
+            sentences.append(tr("Position {place} in the queue.", place=view.queue_position))
+        if when := frame.estimate(view.starts_in_s, view.ends_in_s):
+            sentences.append(tr("It {when}, if nobody comes before it.", when=when))
+    return " ".join(sentences)
 
 
 def waiting(view: RunView) -> str:
@@ -79,34 +116,35 @@ def own_actions(view: RunView) -> frozenset[Event]:
     return frozenset({Event.RESUME}) if view.state is State.INTERRUPTED else frozenset()
 
 
-def failure_panel(run_id: str, submodel: SubModelView) -> None:
-    """Draw cause, remedy and possible retries of a sub-model that ended early; nothing without a cause."""
-    if submodel.state not in ENDED or not submodel.cause:
-        return
-    words = wording.STATES[submodel.state]
-    if submodel.state is not State.FAILED and not submodel.in_doubt:
-        st.html(markup.quiet(words.icon, f"{submodel.name}: {submodel.cause}"))
-        return
-    heading = f"{submodel.name}: {'Results in doubt' if submodel.in_doubt else words.label}"
+def is_broken(submodel: SubModelView) -> bool:
+    """Whether a sub-model failed, or has results that cannot be trusted."""
+    return bool(submodel.cause) and (submodel.state is State.FAILED or submodel.in_doubt)
+
+
+def failure_panel(run_id: str, submodel: SubModelView, *, primary: bool) -> None:
+    """Draw cause, remedy and possible retries of a sub-model; `primary` is the look of the suggested one."""
+    label = tr("Results in doubt") if submodel.in_doubt else wording.state_words(submodel.state).label
     with st.container(key=f"panel-{submodel.name}"):
-        st.html(markup.notice("red", "error", heading, submodel.cause, submodel.remedy or ""))
+        st.html(markup.notice("red", "error", f"{submodel.name}: {label}", submodel.cause or "", submodel.remedy or ""))
         if Event.RETRY in submodel.actions:
-            _retries(run_id, submodel)
+            _retries(run_id, submodel, primary=primary)
 
 
-def _retries(run_id: str, submodel: SubModelView) -> None:
+def _retries(run_id: str, submodel: SubModelView, *, primary: bool) -> None:
     ways = offers(submodel)
     fresh = f"fresh-{run_id}-{submodel.name}"
     step = submodel.checkpoint_step
-    start = "It starts from the beginning." if step is None else f"It continues from its checkpoint at step {step:,}."
+    start = tr("It starts from the beginning.")
+    if step is not None:
+        start = tr("It continues from its checkpoint at step {step}.", step=f"{step:,}")
     from_start = bool(st.session_state.get(fresh))
     start = "" if from_start else start
-    st.html(markup.small(f"{ways[0].label}: {ways[0].sentence} {start}"))
+    st.html(markup.small(f"{tr(ways[0].label)}: {ways[0].sentence} {start}"))
     with st.container(horizontal=True, vertical_alignment="center"):
         for way in ways:
-            look: Literal["primary", "secondary"] = "primary" if way is ways[0] else "secondary"
+            look: Literal["primary", "secondary"] = "primary" if primary and way is ways[0] else "secondary"
             key, tip = f"retry-{way.kind}-{run_id}-{submodel.name}", f"{way.sentence} {start}"
-            if st.button(way.label, key=key, type=look, icon=":material/replay:", help=tip):
+            if st.button(tr(way.label), key=key, type=look, icon=":material/replay:", help=tip):
                 settings: dict[str, Any] = {
                     "learning_rate": way.learning_rate,
                     "batch_split": way.batch_split,
@@ -115,21 +153,23 @@ def _retries(run_id: str, submodel: SubModelView) -> None:
                 actions.attempt(partial(frame.service().runs.retry, run_id, submodel.name, **settings))
                 st.rerun()
         if step is not None:
-            st.checkbox("From the start", key=fresh, help="Ignore the checkpoint and train from the beginning.")
+            st.checkbox(tr("From the start"), key=fresh, help=tr("Ignore the checkpoint and train from the beginning."))
 
 
 def offers(submodel: SubModelView) -> tuple[Retry, ...]:
     """Ways to retry this sub-model, the suggested one first."""
     parts, rate, ways = submodel.batch_split, submodel.learning_rate, []
     if submodel.batch_size is None or 2 * parts <= submodel.batch_size:
-        before = f" instead of {parts}" if parts > 1 else ""
-        sentence = f"Each batch passes through in {2 * parts} parts{before}, which needs less memory."
-        ways.append(Retry("split", "Retry with batch split \N{MULTIPLICATION SIGN}2", sentence, batch_split=2 * parts))
+        before = tr("instead of {parts}", parts=parts) if parts > 1 else ""
+        sentence = tr("Each batch passes through in {parts} parts {before}, which needs less memory.",
+                      parts=2 * parts, before=before).replace(" ,", ",")  # fmt: skip
+        ways.append(Retry("split", SPLIT, sentence, batch_split=2 * parts))
     if rate is not None:
         smaller = float(f"{rate / 10:.12g}")  # without the rounding error of the division
-        sentence = f"Continues with learning rate {smaller:.6g} instead of {rate:.6g}."
+        sentence = tr("Continues with learning rate {smaller} instead of {rate}.",
+                      smaller=f"{smaller:.6g}", rate=f"{rate:.6g}")  # fmt: skip
         ways.append(Retry("rate", "Retry with learning rate /10", sentence, learning_rate=smaller))
-    ways.append(Retry("plain", "Retry", "Same settings."))
+    ways.append(Retry("plain", "Retry", tr("Same settings.")))
     wanted = suggested(submodel)
     return tuple(sorted(ways, key=lambda way: way.kind != wanted))
 

@@ -14,8 +14,15 @@ from unifiednn_core.views.wording import count_text
 
 Document = dict[str, Any]
 ENTRIES = frozenset({*SubModelSpec.model_fields, SWEEP})
-PLANS = ("baselines", "baselines_first", "filenames")
-"""Entries of a draft that no spec has: the baselines, and names of files when they were chosen."""
+EDITING = "editing"
+PLANS = ("baselines", "baselines_first", "filenames", EDITING)
+"""Entries of a draft that no spec has: the baselines, names of files when they were chosen, and the open form: the
+place `at` of its sub-model, None for a new one, and what is `entered`.
+"""
+INHERITED = (
+    "train_data", "test_data", "scale", "mean", "std", "transforms", "targets", "classes", "loading", "hyperparameters",
+)  # fmt: skip
+"""Entries of the last sub-model with which the next one begins: its data, and how it trains."""
 
 
 def new() -> Document:
@@ -37,6 +44,33 @@ def put(document: Mapping[str, Any], at: int | None, submodel: Document) -> Docu
     else:
         listed[at] = submodel
     return {**document, "submodels": listed}
+
+
+def edited(document: Mapping[str, Any], at: int | None, entered: Document) -> Document:
+    """The draft with what an open form holds; `at` is the place of its sub-model, None for a new one."""
+    return {**document, EDITING: {"at": at, "entered": entered}}
+
+
+def closed(document: Mapping[str, Any]) -> Document:
+    """The draft without an open form."""
+    return {entry: value for entry, value in document.items() if entry != EDITING}
+
+
+def inherited(document: Mapping[str, Any]) -> Document:
+    """Entries with which the next sub-model begins: those of the last one that belong to its data and its training."""
+    last = next(iter(reversed(submodels(document))), {})
+    found = {entry: last[entry] for entry in INHERITED if entry in last}
+    if "hyperparameters" in found:  # the names in parameter groups are those of one network
+        found["hyperparameters"] = {k: v for k, v in found["hyperparameters"].items() if k != "parameter_groups"}
+    return found
+
+
+def duplicate(document: Mapping[str, Any], at: int) -> Document:
+    """Add a copy of the sub-model at a place, under a free name, right after it."""
+    listed = submodels(document)
+    name = str(listed[at].get("name", "model"))
+    copy = {**listed[at], "name": free_name(re.sub(r"-\d+$", "", name), [str(one.get("name")) for one in listed])}
+    return {**document, "submodels": [*listed[: at + 1], copy, *listed[at + 1 :]]}
 
 
 def move(document: Mapping[str, Any], at: int, to: int) -> Document:
@@ -70,6 +104,62 @@ def findings_by_entry(found: Iterable[Finding]) -> dict[str, list[Finding]]:
     return by_entry
 
 
+def entry_at(document: Mapping[str, Any], field: str) -> tuple[Document, str] | None:
+    """The object of a draft that holds the entry of a path such as `submodels.lenet.scale`, and the entry's name.
+
+    None if there is no such object. Of several sub-models of one name it is the last.
+    """
+    top, *path = field.split(".")
+    if top != "submodels":
+        return (dict(document), field) if not path else None
+    here: Any = next((one for one in reversed(submodels(document)) if path and one.get("name") == path[0]), None)
+    for entry in path[1:-1]:
+        here = here.get(entry, {}) if isinstance(here, Mapping) else None
+    return (dict(here), path[-1]) if isinstance(here, Mapping) and len(path) > 1 else None
+
+
+def fixed(document: Mapping[str, Any], finding: Finding) -> Document:
+    """The draft with the fix of a finding, which sets or renames the entry that it names."""
+    found = entry_at(document, finding.field)
+    if found is None or finding.fix is None:
+        return dict(document)
+    (holder, entry), fix = found, finding.fix
+    if fix.verb == "rename":
+        holder = {str(fix.value) if name == entry else name: value for name, value in holder.items()}
+    else:
+        holder[entry] = fix.value
+    top, *path = finding.field.split(".")
+    return _with(document, path, holder) if top == "submodels" else holder
+
+
+def with_data(document: Mapping[str, Any], field: str, train: str, test: str) -> Document:
+    """The draft with other data of the sub-model that a path names."""
+    found = entry_at(document, field)
+    return (
+        dict(document)
+        if found is None
+        else _with(document, field.split(".")[1:], {**found[0], "train_data": train, "test_data": test})
+    )
+
+
+def _with(document: Mapping[str, Any], path: Sequence[str], holder: Document) -> Document:
+    """The draft with another object at the path below `submodels`, whose last part is an entry of it."""
+    name, *inner = path[:-1]
+    listed = submodels(document)
+    at = max(place for place, one in enumerate(listed) if one.get("name") == name)
+
+    def put_in(here: Any, rest: Sequence[str]) -> Document:
+        return holder if not rest else {**here, rest[0]: put_in(here.get(rest[0], {}), rest[1:])}
+
+    return put(document, at, put_in(listed[at], inner))
+
+
+def entries_at_fault(found: Iterable[Finding]) -> frozenset[str]:
+    """Names on the paths of findings about one sub-model, below it: `hyperparameters`, `warm_up`, `steps`."""
+    paths = (finding.field.split(".") for finding in found)
+    return frozenset(name for path in paths for name in (path[2:] if path[0] == "submodels" else path))
+
+
 def free_name(filename: str, taken: Sequence[str]) -> str:
     """Name for a sub-model after its file: allowed characters only, `-2` and so on if it is taken."""
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", filename.rsplit(".", 1)[0]).strip("-_")[:56] or "model"
@@ -98,8 +188,9 @@ def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str]) -> str:
     changes = submodel.get("transforms") or ()
     changed = f" · {count_text(len(changes), 'transform')}" if changes else ""
     members = f" · sweep of {prod(map(len, swept.values()))} over {', '.join(swept)}" if swept else ""
+    rate = short_number(hyper.get("learning_rate", 0.01))
     return (
-        f"{model} on {train}{begins} · {hyper.get('optimizer', 'sgd')} at {hyper.get('learning_rate', 0.01):g} · "
+        f"{model} on {train}{begins} · {hyper.get('optimizer', 'sgd')} at {rate} · "
         f"{count_text(hyper.get('epochs', 1), 'epoch')} of batches of {hyper.get('batch_size', 32)}{changed}{members}"
     )
 
@@ -137,6 +228,11 @@ def number(text: str) -> object:
 def number_text(value: object) -> str:
     """Number as it is typed into a form: `1/255` for that quotient; `number` reads it back."""
     return "1/255" if value == 1 / 255 else argument_text(value)
+
+
+def short_number(value: object) -> str:
+    """Number as a person writes it: `0.01`; anything else as it was typed."""
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else argument_text(value)
 
 
 def _short(ref: str, filenames: Mapping[str, str]) -> str:

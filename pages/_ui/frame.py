@@ -21,6 +21,8 @@ PARTS = charts.REPORT / "parts.css"
 ICON = HERE / "icon.svg"
 WORDMARK = HERE / "wordmark.svg"
 LIVE_PERIOD_S, IDLE_PERIOD_S = 1.0, 5.0
+RECENT_S = 0.4
+"""Age of what all who watch may share."""
 SIDEBAR_PX = 200
 _ROUTED, _LANGUAGE = "routed", "language"
 SCREENS = {

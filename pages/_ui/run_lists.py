@@ -7,12 +7,11 @@ import streamlit as st
 from pages._ui import actions, arms, frame
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.spec.run import BASELINES
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import RunView
 
 NAME_WIDTH_PX, ACTIONS_WIDTH_PX = 220, 80
-NO_HYBRID = "No hybrid to compare yet. Try the demo with its baselines, or build one."
+NO_HYBRID = "No hybrid to compare yet. Try the demo, or build one."
 
 
 def draw_runs(runs: Iterable[RunView], *, key: str) -> None:
@@ -33,7 +32,7 @@ def draw_hybrids(runs: Sequence[RunView]) -> None:
     """Draw one line for each hybrid with its baselines; without any, say what to do."""
     hybrids = [run for run in runs if not arms.is_baseline(run)]
     if not hybrids:
-        actions.empty_page("Nothing to compare yet", NO_HYBRID, "demo-compare", baselines=BASELINES)
+        actions.empty_page("Nothing to compare yet", NO_HYBRID, "demo-compare")
         return
     with st.container(key="rows-compare"):
         for run in hybrids:

@@ -2,9 +2,12 @@
 
 import gc
 import json
+import threading
+import time
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import streamlit as st
 from starlette.requests import Request
@@ -23,6 +26,8 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address, UNIFIEDNN_HOSTS)."
 SECRET_LENGTH = 32
 SECRET_REMEDY = f"Give {SECRET_LENGTH} random ones or more: python -c 'import secrets; print(secrets.token_hex())'"
+HELD_S = 0.3
+_HELD = threading.local()
 PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see and control yours."
 
 
@@ -84,12 +89,21 @@ def admit(request: Request) -> Service:
 
 
 def service() -> Service:
-    """The service for the viewer of this page. After a loss of access, the page reruns and `require` explains."""
+    """The service for the viewer of this page. After a loss of access, the page reruns and `require` explains.
+
+    Each update of a page is a thread and asks many times, so the answer holds for a moment in the thread.
+    """
+    now_s = time.monotonic()
+    found, until_s = getattr(_HELD, "service", (None, 0.0))
+    if found is not None and now_s < until_s:
+        return cast("Service", found)
     doors = gate()
     try:
-        return doors.by_claims(_claims)
+        found = doors.by_claims(_claims)
     except (Unauthorised, Forbidden):
         st.rerun()
+    _HELD.service = found, now_s + HELD_S
+    return found
 
 
 def actor() -> Actor | None:
@@ -149,6 +163,9 @@ def _claims() -> dict[str, Any]:
 
 
 def _section(name: str) -> dict[str, Any]:
+    """A section of the secrets. Streamlit looks for a missing file each time, so that is done here."""
+    if not any(Path(str(file)).exists() for file in st.get_option("secrets.files")):
+        return {}
     found = st.secrets.get(name) if st.secrets.load_if_toml_exists() else None
     return {} if found is None else found.to_dict()
 

@@ -18,7 +18,8 @@ from pages._ui import (
     uploads,
 )
 from unifiednn_core.base.errors import Finding
-from unifiednn_core.views import markup, wording
+from unifiednn_core.base.texts import tr
+from unifiednn_core.views import fit, markup, wording
 from unifiednn_core.views.runs import FileView
 
 SCALING_HELP = "Inputs become (inputs * scale - mean) / std. 8-bit images usually need the scale 1/255."
@@ -42,6 +43,7 @@ ICONS = {
     "down": ("arrow_downward", "Move down"),
     "top": ("vertical_align_top", "Move to the top"),
     "edit": ("edit", "Edit"),
+    "copy": ("content_copy", "Duplicate"),
     "remove": ("delete", "Remove"),
 }
 
@@ -53,7 +55,9 @@ def submodel_form(
 
     Without `ranked` there is no priority to be set.
     """
-    found = drafts.findings_by_entry(st.session_state.get(f"{key}-found", ()))
+    told = st.session_state.get(f"{key}-found", ())
+    found = drafts.findings_by_entry(told)
+    wrong = drafts.entries_at_fault(told)
 
     def said(*entries: str) -> None:
         here = [finding for entry in entries for finding in found.pop(entry, [])]
@@ -65,17 +69,28 @@ def submodel_form(
     data = [file for file in files if file.kind == "data"]
     left, middle, right = st.columns(3)
     with left:
-        model = file_pick.pick("Model", models, submodel.get("model"), uploads.MODEL_SUFFIXES, key=f"{key}-model")
+        trained_on = _file(data, file_pick.current(f"{key}-train", submodel.get("train_data")))
+        model = file_pick.pick(
+            tr("Model"), models, submodel.get("model"), uploads.MODEL_SUFFIXES, key=f"{key}-model",
+            why_not=lambda file: "" if trained_on is None else fit.why_no_data(file, trained_on),
+        )  # fmt: skip
+        chosen = _file(models, model)
         said("model")
     with middle:
         known = submodel.get("train_data")
-        train = file_pick.pick("Training data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-train")
+        train = file_pick.pick(
+            tr("Training data"), data, known, uploads.DATA_SUFFIXES, key=f"{key}-train",
+            why_not=lambda file: fit.why_no_data(chosen, file),
+        )  # fmt: skip
+        whole = _file(data, train)
         said("train_data")
     with right:
         known = submodel.get("test_data")
-        test = file_pick.pick("Test data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-test", nothing="none")
+        test = file_pick.pick(
+            tr("Test data"), data, known, uploads.DATA_SUFFIXES, key=f"{key}-test", nothing=tr("none"),
+            why_not=lambda file: fit.why_no_test(whole, file),
+        )  # fmt: skip
         said("test_data")
-        whole = next((file for file in data if drafts.reference(file) == train), None)
         if whole is not None and not test:
             parts = file_pick.draw_split(whole, key=f"{key}-split", label="Split training data")
             for field, part in zip(("train", "test"), parts or (), strict=False):
@@ -84,11 +99,12 @@ def submodel_form(
                 st.rerun()
     undrawn = {entry: value for entry, value in submodel.items() if entry in KEPT}
     values: dict[str, Any] = {**undrawn, "model": model, "train_data": train, "test_data": test or None}
-    chosen = next((file for file in models if drafts.reference(file) == model), None)
-    name = submodel.get("name") or (drafts.free_name(chosen.filename, taken) if chosen else "")
+    name = own_name = _own_name(submodel, models, taken)
+    if not own_name and chosen:
+        name = drafts.free_name(chosen.filename, taken)
     one, two, three = st.columns([2, 1, 1])
     # The key follows the model until the sub-model has its own name.
-    name_key = f"{key}-name-{'' if submodel.get('name') else model}"
+    name_key = f"{key}-name-{'' if own_name else model}"
     values["name"] = one.text_input("Name", name, key=name_key, max_chars=64)
     if ranked:
         priority = int(submodel.get("priority", 0))
@@ -104,32 +120,47 @@ def submodel_form(
         seed = submodel.get("architecture") or {}
         kept = seed if drafts.reference(chosen) == submodel.get("model") else {}
         values["architecture"] = _architecture(seed, chosen.filename, key)
-        opened = any(kept.get(entry) for entry in OF_WEIGHTS)
+        opened = "architecture" in wrong or any(kept.get(entry) for entry in OF_WEIGHTS)
         with st.expander("Names in the file of weights", icon=":material/label:", expanded=opened):
             values["architecture"] |= _of_weights(kept, f"{key}-of-{model}")
         said("architecture")
     elif chosen is None and model == submodel.get("model"):  # a file that is not in the library
         values["architecture"] = submodel.get("architecture")
-    values["start_from"] = _start_from(submodel.get("start_from") or {}, files, key=f"{key}-start")
+    start = submodel.get("start_from") or {}
+    values["start_from"] = _start_from(start, files, key=f"{key}-start", opened="start_from" in wrong)
     said("start_from")
-    values |= _scaling(submodel, key)
+    values |= _scaling(submodel, key, opened=bool(wrong & {"scale", "mean", "std"}))
     said("scale", "mean", "std")
     inputs = meaning_form.input_names(whole)
     values["transforms"] = transform_form.transforms(
-        submodel.get("transforms", ()), inputs, key=f"{key}-transforms", scale_key=f"{key}-scale"
+        submodel.get("transforms", ()),
+        inputs,
+        key=f"{key}-transforms",
+        scale_key=f"{key}-scale",
+        opened="transforms" in wrong,
     )
     said("transforms")
-    values |= meaning_form.bindings(submodel, chosen, whole, key=f"{key}-bindings")
+    opened = bool(wrong & {"inputs", "output", "auxiliary"})
+    values |= meaning_form.bindings(submodel, chosen, whole, key=f"{key}-bindings", opened=opened)
     said("inputs", "output", "auxiliary")
-    values |= meaning_form.targets_and_loading(submodel, key=f"{key}-meaning")
+    opened = bool(wrong & {"targets", "classes", "loading"})
+    values |= meaning_form.targets_and_loading(submodel, key=f"{key}-meaning", opened=opened)
     said("targets", "classes", "loading")
-    values["hyperparameters"] = hyper_form.hyperparameters(submodel.get("hyperparameters", {}), key=f"{key}-hyper")
+    seed = submodel.get("hyperparameters", {})
+    values["hyperparameters"] = hyper_form.hyperparameters(seed, key=f"{key}-hyper", wrong=wrong)
     said("hyperparameters")
     values["sweep"] = sweep_form.sweep(submodel.get("sweep", {}), values["hyperparameters"], key=f"{key}-sweep")
     if values["sweep"] and (expands := sweep_form.expansion({"name": name, **values})):
         st.html(markup.small(expands))
     said("sweep", *list(found))  # and findings that belong to no field
     return {entry: value for entry, value in values.items() if value not in (None, [])}
+
+
+def restart(key: str) -> None:
+    """Let the form of this key begin anew; a file that is read in the background still arrives in it."""
+    for entry in [name for name in st.session_state if str(name).startswith(f"{key}-")]:
+        if not str(entry).endswith(uploads.READING):
+            del st.session_state[entry]
 
 
 def tell(found: Sequence[Finding], *, key: str) -> None:
@@ -142,6 +173,17 @@ def findings_of(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) 
     others = [{"name": name, "model": "-", "train_data": "-"} for name in taken]
     unapplied = hyper_form.unapplied(f"{key}-hyper")
     return unapplied or drafts.spec_or_findings({"submodels": [*others, dict(submodel)]})[1]
+
+
+def _file(files: Sequence[FileView], ref: str | None) -> FileView | None:
+    return next((file for file in files if drafts.reference(file) == ref), None)
+
+
+def _own_name(submodel: Mapping[str, Any], models: Sequence[FileView], taken: Sequence[str]) -> str:
+    """The name of a sub-model; "" if it has none, or the one that its file gives it."""
+    name, model = str(submodel.get("name") or ""), submodel.get("model")
+    file = next((one for one in models if drafts.reference(one) == model), None)
+    return "" if file is not None and name == drafts.free_name(file.filename, taken) else name
 
 
 def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str, Any]:
@@ -158,8 +200,9 @@ def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str,
     return {"name": name, "args": drafts.argument(args) if args.strip() else {}}
 
 
-def _scaling(submodel: Mapping[str, Any], key: str) -> dict[str, Any]:
-    with st.expander("Input scaling", icon=":material/tune:", expanded=submodel.get("scale") is not None):
+def _scaling(submodel: Mapping[str, Any], key: str, *, opened: bool) -> dict[str, Any]:
+    opened = opened or submodel.get("scale") is not None
+    with st.expander(tr("Input scaling"), icon=":material/tune:", expanded=opened):
         st.html(markup.small(SCALING_HELP))
         values = {}
         for column, entry in zip(st.columns(3), ("scale", "mean", "std"), strict=True):
@@ -170,10 +213,12 @@ def _scaling(submodel: Mapping[str, Any], key: str) -> dict[str, Any]:
     return values
 
 
-def _start_from(seed: Mapping[str, Any], files: Sequence[FileView], *, key: str) -> drafts.Document | None:
+def _start_from(
+    seed: Mapping[str, Any], files: Sequence[FileView], *, key: str, opened: bool
+) -> drafts.Document | None:
     """Draw the choice seeded with a `start_from` entry; returns the one that it now says, None for the model file."""
     offered = [file for file in files if file.kind in START_KINDS]
-    shown = bool(seed) or f"{key}-uploaded" in st.session_state
+    shown = opened or bool(seed) or f"{key}-uploaded" in st.session_state
     label, known, nowhere = "Checkpoint or weights", seed.get("file"), "the model file itself"
     with st.expander("Start from a checkpoint", icon=":material/history:", expanded=shown):
         one, two = st.columns(2)
@@ -225,6 +270,8 @@ def draw_rows(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document,
                 edit = at
             elif pressed == "remove":
                 changed = drafts.remove(changed, at)
+            elif pressed == "copy":
+                changed = drafts.duplicate(changed, at)
             elif pressed:
                 changed = drafts.move(changed, at, {"up": at - 1, "down": at + 1, "top": 0}[pressed])
     return changed, edit

@@ -4,68 +4,79 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from pages._ui import actions, banners, frame
+from pages._ui import actions, frame
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text, memory_text
+from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import RunView, SubModelView
 
-ACTIONS_WIDTH_PX = 132
+ACTIONS_WIDTH_PX, SLOT_WIDTH_PX = 156, 34
+SLOTS = (frozenset({Event.PAUSE, Event.RESUME}), frozenset({Event.SAVE}), frozenset({Event.STOP}))
+"""Each button of a row has a place of its own, whether the others are there or not."""
 
 
 def draw_table(view: RunView) -> None:
     """Draw one row for each sub-model, with the buttons that its state allows and its downloads."""
     with st.container(key="rows-submodels"):
         with st.container(horizontal=True, key="row-head"):
-            st.html(_head())
+            st.html(_head(view))
             st.space(ACTIONS_WIDTH_PX)
         for submodel in view.submodels:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-submodel-{submodel.name}"):
-                st.html(row(submodel))
+                st.html(row(view, submodel))
                 _actions(view, submodel)
-            banners.failure_panel(view.run_id, submodel)
+            if submodel.cause and submodel.state in ENDED - {State.FAILED} and not submodel.in_doubt:
+                words = wording.STATES[submodel.state]
+                st.html(markup.quiet(words.icon, f"{submodel.name}: {submodel.cause}"))
 
 
 def _actions(view: RunView, submodel: SubModelView) -> None:
-    if not (submodel.artifact or submodel.checkpoint_step is not None or submodel.actions & set(actions.BUTTONS)):
-        st.space(ACTIONS_WIDTH_PX)  # so that the columns of all rows align
-        return
     with st.container(horizontal=True, key=f"icons-submodel-{submodel.name}", width=ACTIONS_WIDTH_PX, wrap=False):
-        actions.state_buttons(view.run_id, view.name, submodel.actions, submodel.name, look="icon")
         if submodel.artifact:
             download_button(view.run_id, submodel.name, submodel.artifact, submodel.artifact_bytes)
-        if (step := submodel.checkpoint_step) is not None:
-            label = f"Download checkpoint of {submodel.name}"
-            tip = f"Download the newest checkpoint, step {step:,}, {memory_text(submodel.checkpoint_bytes)}"
-            address = actions.download_address("checkpoints", view.run_id, submodel.name)
-            actions.download_link(label, address, icon="bookmark", tip=tip, bare=True)
+            return
+        for slot in SLOTS:
+            if allowed := submodel.actions & slot:
+                actions.state_buttons(view.run_id, view.name, allowed, submodel.name, look="icon")
+            else:
+                st.space(SLOT_WIDTH_PX)
 
 
 def download_button(run_id: str, submodel: str, artifact: str, size_bytes: int | None) -> None:
-    """Link that fetches the zip of a trained model."""
-    tip = f"Download the trained model {artifact}, {memory_text(size_bytes)}"
+    """Link that fetches the zip of a trained model, with its size."""
+    size = memory_text(size_bytes)
+    tip = tr("Download the trained model {artifact}, {size}", artifact=artifact, size=size)
+    label = tr("Download {name}, {size}", name=submodel, size=size)
     address = actions.download_address("models", run_id, submodel)
-    actions.download_link(f"Download {submodel}", address, tip=tip, bare=True)
+    actions.download_link(label, address, tip=tip, shown=tr("Download, {size}", size=size))
 
 
-def row(submodel: SubModelView) -> str:
+def row(view: RunView, submodel: SubModelView) -> str:
     """One row of the table."""
     rest = "".join(
-        f'<span data-label="{head}"{"" if head == "Epoch" else " class=u-num"}>{cell(submodel)}</span>'
+        f'<span role="cell" data-label="{markup.text(tr(head))}"{"" if head == "Epoch" else " class=u-num"}>'
+        f"{cell(view, submodel)}</span>"
         for head, cell in CELLS.items()
     )
-    name, state = markup.signed_name(submodel.number, submodel.name), markup.state_badge(submodel.state)
-    return f'<div class="u-row"><span>{name}</span><span>{state}</span>{rest}</div>'
+    name, state = markup.signed_name(submodel.number, submodel.name), markup.standing_badge(view, submodel)
+    cells = f'<span role="cell">{name}</span><span role="cell">{state}</span>{rest}'
+    return f'<div class="u-row" role="row" id="{_row_id(submodel)}">{cells}</div>'
 
 
-def mini(submodel: SubModelView) -> str:
-    """One line of the Now page."""
+def mini(submodel: SubModelView, run: RunView | None = None) -> str:
+    """One line of the Now page; with its run it says who is next and who waits."""
+    epochs = tr("{done} / {epochs} epochs", done=f"{submodel.epochs_done:,}", epochs=f"{submodel.epochs:,}")
+    loss = tr("loss {loss}", loss=wording.loss_text(submodel.train_loss))
+    tested = tr("test {accuracy}", accuracy=wording.accuracy_text(submodel.test_accuracy))
     figures = (
-        f'<span class="u-num">{submodel.epochs_done:,} / {submodel.epochs:,} epochs{_deadline(submodel)}</span>'
-        f'<span class="u-num u-optional">loss {wording.loss_text(submodel.train_loss)}</span>'
-        f'<span class="u-num u-optional">test {wording.accuracy_text(submodel.test_accuracy)}</span>'
+        f'<span class="u-num">{epochs}{_deadline(submodel)}</span>'
+        f'<span class="u-num u-optional">{loss}</span>'
+        f'<span class="u-num u-optional">{tested}</span>'
     )
-    name, state = markup.signed_name(submodel.number, submodel.name), markup.state_badge(submodel.state)
+    name = markup.signed_name(submodel.number, submodel.name)
+    state = markup.state_badge(submodel.state) if run is None else markup.standing_badge(run, submodel)
     return f'<div class="u-mini">{name}<span>{state}</span>{_progress(submodel)}{figures}</div>'
 
 
@@ -75,7 +86,8 @@ def values(view: RunView) -> str:
         {"Sub-model": (s.number, s.name), "State": s.state, "Epochs": f"{s.epochs_done:,} / {s.epochs:,}"}
         | {"Steps": f"{s.steps_done:,} / {s.steps_total:,}", "Train loss": s.train_loss}
         | {"Train accuracy": s.train_accuracy, "Test loss": s.test_loss, "Test accuracy": s.test_accuracy}
-        | {"Weights": s.parameters, "Format": s.model_format, "SHA-256 of weights": s.state_sha256}
+        | {"Weights": s.parameters, "Peak memory": s.peak_memory_bytes, "Format": s.model_format}
+        | {"SHA-256 of weights": s.state_sha256}
         for s in view.submodels
     )
     looks: markup.Looks = {
@@ -85,21 +97,54 @@ def values(view: RunView) -> str:
         "Train accuracy": wording.accuracy_text,
         "Test loss": wording.loss_text,
         "Test accuracy": wording.accuracy_text,
+        "Peak memory": memory_text,
         "SHA-256 of weights": lambda sha: markup.mono(f"{sha[:16]}…"),
     }
-    return markup.table("Last value of each figure", table, looks, right={*table.columns[2:9]})
+    right = {*table.columns[2:10]}
+    shown = table.rename(columns=tr)
+    translated = {tr(head): look for head, look in looks.items()}
+    return markup.table(tr("Last value of each figure"), shown, translated, right={tr(head) for head in right})
 
 
-def _head() -> str:
+def _head(view: RunView) -> str:
+    """The table with its row of heads; it owns the rows, which Streamlit draws beside it."""
     heads = ("Sub-model", "State", *CELLS)
-    cells = "".join(f"<span{' class=u-num' if at > 2 else ''}>{head}</span>" for at, head in enumerate(heads))
-    return f'<div class="u-row u-head" aria-hidden="true">{cells}</div>'
+    cells = "".join(
+        f'<span role="columnheader"{" class=u-num" if at > 2 else ""}>{markup.text(tr(head))}</span>'
+        for at, head in enumerate(heads)
+    )
+    rows = " ".join(map(_row_id, view.submodels))
+    label = markup.text(tr("Sub-models"))
+    head = f'<div class="u-row u-head" role="row">{cells}</div>'
+    return f'<div role="table" aria-label="{label}" aria-owns="{rows}">{head}</div>'
 
 
-def _checkpoint(submodel: SubModelView) -> str:
-    age = markup.text(frame.ago(submodel.checkpoint_at_s, seconds=True))
-    step = submodel.checkpoint_step
-    return "-" if step is None else f'step {step:,}<span class="u-under">{age}</span>'
+def _row_id(submodel: SubModelView) -> str:
+    return f"submodel-{submodel.number}"
+
+
+def _checkpoint(view: RunView, submodel: SubModelView) -> str:
+    """Link to the newest checkpoint, with its age."""
+    if (step := submodel.checkpoint_step) is None:
+        return "-"
+    label = tr("Download checkpoint of {name}", name=submodel.name)
+    size = memory_text(submodel.checkpoint_bytes)
+    tip = tr("Download the newest checkpoint, step {step}, {size}", step=f"{step:,}", size=size)
+    address = actions.download_address("checkpoints", view.run_id, submodel.name)
+    shown, age = tr("step {step}", step=f"{step:,}"), frame.ago(submodel.checkpoint_at_s, seconds=True)
+    return (
+        f'<a class="u-link" href="{markup.text(address)}" download title="{markup.text(tip)}">'
+        f'<span class="u-unseen">{markup.text(label)}</span><span>{markup.text(shown)}</span></a>'
+        f'<span class="u-under">{markup.text(age)}</span>'
+    )
+
+
+def _turnaround(submodel: SubModelView) -> str:
+    """How long it took, or when it ends."""
+    ends = frame.estimate(None, submodel.ends_in_s) if submodel.turnaround_s is None else ""
+    under = f'<span class="u-under">{markup.text(ends)}</span>' if ends else ""
+    taken = "-" if submodel.turnaround_s is None else duration_text(submodel.turnaround_s)
+    return f"{under or taken}{_deadline(submodel)}"
 
 
 def _deadline(submodel: SubModelView) -> str:
@@ -108,18 +153,17 @@ def _deadline(submodel: SubModelView) -> str:
 
 
 def _progress(submodel: SubModelView) -> str:
-    done = submodel.steps_done / submodel.steps_total if submodel.steps_total else 0.0
-    return markup.bar(done, f"Progress of {submodel.name}", sign(submodel.number).colour)
+    label = tr("Progress of {name}", name=submodel.name)
+    return markup.bar(submodel.progress, label, sign(submodel.number).colour)
 
 
-CELLS: dict[str, Callable[[SubModelView], str]] = {
-    "Epoch": lambda s: f'<span class="u-nowrap">{s.epochs_done:,} / {s.epochs:,}</span>{_progress(s)}',
-    "Loss": lambda s: wording.loss_text(s.train_loss),
-    "Test accuracy": lambda s: wording.accuracy_text(s.test_accuracy),
-    "Service": lambda s: duration_text(s.service_s),
-    "Wait": lambda s: duration_text(s.wait_s),
-    "Turnaround": lambda s: ("-" if s.turnaround_s is None else duration_text(s.turnaround_s)) + _deadline(s),
-    "Peak memory": lambda s: "-" if s.peak_memory_bytes is None else memory_text(s.peak_memory_bytes),
+CELLS: dict[str, Callable[[RunView, SubModelView], str]] = {
+    "Epoch": lambda _, s: f'<span class="u-nowrap">{s.epochs_done:,} / {s.epochs:,}</span>{_progress(s)}',
+    "Loss": lambda _, s: wording.loss_text(s.train_loss),
+    "Test accuracy": lambda _, s: wording.accuracy_text(s.test_accuracy),
+    "Service": lambda _, s: duration_text(s.service_s),
+    "Wait": lambda _, s: duration_text(s.wait_s),
+    "Turnaround": lambda _, s: _turnaround(s),
     "Checkpoint": _checkpoint,
 }
 """Columns of the table, after name and state."""

@@ -5,8 +5,9 @@ import pytest
 
 from tests.integration.cli_kit import unifiednn
 from unifiednn_core.base.paths import Home
-from unifiednn_core.cli.queue import shared_spec
 from unifiednn_core.cli.shared import TOKEN_VARIABLE
+from unifiednn_core.service.shared_spec import as_shared
+from unifiednn_core.spec.run import load_json
 
 SAMPLES = Path("sample_models").resolve()
 NETWORK = {
@@ -31,7 +32,7 @@ def network(tmp_path: Path) -> Path:
 
 
 def test_a_file_of_one_network_or_of_a_whole_spec_becomes_a_shared_submission(tmp_path: Path, network: Path) -> None:
-    one = shared_spec(network, "cpu")
+    one = as_shared(load_json(network), network.stem, "cpu")
     assert (one.hybrid, one.device, one.name, [part.name for part in one.submodels]) == (
         "shared",
         "cpu",
@@ -40,10 +41,10 @@ def test_a_file_of_one_network_or_of_a_whole_spec_becomes_a_shared_submission(tm
     )
     nameless = tmp_path / "nameless.json"
     nameless.write_text(json.dumps({"model": "m.pt2", "train_data": "d.npz"}))
-    assert [part.name for part in shared_spec(nameless).submodels] == ["nameless"]
+    assert [part.name for part in as_shared(load_json(nameless), nameless.stem).submodels] == ["nameless"]
     whole = tmp_path / "spec.json"
     whole.write_text(json.dumps({"name": "sweep", "submodels": [{**NETWORK, "name": name} for name in "ab"]}))
-    spec = shared_spec(whole)
+    spec = as_shared(load_json(whole), whole.stem)
     assert (spec.hybrid, spec.name, len(spec.submodels)) == ("shared", "sweep", 2)
 
 

@@ -25,12 +25,15 @@ class WebServer:
     home: Home
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
+    login: bool = False
+    """Whether people have to sign in: then only tokens open it."""
 
     def start(self) -> None:
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", self.port))
             self.port = listening.getsockname()[1]
         command = [sys.executable, "-m", "tests.integration.web_server", str(self.home.root), str(self.port)]
+        command += ["login"] if self.login else []
         self.process = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
         while True:
             try:
@@ -92,17 +95,21 @@ def pieces(path: Path, size_bytes: int = 1024**2) -> Iterator[bytes]:
             yield piece
 
 
-def main(root: str, port: str) -> None:
+def main(root: str, port: str, *options: str) -> None:
     """Serve a home until the process ends."""
     import uvicorn
     from starlette.applications import Starlette
 
     from unifiednn_core.service.facade import Service
+    from unifiednn_core.service.gate import Gate, Settings
     from unifiednn_core.web.guard import middleware
     from unifiednn_core.web.routes import routes
 
     service = Service.open(Home(Path(root)))
-    app = Starlette(routes=routes(lambda request: service), middleware=middleware(lambda: True))
+    gate = Gate(service, Settings(login="login" in options))
+    app = Starlette(
+        routes=routes(lambda request: gate.admit(request.headers, request.cookies)), middleware=middleware(lambda: True)
+    )
     uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="error", ws="none", lifespan="off")
 
 

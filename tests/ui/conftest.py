@@ -24,6 +24,7 @@ def service(home, monkeypatch):
     seeded = Seeded(home.create(), monkeypatch)
     st.cache_resource.clear()  # ended runs are read once, and those of another test were others
     monkeypatch.setattr(frame, "service", lambda: seeded)
+    monkeypatch.setattr(frame, "RECENT_S", 0.0)  # what is seeded is seen at once
     yield seeded
     seeded.close()
 

@@ -96,7 +96,7 @@ class Seeded:
         supervisor = Supervisor(self.store, NoLauncher(), clock)  # type: ignore[arg-type]
         service = Service(home, self.store, supervisor, clock)
         self.close = service.close
-        self.queue, self.devices = service.queue, service.devices
+        self.queue, self.devices, self.logs = service.queue, service.devices, service.logs
         self.runs, self.library, self.comparisons, self.people = (
             service.runs, service.library, service.comparisons, service.people,
         )  # fmt: skip
@@ -207,7 +207,7 @@ class Seeded:
     def drafts(self) -> "_Drafts":
         """Documents of all drafts, without the names of their files; a change is written to the store."""
         with self.store._database.read() as session:
-            rows = {row.id: row.document for row in session.scalars(select(DraftRow))}
+            rows = {row.id: row.document for row in session.scalars(select(DraftRow)) if row.run_id is None}
         return _Drafts(self.store, rows)
 
     @property

@@ -237,7 +237,7 @@ def test_the_recovery_settings_stay_out_of_the_draft_until_they_are_changed(open
     assert {**service.drafts[drafted], "submodels": []} == {
         **before, "submodels": [], "checkpoint": before["checkpoint"], "recovery": before["recovery"],
     }  # fmt: skip
-    app = open_page("build")
+    app = open_page("build", draft="new")
     app.text_input(key="run-name").set_value("mine").run()
     [document] = [document for document in service.drafts.values() if document["name"] == "mine"]
     assert not {"checkpoint", "recovery", "step_limit_s"} & set(document)
@@ -381,3 +381,92 @@ def test_a_wrong_value_of_a_sweep_is_told_in_its_form(open_page, service, drafte
     app.button(key="editor-save").click().run()
     assert "submodels.lenet.sweep.learning_rate" in text_of(app)
     assert "sweep" not in service.drafts[drafted]["submodels"][0]
+
+
+def form(app, label):
+    return next(box for box in (*app.number_input, *app.text_input) if box.label == label)
+
+
+def test_the_open_form_is_part_of_the_draft_and_comes_back_as_it_was_typed(open_page, service, drafted):
+    app = press(open_page("build", draft=drafted), "Edit resnet")
+    form(app, "Epochs").set_value(77).run()
+    form(app, "Learning rate").set_value("0.0x").run()
+    [kept] = service.drafts.values()
+    assert (kept["editing"]["at"], kept["editing"]["entered"]["hyperparameters"]["epochs"]) == (1, 77)
+    assert kept["submodels"][1]["hyperparameters"]["epochs"] == 14, "the sub-model itself is not saved yet"
+    again = open_page("build", draft=drafted)  # a refresh
+    for page in (again, app.switch_page("pages/now.py").run().switch_page("pages/build.py").run()):
+        assert not page.exception, [error.value for error in page.exception]
+        assert (form(page, "Epochs").value, form(page, "Learning rate").value) == (77, "0.0x")
+        assert page.button(key="start").disabled
+    form(app, "Learning rate").set_value("0.5").run()
+    app.button(key="editor-save").click().run()
+    saved = service.drafts[drafted]
+    assert "editing" not in saved and saved["submodels"][1]["hyperparameters"]["learning_rate"] == 0.5
+
+
+def test_a_form_that_nobody_typed_into_leaves_nothing_and_a_cancelled_one_neither(open_page, service):
+    app = press(open_page("build"), "Add sub-model")
+    assert service.drafts == {}
+    box(app, "Model").select_index(0).run()
+    [document] = service.drafts.values()
+    assert "editing" in document
+    app.button(key="editor-cancel").click().run()
+    [document] = service.drafts.values()
+    assert "editing" not in document and document["submodels"] == []
+
+
+def test_the_form_open_in_two_tabs_is_a_concurrent_change(open_page, service, drafted):
+    here, there = (press(open_page("build", draft=drafted), "Edit resnet") for _ in range(2))
+    form(there, "Epochs").set_value(5).run()
+    form(here, "Epochs").set_value(6).run()
+    assert "Changed in another tab" in text_of(here)
+    assert service.drafts[drafted]["editing"]["entered"]["hyperparameters"]["epochs"] == 5
+
+
+def test_build_opens_the_last_draft_of_the_session_and_in_a_new_one_the_newest(open_page, service, drafted):
+    service.library.save_draft({"name": "newer", "submodels": []})
+    app = open_page("build", draft=drafted)
+    app.switch_page("pages/now.py").run()
+    app = app.switch_page("pages/build.py").run()
+    assert app.text_input(key="run-name").value == "demo" and app.query_params["draft"] in (drafted, [drafted])
+    assert open_page("build").text_input(key="run-name").value == "newer"
+    assert open_page("build", draft="new").text_input(key="run-name").value == "hybrid"
+
+
+def test_other_drafts_are_listed_and_can_be_deleted(open_page, service, drafted):
+    service.library.save_draft({"name": "other <b>", "submodels": [{}]})
+    app = open_page("build", draft=drafted)
+    assert "other <b>" in text_of(app) and "1 sub-model" in text_of(app)
+    press(app, next(one for one in labels(app) if one.startswith("Delete draft")))
+    assert list(service.drafts) == [drafted]
+
+
+def test_a_submitted_draft_leads_to_its_run_and_the_next_visit_begins_anew(open_page, service, drafted):
+    app = open_page("build", draft=drafted)
+    app.button(key="start").click().run()
+    app = app.switch_page("pages/build.py").run()
+    assert app.text_input(key="run-name").value == "hybrid"
+    again = open_page("build", draft=drafted)
+    assert "It became a run." in text_of(again)
+    [run_id] = service.submitted_ids
+    assert service.library.run_of_draft(drafted) == run_id
+
+
+def test_the_next_sub_model_begins_with_data_and_training_of_the_last(open_page, service, drafted):
+    app = press(open_page("build", draft=drafted), "Add sub-model")
+    box(app, "Model").select_index(0).run()
+    app.button(key="editor-save").click().run()
+    *_, last, new = service.drafts[drafted]["submodels"]
+    assert {entry: new[entry] for entry in ("train_data", "test_data", "scale")} == {
+        entry: last[entry] for entry in ("train_data", "test_data", "scale")
+    }
+    assert new["hyperparameters"]["epochs"] == last["hyperparameters"]["epochs"] == 20
+    assert new["model"] != last["model"] and "architecture" not in new
+
+
+def test_a_duplicate_has_a_name_of_its_own(open_page, service, drafted):
+    app = press(open_page("build", draft=drafted), "Duplicate lenet")
+    press(app, "Duplicate lenet")
+    assert names(service, drafted) == ["lenet", "lenet-3", "lenet-2", "resnet", "transformer"]
+    assert not app.button(key="start").disabled

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 from tests.ui.reading import downloads, html_of, text_of
 from unifiednn_core.base.errors import IntakeFailed
+from unifiednn_core.base.units import memory_text
 from unifiednn_core.views.library import ServerFile
 
 
@@ -13,7 +14,10 @@ def test_files_are_listed_with_their_facts(open_page):
 
 def test_trained_models_can_be_downloaded(open_page, service):
     offered = downloads(open_page("library"))
-    wanted = [(f"Download {m.submodel}", f"files/models/{m.run_id}/{m.submodel}") for m in service.runs.trained()]
+    wanted = [
+        (f"Download {m.submodel}, {memory_text(m.size_bytes)}", f"files/models/{m.run_id}/{m.submodel}")
+        for m in service.runs.trained()
+    ]
     assert wanted and offered == wanted
 
 

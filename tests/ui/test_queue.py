@@ -77,7 +77,7 @@ def test_now_groups_what_shares_a_hybrid(open_page, busy):
 
 def test_the_page_of_a_run_that_waits_has_its_place_reason_and_estimate(open_page, busy):
     words = text_of(open_page("run", run=HER_NEXT.run_id))
-    assert "number 2" in words and "It waits for" in words and "ends in about" in words
+    assert "number 2" in words and "It waits for" in words and "; ends " in words
 
 
 def test_names_cannot_become_markup(open_page, busy):

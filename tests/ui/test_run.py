@@ -5,24 +5,17 @@ import pytest
 
 from pages._ui import submodels
 from tests.ui.fake_views import mid_flight, run, submodel
-from tests.ui.reading import downloads, html_of, labels, text_of
+from tests.ui.reading import chart_names, downloads, html_of, labels, text_of
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.views import wording
 from unifiednn_core.views.runs import EventView
 from unifiednn_core.views.sweeps import sweep_rows
 
-CHARTS = {"chart-loss", "chart-accuracy", "chart-schedule", "chart-memory"}
-
-
-def charts(app):
-    """Figures in the page's order."""
-    return [element.proto for element in app.get("bidi_component")]
-
 
 def test_a_live_run_shows_four_charts_and_all_sub_models(open_page):
     app = open_page("run", run="r-live")
-    assert len(charts(app)) == len(CHARTS)
+    assert chart_names(app) == ["loss", "accuracy", "schedule", "memory"]
     assert {"lenet", "resnet", "transformer", "73.6", "%"} <= set(text_of(app).split())
 
 
@@ -38,7 +31,7 @@ def test_without_any_run_the_demo_is_offered(open_page, service):
 
 def test_the_way_back_to_the_list_clears_the_address(open_page, service):
     app = open_page("run", run="r-done")
-    app.button(key="all-runs").click().run()
+    app.menu_button(key="run-menu").click("All runs").run()
     assert "run" not in app.query_params
     assert len(app.get("page_link")) == len(service.listed)
 
@@ -53,17 +46,22 @@ def test_an_unknown_run_is_told_and_the_known_ones_listed(open_page, service):
 def test_the_buttons_are_those_that_the_view_allows(state, open_page, service):
     service.listed[:] = [run("r-any", state, (submodel(0, "lenet", 2, state),))]
     view = service.runs.observe("r-any")
-    shown = labels(open_page("run", run="r-any"))
+    app = open_page("run", run="r-any")
+    shown = labels(app)
+    assert ("Save now" in app.menu_button(key="run-menu").options) == (Event.SAVE in view.actions)
     for event in (Event.PAUSE, Event.RESUME, Event.SAVE, Event.STOP):
         verb = wording.VERBS[event][0]
-        assert (verb in shown) == (event in view.actions)
+        if event is not Event.SAVE:  # of the whole run it is in the menu
+            assert (verb in shown) == (event in view.actions)
         assert (f"{verb} lenet" in shown) == (event in view.submodels[0].actions)
 
 
-@pytest.mark.parametrize(("key", "submodel"), [("save-r-live-", None), ("save-r-live-resnet", "resnet")])
-def test_a_checkpoint_can_be_asked_for(key, submodel, open_page, service):
-    open_page("run", run="r-live").button(key=key).click().run()
-    assert service.done == [("save", "r-live", submodel)]
+def test_a_checkpoint_can_be_asked_for(open_page, service):
+    app = open_page("run", run="r-live")
+    app.button(key="save-r-live-resnet").click().run()
+    app.menu_button(key="run-menu").click("Save now").run()
+    assert not app.exception
+    assert service.done == [("save", "r-live", "resnet"), ("save", "r-live", None)]
 
 
 @pytest.mark.parametrize("state", [State.PAUSING, State.STOPPING])
@@ -96,7 +94,7 @@ def test_a_heartbeat_older_than_ten_seconds_is_told(open_page, service):
 
 def test_a_run_without_a_step_draws_no_empty_charts(open_page):
     app = open_page("run", run="r-queued")
-    assert charts(app) == []
+    assert chart_names(app) == []
     assert wording.NO_CURVES in text_of(app)
 
 
@@ -114,8 +112,8 @@ def test_a_state_that_moved_on_is_told_and_nothing_breaks(open_page, service, mo
 def test_finished_models_and_newest_checkpoints_can_be_downloaded(open_page, service):
     app = open_page("run", run="r-live")
     offered = downloads(app)
-    assert ("Download lenet", "files/models/r-live/lenet") in offered
-    assert [label for label, _ in offered if "checkpoint" not in label] == ["Download lenet"]
+    assert ("Download lenet, 0.4 MiB", "files/models/r-live/lenet") in offered
+    assert [label for label, _ in offered if "checkpoint" not in label] == ["Download lenet, 0.4 MiB"]
     assert [label for label, _ in offered if "checkpoint" in label] == [
         f"Download checkpoint of {submodel.name}" for submodel in mid_flight().submodels
     ]
@@ -140,7 +138,8 @@ def test_events_are_told_in_words(open_page, service):
 def test_sub_models_names_and_causes_cannot_become_markup():
     evil = "<img src=x onerror=alert(1)>"
     view = replace(submodel(0, "lenet", 3, State.FAILED), name=evil, model_format=evil)
-    for markup in (submodels.row(view), submodels.mini(view), submodels.values(run("r", State.FAILED, (view,)))):
+    whole = run("r", State.FAILED, (view,))
+    for markup in (submodels.row(whole, view), submodels.mini(view, whole), submodels.values(whole)):
         assert "<img" not in markup and "&lt;img" in markup
 
 
@@ -157,7 +156,7 @@ def test_the_name_of_a_run_cannot_become_markup(open_page, service):
 )  # fmt: skip
 def test_how_a_deadline_stands_shows_on_run_and_now(deadline, due_in_s, text):
     view = replace(submodel(0, "lenet", 3, State.RUNNING), deadline=deadline, due_in_s=due_in_s)
-    for markup in (submodels.row(view), submodels.mini(view)):
+    for markup in (submodels.row(run("r", State.RUNNING, (view,)), view), submodels.mini(view)):
         assert text in markup if text else "due in" not in markup and "deadline" not in markup
 
 
@@ -180,3 +179,79 @@ def test_the_members_of_a_sweep_are_listed_best_first_with_what_they_vary(open_p
     service.listed[:] = [view]
     words = text_of(open_page("run", run="r-sweep"))
     assert "Sweep net" in words and "2 members, best first" in words
+
+
+def opened_tab(app, name):
+    app.session_state["details"] = name
+    app.run()
+    assert not app.exception, [error.value for error in app.exception]
+    return app
+
+
+def test_events_are_filtered_by_text_level_and_sub_model(open_page, service):
+    events = (
+        EventView(at_s=1.0, submodel="lenet", kind="state", message="lenet is queued."),
+        EventView(at_s=2.0, submodel="resnet", kind="warning", message="resnet has a slow kernel."),
+        EventView(at_s=3.0, submodel=None, kind="error", message="The data changed."),
+    )
+    service.listed[0] = replace(mid_flight(), events=events)
+    app = open_page("run", run="r-live")
+    app.text_input(key="events-words").set_value("slow").run()
+    words = text_of(app)
+    assert "resnet has a slow kernel." in words and "lenet is queued." not in words and "1 of 3 lines" in words
+    app.text_input(key="events-words").set_value("").run()
+    app.selectbox(key="events-level").set_value("error").run()
+    assert "The data changed." in text_of(app) and "slow kernel" not in text_of(app)
+    app.selectbox(key="events-level").set_value("info").run()
+    app.selectbox(key="events-who").set_value("lenet").run()
+    assert "lenet is queued." in text_of(app) and "The data changed." not in text_of(app)
+
+
+def test_the_log_of_the_worker_can_be_read_filtered_and_downloaded(open_page, service):
+    log = service.home.log("r-live")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("all is well with lenet\nUserWarning: resnet is slow\n")
+    app = opened_tab(open_page("run", run="r-live"), "Logs")
+    shown = app.code[-1].value
+    assert shown == "all is well with lenet\nUserWarning: resnet is slow"
+    assert ("Download events and log", "files/logs/r-live.txt") in downloads(app)
+    app.selectbox(key="worker-level").set_value("warning").run()
+    assert app.code[-1].value == "UserWarning: resnet is slow"
+    app.selectbox(key="worker-who").set_value("lenet").run()
+    assert app.code[-1].value == ""
+    assert "the worker wrote nothing" in text_of(opened_tab(open_page("run", run="r-done"), "Logs")).lower()
+
+
+def test_the_title_of_the_tab_tells_the_progress(open_page, monkeypatch):
+    titles = []
+    monkeypatch.setattr("streamlit.set_page_config", lambda **given: titles.append(given.get("page_title")))
+    open_page("run", run="r-live")
+    assert titles[-1] == "74 % demo · UnifiedNN"
+    open_page("run", run="r-done")
+    assert titles[-1] == "Completed demo · UnifiedNN"
+
+
+def test_an_ended_run_offers_all_models_in_one_file_and_each_on_a_card(open_page, service):
+    app = open_page("run", run="r-done")
+    offered = downloads(app)
+    assert ("Download all, 1.2 MiB", "files/models/r-done") in offered
+    assert html_of(app).count('class="u-download u-primary"') == 1
+    for name in ("lenet", "resnet", "transformer"):  # in its row and on its card
+        assert offered.count((f"Download {name}, 0.4 MiB", f"files/models/r-done/{name}")) == 2
+    assert not [label for label, _ in downloads(open_page("run", run="r-queued")) if label.startswith("Download")]
+
+
+@pytest.mark.parametrize(("key", "names"), [("again-r-done-", 3), ("again-r-done-resnet", 1)])
+def test_a_run_and_one_of_its_sub_models_can_be_trained_again(key, names, open_page, service):
+    app = open_page("run", run="r-done")
+    app.button(key=key).click().run()
+    assert not app.exception
+    [draft] = service.drafts.values()
+    assert len(draft["submodels"]) == names
+
+
+def test_a_comparison_opens_from_the_head_of_an_ended_run(open_page, service):
+    app = open_page("run", run="r-done")
+    app.button(key="open-compare-head").click().run()
+    assert not app.exception and app.query_params["run"] in ("r-done", ["r-done"])
+    assert "again-r-done-" not in {button.key for button in app.button}, "another page is open"

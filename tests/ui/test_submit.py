@@ -67,3 +67,20 @@ def test_warnings_come_before_the_submission(open_page, service):
     assert "It is slow." in text_of(app) and service.submitted == []
     press(app, "Start anyway")
     assert [spec.hybrid for spec in service.submitted] == ["shared"]
+
+
+def test_the_last_draft_opens_again_and_one_of_another_tab_is_not_overwritten(open_page, service):
+    app = chosen(open_page("submit"))
+    epochs(app).set_value(7).run()
+    app = app.switch_page("pages/now.py").run().switch_page("pages/submit.py").run()
+    assert epochs(app).value == 7
+    there = open_page("submit")
+    assert epochs(there).value == 7, "also in a new session"
+    epochs(app).set_value(8).run()
+    epochs(there).set_value(9).run()
+    [document] = service.drafts.values()
+    assert document["submodels"][0]["hyperparameters"]["epochs"] == 8 and "Changed in another tab" in text_of(there)
+    press(there, "Overwrite")
+    [document] = service.drafts.values()
+    assert document["submodels"][0]["hyperparameters"]["epochs"] == 9
+    assert open_page("submit", draft="new").query_params == {}

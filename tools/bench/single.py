@@ -14,6 +14,7 @@ PATIENCE_S = 3600
 _MODULES = {
     "augmentation": "augmentation",
     "engine-overhead": "overhead",
+    "first-light": "first_light",
     "gpu-probe": "probe",
     "prediction": "prediction",
     "protection": "protection",
@@ -23,6 +24,7 @@ _MODULES = {
     "start": "start",
     "two-devices": "two_devices",
     "two-people": "two_people",
+    "viewers": "viewers",
 }
 NAMES: tuple[str, ...] = tuple(_MODULES)
 ON_GPU = frozenset({"gpu-probe", "replayed-steps"})

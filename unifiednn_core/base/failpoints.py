@@ -46,6 +46,8 @@ POINTS = (
     "placement.after_give_back",
     "placement.before_close",
     "placement.after_close",
+    "removal.after_mark",
+    "removal.after_files",
 )
 ACTIONS = ("sigkill", "sigterm", "disk_full", "read_only", "locked")
 

@@ -1,5 +1,6 @@
 """Files that survive a power cut, for whom they are, and safe file names."""
 
+import fcntl
 import functools
 import os
 import re
@@ -75,6 +76,17 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file atomically. Raises `OSError`."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def holding(folder: Path, *, alone: bool = False) -> Iterator[None]:
+    """Hold a folder together with others, or `alone`, across processes; waits for those who hold it otherwise."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
 
 
 def plain_name(given: str) -> str:

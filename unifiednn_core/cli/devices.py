@@ -5,13 +5,15 @@ from typing import Annotated
 
 import typer
 
-from unifiednn_core.base.units import memory_bytes, memory_text
+from unifiednn_core.base.units import NOT_AVAILABLE, memory_bytes, memory_text, percent_text
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import AsJson, bad_option, opened
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Role
+from unifiednn_core.views.devices import DeviceCard
 
 ALL = "none"
+NOW = ("total_bytes", "own_bytes", "free_bytes", "utilisation", "temperature_c", "power_w", "load", "others")
 DeviceName = Annotated[str, typer.Argument(help="Name of the device; list them with: unifiednn devices")]
 Limit = Annotated[str, typer.Argument(help=f"Size such as 4GiB or 512MiB, or {ALL}.")]
 
@@ -20,7 +22,7 @@ devices = typer.Typer(help="List devices, drain them, and limit their memory.", 
 
 @devices.callback()
 def list_devices(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the devices. Operators can drain them, and limit their memory."""
+    """List the devices and their use now. Operators can drain them, and limit their memory."""
     if context.invoked_subcommand is not None:
         return
     with opened(as_json) as service:
@@ -67,9 +69,9 @@ def _print_choices(service: Service, as_json: bool) -> None:
 
 
 def _print_devices(service: Service, as_json: bool) -> None:
-    found = service.devices.devices()
+    found, cards = service.devices.devices(), _cards(service)
     if as_json:
-        terminal.print_json([asdict(one) for one in found])
+        terminal.print_json([asdict(one) | {"now": _now(cards.get(one.name))} for one in found])
         return
     rows = (
         (
@@ -77,10 +79,37 @@ def _print_devices(service: Service, as_json: bool) -> None:
             one.state,
             one.kind,
             memory_text(one.total_bytes),
+            _memory(cards.get(one.name)),
+            _busy(cards.get(one.name)),
             "none" if one.limit_bytes is None else memory_text(one.limit_bytes),
             str(one.threads),
             ", ".join(map(str, one.cpus)) or "all",
         )
         for one in found
     )
-    terminal.print_table(("device", "state", "kind", "memory", "limit", "threads", "cores"), rows)
+    terminal.print_table(("device", "state", "kind", "memory", "in use", "busy", "limit", "threads", "cores"), rows)
+    others = ((card.name, one) for card in cards.values() for one in card.others)
+    processes = [
+        (name, str(one.pid), one.user or NOT_AVAILABLE, one.name or NOT_AVAILABLE, memory_text(one.size_bytes))
+        for name, one in others
+    ]
+    if processes:
+        terminal.say("Processes of others:")
+        terminal.print_table(("device", "PID", "user", "program", "memory"), processes)
+
+
+def _cards(service: Service) -> dict[str, DeviceCard]:
+    return {card.name: card for card in service.devices.cards()}
+
+
+def _now(card: DeviceCard | None) -> dict[str, object] | None:
+    """Figures of this moment, as a document."""
+    return None if card is None else {name: value for name, value in asdict(card).items() if name in NOW}
+
+
+def _memory(card: DeviceCard | None) -> str:
+    return memory_text(None if card is None else card.used_bytes)
+
+
+def _busy(card: DeviceCard | None) -> str:
+    return percent_text(None if card is None else card.utilisation)

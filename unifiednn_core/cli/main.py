@@ -17,7 +17,19 @@ import typer
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.paths import Home, application
-from unifiednn_core.cli import access, comparisons, data, devices, exports, files, queue, runs, simulate, terminal
+from unifiednn_core.cli import (
+    access,
+    comparisons,
+    data,
+    devices,
+    exports,
+    files,
+    queue,
+    retention,
+    runs,
+    simulate,
+    terminal,
+)
 from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
 from unifiednn_core.spec.run import PolicySpec, load_run
 
@@ -102,6 +114,7 @@ for _command in _OTHERS:
     app.command()(_command)
 app.command("import")(data.import_file)
 app.command("simulate")(simulate.simulate_trace)
+app.command("retention")(retention.retention)
 app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")
 app.add_typer(devices.devices, name="devices")

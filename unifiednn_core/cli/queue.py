@@ -14,7 +14,8 @@ from unifiednn_core.cli.runs import NEEDS_SUPERVISOR
 from unifiednn_core.cli.shared import AsJson, bad_option, opened
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Role
-from unifiednn_core.spec.run import RunSpec, load_json, parse_run
+from unifiednn_core.service.shared_spec import as_shared
+from unifiednn_core.spec.run import load_json
 from unifiednn_core.views import wording
 from unifiednn_core.views.estimates import Estimate
 from unifiednn_core.views.hybrids import MODES, LineEntry, ListedHybrid, mode_text
@@ -35,7 +36,7 @@ def submit(
 ) -> None:
     """Submit a network. It trains in one hybrid with those of others, with the same bits as alone."""
     with opened(as_json) as service:
-        asked = shared_spec(network, device)
+        asked = as_shared(load_json(network), network.stem, device)
         with terminal.checking(quiet=as_json) as tell:
             base, warn = network.resolve().parent, terminal.print_findings
             run_id = service.runs.submit(asked, base, on_warnings=warn, on_progress=tell)
@@ -52,17 +53,6 @@ def submit(
         place = f" It is number {entries[0].place} in line." if entries else ""
         terminal.say(f"Submitted: {run_id}.{place}")
         terminal.say(f"Follow it with: unifiednn resume {run_id}. {NEEDS_SUPERVISOR}", to=terminal.err)
-
-
-def shared_spec(network: Path, device: str | None = None) -> RunSpec:
-    """The spec of a file with one network, or of a whole spec, as a shared submission; raises `BadInput`."""
-    document = load_json(network)
-    if isinstance(document, dict) and "submodels" not in document:
-        name = str(document.get("name", network.stem))
-        document = {"name": name, "submodels": [{"name": name, **document}]}
-    if isinstance(document, dict):
-        document = {**document, "hybrid": "shared", **({} if device is None else {"device": device})}
-    return parse_run(document)
 
 
 @queue.callback()

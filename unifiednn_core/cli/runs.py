@@ -17,6 +17,7 @@ from unifiednn_core.cli.shared import AsJson, Folder, MaybeSubModel, RunId, Spec
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import PolicySpec, load_run
+from unifiednn_core.views.run_rows import summary
 
 
 class Moves(StrEnum):
@@ -33,7 +34,7 @@ def runs(as_json: AsJson = False) -> None:
     """List the runs, newest first."""
     with opened(as_json) as service:
         if as_json:
-            terminal.print_json([terminal.run_summary(view) for view in service.runs.runs()])
+            terminal.print_json([summary(view) for view in service.runs.runs()])
         else:
             terminal.print_runs(service.runs.runs())
 
@@ -159,10 +160,8 @@ def add(run_id: RunId, spec: SpecPath) -> None:
             errors = [finding for finding in service.runs.check(asked, base).findings if finding.severity == "error"]
             if errors:
                 raise BadInput(errors)
-        for part in asked.submodels:
-            seeded = part.hyperparameters.model_copy(update={"seed": asked.seed_of(part)})
-            seeded_part = part.model_copy(update={"hyperparameters": seeded})
-            service.runs.add_submodel(run_id, seeded_part, base, on_warnings=terminal.print_findings)
+        for part in asked.seeded():
+            service.runs.add_submodel(run_id, part, base, on_warnings=terminal.print_findings)
             terminal.say(f"Requested: add {part.name}.")
         _warn_without_worker(service, run_id)
 

@@ -205,12 +205,6 @@ def print_runs(views: Sequence[RunView]) -> None:
     print_table((Column("run", no_wrap=True, min_width=RUN_ID_LENGTH), *columns), rows)
 
 
-def run_summary(view: RunView) -> dict[str, object]:
-    """One run in the list of `runs --json`."""
-    names = ("run_id", "name", "mode", "state", "policy", "device", "progress", "created_at_s", "elapsed_s")
-    return {"status" if name == "state" else name: getattr(view, name) for name in names}
-
-
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."

@@ -98,6 +98,23 @@ class GpuSampler:
         with self._lock:
             return self._read(frozenset(pids))
 
+    @property
+    def lost(self) -> bool:
+        """Whether NVML did not know the GPU; another sampler may find it later."""
+        return self._handle is None
+
+    def temperature_c(self) -> float | None:
+        """Of the chip; None if NVML cannot tell."""
+        with self._lock, contextlib.suppress(Exception):  # no sensor, or the card is gone
+            return float(self._nvml.nvmlDeviceGetTemperature(self._handle, self._nvml.NVML_TEMPERATURE_GPU))
+        return None
+
+    def processes(self) -> dict[int, int | None]:
+        """Bytes of each process that holds memory, by PID as NVML names it; empty if it lists none."""
+        with self._lock, contextlib.suppress(Exception):
+            return self._listed()
+        return {}
+
     # -- inside
 
     def _read(self, pids: frozenset[int]) -> GpuReading:

@@ -2,8 +2,6 @@
 
 import logging
 import math
-import re
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import TypeVar
 
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.paths import Home
-from unifiednn_core.base.units import memory_text
 from unifiednn_core.data.containers import found_container
 from unifiednn_core.data.datasets import Dataset, read_dataset
 from unifiednn_core.engine import kinds
@@ -23,6 +20,7 @@ from unifiednn_core.preflight.dry_run import dry_run, try_numbers
 from unifiednn_core.preflight.hyper_findings import hyper_findings, precision_findings
 from unifiednn_core.preflight.inspection import attempt, placed, sha256_of
 from unifiednn_core.preflight.kept import kept
+from unifiednn_core.preflight.kept_check import CHECK_VERSION, disk_findings, files_of, place_of
 from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import (
@@ -34,25 +32,21 @@ from unifiednn_core.preflight.report import (
     Tell,
     untold,
 )
+from unifiednn_core.preflight.timing import seconds_per_step
 from unifiednn_core.preflight.trial import OutOfTime, Trial, Tried, at_most_cpu
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
 from unifiednn_core.spec.sweep import told_once
 
-# Room for the weights in both formats, the zip of them, and one more copy while it is written.
-COPIES_ON_DISK = 4
-SPARE_BYTES = 64 * 1024**2
 NAMED_PER_FINDING = 6
 # Processor time for one sub-model; what takes longer is left out, and the sub-model is admitted all the same.
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
+TIMING_CPU_S = 10.0
 # Share of the memory that data sets may take before they are streamed.
 DATA_SHARE = 0.5
-# Raise it when the verdict of a check changes.
-CHECK_VERSION = 14
 Result = TypeVar("Result")
 _Say = Callable[[str], object]
 """Called with what is done next with a sub-model."""
-_BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
 
 
 def check(spec: RunSpec, base: Path, home: Home, tell: Tell = untold) -> CheckReport:
@@ -70,25 +64,9 @@ def check(spec: RunSpec, base: Path, home: Home, tell: Tell = untold) -> CheckRe
 
     checked = [_checked(one, files, device, most_bytes, say_of(place)) for place, one in enumerate(asked)]
     reports = {one.report.name: one.report for one in checked if one.report is not None}
-    findings = [finding for one in checked for finding in one.findings] + _check_disk(home, reports)
+    findings = [finding for one in checked for finding in one.findings]
+    findings += disk_findings(home, reports)
     return CheckReport(findings=told_once(findings, spec.submodels), submodels=reports, files=files.resolved)
-
-
-def files_of(spec: RunSpec) -> list[str]:
-    """All files that a spec names, as it writes them."""
-    return [name for submodel in spec.submodels for name in _named(submodel)]
-
-
-def _named(submodel: SubModelSpec) -> list[str]:
-    start = None if submodel.start_from is None else submodel.start_from.file
-    names = (submodel.model, submodel.train_data, submodel.test_data, start)
-    return [name for name in names if name is not None]
-
-
-def place_of(written: str, base: Path, home: Home) -> Path:
-    """Where a file of a spec is; it may be missing."""
-    by_content = _BY_CONTENT.fullmatch(written)
-    return home.file(by_content.group(1)) if by_content else base / Path(written).expanduser()
 
 
 def _most_data_bytes(spec: RunSpec) -> float:
@@ -101,7 +79,7 @@ def _checked(submodel: SubModelSpec, files: "_Files", device: str, most_bytes: f
     """Check a sub-model, or return the kept report of an equal one on files of equal content."""
     say("Reading the files of")
     try:
-        hashes = [files.resolve(name).sha256 for name in _named(submodel)]
+        hashes = [files.resolve(name).sha256 for name in files_of(submodel)]
     except BadInput:  # a file is missing
         return _check_submodel(submodel, files, device, most_bytes, say)
     document = [
@@ -189,6 +167,7 @@ def _check_submodel(
     on_hyper = hyper_findings(submodel, train, test)
     findings += [finding for finding in on_hyper if finding.severity == "error"]
     findings += precision_findings(submodel, device)
+    step_s: float | None = None
     memory, doubts, on_start, begun = None, tuple[Finding, ...](), tuple[Finding, ...](), definition
     if start is not None:
         samples, place = train.samples, f"submodels.{submodel.name}.start_from.file"
@@ -213,6 +192,9 @@ def _check_submodel(
             memory, unknown = _memory_of(trial, done, device, hashes, streamed=streamed)
             findings += unknown
             doubts = done.doubts
+            if device == "cpu" and memory is not None:
+                say("Timing a step of")
+                step_s = _step_s(trial, done)
     findings += [
         *unmapped,
         *on_file,
@@ -233,6 +215,7 @@ def _check_submodel(
         operators=definition.operators,
         memory=memory,
         streamed=streamed,
+        seconds_per_step=step_s,
     )
     return CheckedSubModel(report=report, findings=tuple(findings))
 
@@ -303,6 +286,18 @@ def _memory_of(
     return None, [Finding(severity="warning", title=title, field=field, message=message, remedy=remedy)]
 
 
+def _step_s(trial: Trial, tried: Tried) -> float | None:
+    """Seconds per step; None if that takes too long or fails, which the training itself will tell."""
+    try:
+        with at_most_cpu(TIMING_CPU_S):
+            return seconds_per_step(trial, tried)
+    except OutOfTime:
+        return None
+    except Exception:
+        logging.getLogger(__name__).exception("The steps of %s could not be timed.", trial.spec.name)
+        return None
+
+
 def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Finding]:
     """A finding if class names or columns differ between training and test data."""
     if test is None:
@@ -323,14 +318,3 @@ def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Findi
 
 def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:NAMED_PER_FINDING]) + (" …" if len(names) > NAMED_PER_FINDING else "")
-
-
-def _check_disk(home: Home, reports: dict[str, SubModelReport]) -> list[Finding]:
-    needed_bytes = COPIES_ON_DISK * sum(report.weights_bytes for report in reports.values()) + SPARE_BYTES
-    existing = next(folder for folder in (home.root, *home.root.absolute().parents) if folder.exists())
-    free_bytes = shutil.disk_usage(existing).free
-    if free_bytes >= needed_bytes:
-        return []
-    message = f"{memory_text(free_bytes)} are free in {home.root}; the run needs {memory_text(needed_bytes)}."
-    remedy = "Make room, or set UNIFIEDNN_HOME to a larger disk."
-    return [Finding(title="Disk nearly full", field="home", message=message, remedy=remedy)]

@@ -176,6 +176,16 @@ def _alone(part: Part, context_bytes: int, key: str) -> SubModelPrediction:
     )
 
 
+def stage_bytes(stage: Stage, parts: Mapping[str, Part], device_type: str, allocator: str = GLIBC) -> int:
+    """Bytes of one stage of a run, without the context."""
+    return _at(stage, parts, _key(device_type, allocator))
+
+
+def working_bytes(part: Part, device_type: str, allocator: str = GLIBC) -> int:
+    """What a step adds while another sub-model holds the device: gradients and the transient part."""
+    return part.need.gradients_bytes + _transient(part, _key(device_type, allocator))
+
+
 def _at(stage: Stage, parts: Mapping[str, Part], key: str) -> int:
     on_gpu, holder = key == "cuda", parts[stage.holder].need
     started = [parts[name].need for name in stage.started]

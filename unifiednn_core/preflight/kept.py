@@ -19,14 +19,24 @@ def kept(
     folder: Path, facts: object, kind: type[Report], make: Callable[[], Report], worth: Callable[[Report], bool]
 ) -> Report:
     """Return the report of equal `facts`, or make it, and keep it if it is `worth` that; the newest stay."""
-    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    place = folder / f"{key}.json"
-    with suppress(OSError, ValidationError):
-        return kind.model_validate_json(place.read_bytes())
+    if (found := known(folder, facts, kind)) is not None:
+        return found
     made = make()
     if worth(made):
         with suppress(OSError):
-            write_text(place, made.model_dump_json())
+            folder.mkdir(exist_ok=True)
+            write_text(_place(folder, facts), made.model_dump_json())
             for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-MOST]:
                 path.unlink(missing_ok=True)
     return made
+
+
+def known(folder: Path, facts: object, kind: type[Report]) -> Report | None:
+    """The kept report of equal `facts`; None without one."""
+    with suppress(OSError, ValidationError):
+        return kind.model_validate_json(_place(folder, facts).read_bytes())
+    return None
+
+
+def _place(folder: Path, facts: object) -> Path:
+    return folder / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.json"

@@ -20,8 +20,9 @@ from unifiednn_core.data.split import split
 from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.machine.budget import budget_of
 from unifiednn_core.preflight.certify import certify
-from unifiednn_core.preflight.check import DRY_RUN_CPU_S, MEASURE_CPU_S, check, files_of, place_of
+from unifiednn_core.preflight.check import DRY_RUN_CPU_S, MEASURE_CPU_S, check
 from unifiednn_core.preflight.inspection import attempt, inspect_file, sha256_of
+from unifiednn_core.preflight.kept_check import files_of, place_of
 from unifiednn_core.preflight.oracle import ask_torch
 from unifiednn_core.preflight.report import (
     CertifyJob,
@@ -73,7 +74,8 @@ def work(job: Job, tell: Tell = untold) -> BaseModel:
     """Do a job, the only one of this process, and return its report; `tell` hears of the progress of a check."""
     if isinstance(job, SpecJob):
         spec, home = parse_run(json.loads(job.spec)), Home(job.home)
-        limit_resources(_bytes_of(place_of(name, job.base, home) for name in files_of(spec)), len(spec.submodels))
+        files_bytes = _bytes_of(place_of(name, job.base, home) for part in spec.submodels for name in files_of(part))
+        limit_resources(files_bytes, len(spec.submodels))
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) - round(os.getloadavg()[0])))  # the idle cores
         return check(spec, job.base, home, tell)
     if isinstance(job, OracleJob):

@@ -49,6 +49,8 @@ class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     """Need on its device; None if no step could be tried."""
     streamed: bool = False
     """Whether its data are streamed from their files; if not, they are resident."""
+    seconds_per_step: float | None = None
+    """As timed on a CPU, with its share of the evaluations; None on a GPU, and if no step could be timed."""
 
 
 class CheckedSubModel(BaseModel, frozen=True, extra="forbid"):
@@ -84,6 +86,8 @@ class CheckReport(BaseModel, frozen=True, extra="forbid"):
     """By the name that the spec gives them."""
     prediction: Prediction | None = None
     """Memory of the whole run, if every sub-model could be tried."""
+    at_s: float | None = None
+    """When it was found out (UTC seconds), if it is kept and valid."""
 
     @property
     def has_errors(self) -> bool:

@@ -1,7 +1,7 @@
 """From rows to what placement sees. `scheduling.placement` decides, the supervisor enacts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 
@@ -44,6 +44,9 @@ class Fleet:
     """Runs that wait, by id."""
     forbidden: Mapping[str, str]
     """What runs wait for whose people may not share a process, by id."""
+    residents: Mapping[str, Resident] = field(default_factory=dict)
+    """All that waits or is placed, with its run, by `RUN_ID/NAME`."""
+    speeds: Seconds = field(default_factory=dict)
 
 
 def fleet_of(
@@ -91,6 +94,11 @@ def fleet_of(
         rows,
         {run.id: run for run, _ in waiting},
         {run_id: text for run_id, text in lacking.items() if text is not None},
+        {
+            f"{one.run.id}/{one.row.name}": one
+            for one in (*placed, *(Resident(run, row) for run, parts in waiting for row in parts))
+        },
+        speeds,
     )
 
 

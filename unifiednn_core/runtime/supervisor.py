@@ -16,6 +16,7 @@ from unifiednn_core.base.clock import Clock, stamp
 from unifiednn_core.base.paths import SHARED_HYBRID
 from unifiednn_core.machine.budget import Budget, budget_of
 from unifiednn_core.machine.devices import Device, devices_of_host
+from unifiednn_core.runtime.device_watch import DeviceWatch
 from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, own_identity
 from unifiednn_core.runtime.placing import Fleet, Hybrids, fleet_of
 from unifiednn_core.scheduling.line import Placement
@@ -46,15 +47,17 @@ class Supervisor:
         limits: RestartLimits = RESTARTS,
         budget: Callable[[str], Budget] = budget_of,
         devices: Callable[[], Sequence[Device]] = devices_of_host,
+        chores: Callable[[], None] | None = None,
     ):
-        """`budget` reads the memory of a device now, `devices` finds those of this host."""
+        """`budget` reads the memory of a device now, `devices` finds those of this host, `chores` are done beside."""
         self._store, self._launcher, self._clock, self._limits = store, launcher, clock, limits
-        self._budget, self._devices = budget, devices
+        self._budget, self._devices, self._chores = budget, devices, chores
         self._devices_at_s: float | None = None
         self._noted_at_s: dict[str, float] = {}
         """When the reason of a waiting run was last written."""
         self._coming_up: dict[tuple[str, float | None], float] = {}
         """Monotonic time at which each claim was first seen without a worker."""
+        self._watch_of_devices = DeviceWatch(store)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -64,12 +67,14 @@ class Supervisor:
             self._stop.clear()
             self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
             self._thread.start()
+            self._watch_of_devices.start()
 
     def stop(self) -> None:
         """Stop watching. Workers continue."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
+        self._watch_of_devices.stop()
         self._launcher.close()
 
     @property
@@ -181,6 +186,8 @@ class Supervisor:
         while not self._stop.wait(TICK_S):
             try:
                 self.tick()
+                if self._chores is not None:
+                    self._chores()
             except Exception:  # a full disk or a locked store must not end the watch
                 _log.exception("The supervisor could not look at the store; it tries again.")
 

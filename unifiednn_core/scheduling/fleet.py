@@ -65,14 +65,17 @@ def run_fleet(
     coming: Iterable[Waiting] = (),
     changes: Iterable[Change] = (),
     watch: Callable[[FleetView, Plan], object] = lambda view, plan: None,
+    train: Callable[[str], SimulatedHybrid | None] = lambda run_id: None,
     most_looks: int | None = None,
 ) -> FleetTrace:
     """Simulate from a view on until everyone has ended whom a device helps and whose seconds are known.
 
     `jobs` says how long sub-models really train, by key; by default their `left_s` is true. `coming` are submitted
-    later. `watch` sees each view with the plan for it. It ends after `most_looks` moments at which anything changes.
+    later. `watch` sees each view with the plan for it. `train` makes the private hybrid of a run, or None for one of
+    this `policy`. It ends after `most_looks` moments at which anything changes.
     """
-    return _Fleet(view, policy, jobs or {}, coming, changes, watch).run(inf if most_looks is None else most_looks)
+    fleet = _Fleet(view, policy, jobs or {}, coming, changes, watch, train)
+    return fleet.run(inf if most_looks is None else most_looks)
 
 
 @dataclass(slots=True)
@@ -103,8 +106,10 @@ class _Fleet:
         coming: Iterable[Waiting],
         changes: Iterable[Change],
         watch: Callable[[FleetView, Plan], object],
+        train: Callable[[str], SimulatedHybrid | None],
     ):
         self._view, self._policy, self._jobs, self._watch = view, policy, dict(jobs), watch
+        self._train = train
         self._trace = FleetTrace()
         self._unknown: set[str] = set()
         """Keys of those whose seconds are unknown."""
@@ -172,7 +177,7 @@ class _Fleet:
         self._devices[change.device] = replace(self._devices[change.device], state=change.state)
 
     def _begin_with(self, view: HybridView) -> None:
-        hybrid = self._hybrids[view.id] = _Hybrid(view, SimulatedHybrid(self._policy))
+        hybrid = self._made(view, view.id)
         device = self._devices[view.device]
         held_bytes = view.used_bytes
         if held_bytes is None:
@@ -282,7 +287,11 @@ class _Fleet:
             id=next(self._ids), device=placement.device, private=placement.private, accepts=accepts,
             threads=placement.threads, profile=placement.profile, members=(), peak_bytes=entries[0].peak_bytes,
         )  # fmt: skip
-        hybrid = self._hybrids[view.id] = _Hybrid(view, SimulatedHybrid(self._policy))
+        return self._made(view, entries[0].run_id)
+
+    def _made(self, view: HybridView, run_id: str) -> _Hybrid:
+        train = self._train(run_id) if view.private else None
+        hybrid = self._hybrids[view.id] = _Hybrid(view, train or SimulatedHybrid(self._policy))
         return hybrid
 
     def _advance(self) -> bool:
@@ -297,8 +306,7 @@ class _Fleet:
                 if left:
                     self._leave(hybrid, left)
                 changed = changed or bool(ended or left)
-                if hybrid.train.at_work is not None:
-                    key, start_s = hybrid.train.at_work
+                for key, start_s in hybrid.train.at_work:
                     self._trace.starts_s.setdefault(key, start_s)
             hybrid.train.turns.clear()
             if not hybrid.members:

@@ -2,16 +2,18 @@
 
 The rules are the engine's: a quantum ends at completion, after its epochs (at the n-th epoch end from here), steps or
 seconds (rounded up to a whole step). At the first step boundary after another job has arrived the policy is asked
-again: if it stays with its choice the quantum goes on, and if not, that one keeps its place in line.
+again: if it stays with its choice the quantum goes on, and if not, that one keeps its place in line. In further lanes
+those step that the policy names next, as long as that pays (`scheduling.company`).
 """
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
 from unifiednn_core.scheduling.base import Decision, JobView, Policy, Quantum, View, enactable
+from unifiednn_core.scheduling.company import LEAST_GAIN, MOST_DELAY
 from unifiednn_core.scheduling.shares import Shares
 
 
@@ -36,6 +38,8 @@ class SimulatedJob:
     owner: str = ""
     tickets: float = 1.0
     deadline_s: float | None = None
+    slowdown: float = 1.0
+    """How many times as long a step takes beside another job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +51,54 @@ class SimulatedTurn:
     end_s: float
     steps: int
     reason: str
+    lane: int = 1
+    """1 for the policy's choice, more for its company."""
 
 
-def simulate(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[SimulatedTurn, ...]:
-    """Run all jobs to completion on one device; raises `ValueError` for a policy that chooses a job not in line."""
-    coming, hybrid = deque(sorted(jobs, key=lambda job: job.arrival_s)), SimulatedHybrid(policy)
+MayJoin = Callable[[SimulatedJob, Sequence[SimulatedJob]], bool]
+"""Whether a job may step beside those at work, the policy's choice first."""
+
+
+def pays(candidate: SimulatedJob, at_work: Sequence[SimulatedJob]) -> bool:
+    """Whether company makes enough progress, and does not delay a job that goes first (`company.Rates.objection`)."""
+    first = at_work[0]
+    if first.slowdown > MOST_DELAY and (candidate.priority > first.priority or first.deadline_s is not None):
+        return False
+    before = 1.0 if len(at_work) == 1 else sum(1 / job.slowdown for job in at_work)
+    return sum(1 / job.slowdown for job in (candidate, *at_work)) >= LEAST_GAIN * before
+
+
+def simulate(
+    jobs: Sequence[SimulatedJob], policy: Policy, *, lanes: int = 1, may_join: MayJoin = pays
+) -> tuple[SimulatedTurn, ...]:
+    """Run all jobs to completion on one device, in order of begin of the turns.
+
+    Raises `ValueError` for a policy that chooses a job not in line.
+    """
+    coming, hybrid = deque(sorted(jobs, key=lambda job: job.arrival_s)), SimulatedHybrid(policy, lanes, may_join)
     while coming or hybrid.next_s < math.inf:
         if coming and coming[0].arrival_s <= hybrid.next_s:
             hybrid.join(coming[0], coming.popleft().arrival_s)
         else:
             hybrid.advance()
-    return tuple(hybrid.turns)
+    return tuple(sorted(hybrid.turns, key=lambda turn: (turn.start_s, turn.lane)))
 
 
 class SimulatedHybrid:
     """A hybrid on a device, on simulated time; jobs may join and leave. Who holds it advances it to `next_s`."""
 
-    def __init__(self, policy: Policy):
-        self._policy, self._shares = policy, Shares()
+    def __init__(self, policy: Policy, lanes: int = 1, may_join: MayJoin = pays):
+        self._policy, self._shares, self._lanes, self._may_join = policy, Shares(), lanes, may_join
         self._line: dict[str, _Progress] = {}
         self._coming: list[_Progress] = []
         self._leaving: set[str] = set()
         self._arrivals, self._ticks = count(), count()
-        self._turn: _Turn | None = None
+        self._turns: dict[str, _Turn] = {}
+        """Turns that last, by job."""
+        self._first: _Turn | None = None
+        """That of the policy's choice."""
+        self._changed = False
+        """Whether to ask the policy again although no quantum is used up."""
         self.turns: list[SimulatedTurn] = []
         """Turns that have ended."""
         self.next_s = math.inf
@@ -90,40 +119,41 @@ class SimulatedHybrid:
 
         As in the engine, one whose quantum is used up goes to the end of the line before others join it.
         """
-        now_s, turn, ended = self.next_s, self._turn, list[str]()
-        if turn is not None:
+        now_s, ended = self.next_s, list[str]()
+        for turn in list(self._turns.values()):
             turn.job.steps_done = turn.steps_at(now_s)
             if turn.job.steps_done >= turn.until_step:
-                self._end_turn(now_s)
+                self._end_turn(turn, now_s)
                 if not turn.job.steps_left:
                     del self._line[turn.job.name]
                     self._leaving.discard(turn.job.name)
                     ended.append(turn.job.name)
         self._admit()
         left = self._let_go(now_s)
-        if self._turn is not None:
-            self._ask_again(now_s)
-        if self._turn is None and self._line:
-            self._begin_turn(now_s)
-        self.next_s = math.inf if self._turn is None else self._turn.end_s
+        if self._first is not None and self._changed:
+            self._ask_again(self._first, now_s)
+        self._changed = False
+        self._fill(now_s)
+        self.next_s = min((turn.end_s for turn in self._turns.values()), default=math.inf)
         return ended, left
 
     def lefts_s(self, now_s: float) -> dict[str, float]:
         """Seconds of service until each job ends."""
         found = {one.name: one.steps_left * one.job.seconds_per_step for one in (*self._line.values(), *self._coming)}
-        if (turn := self._turn) is not None:
+        for turn in self._turns.values():
             steps_left = turn.job.steps_left + turn.job.steps_done - turn.begun_step
-            found[turn.job.name] = steps_left * turn.job.job.seconds_per_step - (now_s - turn.begun_s)
+            found[turn.job.name] = steps_left * turn.step_s - (now_s - turn.begun_s)
         return found
 
     @property
-    def at_work(self) -> tuple[str, float] | None:
-        """The job whose turn lasts, and since when; None if nothing trains."""
-        return None if self._turn is None else (self._turn.job.name, self._turn.start_s)
+    def at_work(self) -> tuple[tuple[str, float], ...]:
+        """The jobs whose turns last, and since when."""
+        return tuple((name, turn.start_s) for name, turn in self._turns.items())
 
     def _ask_at(self, now_s: float) -> None:
         """Look again at the first step boundary from now on."""
-        self.next_s = min(self.next_s, now_s if self._turn is None else self._turn.boundary_s(now_s))
+        self._changed = True
+        self.next_s = min(self.next_s, now_s if self._first is None else self._first.boundary_s(now_s))
 
     def _admit(self) -> None:
         for progress in self._coming:
@@ -134,60 +164,108 @@ class SimulatedHybrid:
     def _let_go(self, now_s: float) -> list[SimulatedJob]:
         left = []
         for name in [name for name in self._line if name in self._leaving]:
-            if self._turn is not None and self._turn.job.name == name:
-                self._end_turn(now_s)
+            if name in self._turns:
+                self._end_turn(self._turns[name], now_s)
             left.append(self._line.pop(name).as_job())
         self._leaving.clear()
         return left
 
-    def _ask_again(self, now_s: float) -> None:
+    def _ask_again(self, turn: "_Turn", now_s: float) -> None:
         """Ask whether the choice is still the same; one that is sent away keeps its place in line."""
-        turn, decision = self._turn, self._decision(now_s)
-        if turn is None:
-            return
+        decision = self._decision(self._line, now_s)
         if decision.job != turn.job.name:
-            self._end_turn(now_s, keeps_place=True)
+            self._end_turn(turn, now_s, keeps_place=True)
         elif decision.quantum != turn.decision.quantum:
             turn.grant(decision, now_s)
 
-    def _begin_turn(self, now_s: float) -> None:
-        decision = self._decision(now_s)
-        self._turn = _Turn(self._line[decision.job], decision, now_s)
+    def _fill(self, now_s: float) -> None:
+        """Give lanes without work to the policy's choice, and to those whom it names next."""
+        if self._first is None and self._line:
+            decision = self._decision(self._line, now_s)
+            turn = self._turns.get(decision.job)
+            if turn is not None:  # it goes on as the policy's choice
+                self._record(turn, now_s)
+                turn.lane, turn.start_s, turn.first_step, turn.reason = 1, now_s, turn.job.steps_done, decision.reason
+                turn.grant(decision, now_s)
+                self._first = turn
+            else:
+                self._first = self._begin_turn(decision, 1, now_s)
+                for other in [one for one in self._turns.values() if one is not self._first]:
+                    if not self._may_join(other.job.job, [self._first.job.job]):
+                        self._end_turn(other, now_s, keeps_place=True)
+        while self._first is not None and len(self._turns) < min(self._lanes, len(self._line)):
+            first = self._first
+            others = [turn.job.job for turn in self._turns.values() if turn is not first]
+            waiting = {
+                name: one for name, one in self._line.items()
+                if name not in self._turns and self._may_join(one.job, [first.job.job, *others])
+            }  # fmt: skip
+            if not waiting:
+                break
+            taken = {turn.lane for turn in self._turns.values()}
+            lane = next(lane for lane in count(2) if lane not in taken)
+            self._begin_turn(self._decision(waiting, now_s), lane, now_s)
+        for turn in self._turns.values():
+            turn.move_to(
+                turn.job.job.seconds_per_step * (1.0 if len(self._turns) == 1 else turn.job.job.slowdown), now_s
+            )
 
-    def _decision(self, now_s: float) -> Decision:
-        at_work = () if self._turn is None else (self._turn.job.name,)
-        decision = self._policy.decide(_view(self._line, now_s, self._shares, at_work))
-        if decision.job not in self._line:
-            in_line = ", ".join(self._line)
+    def _begin_turn(self, decision: Decision, lane: int, now_s: float) -> "_Turn":
+        turn = self._turns[decision.job] = _Turn(self._line[decision.job], decision, lane, now_s)
+        return turn
+
+    def _decision(self, jobs: Mapping[str, "_Progress"], now_s: float) -> Decision:
+        decision = self._policy.decide(_view(jobs, now_s, self._shares, tuple(self._turns)))
+        if decision.job not in jobs:
+            in_line = ", ".join(jobs)
             raise ValueError(f"The policy chose '{decision.job}', which is not in line. In line: {in_line}.")
         return decision
 
-    def _end_turn(self, now_s: float, *, keeps_place: bool = False) -> None:
-        turn, self._turn = self._turn, None
-        if turn is None:
-            return
+    def _end_turn(self, turn: "_Turn", now_s: float, *, keeps_place: bool = False) -> None:
+        del self._turns[turn.job.name]
+        if turn is self._first:
+            self._first = None
+        self._record(turn, now_s)
+        if not keeps_place:
+            turn.job.in_line_since = next(self._ticks)
+
+    def _record(self, turn: "_Turn", now_s: float) -> None:
+        """Count a turn, or the part of it in this role."""
         job, steps = turn.job, turn.job.steps_done - turn.first_step
-        self.turns.append(SimulatedTurn(job.name, turn.start_s, now_s, steps, turn.reason))
+        self.turns.append(SimulatedTurn(job.name, turn.start_s, now_s, steps, turn.reason, turn.lane))
         job.waited_s += turn.start_s - job.line_since_s
         job.charge(self._shares, now_s - turn.start_s)
         job.line_since_s = now_s
-        if not keeps_place:
-            job.in_line_since = next(self._ticks)
 
 
 class _Turn:
     """A turn that lasts. Seconds are counted from its begin or from its last new quantum, so that none are lost."""
 
-    __slots__ = ("begun_s", "begun_step", "decision", "first_step", "job", "reason", "start_s", "until_step")
+    __slots__ = ("begun_s", "begun_step", "decision", "first_step", "granted_s", "job", "lane", "reason", "start_s",
+                 "step_s", "until_step")  # fmt: skip
 
-    def __init__(self, job: "_Progress", decision: Decision, now_s: float):
-        self.job, self.start_s, self.first_step, self.reason = job, now_s, job.steps_done, decision.reason
+    def __init__(self, job: "_Progress", decision: Decision, lane: int, now_s: float):
+        self.job, self.lane, self.start_s, self.first_step = job, lane, now_s, job.steps_done
+        self.reason, self.step_s = decision.reason, job.job.seconds_per_step
         self.grant(decision, now_s)
 
     def grant(self, decision: Decision, now_s: float) -> None:
         """Begin a quantum."""
-        self.decision, self.begun_s, self.begun_step = decision, now_s, self.job.steps_done
+        self.decision, self.granted_s, self.begun_s, self.begun_step = decision, now_s, now_s, self.job.steps_done
         self.until_step = self.begun_step + self.job.steps_within(decision.quantum)
+
+    def move_to(self, step_s: float, now_s: float) -> None:
+        """Let each step take so long from now on."""
+        if step_s == self.step_s:
+            return
+        done = (now_s - self.begun_s) / self.step_s
+        whole = math.floor(done + 1e-9)
+        self.begun_step, self.begun_s = self.begun_step + whole, now_s - max(0.0, done - whole) * step_s
+        self.step_s = step_s
+        if self.decision.quantum.kind == "seconds":
+            most = self.job.epochs_steps - self.begun_step
+            until_s = self.granted_s + self.decision.quantum.amount
+            self.until_step = self.begun_step + _first_step_reaching(until_s, self.begun_s, step_s, most)
 
     @property
     def end_s(self) -> float:
@@ -196,15 +274,16 @@ class _Turn:
     def boundary_s(self, now_s: float) -> float:
         """The first step boundary from now on."""
         steps = self.until_step - self.begun_step
-        seconds_per_step = self.job.job.seconds_per_step
-        return self._at(self.begun_step + _first_step_reaching(now_s, self.begun_s, seconds_per_step, steps))
+        return self._at(self.begun_step + _first_step_reaching(now_s, self.begun_s, self.step_s, steps))
 
     def steps_at(self, now_s: float) -> int:
-        """Steps of its job that are done at a step boundary."""
-        return self.begun_step + round((now_s - self.begun_s) / self.job.job.seconds_per_step)
+        """Steps of its job that are done."""
+        passed = (now_s - self.begun_s) / self.step_s
+        nearest = round(passed)  # at a step boundary
+        return self.begun_step + (nearest if nearest - passed <= 1e-6 * max(1, nearest) else nearest - 1)
 
     def _at(self, step: int) -> float:
-        return self.begun_s + (step - self.begun_step) * self.job.job.seconds_per_step
+        return self.begun_s + (step - self.begun_step) * self.step_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +341,13 @@ class _Progress:
         self.steps_done, self.service_s = self.job.steps_done, self.job.service_s
 
     @property
+    def epochs_steps(self) -> int:
+        """Steps of all its epochs."""
+        return self.job.epochs * self.job.steps_per_epoch
+
+    @property
     def steps_left(self) -> int:
-        return self.job.epochs * self.job.steps_per_epoch - self.steps_done
+        return self.epochs_steps - self.steps_done
 
     @property
     def name(self) -> str:

@@ -61,10 +61,10 @@ class ComparisonService:
         return _why_no_baseline(self._store.runs.get(run_id)[0])
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
-    def comparable(self, run_id: str) -> tuple[RunView, ...]:
-        """Runs of the same fingerprint, this one included, the newest first, without curves."""
+    def comparable(self, run_id: str, *, within_s: float = 0.0) -> tuple[RunView, ...]:
+        """Runs of the same fingerprint, this one included, the newest first, without curves; at most so old."""
         rows = self._store.runs.get(run_id)
-        return self._reader.seen(self._reader.equal_to(rows[0]) or [rows])
+        return self._reader.seen(self._reader.equal_to(rows[0], within_s) or [rows])
 
     @permission(Role.VIEWER, Own.RUN, audited=False)
     def comparison(self, run_id: str) -> Comparison:

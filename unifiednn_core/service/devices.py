@@ -1,24 +1,59 @@
-"""Devices: which there are, which take new work, and how much of their memory may be used."""
+"""Devices: which there are, how they are used now, which take new work, and how much of their memory may be used."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.machine.device_samples import DeviceSampler, OtherProcess
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.roles import Role
+from unifiednn_core.store.device_samples import DeviceSamples, UsePoint
 from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow, Devices
-from unifiednn_core.views.devices import DeviceChoice, ListedDevice
+from unifiednn_core.views.devices import DeviceCard, DeviceChoice, ListedDevice, UseOverTime
 from unifiednn_core.views.people import view_of
+
+SHOWN_S, EVERY_S = 600.0, 10.0
+"""How much of the past a card shows, and how finely."""
+FRESH_S = 10.0
+"""An older sample says nothing about now."""
+MEMORY_STEP, UTILISATION_STEP = 0.05, 0.1
+"""How finely those see the use of a device who may not know about the work of others."""
+_FIGURES = ("own_bytes", "free_bytes", "utilisation", "temperature_c", "power_w", "load")
 
 
 class DeviceService:
-    """Shows devices and what a spec can ask for; drains devices and limits their memory."""
+    """Shows devices, their use, and what a spec can ask for; drains devices and limits their memory."""
 
-    def __init__(self, guard: Guard, devices: Devices):
-        self.guard, self._devices = guard, devices
+    def __init__(self, guard: Guard, devices: Devices, samples: DeviceSamples, clock: Clock):
+        self.guard, self._devices, self._samples, self._clock = guard, devices, samples, clock
 
     @permission(Role.OPERATOR, audited=False)
     def devices(self) -> tuple[ListedDevice, ...]:
         """All devices, also those that drain or are away: GPUs first."""
         return tuple(view_of(ListedDevice, row, cpus=tuple(row.cpus)) for row in self._known())
+
+    @permission(Role.VIEWER, audited=False)
+    def cards(self) -> tuple[DeviceCard, ...]:
+        """Each device that is there, as it is used now and over the last ten minutes: GPUs first.
+
+        Only operators see processes of others. A submitter sees about how much is in use now, and by nobody in
+        particular.
+        """
+        actor, now_s = self.guard.actor, self._clock.utc_s()
+        rows = [row for row in self._known() if row.state != AWAY]
+        newest, over_time = self._samples.newest(), self._samples.over_time(SHOWN_S, EVERY_S)
+        fresh: dict[str, Any] = {name: row for name, row in newest.items() if now_s - row.at_s <= FRESH_S}
+        if not fresh:  # no server runs
+            fresh = {one.device: one for one in DeviceSampler().sample([row.device for row in rows], (), {})}
+        cards = [_card(row, fresh.get(row.name), over_time.get(row.name, ()), now_s) for row in rows]
+        if actor.sees_only_own:
+            return tuple(map(coarse, cards))
+        if actor.role.rank < Role.OPERATOR.rank:
+            return tuple(replace(card, others=()) for card in cards)
+        return tuple(cards)
 
     @permission(Role.SUBMITTER, audited=False)
     def device_choices(self) -> tuple[DeviceChoice, ...]:
@@ -56,3 +91,33 @@ class DeviceService:
         if not self._devices.are_watched():
             self._devices.write(devices_of_host())
         return self._devices.all()
+
+
+def _card(row: DeviceRow, seen: Any, over_time: list[UsePoint] | tuple[()], now_s: float) -> DeviceCard:
+    """`seen` is a row or a value with the columns of a sample; None without a fresh one."""
+    figures = {} if seen is None else {name: getattr(seen, name) for name in _FIGURES}
+    total_bytes = row.total_bytes if seen is None or seen.total_bytes is None else seen.total_bytes
+    others = () if seen is None else tuple(map(_process, seen.others))
+    past = UseOverTime(
+        before_s=tuple(now_s - point.at_s for point in over_time),
+        utilisation=tuple(point.utilisation for point in over_time),
+        memory=tuple(point.used_share for point in over_time),
+    )
+    return view_of(DeviceCard, row, total_bytes=total_bytes, others=others, over_time=past,
+                   **dict.fromkeys(_FIGURES) | figures)  # fmt: skip
+
+
+def _process(given: OtherProcess | Mapping[str, Any]) -> OtherProcess:
+    return given if isinstance(given, OtherProcess) else OtherProcess(**given)
+
+
+def coarse(card: DeviceCard) -> DeviceCard:
+    """A card that says whether there is room, and nothing of what others do."""
+    used, total = card.used_bytes, card.total_bytes
+    shown_free = None
+    if used is not None and total:
+        shown_free = total - round(MEMORY_STEP * total * round(used / total / MEMORY_STEP))
+    share = card.utilisation
+    busy = None if share is None else UTILISATION_STEP * round(share / UTILISATION_STEP)
+    hidden: dict[str, Any] = dict.fromkeys(("own_bytes", "temperature_c", "power_w", "load"))
+    return replace(card, **hidden, free_bytes=shown_free, utilisation=busy, others=(), over_time=UseOverTime())

@@ -3,6 +3,7 @@
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home, cpu_devices
 from unifiednn_core.runtime.certifier import Certifier
+from unifiednn_core.runtime.housekeeping import Housekeeper
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.comparisons import ComparisonService
@@ -11,17 +12,29 @@ from unifiednn_core.service.exports import ExportService
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.line import Line
+from unifiednn_core.service.logs import LogService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, permissions_of
 from unifiednn_core.service.queue import QueueService
+from unifiednn_core.service.quotas import Room
 from unifiednn_core.service.reading import RunReader
+from unifiednn_core.service.recent import Recent
+from unifiednn_core.service.retention import RetentionService
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.store import Store
 
 PERMISSIONS = permissions_of(
-    RunService, LibraryService, ComparisonService, PeopleService, DeviceService, QueueService, ExportService
+    RunService,
+    LibraryService,
+    ComparisonService,
+    PeopleService,
+    DeviceService,
+    QueueService,
+    LogService,
+    RetentionService,
+    ExportService,
 )
 """Permission of each action, by name."""
 
@@ -31,34 +44,41 @@ class Service:
 
     def __init__(
         self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR,
-        line: Line | None = None, certifier: Certifier | None = None,
+        line: Line | None = None, recent: Recent | None = None, certifier: Certifier | None = None,
     ):  # fmt: skip
-        """`line` and `certifier` are those of the same store, so that all people share one."""
+        """`line`, `recent` and `certifier` are those of the same store, so that all people share them."""
         self._certifier = certifier or Certifier(home, store, clock)
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
-        self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock)
-        guard = Guard(actor, store.runs, store.people)
-        importer = FileImporter(home, store.library, actor)
-        reader = RunReader(store, clock, actor, importer.references, self._line)
+        self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock, store.speeds.turns)
+        self._recent = recent or Recent()
+        guard = Guard(actor, store.runs, store.people, self._recent)
+        room = Room(home, store, actor)
+        importer = FileImporter(home, store.library, actor, room)
+        reader = RunReader(store, clock, actor, importer.references, self._line, self._recent)
         submissions = Submissions(home, store, clock, actor, importer, reader)
         self.runs = RunService(guard, home, store, clock, reader, submissions)
-        self.library = LibraryService(guard, home, store.library, importer, submissions)
+        self.library = LibraryService(guard, home, store, importer, submissions, room)
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
         self.people = PeopleService(guard, home, store.people, clock)
-        self.devices = DeviceService(guard, store.devices)
+        self.devices = DeviceService(guard, store.devices, store.device_samples, clock)
+        self.logs = LogService(guard, home, store, reader)
         self.queue = QueueService(guard, store, clock, self._line)
         self.exports = ExportService(guard, home, store, actor)
+        self.retention = RetentionService(guard, home, store, clock)
 
     @classmethod
     def open(cls, home: Home | None = None) -> "Service":
         """Open a home, by default the one of the environment, for the local operator."""
         home, clock = (home or Home.default()).create(), RealClock()
         store = Store.open(home, clock)
-        return cls(home, store, Supervisor(store, LocalLauncher(home), clock), clock)
+        chores = Housekeeper(home, store, clock)
+        return cls(home, store, Supervisor(store, LocalLauncher(home), clock, chores=chores), clock)
 
     def acting_as(self, actor: Actor) -> "Service":
         """The same service for another person, who owns what they submit and sees what their role allows."""
-        return Service(self.home, self.store, self._supervisor, self.clock, actor, self._line, self._certifier)
+        return Service(
+            self.home, self.store, self._supervisor, self.clock, actor, self._line, self._recent, self._certifier
+        )
 
     def start_supervisor(self) -> None:
         """Start queued runs and watch for dead workers from now on; idempotent. Raises `BadInput` for a bad setting."""

@@ -40,8 +40,8 @@ _TOTALS: dict[str, Any] = {
     **dict.fromkeys(("memory_source", *_FIGURES)),
     **dict.fromkeys(("memory", "utilisation", "power_w"), Series()),
     **{"fingerprint": "", "memory_notes": (), "attempt": 0, "recoveries": 0, "processes": {}, "oracle": {}},
-    **{"pages": {}, "allocator": None, "lanes": None, "start": None},
-    **dict.fromkeys(("starts_in_s", "ends_in_s")),
+    **{"pages": {}, "allocator": None, "lanes": None, "start": None, "others_share": None},
+    **dict.fromkeys(("starts_in_s", "ends_in_s", "forecast")),
     "actions": frozenset(),
 }
 
@@ -177,7 +177,7 @@ def _of_layers(breakdown: MemoryBreakdown, layers: Sequence[MemoryLayer]) -> Mem
 
 def _own_part(part: SubModelView, place: int, run_cause: str | None) -> SubModelView:
     """An own sub-model, numbered among the own ones, without the peak memory of the whole process."""
-    shown = replace(part, arrival=place, number=place, peak_memory_bytes=None, ends_in_s=None)
+    shown = replace(part, arrival=place, number=place, peak_memory_bytes=None, ends_in_s=None, line=None)
     if part.deadline in ("holds", "late"):  # that depends on the work of others
         shown = replace(shown, deadline=None)
     if part.cause is not None and part.cause == run_cause:  # the cause of the run may name others

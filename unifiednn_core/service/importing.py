@@ -4,6 +4,7 @@ import hashlib
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -14,9 +15,11 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.data.values import AS_STORED, ImportOptions, part_path
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import FileReport
+from unifiednn_core.service.quotas import Room
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.columns import NO_WISH, WORDS, TableWish
 from unifiednn_core.store.library import Library
+from unifiednn_core.views.library import Origin
 from unifiednn_core.views.run_rows import file_view
 from unifiednn_core.views.runs import FileView
 
@@ -24,13 +27,14 @@ Kind = Literal["model", "weights", "data", "checkpoint", "tokenizer"]
 KINDS: tuple[Kind, ...] = ("model", "weights", "data", "checkpoint", "tokenizer")
 """Kinds of files in the library."""
 BLOCK_BYTES = 1024**2
+_COLUMNS = {"sha256", "kind", "format", "size_bytes", "facts"}
 
 
 class FileImporter:
     """The library of one person, and the only way to add files to it."""
 
-    def __init__(self, home: Home, library: Library, actor: Actor):
-        self._home, self._library, self._actor = home, library, actor
+    def __init__(self, home: Home, library: Library, actor: Actor, room: Room):
+        self._home, self._library, self._actor, self._room = home, library, actor, room
 
     def files(self) -> tuple[FileView, ...]:
         """Models and data sets that this person may use, the newest first."""
@@ -73,11 +77,16 @@ class FileImporter:
         return self.import_chunks(path.name, chunks(), kinds)
 
     def import_moved(
-        self, path: Path, filename: str, kinds: Sequence[str], options: ImportOptions = AS_STORED
+        self,
+        path: Path,
+        filename: str,
+        kinds: Sequence[str],
+        options: ImportOptions = AS_STORED,
+        origin: Origin | None = None,
     ) -> FileView:
         """Import a file by moving it out of the quarantine; returns its first part if it has several.
 
-        Raises `BadInput`, `IntakeFailed`.
+        `origin` says from which run it was taken. Raises `BadInput`, also beyond the quota, and `IntakeFailed`.
         """
         self._check_files_of(options.table)
         converted = self._home.quarantine / f"{secrets.token_hex(8)}.converted"
@@ -90,11 +99,10 @@ class FileImporter:
                 message = f"This file holds {report.kind}, but {' or '.join(kinds)} is needed here."
                 remedy = "Data sets hold exactly the entries 'inputs' and 'targets'."
                 raise BadInput.of("Another kind of file", filename, message, remedy)
+            self._room.require(filename, sum(one.size_bytes for one in (report, *report.others)))
             for other in report.others:
-                durable.move(part_path(converted, other.part), self._home.file(other.sha256))
-                self.remember(other, part_name(filename, other.part))
-            durable.move(converted if report.converted else path, self._home.file(report.sha256))
-            self.remember(report, part_name(filename, report.part))
+                self._keep(part_path(converted, other.part), other, part_name(filename, other.part))
+            self._keep(converted if report.converted else path, report, part_name(filename, report.part), origin)
         finally:
             for left in self._home.quarantine.glob(f"{converted.name}*"):
                 left.unlink(missing_ok=True)
@@ -116,10 +124,18 @@ class FileImporter:
                 message = f"There is no {what} '{sha256[:12]}' in the library."
                 raise BadInput.of("Not in the library", "plan", message, f"Import the {what} first.")
 
-    def remember(self, report: FileReport, filename: str) -> None:
+    def _keep(self, path: Path, report: FileReport, filename: str, origin: Origin | None = None) -> None:
+        """Move a file into the library; while that goes on, nobody deletes the same bytes."""
+        with durable.holding(self._home.files):
+            self._library.announce(report.sha256, report.model_dump(include=_COLUMNS - {"sha256"}))
+            durable.move(path, self._home.file(report.sha256))
+            self.remember(report, filename, origin)
+
+    def remember(self, report: FileReport, filename: str, origin: Origin | None = None) -> None:
         """List a stored file in this person's library."""
-        columns = report.model_dump(include={"sha256", "kind", "format", "size_bytes", "facts"})
-        self._library.add_file(filename=filename, owner=self._actor.id, **columns)
+        told = None if origin is None else asdict(origin)
+        columns = report.model_dump(include=_COLUMNS)
+        self._library.add_file(filename=filename, owner=self._actor.id, origin=told, **columns)
 
     def file(self, sha256: str) -> FileView:
         """One file that this person has imported."""

@@ -4,33 +4,42 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from unifiednn_core.base.errors import BadInput, NotFound
+from unifiednn_core.base.files import holding, plain_name
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.values import AS_STORED, ImportOptions, split_plan
 from unifiednn_core.formats.architectures import registry as architectures
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import FileReport
+from unifiednn_core.runtime import removal
 from unifiednn_core.service import samples, server_folders
+from unifiednn_core.service.cloning import cloned
 from unifiednn_core.service.importing import BLOCK_BYTES, KINDS, FileImporter
-from unifiednn_core.service.permissions import Guard, permission
+from unifiednn_core.service.permissions import Guard, Own, permission
+from unifiednn_core.service.quotas import Room
 from unifiednn_core.service.roles import Role
+from unifiednn_core.service.shelf import Shelf
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.service.uploads import Uploads
 from unifiednn_core.spec.run import RunSpec
-from unifiednn_core.store.library import Library
-from unifiednn_core.views.library import ServerFile, UploadView
+from unifiednn_core.store import Store
+from unifiednn_core.views.library import DraftView, KeptModel, Lineage, QuotaView, ServerFile, ShelvedFile, UploadView
 from unifiednn_core.views.runs import FileView
 
 
 class LibraryService:
     """Model and data files, uploads and drafts. People own what they import."""
 
-    def __init__(self, guard: Guard, home: Home, library: Library, importer: FileImporter, submissions: Submissions):
-        self.guard = guard
-        self._home, self._library, self._importer, self._submissions = home, library, importer, submissions
+    def __init__(
+        self, guard: Guard, home: Home, store: Store, importer: FileImporter, submissions: Submissions, room: Room
+    ):
+        self.guard, self._store, self._runs, self._room = guard, store, store.runs, room
+        self._home, self._library, self._importer, self._submissions = home, store.library, importer, submissions
         self._uploads = Uploads(home.quarantine)
         self._only_of = guard.actor.id if guard.actor.sees_only_own else None
+        self._shelf = Shelf(home, store, guard.actor, importer)
 
     # -- files
 
@@ -98,12 +107,59 @@ class LibraryService:
         if sha256 not in held:
             raise NotFound(f"There is no data set '{sha256[:12]}' in the library.")
         filename = held[sha256].filename
-        report = client.split(self._home.file(sha256), filename, plan, self._home)
-        if report.train is None or report.test is None:
-            raise BadInput(report.findings)
-        self._importer.remember(report.test, plan.filename("test", filename))
-        self._importer.remember(report.train, plan.filename("train", filename))
+        self._room.require(filename, held[sha256].size_bytes)
+        with holding(self._home.files):  # the intake process writes the parts to where they stay
+            report = client.split(self._home.file(sha256), filename, plan, self._home)
+            if report.train is None or report.test is None:
+                raise BadInput(report.findings)
+            self._importer.remember(report.test, plan.filename("test", filename))
+            self._importer.remember(report.train, plan.filename("train", filename))
         return self._importer.file(report.train.sha256), self._importer.file(report.test.sha256)
+
+    # -- what uses a file, and what runs keep
+
+    @permission(Role.SUBMITTER, audited=False)
+    def shelf(self) -> tuple[ShelvedFile, ...]:
+        """The files of `files` with the runs and drafts that name them."""
+        return self._shelf.files()
+
+    @permission(Role.SUBMITTER, audited=False)
+    def kept(self) -> tuple[KeptModel, ...]:
+        """Trained models and newest checkpoints of this person's sub-models, the newest first."""
+        return self._shelf.kept()
+
+    @permission(Role.SUBMITTER, Own.PART, audited=False)
+    def lineage(self, run_id: str, submodel: str) -> Lineage:
+        """What a trained model was made of; raises `NotFound`."""
+        return self._shelf.lineage(run_id, submodel)
+
+    @permission(Role.SUBMITTER, Own.PART, about="{what}")
+    def take(self, run_id: str, submodel: str, what: Literal["model", "checkpoint"]) -> FileView:
+        """Copy a trained model or the newest checkpoint of a run into the library, to start from.
+
+        Raises `NotFound` before it is written, and `BadInput`.
+        """
+        return self._shelf.take(run_id, submodel, what)
+
+    @permission(Role.SUBMITTER, about="{sha256:.12} {filename}")
+    def rename_file(self, sha256: str, filename: str) -> None:
+        """Give a file of one's own another name; others keep theirs. Raises `NotFound` and `BadInput`."""
+        self._library.rename(sha256, plain_name(filename), self.guard.actor.id)
+
+    @permission(Role.SUBMITTER, about="{sha256:.12}")
+    def delete_file(self, sha256: str) -> None:
+        """Delete a file from one's library; its bytes go with its last owner. An operator deletes it for everybody.
+
+        Figures of ended runs stay, but training them again needs the file. Raises `NotFound`, and `BadInput` while a
+        run that has not ended needs it.
+        """
+        for_all = self._only_of is None
+        removal.remove_file(self._home, self._store, sha256, self.guard.actor.id, for_all=for_all)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def quota(self) -> QuotaView:
+        """What this person's files take, and how much they may."""
+        return self._room.view()
 
     # -- uploads
 
@@ -112,6 +168,7 @@ class LibraryService:
         self, filename: str, size_bytes: int, sha256: str | None = None, kinds: Sequence[str] = KINDS
     ) -> UploadView:
         """Announce an upload in pieces; raises `BadInput` if it cannot be accepted."""
+        self._room.require(filename, size_bytes)
         return self._uploads.begin(filename, size_bytes, sha256, kinds, self.guard.actor.id)
 
     @permission(Role.SUBMITTER, audited=False)
@@ -167,7 +224,41 @@ class LibraryService:
         """Document of a draft; raises `NotFound`."""
         return self._library.draft(draft_id, self._only_of)
 
+    @permission(Role.SUBMITTER, audited=False)
+    def drafts(self) -> tuple[DraftView, ...]:
+        """Unfinished runs of this person, the last changed first."""
+        return tuple(
+            DraftView(
+                draft_id=row.id,
+                name=str(row.document.get("name") or "run"),
+                submodels=len(row.document.get("submodels", ())),
+                changed_at_s=row.changed_at_s,
+                shared=row.document.get("hybrid") == "shared",
+            )
+            for row in self._library.drafts(self.guard.actor.id)
+        )
+
     @permission(Role.SUBMITTER, about="{draft_id}")
     def delete_draft(self, draft_id: str) -> None:
         """Delete a draft."""
         self._library.delete_draft(draft_id, self._only_of)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def finish_draft(self, draft_id: str, became: str) -> None:
+        """Keep nothing of a draft but the id of the run that it became."""
+        self._library.finish_draft(draft_id, became, self._only_of)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def run_of_draft(self, draft_id: str) -> str | None:
+        """The run that a draft became; None for any other."""
+        return self._library.run_of_draft(draft_id, self._only_of)
+
+    @permission(Role.SUBMITTER, Own.PART)
+    def clone_run(self, run_id: str, submodel: str | None = None) -> str:
+        """Make a draft of a run, or of one of its sub-models, with the names of its files; returns the draft's id."""
+        run, rows = self._runs.get(run_id)
+        if submodel is not None and submodel not in {row.name for row in rows}:
+            raise NotFound(f"Run '{run_id}' has no sub-model '{submodel}'.")
+        draft_id = secrets.token_hex(4)
+        self._library.save_draft(draft_id, cloned(run, submodel), self.guard.actor.id)
+        return draft_id

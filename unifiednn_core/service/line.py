@@ -1,12 +1,15 @@
 """The line for all devices, and when each entry starts and ends if no other comes.
 
-The forecast simulates all devices, so it is made once for all who look, and kept for a while.
+The forecast simulates all devices, each private hybrid under its own policy and lanes, so it is made once for all who
+look, and kept for a while. It is made three times: as all likely go, and with each at the fast and at the slow end of
+the range of its speed.
 """
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput
@@ -15,17 +18,21 @@ from unifiednn_core.scheduling.fleet import MOST_LOOKS, NEVER_S, run_fleet
 from unifiednn_core.scheduling.line import FleetView
 from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.scheduling.registry import policy_named
-from unifiednn_core.scheduling.simulator import SimulatedJob
+from unifiednn_core.scheduling.rehearsal import Pace, coarse, paced
+from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob
+from unifiednn_core.service import rehearsals
+from unifiednn_core.store.hybrids import Resident
+from unifiednn_core.store.speeds import TimedTurn
 from unifiednn_core.views.estimates import Estimate, earliest, latest
 
-STEPS = 16
-"""Steps of a training in the forecast."""
+EPOCHS, FEWEST_EPOCHS, STEPS_PER_EPOCH = 600, 16, 4
+"""Epochs of all trainings of a forecast, the fewest of a run, and steps of one, where there are more."""
 SHORTEST_S = 0.01
 KEPT_S = 2.0
-SPREAD = 0.15
-"""How far an estimate may be off, as a share of it."""
 SHARE_OF_TIME = 0.05
 """Part of the time that forecasts may take."""
+Turns = Callable[[Iterable[str]], Mapping[str, Sequence[TimedTurn]]]
+"""The newest turns of runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +46,12 @@ class Outlook:
     """By key, of those that wait; unknown ones are left out."""
     ends_in_s: Mapping[str, Estimate]
     """By key, also of those that train."""
+    rests: frozenset[str] = field(default_factory=frozenset)
+    """Keys of those that are paused or are being stopped: nothing is foreseen of them."""
 
     def of(self, keys: Iterable[str]) -> tuple[Estimate | None, Estimate | None]:
         """When the first of these sub-models starts and the last one ends; None if one of them is unknown."""
-        asked = list(keys)
+        asked = [key for key in keys if key not in self.rests]
         starts = [self.starts_in_s[key] for key in asked if key in self.starts_in_s]
         ends = [self.ends_in_s[key] for key in asked if key in self.ends_in_s]
         start = earliest(starts) if len(starts) == len(asked) else None
@@ -52,8 +61,8 @@ class Outlook:
 class Line:
     """Looks at the fleet. Safe to share between threads."""
 
-    def __init__(self, look: Callable[[], Fleet], clock: Clock):
-        self._look, self._clock = look, clock
+    def __init__(self, look: Callable[[], Fleet], clock: Clock, turns: Turns = lambda run_ids: {}):
+        self._look, self._clock, self._turns = look, clock, turns
         self._lock = threading.Lock()
         self._known: Outlook | None = None
         self._until_s = -math.inf
@@ -63,7 +72,7 @@ class Line:
         with self._lock:
             begun_s = self._clock.monotonic_s()
             if self._known is None or begun_s >= self._until_s:
-                self._known = outlook_of(self._look())
+                self._known = outlook_of(self._look(), self._turns)
                 took_s = self._clock.monotonic_s() - begun_s
                 self._until_s = begun_s + max(KEPT_S, took_s / SHARE_OF_TIME)
             return self._known
@@ -74,37 +83,83 @@ class Line:
             self._known = None
 
 
-def outlook_of(fleet: Fleet) -> Outlook:
-    """What is foreseen of a fleet. Pure."""
+def outlook_of(fleet: Fleet, turns: Turns = lambda run_ids: {}) -> Outlook:
+    """What is foreseen of a fleet."""
     view = _without_rests(fleet.view)
     waits = dict(decide(fleet.view).waits)
+    rests = frozenset(key for key, one in fleet.residents.items() if not rehearsals.trains(one.row))
     asked = fleet.pooling.hybrid.policy
     try:
-        trace = run_fleet(view, policy_named(asked.name, asked.parameters), jobs=_jobs(view), most_looks=MOST_LOOKS)
+        policy = policy_named(asked.name, asked.parameters)
     except BadInput:  # the policy of a plugin that is gone
-        return Outlook(fleet, waits, {}, {})
+        return Outlook(fleet, waits, {}, {}, rests)
+    runs = defaultdict[str, list[Resident]](list)
+    for resident in fleet.residents.values():
+        runs[resident.run.id].append(resident)
+    paces = _paces(fleet, runs, turns)
+
+    def train(run_id: str) -> SimulatedHybrid | None:
+        if run_id not in runs:
+            return None
+        rows = [one.row for one in runs[run_id]]
+        rules = rehearsals.rules_of(runs[run_id][0].run, rows, f"{run_id}/")
+        return SimulatedHybrid(rules.policy, rules.lanes, rules.may_join)
+
+    starts, ends = list[Mapping[str, float]](), list[Mapping[str, float]]()
+    for scale in (0.0, -1.0, 1.0):
+        jobs = _jobs(view, runs, paces, scale)
+        trace = run_fleet(view, policy, jobs=jobs, train=train, most_looks=MOST_LOOKS)
+        in_s = {key: end_s - view.now_s for key, end_s in trace.ends_s.items() if end_s - view.now_s < NEVER_S / 2}
+        ends.append({key: end_s for key, end_s in in_s.items() if key not in rests})
+        starts.append({key: max(0.0, trace.starts_s[key] - view.now_s) for key in ends[-1]})
     waiting = {key for entry in view.waiting for key in entry.keys}
-    known = {key: end_s - view.now_s for key, end_s in trace.ends_s.items() if end_s - view.now_s < NEVER_S / 2}
-    starts = {key: max(0.0, trace.starts_s[key] - view.now_s) for key in known.keys() & waiting}
-    begins, ends = ({key: Estimate.around(at_s, SPREAD) for key, at_s in one.items()} for one in (starts, known))
-    return Outlook(fleet, waits, begins, ends)
+    begins = {key: one for key, one in _ranges(starts).items() if key in waiting}
+    return Outlook(fleet, waits, begins, _ranges(ends), rests)
 
 
-def _jobs(view: FleetView) -> dict[str, SimulatedJob]:
-    """Each sub-model as a few long steps: finer ones change little, and take a thousand times as long.
+def _ranges(found: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
+    """Estimates from the likely, the fast and the slow forecast, where all know a key."""
+    likely, fast, slow = found
+    known = ((key, likely[key], fast[key], slow[key]) for key in likely if key in fast and key in slow)
+    return {key: Estimate(at_s, min(at_s, low_s), max(at_s, high_s)) for key, at_s, low_s, high_s in known}
 
-    One whose seconds are unknown takes one step that never ends, so nothing is predicted for entries that wait for it.
-    """
-    lefts_s = {member.key: member.left_s for hybrid in view.hybrids for member in hybrid.members}
-    for entry in view.waiting:
-        each_s = None if entry.left_s is None else entry.left_s / max(1, len(entry.keys))
-        lefts_s |= dict.fromkeys(entry.keys, each_s)
+
+def _paces(fleet: Fleet, runs: Mapping[str, Sequence[Resident]], turns: Turns) -> dict[str, Pace]:
+    """Speed of each sub-model that trains, by key; unknown ones are left out."""
+    before = {key: Pace(step_s) for key, step_s in fleet.speeds.items()}
+    known = turns([run_id for run_id, members in runs.items() if any(one.row.service_s for one in members)])
     return {
-        key: SimulatedJob(name=key, epochs=1, steps_per_epoch=1, seconds_per_step=NEVER_S)
-        if left_s is None
-        else SimulatedJob(name=key, epochs=STEPS, steps_per_epoch=1, seconds_per_step=max(left_s, SHORTEST_S) / STEPS)
-        for key, left_s in lefts_s.items()
+        f"{run_id}/{name}": pace
+        for run_id, members in runs.items()
+        for name, pace in rehearsals.paces_of(
+            members[0].run, [one.row for one in members], known.get(run_id, ()), before
+        ).items()
     }
+
+
+def _jobs(
+    view: FleetView, runs: Mapping[str, Sequence[Resident]], paces: Mapping[str, Pace], scale: float
+) -> dict[str, SimulatedJob]:
+    """Each sub-model with what is left of it, at a place in the range of its speed, in coarse steps.
+
+    One whose seconds are unknown takes one step that never ends, so nothing is predicted for entries that wait for it;
+    one that rests takes no time.
+    """
+    found = dict[str, SimulatedJob]()
+    epochs = max(FEWEST_EPOCHS, EPOCHS // max(1, len(runs)))
+    for run_id, members in runs.items():
+        prefix, jobs = f"{run_id}/", list[SimulatedJob]()
+        for run, row in sorted(members, key=lambda one: one.row.arrival):
+            key = f"{prefix}{row.name}"
+            if not rehearsals.trains(row):
+                found[key] = SimulatedJob(name=key, seconds_per_step=SHORTEST_S)
+            elif key not in paces:
+                found[key] = SimulatedJob(name=key, seconds_per_step=NEVER_S)
+            else:
+                jobs.append(paced(rehearsals.job_of_row(run, row, paces[key], view.now_s, prefix), paces[key], scale))
+        made = coarse(jobs, most_epochs=epochs, most_steps=STEPS_PER_EPOCH * epochs)
+        found |= {job.name: replace(job, seconds_per_step=max(job.seconds_per_step, SHORTEST_S / 10)) for job in made}
+    return found
 
 
 def _without_rests(view: FleetView) -> FleetView:

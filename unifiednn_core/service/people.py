@@ -3,10 +3,13 @@
 A token is shown once, stored as a hash, limited in time, and revocable.
 """
 
+import csv
 import hashlib
 import hmac
 import secrets
 from dataclasses import replace
+from datetime import UTC, datetime
+from io import StringIO
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound, Unauthorised
@@ -16,7 +19,7 @@ from unifiednn_core.service.protection import Protection, protections_of
 from unifiednn_core.service.roles import NO_ROLE, Actor, Role
 from unifiednn_core.spec.run import person_id
 from unifiednn_core.spec.sharing import Sharing
-from unifiednn_core.store.people import People, TokenRow
+from unifiednn_core.store.people import QUOTA, People, TokenRow
 from unifiednn_core.views.people import AuditView, PersonView, SharingView, TokenView, view_of
 
 SHOWN_LINES = 500
@@ -26,6 +29,7 @@ DAY_S = 86_400
 LONGEST_DAYS = 3650
 LONGEST_TEAM = 100
 MOST_TICKETS = 1000
+MOST_BYTES = 2**60
 # Compared for an unknown token, so the answer takes equally long.
 _NO_SHA256 = hashlib.sha256(b"").hexdigest()
 
@@ -107,9 +111,57 @@ class PeopleService:
             raise NotFound(f"There is no token '{token_id}'. List them with: unifiednn token list")
 
     @permission(Role.ADMIN, audited=False)
-    def audit(self, last: int = SHOWN_LINES) -> tuple[AuditView, ...]:
-        """The newest lines of the audit log, the newest first."""
-        return tuple(view_of(AuditView, row) for row in self._people.audit_log(last))
+    def audit(
+        self, last: int = SHOWN_LINES, *, skip: int = 0, person: str = "", action: str = "", text: str = ""
+    ) -> tuple[AuditView, ...]:
+        """The newest lines of the audit log after `skip` newer ones, the newest first.
+
+        Only of a `person`, of an `action`, or with a `text` in them, if given.
+        """
+        rows = self._people.audit_log(last, skip=skip, person=person, action=action, text=text)
+        return tuple(view_of(AuditView, row) for row in rows)
+
+    @permission(Role.ADMIN, audited=False)
+    def audit_lines(self, *, person: str = "", action: str = "", text: str = "") -> int:
+        """How many lines `audit` has in all."""
+        return self._people.audit_lines(person=person, action=action, text=text)
+
+    @permission(Role.ADMIN, audited=False)
+    def audited_names(self) -> tuple[list[str], list[str]]:
+        """All people and all actions of the audit log."""
+        return self._people.audited_names()
+
+    @permission(Role.ADMIN, about="{last}")
+    def audit_csv(self, last: int = 100_000, *, person: str = "", action: str = "", text: str = "") -> str:
+        """The same lines as CSV text, with times in ISO 8601, UTC."""
+        rows = self._people.audit_log(last, person=person, action=action, text=text)
+        written = StringIO()
+        writer = csv.writer(written)
+        writer.writerow(("time", "person", "role", "action", "subject", "outcome"))
+        for row in rows:
+            moment = datetime.fromtimestamp(row.at_s, UTC).isoformat(timespec="seconds")
+            writer.writerow((moment, *map(_cell, (row.person, row.role, row.action, row.subject, row.outcome))))
+        return written.getvalue()
+
+    @permission(Role.ADMIN, about="{person} {quota_bytes}")
+    def set_quota(self, quota_bytes: int | None, person: str = "") -> None:
+        """Limit what the files of a person may take, or of everybody without a person; None lifts the limit.
+
+        Uploads and imports beyond it are refused; what is there stays. Raises `BadInput`.
+        """
+        if quota_bytes is not None and not 0 < quota_bytes <= MOST_BYTES:
+            raise BadInput.of("Quota", "quota", f"A quota cannot be {quota_bytes:,} bytes.", "Give 1 MiB or more.")
+        by = self.guard.actor.label
+        if person.strip():
+            self._people.set_quota(person_id(person), quota_bytes, by)
+        else:
+            self._people.set_setting(QUOTA, "" if quota_bytes is None else str(quota_bytes), by)
+
+    @permission(Role.ADMIN, audited=False)
+    def default_quota(self) -> int | None:
+        """Most bytes of the files of a person who has no quota of their own; None without a limit."""
+        row = self._people.setting(QUOTA)
+        return int(row.value) if row is not None and row.value else None
 
     @permission(Role.ADMIN, audited=False)
     def protections(self) -> tuple[Protection, ...]:
@@ -167,6 +219,11 @@ class Tokens:
 def _require_address(person: str) -> None:
     if not person.strip():
         raise BadInput.of("Person", "person", "The address is empty.", "Give an e-mail address.")
+
+
+def _cell(text: str) -> str:
+    """Text for a spreadsheet, which takes what begins with one of these signs for a formula."""
+    return f"'{text}" if text[:1] in "=+-@\t\r" and text else text
 
 
 def _sha256(secret: str) -> str:

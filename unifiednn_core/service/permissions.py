@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from unifiednn_core.base.errors import Forbidden, NotFound
 from unifiednn_core.service.ownership import RunOwners, owners_of
+from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Actor, Role
 from unifiednn_core.store.people import People
 from unifiednn_core.store.runs import Runs
@@ -78,9 +79,9 @@ def permissions_of(*kinds: type) -> Mapping[str, Permission]:
 class Guard:
     """Checks permissions and writes the audit log, for one actor."""
 
-    def __init__(self, actor: Actor, runs: Runs, people: People):
+    def __init__(self, actor: Actor, runs: Runs, people: People, recent: Recent):
         self.actor = actor
-        self._runs, self._people = runs, people
+        self._runs, self._people, self._recent = runs, people, recent
 
     @contextmanager
     def allowing(self, rule: Permission, action: str, arguments: Mapping[str, Any], about: str = "") -> Iterator[None]:
@@ -111,6 +112,9 @@ class Guard:
             if rule.audited:
                 note(outcome=f"failed: {type(error).__name__}")
             raise
+        finally:
+            if rule.audited:
+                self._recent.forget()
 
     def require_role(self, rule: Permission) -> None:
         """Raise `Forbidden` if the actor's role is too low."""

@@ -8,11 +8,14 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.service.filtering import as_seen_by
 from unifiednn_core.service.line import Line
 from unifiednn_core.service.ownership import owners_of
+from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run_query import RunChoices, RunQuery
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.views import run_rows as present
+from unifiednn_core.views.run_lines import RunLine, RunLines
 from unifiednn_core.views.runs import SHOWN_TURNS, RunView
 
 Rows = tuple[RunRow, list[SubModelRow]]
@@ -21,19 +24,48 @@ Rows = tuple[RunRow, list[SubModelRow]]
 class RunReader:
     """Reads runs for one person. Methods raise `NotFound` for an unknown run."""
 
-    def __init__(self, store: Store, clock: Clock, actor: Actor, own_files: Callable[[], frozenset[str]], line: Line):
+    def __init__(
+        self, store: Store, clock: Clock, actor: Actor, own_files: Callable[[], frozenset[str]], line: Line,
+        recent: Recent,
+    ):  # fmt: skip
         self._store, self._clock, self._actor, self._own_files = store, clock, actor, own_files
-        self._line = line
+        self._line, self._recent = line, recent
 
-    def all(self) -> tuple[RunView, ...]:
-        """Runs that this person has a part in, the newest first, without curves."""
-        listed = self._store.runs.listed()
+    def all(self, within_s: float = 0.0) -> tuple[RunView, ...]:
+        """Runs that this person has a part in, the newest first, without curves; at most `within_s` old."""
+        listed = self._recent.within(within_s, "runs", self._store.runs.listed)
         if self._actor.sees_only_own:
             listed = [(run, parts) for run, parts in listed if any(part.owner == self._actor.id for part in parts)]
         return self._seen(listed, present.listed_views(listed, self._clock.utc_s()))
 
-    def view(self, run_id: str, last_slices: int | None = SHOWN_TURNS) -> RunView:
-        """One run with its curves, its newest slices (all of them for None), memory and events."""
+    def page(self, query: RunQuery) -> RunLines:
+        """One page of the runs that this person has a part in."""
+        person = self._actor.id if self._actor.sees_only_own else None
+        found = self._store.run_lists.page(query, person)
+        places = {run_id: place for place, run_id in enumerate(found.waiting, start=1)}
+        views = self._seen(found.rows, present.listed_views(found.rows, self._clock.utc_s(), places))
+        lines = tuple(
+            RunLine(
+                run=view,
+                owners=tuple(dict.fromkeys(part.owner for part in parts)) if person is None else (person,),
+                arms=found.arms.get(view.fingerprint, ""),
+            )
+            for view, (_, parts) in zip(views, found.rows, strict=True)
+        )
+        return RunLines(lines=lines, total=found.total, page=found.page)
+
+    def choices(self) -> RunChoices:
+        """What the filters of the list can choose."""
+        return self._store.run_lists.choices(self._actor.id if self._actor.sees_only_own else None)
+
+    def view(self, run_id: str, last_slices: int | None = SHOWN_TURNS, within_s: float = 0.0) -> RunView:
+        """One run with its curves, its newest slices (all of them for None), memory and events; at most so old."""
+        key = ("run", run_id, last_slices)
+        rows, view = self._recent.within(within_s, key, lambda: self._view(run_id, last_slices))
+        return self._seen([rows], [view])[0]
+
+    def _view(self, run_id: str, last_slices: int | None) -> tuple[Rows, RunView]:
+        """The rows of a run and its view, as one who may see everything sees it."""
         run, parts = self._store.runs.get(run_id)
         source = None if run.hybrid is None else run.hybrid.memory_source
         history = self._store.telemetry.history(run_id, source, last_slices=last_slices)
@@ -42,7 +74,7 @@ class RunReader:
         view = present.run_view(run, parts, now_s, history=history, commands=commands, attempts=attempts)
         if run.state == State.QUEUED.value:
             view = replace(view, queue_position=self._store.runs.queued_before(run) + 1)
-        if run.shared and view.state not in ENDED:
+        if view.state not in ENDED:
             outlook = self._line.now()
             starts_in_s, ends_in_s = outlook.of(f"{run_id}/{part.name}" for part in parts if not part.ended_at_s)
             begun = view.launched_at_s is not None
@@ -54,7 +86,7 @@ class RunReader:
             if view.waits_for is None and view.state is State.QUEUED:  # nobody has written it down yet
                 waits = (outlook.waits.get(f"{run_id}/{part.name}") for part in parts)
                 view = replace(view, waits_for=next(filter(None, waits), None))
-        return self._seen([(run, parts)], [view])[0]
+        return (run, parts), view
 
     def document(self, run_id: str) -> dict[str, Any]:
         """The document of `unifiednn train --json`, with paths of the server only for people at the machine."""
@@ -66,13 +98,14 @@ class RunReader:
         now_s = self._clock.utc_s()
         return self._seen(rows, [present.run_view(run, parts, now_s) for run, parts in rows])
 
-    def equal_to(self, run: RunRow) -> list[Rows]:
+    def equal_to(self, run: RunRow, within_s: float = 0.0) -> list[Rows]:
         """Runs of the same fingerprint, the newest first; a run without a fingerprint equals only itself.
 
         A submitter gets only runs that are wholly their own.
         """
-        runs = self._store.runs
-        equal = runs.with_fingerprint(run.fingerprint) if run.fingerprint else [runs.get(run.id)]
+        runs, mark = self._store.runs, run.fingerprint
+        key = ("equal", mark or run.id)
+        equal = self._recent.within(within_s, key, lambda: runs.with_fingerprint(mark) if mark else [runs.get(run.id)])
         if not self._actor.sees_only_own:
             return equal
         return [rows for rows in equal if owners_of(*rows).wholly_of(self._actor.id)]

@@ -1,6 +1,6 @@
 """Runs of one person: submit, control, observe, download."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,11 +8,14 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.files import copy_into
 from unifiednn_core.base.paths import Home
+from unifiednn_core.machine.disk import size_of
 from unifiednn_core.preflight.deadlines import POLICY as DEADLINES
 from unifiednn_core.preflight.deadlines import jobs_of, require_change
 from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.preflight.report import CheckReport, Tell, untold
+from unifiednn_core.runtime import removal
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
+from unifiednn_core.service.forecasts import Forecasts
 from unifiednn_core.service.ownership import owners_of
 from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.reading import RunReader
@@ -21,11 +24,14 @@ from unifiednn_core.service.submission import OnWarnings, Submissions, require_b
 from unifiednn_core.spec.hyperparameters import Hyperparameters, at_learning_rate
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, submodel_actions
 from unifiednn_core.spec.run import Mode, PolicySpec, RunSpec, SubModelSpec, parse_hyperparameters, parse_run
+from unifiednn_core.spec.run_query import RunChoices, RunQuery
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb, require_new_name
 from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import SubModelRow
+from unifiednn_core.views.forecast import Counterfactual, PolicyForecast
 from unifiednn_core.views.graph import graph_dot
+from unifiednn_core.views.run_lines import DeletionView, RunLines
 from unifiednn_core.views.run_rows import metrics_frame, trained_view
 from unifiednn_core.views.runs import RunView, TrainedView
 
@@ -46,6 +52,7 @@ class RunService:
         self.guard = guard
         self._home, self._store, self._clock = home, store, clock
         self._reader, self._submissions = reader, submissions
+        self._forecasts = Forecasts(store, clock, guard.actor)
 
     # -- submit
 
@@ -61,6 +68,35 @@ class RunService:
         `on_progress` hears what the check does next, in the thread of the caller.
         """
         return self._submissions.check(spec, base or Path.cwd(), on_progress)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def checked(self, spec: RunSpec) -> CheckReport | None:
+        """The report that `check` would give, if an equal spec was checked and that still holds; else None."""
+        return self._submissions.checked(spec)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def forecast(self, spec: RunSpec, report: CheckReport | None = None) -> tuple[PolicyForecast, ...]:
+        """What every policy would do with a spec, its own policy first; raises `BadInput` for an unknown one.
+
+        `report` is that of its check, by default the one that is kept. Without one times are relative.
+        """
+        return self._forecasts.of_spec(spec, report or self._submissions.checked(spec))
+
+    @permission(Role.SUBMITTER, Own.RUN, audited=False)
+    def forecast_change(
+        self,
+        run_id: str,
+        policy: PolicySpec | None = None,
+        *,
+        priorities: Mapping[str, int] | None = None,
+        epochs: Mapping[str, int] | None = None,
+        order: Sequence[str] | None = None,
+    ) -> Counterfactual:
+        """When each sub-model would end without and with a change; empty for a run in shared hybrids.
+
+        Raises `BadInput` for an unknown policy.
+        """
+        return self._forecasts.change(run_id, policy=policy, priorities=priorities, epochs=epochs, order=order)
 
     @permission(Role.SUBMITTER, about="{spec.name}")
     def submit(
@@ -110,7 +146,10 @@ class RunService:
         row = submodel_row(run_id, 0, alone, admitted)
         if admitted.forecast is not None:  # before the worker reads it with the newcomer
             self._store.runs.update(run_id, prediction=admitted.forecast.document)
-        return self._store.commands.issue(run_id, None, Verb.ADD, arguments, row=row)
+        state = self._store.commands.issue(run_id, None, Verb.ADD, arguments, row=row)
+        step_s = admitted.report.submodels[part.name].seconds_per_step
+        self._forecasts.renew(run_id, timed={row.memory_key: step_s} if step_s else {})
+        return state
 
     # -- control
 
@@ -178,7 +217,9 @@ class RunService:
             raise BadInput.of("Priority", "priority", message, "Ask an operator to change it.")
         part = self._spec_of(run_id, submodel).model_dump(mode="json", exclude_none=True)
         parse_run({"submodels": [part | {"priority": priority}]})
-        return self._store.commands.issue(run_id, submodel, Verb.PRIORITY, {"priority": priority})
+        state = self._store.commands.issue(run_id, submodel, Verb.PRIORITY, {"priority": priority})
+        self._forecasts.renew(run_id, priorities={submodel: priority})
+        return state
 
     @permission(Role.SUBMITTER, Own.PART, about="to {epochs}")
     def set_epochs(self, run_id: str, submodel: str, epochs: int) -> State:
@@ -186,7 +227,9 @@ class RunService:
         hyperparameters = self._spec_of(run_id, submodel).hyperparameters
         parse_hyperparameters(hyperparameters.model_dump(mode="json") | {"epochs": epochs})
         self._require_possible_epochs(self._row(run_id, submodel), hyperparameters, epochs)
-        return self._store.commands.issue(run_id, submodel, Verb.EPOCHS, {"epochs": epochs})
+        state = self._store.commands.issue(run_id, submodel, Verb.EPOCHS, {"epochs": epochs})
+        self._forecasts.renew(run_id, epochs={submodel: epochs})
+        return state
 
     @permission(Role.SUBMITTER, Own.RUN, about="to {deadline_s}")
     def set_deadline(self, run_id: str, submodel: str, deadline_s: float | None) -> State:
@@ -208,13 +251,17 @@ class RunService:
         if sorted(names) != sorted(known):
             message = f"The order has to name each of {', '.join(known)} once."
             raise BadInput.of("Order", "names", message, "Name them all.")
-        return self._store.commands.issue(run_id, None, Verb.ORDER, {"names": list(names)})
+        state = self._store.commands.issue(run_id, None, Verb.ORDER, {"names": list(names)})
+        self._forecasts.renew(run_id, order=names)
+        return state
 
     @permission(Role.SUBMITTER, Own.RUN, about="{policy.name}")
     def set_policy(self, run_id: str, policy: PolicySpec) -> State:
         """Use another policy from the next step on; raises `BadInput` for an unknown one."""
         policy_named(policy.name, policy.parameters)
-        return self._store.commands.issue(run_id, None, Verb.POLICY, {"policy": policy.model_dump(mode="json")})
+        state = self._store.commands.issue(run_id, None, Verb.POLICY, {"policy": policy.model_dump(mode="json")})
+        self._forecasts.renew(run_id, policy=policy)
+        return state
 
     @permission(Role.SUBMITTER, Own.RUN, about="to {moves}")
     def set_moves(self, run_id: str, moves: Literal["same", "any"]) -> State:
@@ -224,14 +271,17 @@ class RunService:
     # -- observe
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
-    def runs(self) -> tuple[RunView, ...]:
-        """Runs that this person has a part in, the newest first, without curves."""
-        return self._reader.all()
+    def runs(self, *, within_s: float = 0.0) -> tuple[RunView, ...]:
+        """Runs that this person has a part in, the newest first, without curves.
+
+        `within_s`, as in `observe`: an answer of at most this age will do, which those who watch share.
+        """
+        return self._reader.all(within_s)
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
-    def observe(self, run_id: str) -> RunView:
+    def observe(self, run_id: str, *, within_s: float = 0.0) -> RunView:
         """One run with its curves, newest slices, memory and events."""
-        return self._reader.view(run_id)
+        return self._reader.view(run_id, within_s=within_s)
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
     def graph_dot(self, run_id: str) -> str:
@@ -255,6 +305,52 @@ class RunService:
     def spec_document(self, run_id: str) -> dict[str, object]:
         """The spec of a run, with files named by content."""
         return self._reader.view(run_id).spec
+
+    @permission(Role.VIEWER, audited=False)
+    def listing(self, query: RunQuery) -> RunLines:
+        """One page of the runs that this person has a part in, filtered and sorted."""
+        return self._reader.page(query)
+
+    @permission(Role.VIEWER, audited=False)
+    def run_choices(self) -> RunChoices:
+        """What the filters of the list can choose, and how many runs there are."""
+        return self._reader.choices()
+
+    # -- delete
+
+    @permission(Role.SUBMITTER, Own.RUN, audited=False)
+    def deletion(self, run_id: str) -> DeletionView:
+        """What the deletion of a run would take away."""
+        run, rows = self._store.runs.get(run_id)
+        alive = run.hybrid is not None and run.hybrid.heartbeat_at_s is not None
+        refused = "" if State(run.state) in ENDED and not alive else f"It is {run.state}. Stop it first."
+        others = self._reader.equal_to(run) if run.fingerprint else []
+        taken = self._store.library.taken_from(run_id, self.guard.actor.id if self.guard.actor.sees_only_own else None)
+        return DeletionView(
+            run_id=run_id,
+            name=run.name,
+            refused=refused,
+            models=sum(row.artifact is not None for row in rows),
+            checkpoints=sum(row.checkpoint_step is not None for row in rows),
+            size_bytes=size_of(self._home.run(run_id)),
+            others=sum(other.id != run_id for other, _ in others),
+            taken=tuple(taken),
+        )
+
+    @permission(Role.SUBMITTER, Own.RUN)
+    def delete_run(self, run_id: str) -> None:
+        """Delete a run that has ended: rows, figures, models and checkpoints. What others need stays.
+
+        Files of the library stay, and so do other runs of its fingerprint, which can no longer be compared with it. A
+        deletion that a crash interrupts is finished at the next start. Raises `BadInput` for a run that has not ended.
+        """
+        removal.remove_run(self._home, self._store, run_id)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def delete(self, run_ids: Sequence[str]) -> None:
+        """Delete several runs, each as `delete_run` does; the first refusal ends it."""
+        for run_id in run_ids:
+            self.delete_run(run_id)
 
     # -- download
 

@@ -3,7 +3,7 @@
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.machine.devices import threads_of
 from unifiednn_core.service.roles import Actor
-from unifiednn_core.spec.run import RunSpec
+from unifiednn_core.spec.run import RunSpec, parse_run
 
 WORDS = {
     "policy": "policy",
@@ -14,6 +14,19 @@ WORDS = {
 }
 """Settings of a hybrid that an operator chooses for all who share it."""
 PRIVATE = 'or submit it with "hybrid": "private"'
+
+
+def as_shared(document: object, name: str, device: str | None = None) -> RunSpec:
+    """Spec of a shared submission from the fields of one network, by default called `name`, or from a whole spec.
+
+    Raises `BadInput`.
+    """
+    if isinstance(document, dict) and "submodels" not in document:
+        name = str(document.get("name", name))
+        document = {"name": name, "submodels": [{"name": name, **document}]}
+    if isinstance(document, dict):
+        document = {**document, "hybrid": "shared", **({} if device is None else {"device": device})}
+    return parse_run(document)
 
 
 def shared_findings(spec: RunSpec, actor: Actor) -> tuple[Finding, ...]:

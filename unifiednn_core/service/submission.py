@@ -18,9 +18,11 @@ from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.preflight import client, deadlines
 from unifiednn_core.preflight.estimate import Part
 from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key
+from unifiednn_core.preflight.kept_check import check_once, checked_before
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile, Tell, untold
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob
+from unifiednn_core.service.forecasts import FORECAST, Forecasts
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.ownership import filename_for, lenders_in, owners_in, references, without_owners
 from unifiednn_core.service.reading import RunReader
@@ -70,7 +72,34 @@ class Submissions:
         """
         spec = self._with_allowed_files(spec, base)
         self._people_of(spec)
-        report = client.check(spec, base, self._home, on_progress)
+        return self._judged(spec, self._checked(spec, base, on_progress))
+
+    def checked(self, spec: RunSpec) -> CheckReport | None:
+        """The report of `check` if an equal one is kept and still holds, and this person may ask for it; else None."""
+        try:
+            if not self._is_local and self._about_files(spec):
+                return None
+            self._people_of(spec)
+        except BadInput:
+            return None
+        report = checked_before(spec, self._home, self._here(spec))
+        return None if report is None else self._judged(spec, report)
+
+    def _checked(self, spec: RunSpec, base: Path, on_progress: Tell) -> CheckReport:
+        here, now_s = self._here(spec), self._clock.utc_s()
+        return check_once(spec, self._home, here, now_s, lambda: client.check(spec, base, self._home, on_progress))
+
+    def _here(self, spec: RunSpec) -> dict[str, object]:
+        """The machine; and the person, if another one's check would reveal that they have the same network."""
+        return {**machine(slot(spec.device)), "person": self._actor.id if self._actor.sees_only_own else ""}
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether this person may name any file of the machine."""
+        return self._actor.here and not self._actor.id
+
+    def _judged(self, spec: RunSpec, report: CheckReport) -> CheckReport:
+        """A report with all that changes by itself: measured memory and speeds, devices, rights."""
         found = forecast(spec, report, self._measured)
         late = self._deadline_findings(spec, report)
         own = (*own_findings(spec), *shared_findings(spec, self._actor))
@@ -97,7 +126,7 @@ class Submissions:
         spec = self._with_allowed_files(spec, base)
         owners, lenders = self._people_of(spec, beside)
         findings = (*own_findings(spec), *shared_findings(spec, self._actor))
-        report = client.check(spec, base, self._home, on_progress)
+        report = self._checked(spec, base, on_progress)
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
         if errors:
             raise BadInput(errors)
@@ -127,6 +156,9 @@ class Submissions:
         threads, device = spec.threads or threads_of(spec.device), slot(spec.device)
         facts = {"files": admitted.filenames, "asked_sha256": asked_sha256(resolved), "measured_on": machine(device)}
         shared = spec.hybrid == "shared" and mode == HYBRID
+        made = Forecasts(self._store, self._clock, self._actor).to_keep(resolved, admitted.report)
+        if made is not None and mode == HYBRID:
+            facts[FORECAST] = made.document
         run = RunRow(
             id=f"{SHARED_RUN if shared else ''}{self._new_id()}",
             shared=shared,
@@ -187,8 +219,15 @@ class Submissions:
         A hash of someone else's file gets the same answer as an unknown one. Only people at the machine may name
         paths.
         """
-        if self._actor.here and not self._actor.id:
+        if self._is_local:
             return spec
+        findings = self._about_files(spec)
+        if findings:
+            raise BadInput(findings)
+        return self.imported(spec, base)
+
+    def _about_files(self, spec: RunSpec) -> list[Finding]:
+        """Findings about files that this person may not name, and owners."""
         own = self._importer.references()
         findings: list[Finding] = []
         for part in spec.submodels:
@@ -205,9 +244,7 @@ class Submissions:
                 field, message = f"submodels.{part.name}.owner", "Only an operator can name another owner."
                 remedy = "Leave the owner out; what you submit is yours."
                 findings.append(Finding(title="Owner", field=field, message=message, remedy=remedy))
-        if findings:
-            raise BadInput(findings)
-        return self.imported(spec, base)
+        return findings
 
     def imported(
         self, spec: RunSpec, base: Path, checked: Mapping[str, ResolvedFile] = MappingProxyType({})

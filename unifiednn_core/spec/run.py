@@ -230,6 +230,15 @@ class RunSpec(_Part):
         own = submodel.hyperparameters.seed
         return self.seed if own is None else own
 
+    def seeded(self) -> tuple[SubModelSpec, ...]:
+        """Its sub-models, each with its own seed, so that they are the same in another run."""
+        return tuple(
+            part.model_copy(
+                update={"hyperparameters": part.hyperparameters.model_copy(update={"seed": self.seed_of(part)})}
+            )
+            for part in self.submodels
+        )
+
     def to_json(self) -> str:
         """Serialise to JSON; `parse_run` reads it back to an equal spec."""
         return self.model_dump_json(indent=2, exclude_none=True)
@@ -307,4 +316,5 @@ def _parsed(part: type[_AnyPart], data: object) -> _AnyPart:
     try:
         return part.model_validate(data)
     except ValidationError as error:
-        raise BadInput([finding_of(detail, data) for detail in error.errors()]) from None
+        entries = {entry for one in (part, SubModelSpec, Hyperparameters) for entry in one.model_fields}
+        raise BadInput([finding_of(detail, data, entries) for detail in error.errors()]) from None

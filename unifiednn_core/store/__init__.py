@@ -4,11 +4,16 @@ from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store.commands import Commands
 from unifiednn_core.store.database import Database
+from unifiednn_core.store.device_samples import DeviceSamples
 from unifiednn_core.store.devices import Devices
 from unifiednn_core.store.hybrids import Hybrids
 from unifiednn_core.store.library import Library, Measured
 from unifiednn_core.store.people import People
+from unifiednn_core.store.removals import Removals
+from unifiednn_core.store.requests import Requests
+from unifiednn_core.store.run_lists import RunLists
 from unifiednn_core.store.runs import Runs
+from unifiednn_core.store.speeds import Speeds
 from unifiednn_core.store.telemetry import Telemetry
 from unifiednn_core.store.workers import Workers
 
@@ -26,8 +31,13 @@ class Store:
         self.telemetry = Telemetry(self._database, clock)
         self.library = Library(self._database, clock)
         self.people = People(self._database, clock)
+        self.removals = Removals(self._database, clock)
+        self.run_lists = RunLists(self._database)
         self.measured = Measured(self._database, clock)
+        self.speeds = Speeds(self._database)
         self.devices = Devices(self._database, clock)
+        self.requests = Requests(self._database, clock)
+        self.device_samples = DeviceSamples(self._database, clock)
 
     @classmethod
     def open(cls, home: Home, clock: Clock | None = None) -> "Store":

@@ -19,6 +19,7 @@ from unifiednn_core.store.hybrids import CLAIMED, forget_deaths, is_live
 from unifiednn_core.store.people import parties_of, sharing_rule_in
 from unifiednn_core.store.runs import Runs, row_of, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import HYBRID, CommandRow, HybridRow, RunRow, SubModelRow
+from unifiednn_core.store.uses import use_in
 
 
 class Verb(StrEnum):
@@ -269,6 +270,7 @@ class Commands:
         row.paused_since_s = row.joined_at_s if State(run.state) is State.PAUSED else None
         session.add(row)
         _require_permission(session, run, row.name)
+        use_in(session, run.id, [arguments["submodel"]])
         run.spec = {**run.spec, "submodels": [*run.spec["submodels"], arguments["submodel"]]}
         run.environment = {**run.environment, "files": run.environment.get("files", {}) | arguments["files"]}
 

@@ -1,14 +1,23 @@
 """Imported model and data files, drafts of runs, and measured memory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, func, select
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.schema import DraftRow, FileOwnerRow, FileRow, MeasuredMemoryRow
+from unifiednn_core.store.schema import (
+    HYBRID,
+    DraftRow,
+    FileOwnerRow,
+    FileRow,
+    FileUseRow,
+    MeasuredMemoryRow,
+    RunRow,
+    SubModelRow,
+)
 
 
 class Library:
@@ -17,23 +26,33 @@ class Library:
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
 
-    def add_file(self, *, sha256: str, filename: str, owner: str = "", **columns: Any) -> None:
+    def add_file(
+        self, *, sha256: str, filename: str, owner: str = "", origin: Mapping[str, Any] | None = None, **columns: Any
+    ) -> None:
         """Add a file that belongs to `owner`, or give one of the same bytes this owner's newest name.
 
-        `columns` are the other columns of `FileRow`. Other owners keep their names; all keep their first times.
+        `columns` are the other columns of `FileRow`, `origin` says from which run it was taken. Other owners keep their
+        names; all keep their first times.
         """
         with self._database.write() as session:
             first = {"filename": filename, "created_at_s": self._clock.utc_s()}
             own = session.get(FileOwnerRow, (sha256, owner))
             if own is None:
-                session.add(FileOwnerRow(sha256=sha256, owner=owner, **first))
+                session.add(FileOwnerRow(sha256=sha256, owner=owner, origin=dict(origin or {}), **first))
             else:
                 own.filename = filename
             known = session.get(FileRow, sha256)
             if known is None:
                 session.add(FileRow(sha256=sha256, **first, **columns))
             else:
-                known.assign(columns)
+                known.assign({**columns, **(first if known.removed_at_s is not None else {}), "removed_at_s": None})
+
+    def announce(self, sha256: str, columns: Mapping[str, Any]) -> None:
+        """Note, before its bytes are moved into the library, that a file comes: after a crash it is deleted again."""
+        with self._database.write() as session:
+            if session.get(FileRow, sha256) is None:
+                now_s = self._clock.utc_s()
+                session.add(FileRow(sha256=sha256, filename="", created_at_s=now_s, removed_at_s=now_s, **columns))
 
     def files(self, reader: str = "", *, only_own: bool = False) -> list[FileRow]:
         """All files, the newest first, under the names that `reader` gave them, else their first names.
@@ -43,6 +62,7 @@ class Library:
         """
         own = (FileOwnerRow.sha256 == FileRow.sha256) & (FileOwnerRow.owner == reader)
         found = select(FileRow, FileOwnerRow).join(FileOwnerRow, own, isouter=not only_own)
+        found = found.where(FileRow.removed_at_s.is_(None))
         first_s = FileOwnerRow.created_at_s if only_own else FileRow.created_at_s
         with self._database.read() as session:
             rows = []
@@ -61,20 +81,128 @@ class Library:
             rows = session.scalars(select(FileOwnerRow).where(FileOwnerRow.sha256 == sha256))
             return {row.owner: row.filename for row in rows}
 
+    def rename(self, sha256: str, filename: str, owner: str) -> None:
+        """Give a file another name for this owner alone; raises `NotFound` if it is not theirs."""
+        with self._database.write() as session:
+            own = session.get(FileOwnerRow, (sha256, owner))
+            if own is None:
+                raise NotFound(f"There is no file '{sha256[:12]}' of yours in the library.")
+            own.filename = filename
+
+    def origins(self, owner: str | None) -> dict[str, dict[str, Any]]:
+        """From which run files were taken, by SHA-256; with an `owner` only as this person knows it."""
+        asked = select(FileOwnerRow.sha256, FileOwnerRow.origin)
+        with self._database.read() as session:
+            rows = session.execute(asked if owner is None else asked.where(FileOwnerRow.owner == owner))
+            return {sha256: origin for sha256, origin in rows if origin}
+
+    def taken_from(self, run_id: str, owner: str | None) -> list[str]:
+        """Names of files that were taken from a run, with an `owner` only of theirs."""
+        asked = select(FileOwnerRow.filename).where(FileOwnerRow.origin["run_id"].as_string() == run_id)
+        with self._database.read() as session:
+            return list(session.scalars(asked if owner is None else asked.where(FileOwnerRow.owner == owner)))
+
+    def owner_counts(self) -> dict[str, int]:
+        """How many people have each file."""
+        with self._database.read() as session:
+            asked = select(FileOwnerRow.sha256, func.count()).group_by(FileOwnerRow.sha256)
+            return dict(session.execute(asked).tuples())
+
+    def uses(self, owner: str | None, sha256: str | None = None) -> list[Row[Any]]:
+        """Uses of files by runs, the newest run first; with an `owner` only by this person's sub-models.
+
+        Rows have `sha256`, `run_id`, `run_name`, `submodel`, `entry` and the `state` of the run. Baselines are left
+        out: they use what their hybrid uses.
+        """
+        asked = (
+            select(
+                FileUseRow.sha256, FileUseRow.run_id, RunRow.name.label("run_name"), FileUseRow.submodel,
+                FileUseRow.entry, RunRow.state,
+            )
+            .join(RunRow, RunRow.id == FileUseRow.run_id)
+            .where(RunRow.removed_at_s.is_(None), RunRow.mode == HYBRID)
+            .order_by(RunRow.created_at_s.desc(), FileUseRow.submodel)
+        )  # fmt: skip
+        if owner is not None:
+            asked = asked.join(
+                SubModelRow,
+                (SubModelRow.run_id == FileUseRow.run_id) & (SubModelRow.name == FileUseRow.submodel)
+                & (SubModelRow.owner == owner),
+            )  # fmt: skip
+        if sha256 is not None:
+            asked = asked.where(FileUseRow.sha256 == sha256)
+        with self._database.read() as session:
+            return list(session.execute(asked))
+
+    def owned_bytes(self) -> dict[str, dict[str, int]]:
+        """Bytes of each owner by kind: `library`, `models`, `checkpoints` (the newest of each sub-model).
+
+        What several people have counts for each of them.
+        """
+        files = (
+            select(FileOwnerRow.owner, func.sum(FileRow.size_bytes))
+            .join(FileRow, FileRow.sha256 == FileOwnerRow.sha256)
+            .group_by(FileOwnerRow.owner)
+        )
+        kept = (
+            select(
+                SubModelRow.owner, func.sum(SubModelRow.artifact_bytes), func.sum(SubModelRow.checkpoint_bytes),
+            )
+            .join(RunRow, RunRow.id == SubModelRow.run_id)
+            .where(RunRow.removed_at_s.is_(None))
+            .group_by(SubModelRow.owner)
+        )  # fmt: skip
+        found: dict[str, dict[str, int]] = {}
+        with self._database.read() as session:
+            for owner, size_bytes in session.execute(files):
+                found.setdefault(owner, {})["library"] = size_bytes or 0
+            for owner, models, checkpoints in session.execute(kept):
+                found.setdefault(owner, {}).update(models=models or 0, checkpoints=checkpoints or 0)
+        return found
+
+    def draft_documents(self, owner: str | None) -> dict[str, dict[str, Any]]:
+        """Documents of all drafts by id, with an `owner` only of theirs."""
+        asked = select(DraftRow.id, DraftRow.document).where(DraftRow.run_id.is_(None))
+        with self._database.read() as session:
+            rows = session.execute(asked if owner is None else asked.where(DraftRow.owner == owner))
+            return {row.id: row.document for row in rows}
+
     def save_draft(self, draft_id: str, document: dict[str, Any], owner: str = "") -> None:
         """Save a draft; one of the same id is replaced and keeps its owner."""
         with self._database.write() as session:
             known = session.get(DraftRow, draft_id)
             owner = owner if known is None else known.owner
-            session.merge(DraftRow(id=draft_id, owner=owner, document=document, changed_at_s=self._clock.utc_s()))
+            now_s = self._clock.utc_s()
+            session.merge(DraftRow(id=draft_id, owner=owner, document=document, changed_at_s=now_s, run_id=None))
 
     def draft(self, draft_id: str, owner: str | None = None) -> dict[str, Any]:
         """Document of a draft; raises `NotFound`, with `owner` also for drafts of others."""
         with self._database.read() as session:
             row = session.get(DraftRow, draft_id)
-            if row is None or (owner is not None and row.owner != owner):
+            if row is None or row.run_id is not None or (owner is not None and row.owner != owner):
                 raise NotFound(f"There is no draft '{draft_id}'. Start a new one on the Build page.")
             return row.document
+
+    def drafts(self, owner: str) -> list[DraftRow]:
+        """Unfinished drafts of one person, the last changed first. No session holds the rows."""
+        unfinished = select(DraftRow).where(DraftRow.owner == owner, DraftRow.run_id.is_(None))
+        with self._database.read() as session:
+            rows = list(session.scalars(unfinished.order_by(DraftRow.changed_at_s.desc(), DraftRow.id)))
+            session.expunge_all()
+            return rows
+
+    def finish_draft(self, draft_id: str, run_id: str, owner: str | None = None) -> None:
+        """Keep only which run a draft became, with `owner` only if it is theirs; ignores unknown ids."""
+        with self._database.write() as session:
+            row = session.get(DraftRow, draft_id)
+            if row is not None and owner in (None, row.owner):
+                row.run_id, row.document = run_id, {}
+
+    def run_of_draft(self, draft_id: str, owner: str | None = None) -> str | None:
+        """The run that a draft became, with `owner` only if it is theirs; None for any other."""
+        with self._database.read() as session:
+            row = session.get(DraftRow, draft_id)
+            return row.run_id if row is not None and owner in (None, row.owner) else None
 
     def delete_draft(self, draft_id: str, owner: str | None = None) -> None:
         """Delete a draft, with `owner` only if it is theirs; ignores unknown ids."""

@@ -8,6 +8,8 @@ from sqlalchemy import Connection
 from unifiednn_core.spec.lifecycle import State
 
 _OF_A_WORKER = ("worker_pid", "worker_started_at_s", "worker_boot_id", "heartbeat_at_s", "claimer")
+_NAMING = ("model", "train_data", "test_data", "start_from.file")
+"""Entries of a sub-model that name a file."""
 _KEPT = ("mode", "environment", "prediction")
 _MOVED = (
     *_KEPT, *_OF_A_WORKER, "attempt", "died_at", "recoveries", "deaths_there", "deaths", "resume_at_s", "cpu_s",
@@ -91,13 +93,24 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "CREATE INDEX memory_of_hybrid ON memory_samples (hybrid_id, source, at_s)",
         "CREATE INDEX strata_of_hybrid ON memory_strata (hybrid_id, at_s)",
     ),
-    # The cockpit: operators order the line; certificates of separated models.
+    # The cockpit: operators order the line; certificates of separated models; runs and files can be deleted, files know
+    # who uses them and where they are from; people have a quota; drafts know the run that they became.
     9: (
         "ALTER TABLE runs ADD COLUMN line_at_s FLOAT NOT NULL DEFAULT 0",
         "UPDATE runs SET line_at_s = created_at_s",
         "ALTER TABLE submodels ADD COLUMN certificate JSON",
         "ALTER TABLE submodels ADD COLUMN certify_at_s FLOAT",
         "CREATE INDEX ix_submodels_certify_at_s ON submodels (certify_at_s)",
+        "ALTER TABLE runs ADD COLUMN removed_at_s FLOAT",
+        "ALTER TABLE files ADD COLUMN removed_at_s FLOAT",
+        "ALTER TABLE file_owners ADD COLUMN origin JSON NOT NULL DEFAULT '{}'",
+        "ALTER TABLE people ADD COLUMN quota_bytes BIGINT",
+        "ALTER TABLE drafts ADD COLUMN run_id VARCHAR",
+        *(f"""INSERT OR IGNORE INTO file_uses (sha256, run_id, submodel, entry)
+              SELECT substr(json_extract(part.value, '$.{entry}'), 8), runs.id, json_extract(part.value, '$.name'),
+                     '{entry}'
+              FROM runs, json_each(runs.spec, '$.submodels') AS part
+              WHERE json_extract(part.value, '$.{entry}') LIKE 'sha256:%'""" for entry in _NAMING),
     ),
 }  # fmt: skip
 """Statements that lead from each version to the next one."""

@@ -1,8 +1,9 @@
 """Roles, teams, tickets, tokens, who may share a process, and the audit log."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import DDL, event, select
+from sqlalchemy import DDL, BigInteger, Select, event, func, or_, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from unifiednn_core.base.clock import Clock
@@ -12,6 +13,8 @@ from unifiednn_core.store.database import Database
 from unifiednn_core.store.schema import Base, RunRow, SubModelRow
 
 SHARING = "sharing"
+QUOTA = "quota_bytes"
+"""Setting: most bytes of one person's files; empty without a limit."""
 
 
 class PersonRow(Base):
@@ -26,6 +29,8 @@ class PersonRow(Base):
     """People of one team may share a process."""
     tickets: Mapped[int | None]
     """Share of the device under the policy `fair`; 1 if none are given."""
+    quota_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    """Most that a person's files may take, instead of the quota of everybody."""
     changed_at_s: Mapped[float]
     changed_by: Mapped[str]
 
@@ -128,12 +133,36 @@ class People:
             return given
 
     def _give(self, session: Session, person: str, by: str, **columns: str | int | None) -> None:
-        row = session.get(PersonRow, person) or PersonRow(id=person, role="", team=None, tickets=None)
+        row = session.get(PersonRow, person) or PersonRow(id=person, role="", team=None, tickets=None, quota_bytes=None)
         row.assign({**columns, "changed_at_s": self._clock.utc_s(), "changed_by": by})
-        if row.role or (row.team, row.tickets) != (None, None):
+        if row.role or (row.team, row.tickets, row.quota_bytes) != (None, None, None):
             session.add(row)
         elif row in session:
             session.delete(row)
+
+    def set_quota(self, person: str, quota_bytes: int | None, by: str) -> None:
+        """Limit what a person's files may take; None leaves it to the quota of everybody."""
+        with self._database.write() as session:
+            self._give(session, person, by, quota_bytes=quota_bytes)
+
+    def quota_of(self, person: str) -> int | None:
+        """Most bytes that a person's files may take; None without a limit."""
+        with self._database.read() as session:
+            row, everybody = session.get(PersonRow, person), session.get(SettingRow, QUOTA)
+            own = None if row is None else row.quota_bytes
+            return (
+                own if own is not None else None if everybody is None or not everybody.value else int(everybody.value)
+            )
+
+    def setting(self, name: str) -> SettingRow | None:
+        """A setting of the installation; None if nobody has changed it."""
+        with self._database.read() as session:
+            return session.get(SettingRow, name)
+
+    def set_setting(self, name: str, value: str, by: str) -> None:
+        """Change a setting of the installation."""
+        with self._database.write() as session:
+            session.merge(SettingRow(name=name, value=value, changed_at_s=self._clock.utc_s(), changed_by=by))
 
     def sharing(self) -> SettingRow | None:
         """Who may share a process, as an admin set it, or None."""
@@ -180,10 +209,34 @@ class People:
             now_s = self._clock.utc_s()
             session.add(AuditRow(at_s=now_s, person=person, role=role, action=action, subject=subject, outcome=outcome))
 
-    def audit_log(self, last: int) -> list[AuditRow]:
-        """The newest `last` lines, the newest first."""
+    def audit_log(self, last: int, *, skip: int = 0, **wanted: str) -> list[AuditRow]:
+        """The newest `last` lines after `skip` newer ones, the newest first; `wanted` as for `audit_lines`."""
         with self._database.read() as session:
-            return list(session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(last)))
+            found = _audited(select(AuditRow), wanted).order_by(AuditRow.id.desc())
+            return list(session.scalars(found.limit(last).offset(skip)))
+
+    def audit_lines(self, **wanted: str) -> int:
+        """Number of lines whose `person` and `action` are these and that hold `text`; empty ones do not filter."""
+        with self._database.read() as session:
+            return session.scalar(_audited(select(func.count()).select_from(AuditRow), wanted)) or 0
+
+    def audited_names(self) -> tuple[list[str], list[str]]:
+        """All people and all actions in the log."""
+        with self._database.read() as session:
+            people, actions = (
+                select(column).distinct().order_by(column) for column in (AuditRow.person, AuditRow.action)
+            )
+            return list(session.scalars(people)), list(session.scalars(actions))
+
+
+def _audited(asked: Select[Any], wanted: Mapping[str, str]) -> Select[Any]:
+    for column in (AuditRow.person, AuditRow.action):
+        if value := wanted.get(column.key):
+            asked = asked.where(column == value)
+    if text := wanted.get("text"):
+        columns = (AuditRow.person, AuditRow.action, AuditRow.subject, AuditRow.outcome)
+        asked = asked.where(or_(*(column.icontains(text, autoescape=True) for column in columns)))
+    return asked
 
 
 def sharing_rule_in(session: Session) -> SharingRule:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, func, select, tuple_
+from sqlalchemy import Row, Select, func, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
 from unifiednn_core.base.clock import Clock
@@ -14,6 +14,7 @@ from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.hybrids import is_live, note_progress, release_worker
 from unifiednn_core.store.schema import HYBRID, CommandRow, EventRow, HybridRow, RunRow, SubModelRow
+from unifiednn_core.store.uses import use_in
 
 HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer", "settings", "certificate"})
 """Columns of a run or sub-model that lists do not need; they may take 100 KiB per run."""
@@ -23,7 +24,7 @@ _OF_HYBRID = [
 ]
 _OF_SUBMODEL = [column for column in SubModelRow.__table__.columns if column.name not in HEAVY]
 _THERE = aliased(HybridRow)
-_PLACED = (
+PLACED = (
     select(func.max(_THERE.device))
     .join(SubModelRow, SubModelRow.hybrid_id == _THERE.id)
     .where(SubModelRow.run_id == RunRow.id)
@@ -34,7 +35,7 @@ _PLACED = (
 _LISTED = (
     *(column for column in _OF_RUN if column.name != "device"),
     *_OF_HYBRID,
-    func.coalesce(HybridRow.device, _PLACED, RunRow.device).label("device"),
+    func.coalesce(HybridRow.device, PLACED, RunRow.device).label("device"),
     RunRow.spec["policy"].label("policy"),
 )
 _FINAL = ENDED - {State.INTERRUPTED}
@@ -47,7 +48,10 @@ class Runs:
         self._database, self._clock = database, clock
 
     def add(self, *runs: tuple[RunRow, Sequence[SubModelRow]]) -> None:
-        """Queue runs with their sub-models, all or none, and make the private hybrids."""
+        """Queue runs with their sub-models, all or none, and make the private hybrids.
+
+        Raises `BadInput` if a file of one was deleted from the library.
+        """
         with self._database.write() as session:
             for run, submodels in runs:
                 session.add(run)
@@ -59,6 +63,7 @@ class Runs:
                 for submodel in submodels:
                     submodel.hybrid_id = None if run.shared else run.id
                 session.add_all(submodels)
+                use_in(session, run.id, run.spec.get("submodels", ()))
                 self.note(session, run.id, None, Code.ENTERED, state=State.QUEUED, name=run.name)
 
     def get(self, run_id: str) -> tuple[RunRow, list[SubModelRow]]:
@@ -89,16 +94,12 @@ class Runs:
         `policy`, which is part of the spec. `device` is where it was placed, or what was asked.
         """
         with self._database.read() as session:
-            asked = select(*_LISTED).select_from(RunRow).outerjoin(HybridRow, HybridRow.id == RunRow.id)
-            runs = session.execute(asked.order_by(RunRow.created_at_s.desc(), RunRow.id.desc())).all()
-            parts: dict[str, list[Row[Any]]] = {run.id: [] for run in runs}
-            for row in session.execute(select(*_OF_SUBMODEL).order_by(SubModelRow.run_id, SubModelRow.arrival)):
-                parts[row.run_id].append(row)
-            return [(run, parts[run.id]) for run in runs]
+            asked = light_runs().order_by(RunRow.created_at_s.desc(), RunRow.id.desc())
+            return with_light_parts(session, session.execute(asked).all())
 
     def with_fingerprint(self, fingerprint: str) -> list[tuple[RunRow, list[SubModelRow]]]:
         """Runs of this fingerprint, the newest first."""
-        of_it = select(RunRow).where(RunRow.fingerprint == fingerprint)
+        of_it = select(RunRow).where(RunRow.fingerprint == fingerprint, RunRow.removed_at_s.is_(None))
         with self._database.read() as session:
             runs = session.scalars(of_it.order_by(RunRow.created_at_s.desc(), RunRow.id.desc()))
             return [(run, list(session.scalars(submodels_of(run.id)))) for run in runs]
@@ -284,7 +285,7 @@ class Runs:
             self.transition_in(session, run.id, None, Event.LOSE)
         elif failed:
             cause = f"{', '.join(failed)} failed; the results of the others are kept."
-            remedy = "Open the failed sub-model: its own cause and remedy are there."
+            remedy = "Retry what failed, or use the other results: each failure is told with its cause and remedy."
             self.transition_in(session, run.id, None, Event.FAIL, cause=cause, remedy=remedy)
         else:
             self.transition_in(session, run.id, None, Event.HALT if stopping else Event.COMPLETE)
@@ -303,6 +304,11 @@ class Runs:
         with self._database.write() as session:
             for sentence in sentences:
                 self.note(session, run_id, submodel, Code.WARNED, text=sentence)
+
+    def remark(self, run_id: str, text: str) -> None:
+        """Add a remark to the history of a run."""
+        with self._database.write() as session:
+            self.note(session, run_id, None, Code.WARNED, text=text)
 
     def note(self, session: Session, run_id: str, submodel: str | None, code: Code, **fields: Any) -> None:
         """Add an event to the history of a run, inside the caller's transaction; `fields` may hold the `state`."""
@@ -370,10 +376,25 @@ class Runs:
             row.paused_s, row.paused_since_s = row.paused_s + max(0.0, now_s - row.paused_since_s), None
 
 
+def light_runs() -> Select[Any]:
+    """Query for the light rows of runs, in no order; those that are being deleted are left out."""
+    asked = select(*_LISTED).select_from(RunRow).outerjoin(HybridRow, HybridRow.id == RunRow.id)
+    return asked.where(RunRow.removed_at_s.is_(None))
+
+
+def with_light_parts(session: Session, runs: Sequence[Row[Any]]) -> list[tuple[Row[Any], list[Row[Any]]]]:
+    """These light rows with those of their sub-models."""
+    parts: dict[str, list[Row[Any]]] = {run.id: [] for run in runs}
+    asked = select(*_OF_SUBMODEL).where(SubModelRow.run_id.in_(parts))
+    for row in session.execute(asked.order_by(SubModelRow.run_id, SubModelRow.arrival)):
+        parts[row.run_id].append(row)
+    return [(run, parts[run.id]) for run in runs]
+
+
 def run_of(session: Session, run_id: str) -> RunRow:
     """Row of a run; raises `NotFound`."""
     run = session.get(RunRow, run_id)
-    if run is None:
+    if run is None or run.removed_at_s is not None:
         raise NotFound(f"There is no run '{run_id}'. List the known ones with: unifiednn runs")
     return run
 

@@ -129,6 +129,8 @@ class RunRow(Base):
     """Memory prediction from before the start."""
     environment: Mapped[dict[str, Any]] = mapped_column(default=dict)
     """Names of its files, and the machine that it was checked on."""
+    removed_at_s: Mapped[float | None]
+    """Since when it is being deleted: nobody sees it any more, its files and rows go next."""
     hybrid: Mapped[HybridRow | None] = relationship(
         primaryjoin="foreign(RunRow.id) == HybridRow.id", lazy="joined", uselist=False, viewonly=True
     )
@@ -362,6 +364,18 @@ class FileRow(Base):
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     created_at_s: Mapped[float]
     facts: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    removed_at_s: Mapped[float | None]
+    """Since when it is being deleted: nobody sees it any more, the file and its rows go next."""
+
+
+class FileUseRow(Base):
+    """A file of the library that a sub-model of a run names, by the entry that names it."""
+
+    __tablename__ = "file_uses"
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(primary_key=True, index=True)
+    submodel: Mapped[str] = mapped_column(primary_key=True)
+    entry: Mapped[str] = mapped_column(primary_key=True)
 
 
 class FileOwnerRow(Base):
@@ -375,6 +389,8 @@ class FileOwnerRow(Base):
     owner: Mapped[str] = mapped_column(primary_key=True)
     filename: Mapped[str]
     created_at_s: Mapped[float]
+    origin: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    """Run and sub-model that it was taken from, if it was not uploaded: fields of `views.library.Origin`."""
 
 
 class DraftRow(Base):
@@ -385,3 +401,5 @@ class DraftRow(Base):
     owner: Mapped[str] = mapped_column(default="")
     document: Mapped[dict[str, Any]]
     changed_at_s: Mapped[float]
+    run_id: Mapped[str | None]
+    """The run that it became; then its document is empty."""

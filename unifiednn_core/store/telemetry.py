@@ -221,12 +221,11 @@ class Telemetry:
 
     def memory_now(self) -> dict[str, int]:
         """Newest sample of each hybrid that has a worker, of its main source, in bytes."""
-        newest = select(func.max(MemoryRow.id)).join(HybridRow, HybridRow.id == MemoryRow.hybrid_id)
-        newest = newest.where(HybridRow.heartbeat_at_s.is_not(None), MemoryRow.source == HybridRow.memory_source)
+        of_it = (MemoryRow.hybrid_id == HybridRow.id) & (MemoryRow.source == HybridRow.memory_source)
+        newest = select(MemoryRow.size_bytes).where(of_it).order_by(MemoryRow.at_s.desc()).limit(1)
         with self._database.read() as session:
-            asked = select(MemoryRow.hybrid_id, MemoryRow.size_bytes)
-            rows = session.execute(asked.where(MemoryRow.id.in_(newest.group_by(MemoryRow.hybrid_id))))
-            return {row.hybrid_id: row.size_bytes for row in rows}
+            asked = select(HybridRow.id, newest.scalar_subquery()).where(HybridRow.heartbeat_at_s.is_not(None))
+            return {row[0]: row[1] for row in session.execute(asked) if row[1] is not None}
 
     def attempts(self, run_ids: Iterable[str]) -> dict[str, list[AttemptRow]]:
         """Attempts on the sub-models of runs, oldest first, by run."""

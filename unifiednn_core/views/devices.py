@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from unifiednn_core.machine.device_samples import OtherProcess
 from unifiednn_core.spec.devices import DeviceState
 
 
@@ -33,3 +34,54 @@ class ListedDevice:
     """Numbers of its cores; empty means all."""
     seen_at_s: float
     """When the server last saw it, to within half a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseOverTime:
+    """Use of a device over the last minutes; each value is a mean, None where there is no sample."""
+
+    before_s: tuple[float, ...] = ()
+    """Seconds before now, the oldest first."""
+    utilisation: tuple[float | None, ...] = ()
+    memory: tuple[float | None, ...] = ()
+    """Share in use by everybody, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCard:
+    """A device as it is used now. None is not available, or not for this person."""
+
+    name: str
+    type: str
+    kind: str
+    state: DeviceState
+    total_bytes: int | None
+    own_bytes: int | None = None
+    """Of hybrids."""
+    free_bytes: int | None = None
+    utilisation: float | None = None
+    """Share of time in which some kernel ran, or of the cores that were busy; 0 to 1."""
+    temperature_c: float | None = None
+    power_w: float | None = None
+    load: float | None = None
+    """Of a CPU: processes that want a core, as a mean over the last minute."""
+    others: tuple[OtherProcess, ...] = ()
+    """Processes on a GPU that are none of ours, those with most memory first."""
+    over_time: UseOverTime = UseOverTime()
+
+    @property
+    def model(self) -> str:
+        """Name of the chip alone."""
+        return self.kind.partition(",")[0]
+
+    @property
+    def used_bytes(self) -> int | None:
+        """In use by everybody."""
+        if self.total_bytes is None or self.free_bytes is None:
+            return None
+        return max(0, self.total_bytes - self.free_bytes)
+
+    @property
+    def others_bytes(self) -> int | None:
+        """In use by other programs."""
+        return None if self.used_bytes is None or self.own_bytes is None else max(0, self.used_bytes - self.own_bytes)

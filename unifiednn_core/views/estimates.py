@@ -1,8 +1,11 @@
 """When something begins or ends: the likely moment, and a range around it. Pure."""
 
-from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass
+from typing import Any, Literal
 
+Basis = Literal["measured", "timed", "relative"]
+"""Where the seconds are from: earlier trainings, the check, or nowhere; then only their ratios mean anything."""
 MOST_PROGRESS = 0.99
 """Progress that is shown before the last file is written."""
 
@@ -19,6 +22,25 @@ class Estimate:
     def around(cls, likely_s: float, spread: float) -> "Estimate":
         """A range of some share of the likely value on both sides."""
         return cls(likely_s, likely_s * max(0.0, 1 - spread), likely_s * (1 + spread))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptForecast:
+    """The forecast that a run keeps, to be compared with what happens."""
+
+    policy: str
+    finish_s: Mapping[str, float]
+    """By sub-model, from the launch of the run."""
+    makespan_s: float
+    mean_turnaround_s: float
+    basis: Basis
+    renewed: bool = False
+    """Whether it was made again when somebody changed the run."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**asdict(self), "finish_s": dict(self.finish_s)}
 
 
 def earliest(estimates: Iterable[Estimate]) -> Estimate | None:

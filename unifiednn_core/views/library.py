@@ -1,6 +1,10 @@
-"""Uploads in progress and files in the server's folders, as values."""
+"""Uploads in progress, drafts, and files in the server's folders, as values."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.views.runs import FileView
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,19 @@ class UploadView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftView:
+    """An unfinished run."""
+
+    draft_id: str
+    name: str
+    submodels: int
+    """How many it has, without one that is still open in the form."""
+    changed_at_s: float
+    shared: bool
+    """Whether it is of the page Submit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFile:
     """A file in one of the folders that the server's operator opened."""
 
@@ -28,3 +45,103 @@ class ServerFile:
     shown: str
     """For people: the folder's last part and the path below it."""
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The run that a file of the library was taken from."""
+
+    run_id: str
+    run_name: str
+    submodel: str
+    what: Literal["model", "checkpoint"]
+    step: int | None = None
+    """Of a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileUse:
+    """A sub-model of a run that names a file."""
+
+    run_id: str
+    run_name: str
+    submodel: str
+    entry: str
+    """Entry of the spec: `model`, `train_data`, `test_data` or `start_from.file`."""
+    needed: bool
+    """Whether the run has not ended, so the file cannot be deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShelvedFile:
+    """A file of the library with what uses it."""
+
+    file: FileView
+    uses: tuple[FileUse, ...] = ()
+    """Of runs that the person sees, the newest first."""
+    drafts: tuple[tuple[str, str], ...] = ()
+    """Id and name of drafts that name it."""
+    origin: Origin | None = None
+    owners: int = 1
+    """How many people have it; 1 for people who see only their own."""
+
+    @property
+    def needed(self) -> bool:
+        """Whether a run that has not ended needs it."""
+        return any(use.needed for use in self.uses)
+
+    @property
+    def runs(self) -> int:
+        """How many runs use it."""
+        return len({use.run_id for use in self.uses})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptModel:
+    """A trained model or a checkpoint that a run keeps on this server, with where it is from."""
+
+    run_id: str
+    run_name: str
+    submodel: str
+    number: int
+    state: State
+    what: Literal["model", "checkpoint"]
+    filename: str
+    size_bytes: int
+    at_s: float
+    """When it was written."""
+    step: int | None = None
+    test_accuracy: float | None = None
+    state_sha256: str = ""
+    certificate: bool | None = None
+    """Of a model: whether its certificate holds; None without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """What a trained model was made of: names and SHA-256 of files, by entry of the spec."""
+
+    run_id: str
+    run_name: str
+    submodel: str
+    files: tuple[tuple[str, str, str, bool], ...]
+    """Entry, name, SHA-256, and whether the library still has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaView:
+    """What the files of a person take, in bytes, and the limits; None is no limit, or not for this person."""
+
+    person: str
+    library: int = 0
+    models: int = 0
+    checkpoints: int = 0
+    quota_bytes: int | None = None
+    home_bytes: int | None = None
+    home_limit_bytes: int | None = None
+    free_bytes: int | None = None
+
+    @property
+    def used_bytes(self) -> int:
+        """All of the person's files."""
+        return self.library + self.models + self.checkpoints

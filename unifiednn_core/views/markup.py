@@ -9,6 +9,7 @@ from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views import wording
 from unifiednn_core.views.figures.palette import sign
+from unifiednn_core.views.runs import RunView, SubModelView
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -69,6 +70,8 @@ class Fact(NamedTuple):
     value: str
     sub: str = ""
     wide: bool = False
+    tip: str = ""
+    """What the figure means."""
 
 
 def icon(name: str) -> str:
@@ -78,14 +81,28 @@ def icon(name: str) -> str:
 
 def state_badge(state: State) -> str:
     """State as icon, words and colour."""
-    words = wording.STATES[state]
+    return _words_badge(wording.state_words(state))
+
+
+def run_badge(view: RunView) -> str:
+    """State of a run, which tells if only some of its sub-models completed."""
+    return _words_badge(wording.run_words(view))
+
+
+def standing_badge(run: RunView, part: SubModelView) -> str:
+    """State of a sub-model in its run: who trains, who is next, who waits for what."""
+    return _words_badge(wording.standing_words(run, part))
+
+
+def _words_badge(words: wording.StateWords) -> str:
     return badge(words.label, words.icon, words.colour, words.sentence)
 
 
 def badge(label: str, symbol: str, colour: wording.Colour, tip: str) -> str:
     """Words on their colour with a symbol; `tip` says what they mean."""
-    inside = f"{icon(symbol)}{text(label)}"
-    return f'<span class="u-state" style="--c:var(--u-{colour})" title="{text(tip)}">{inside}</span>'
+    inside = f'{icon(symbol)}<span class="u-clip">{text(label)}</span>'
+    said = f"{label}: {tip}" if tip else label
+    return f'<span class="u-state" style="--c:var(--u-{colour})" title="{text(said)}">{inside}</span>'
 
 
 def bar(fraction: float, label: str, colour: str | None = None) -> str:
@@ -121,14 +138,18 @@ def note(words: str) -> str:
     return f'<span class="u-note">{text(words)}</span>'
 
 
-def strip(facts: Iterable[Fact]) -> str:
-    """The few figures that matter, side by side."""
+def strip(facts: Iterable[Fact], looks: str = "") -> str:
+    """The few figures that matter, side by side; `looks` are further classes."""
     cells = (
-        f'<div class="{"u-wide" if fact.wide else ""}"><dt>{text(fact.label)}</dt><dd>{fact.value}</dd>'
-        f'<div class="u-sub">{fact.sub}</div></div>'
+        f'<div class="{"u-wide" if fact.wide else ""}"><dt{_tip(fact.tip)}>{text(fact.label)}</dt><dd>{fact.value}</dd>'
+        f'<dd class="u-sub">{fact.sub}</dd></div>'
         for fact in facts
     )
-    return f'<dl class="u-strip">{"".join(cells)}</dl>'
+    return f'<dl class="u-strip {looks}">{"".join(cells)}</dl>'
+
+
+def _tip(words: str) -> str:
+    return f' title="{text(words)}"' if words else ""
 
 
 def notice(colour: wording.Colour, symbol: str, heading: str, message: str, remedy: str = "") -> str:

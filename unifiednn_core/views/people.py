@@ -14,6 +14,7 @@ class PersonView:
     role: str
     team: str | None
     tickets: int | None
+    quota_bytes: int | None = None
     changed_at_s: float
     changed_by: str
 

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import device_type
+from unifiednn_core.machine.load import others_share
 from unifiednn_core.preflight import deadlines
 from unifiednn_core.preflight.estimate import Part, predict
 from unifiednn_core.preflight.prediction import Prediction
@@ -36,9 +37,11 @@ from unifiednn_core.store.schema import (
 from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
 from unifiednn_core.views import runs, times
 from unifiednn_core.views.certificate import certificate_of
+from unifiednn_core.views.estimates import KeptForecast
 from unifiednn_core.views.event_text import command_text, event_text
 from unifiednn_core.views.memory import breakdown_of, marks_of, with_gaps
 from unifiednn_core.views.people import view_of
+from unifiednn_core.views.standing import line_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -81,13 +84,24 @@ def run_view(
     """One run; curves and events only with a `history`."""
     asked = {part["name"]: part.get("hyperparameters", {}) for part in run.spec.get("submodels", ())}
     hybrid = run.hybrid or _NONE
-    due = _due(run, submodels, run.spec.get("policy", {}), now_s)
-    values = _run_values(run, hybrid, submodels, run.spec.get("policy", {}), now_s) | {
+    policy = run.spec.get("policy", {})
+    due = _due(run, submodels, policy, now_s)
+    turns_s = None if history is None else {turn.submodel: turn.end_s for turn in history.slices}
+    line = line_of(run, submodels, policy, now_s, turns_s)
+    values = _run_values(run, hybrid, submodels, policy, now_s) | {
         "device": hybrid.device or (attempts[-1].device if run.shared and attempts else run.device),
         "stays": tuple(runs.Stay(one.submodel, one.device, one.device_kind, one.at_s) for one in attempts),
         "now_reason": hybrid.now_reason or _own_reason(run, submodels),
         "submodels": tuple(
-            _submodel_view(run, hybrid, row, now_s, asked.get(row.name, {}), due.get(row.name, {}), history)
+            _submodel_view(
+                run,
+                hybrid,
+                row,
+                now_s,
+                asked.get(row.name, {}),
+                {**due.get(row.name, {}), "line": line.get(row.name)},
+                history,
+            )
             for row in submodels
         ),
         "cause": run.cause,
@@ -99,9 +113,11 @@ def run_view(
         "start": hybrid.environment.get("start"),
         "oracle": {name: OracleReport(**answer) for name, answer in hybrid.environment.get("oracle", {}).items()},
         "pages": hybrid.environment.get("pages", {}),
+        "others_share": None if run.shared else others_share(hybrid.environment.get("load", [])),
         "allocator": hybrid.environment.get("allocator"),
         "lanes": hybrid.environment.get("lanes"),
         "prediction": prediction_of(run.prediction, run.spec, hybrid.device or run.device),
+        "forecast": _kept_forecast(run.environment.get("forecast")),
         "spec": run.spec,
     }
     if history is not None:
@@ -110,6 +126,14 @@ def run_view(
             "events": tuple(map(_event_view, history.events)),
         }
     return runs.RunView(**values)
+
+
+def _kept_forecast(document: Mapping[str, Any] | None) -> KeptForecast | None:
+    """The forecast of a run as a value; None without one, or if another version wrote other fields."""
+    try:
+        return None if document is None else KeptForecast(**document)
+    except TypeError:
+        return None
 
 
 def _own_reason(run: Any, submodels: Sequence[Any]) -> str | None:
@@ -123,10 +147,15 @@ def plain_names(run_id: str, text: str) -> str:
     return text.replace(f"{run_id}/", "")
 
 
-def listed_views(listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float) -> tuple[runs.RunView, ...]:
-    """Runs for a list, from the light rows of `store.runs.listed`: without spec and curves."""
+def listed_views(
+    listed: Iterable[tuple[Any, Sequence[Any]]], now_s: float, places: Mapping[str, int] | None = None
+) -> tuple[runs.RunView, ...]:
+    """Runs for a list, from the light rows of `store.runs.listed`: without spec and curves.
+
+    `places` are those in the line, by run; without them, `listed` are all runs.
+    """
     rows = [_ListedRun(run, parts, (tuple(run), *map(tuple, parts))) for run, parts in listed]
-    places = _places_in_line([row.run for row in rows])
+    places = _places_in_line([row.run for row in rows]) if places is None else places
     return tuple(_final_view(row) if row.is_final else _listed_view(row, now_s, places.get(row.run.id)) for row in rows)
 
 
@@ -157,11 +186,15 @@ def _final_view(listed: _ListedRun) -> runs.RunView:
 def _listed_view(listed: _ListedRun, now_s: float, place: int | None) -> runs.RunView:
     run, parts = listed.run, listed.parts
     due = _due(run, parts, run.policy or {}, now_s)
+    line = line_of(run, parts, run.policy or {}, now_s)
     values = _run_values(run, run, parts, run.policy or {}, now_s)
     return runs.RunView(
         **values | {"now_reason": values["now_reason"] or _own_reason(run, parts)},
         device=run.device,
-        submodels=tuple(_part_view(run, run, part, now_s, part.cause, **due.get(part.name, {})) for part in parts),
+        submodels=tuple(
+            _part_view(run, run, part, now_s, part.cause, line=line.get(part.name), **due.get(part.name, {}))
+            for part in parts
+        ),
         cause=run.cause,
         queue_position=place,
     )
@@ -234,6 +267,12 @@ def early_stop(row: SubModelRow, hyperparameters: Mapping[str, Any]) -> str | No
     """Sentence about a sub-model that stopped early; None for all others."""
     asked = hyperparameters.get("early_stopping")
     return EarlyStopping.model_validate(asked).sentence(row.epochs_done, row.epochs) if asked and _early(row) else None
+
+
+def summary(view: runs.RunView) -> dict[str, object]:
+    """One run in the list of `unifiednn runs --json`."""
+    names = ("run_id", "name", "mode", "state", "policy", "device", "progress", "created_at_s", "elapsed_s")
+    return {"status" if name == "state" else name: getattr(view, name) for name in names}
 
 
 def document(view: runs.RunView, model_paths: Mapping[str, str | None]) -> dict[str, object]:
@@ -385,12 +424,12 @@ def _submodel_view(
     row: SubModelRow,
     now_s: float,
     asked: Mapping[str, Any],
-    due: Mapping[str, Any],
+    stands: Mapping[str, Any],
     history: History | None,
 ) -> runs.SubModelView:
-    """A sub-model with its hyper-parameters, its deadline and, with a history, its curves."""
+    """A sub-model with its hyper-parameters, its deadline, its place in line and, with a history, its curves."""
     values: dict[str, Any] = {
-        **due,
+        **stands,
         "certificate": certificate_of(row.certificate),
         **{name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked},
     }
@@ -403,6 +442,7 @@ def _submodel_view(
             "accuracy": _curve(steps, "accuracy"),
             "test_loss_curve": _curve(epochs, "test_loss"),
             "test_accuracy_curve": _curve(epochs, "test_accuracy"),
+            "learning_rates": _curve(epochs, "learning_rate"),
             "lost_loss": tuple(_curve(tail, "loss") for tail in lost),
             "lost_accuracy": tuple(_curve(tail, "accuracy") for tail in lost),
         }

@@ -9,7 +9,7 @@ from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.preflight.report import Certificate, OracleReport
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import Mode
-from unifiednn_core.views.estimates import Estimate, shown_progress
+from unifiednn_core.views.estimates import Estimate, KeptForecast, shown_progress
 from unifiednn_core.views.memory import Mark, MemoryBreakdown
 
 SHOWN_TURNS = 2000
@@ -57,6 +57,18 @@ class Stay(NamedTuple):
     """When it began, UTC seconds."""
 
 
+class LinePlace(NamedTuple):
+    """Place of a sub-model in the line of its hybrid, as the policy decides now."""
+
+    place: int
+    """Of its next turn, from 1; those that hold the device come first."""
+    of: int
+    """How many are in line, with those that hold the device."""
+    is_next: bool
+    reason: str
+    """Of the policy, as a sentence."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubModelView:
     """One sub-model of a run."""
@@ -86,6 +98,8 @@ class SubModelView:
     """How its deadline stands: it holds or will be missed, as far as speeds are measured; None if nobody knows."""
     ends_in_s: Estimate | None = None
     """When it ends, if nobody else comes; None once it has ended, and where nothing is known."""
+    line: LinePlace | None = None
+    """Its next turn, if it waits for one in a hybrid of its own run that trains."""
     ended_at_s: float | None = None
     paused_s: float = 0.0
     attempt: int = 1
@@ -121,6 +135,8 @@ class SubModelView:
     test_loss_curve: Series = Series()
     accuracy: Series = Series()
     test_accuracy_curve: Series = Series()
+    learning_rates: Series = Series()
+    """Learning rate of the last step of each epoch."""
     lost_loss: tuple[Series, ...] = ()
     """Curves of void steps, one for each attempt that has some."""
     lost_accuracy: tuple[Series, ...] = ()
@@ -223,6 +239,8 @@ class RunView:
     memory_notes: tuple[str, ...] = ()
     """Limits of the memory figures on this machine."""
     prediction: Prediction | None = None
+    forecast: KeptForecast | None = None
+    """When its sub-models were to end, as simulated at its submission or its last change."""
     waits_for: str | None = None
     """Resource that it waits for before it can start, mostly memory."""
     cpu_s: float | None = None
@@ -236,6 +254,8 @@ class RunView:
     """How the first worker of a hybrid started: `warm`, forked from a template, or `cold`."""
     pages: dict[str, int] = field(default_factory=dict)
     """Peaks on the host: `anonymous_bytes`, and `file_bytes`, which others may share; empty before its end."""
+    others_share: float | None = None
+    """Share of all processors, 0 to 1, that other work used while it trained; None before its end."""
     allocator: str | None = None
     """Of the worker; None for a baseline."""
     lanes: int | None = None

@@ -6,11 +6,13 @@ from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from unifiednn_core.base.units import duration_text
+from unifiednn_core.base.texts import tr
+from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text
 from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.lifecycle import Event, State
+from unifiednn_core.spec.run import ALL_BASELINES
 from unifiednn_core.views.estimates import Estimate
-from unifiednn_core.views.runs import SubModelView
+from unifiednn_core.views.runs import LinePlace, RunView, SubModelView
 
 Colour = Literal["blue", "green", "orange", "red", "gray", "violet"]
 
@@ -39,6 +41,11 @@ STATES: dict[State, StateWords] = {
     State.INTERRUPTED: StateWords("Interrupted", "power_off", "red", "Its process or host died."),
 }
 
+TRAINS = StateWords("Trains now", "play_arrow", "blue", "It holds the device.")
+NEXT = StateWords("Next", "skip_next", "violet", "It trains as soon as the device is free.")
+WAITS = StateWords("Waits for its turn", "schedule", "violet", "The policy decides when it trains.")
+_IN_LINE = (State.QUEUED, State.STARTING, State.RUNNING)
+
 VERBS = {
     Event.PAUSE: ("Pause", "pause"),
     Event.RESUME: ("Resume", "play_arrow"),
@@ -52,6 +59,10 @@ TITLES = {"applied": "Took effect", "fcfs": "First come", "sjf": "Shortest job",
           "las": "Least served"}  # fmt: skip
 """Titles of kinds of events and of policies; every other name is its own title."""
 
+SOURCES = {"process PSS": "memory of the process (PSS)", "process RSS": "memory of the process (RSS)"}
+SOURCE_HELP = "What the worker's process holds in the memory of the host. Pages that it shares count in part (PSS)."
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
 NO_RUNS = "No runs yet. Try the demo, or build your own hybrid."
 NO_CURVES = "Curves appear after the first step."
 ADD_HELP = "It joins the hybrid while the others train; the policy decides when it gets a turn."
@@ -59,6 +70,54 @@ NO_ESTIMATE = "no estimate yet"
 ESTIMATING = "estimating…"
 STALE_AFTER_S = 10.0
 _WORDS = re.compile(r"[^\W_]+(?:[-_ ][^\W_]+)*")
+
+
+def state_words(state: State) -> StateWords:
+    """How a state is shown, in the viewer's language."""
+    return _translated(STATES[state])
+
+
+def run_words(view: RunView) -> StateWords:
+    """How the state of a run is shown; one of which only some completed says so."""
+    failed = sum(part.state is State.FAILED for part in view.submodels)
+    completed = sum(part.state is State.COMPLETED for part in view.submodels)
+    if view.state in (State.COMPLETED, State.FAILED) and failed and completed:
+        label = tr("Completed, {failed} failed", failed=failed)
+        sentence = tr("{completed} of {count} sub-models completed.", completed=completed, count=len(view.submodels))
+        return StateWords(label, "warning", "orange", sentence)
+    return state_words(view.state)
+
+
+def standing_words(run: RunView, part: SubModelView) -> StateWords:
+    """Who trains, who is next, and who waits for what: the state of a sub-model in its run."""
+    if part.state not in _IN_LINE or run.mode in ALL_BASELINES:
+        return state_words(part.state)
+    if part.holds_device:
+        return _translated(TRAINS)._replace(sentence=run.now_reason or tr(TRAINS.sentence))
+    if run.state is State.PAUSED:
+        return state_words(State.PAUSED)._replace(sentence=tr("Its run is paused and holds no device."))
+    if part.line is not None:
+        return _line_words(part.line)
+    if run.waits_for and part.state is State.QUEUED:
+        what = run.waits_for.rstrip(".")
+        return _translated(WAITS)._replace(label=tr("Waits for {what}", what=what), sentence=tr(WAITS.sentence))
+    if run.state is State.QUEUED and run.queue_position:
+        label = tr("Waits: place {place} in line", place=run.queue_position)
+        return StateWords(label, "schedule", "violet", tr("Its run starts when a device is free."))
+    return state_words(part.state) if run.state is not State.RUNNING else _translated(WAITS)
+
+
+def _line_words(line: LinePlace) -> StateWords:
+    sentence = tr("The policy, when it comes to that turn: {reason}", reason=line.reason)
+    if line.is_next:
+        return _translated(NEXT)._replace(sentence=f"{tr(NEXT.sentence)} {sentence}")
+    return _translated(WAITS)._replace(
+        label=tr("Waits: turn {place} of {count}", place=line.place, count=line.of), sentence=sentence
+    )
+
+
+def _translated(words: StateWords) -> StateWords:
+    return words._replace(label=tr(words.label), sentence=tr(words.sentence))
 
 
 def device_text(device: str) -> str:
@@ -162,8 +221,29 @@ def ago_text(at_s: float | None, now_s: float, timezone: str | None = None, *, s
 
 
 def loss_text(loss: float | None) -> str:
-    """Loss with four significant digits, or a dash before there is one."""
-    return "-" if loss is None else f"{loss:.4g}"
+    """Loss with four significant digits, a dash before there is one, a power of ten in place of many zeros."""
+    if loss is None:
+        return "-"
+    size = abs(loss)
+    if size == 0 or not math.isfinite(loss):
+        return f"{loss:.4g}"
+    if 1e-3 <= size < 1e6:
+        return f"{loss:,.0f}" if size >= 1000 else f"{loss:#.4g}"
+    mantissa, _, exponent = f"{loss:.2e}".partition("e")
+    return f"{mantissa} \N{MULTIPLICATION SIGN} 10{str(int(exponent)).translate(_RAISED)}"
+
+
+def source_text(source: str | None) -> str:
+    """Where a memory figure comes from, in words."""
+    return NOT_AVAILABLE if source is None else tr(SOURCES.get(source, source))
+
+
+def peak_exceeds(view: RunView) -> bool:
+    """Whether a run needed more memory than was predicted, as far as the texts of both figures differ."""
+    peak_bytes, prediction = view.peak_memory_bytes, view.prediction
+    if peak_bytes is None or prediction is None or peak_bytes <= prediction.peak_bytes:
+        return False
+    return memory_text(peak_bytes) != memory_text(prediction.peak_bytes)
 
 
 def accuracy_text(accuracy: float | None) -> str:

@@ -1,14 +1,15 @@
-"""Requests and responses: every error becomes JSON with its remedy."""
+"""Requests and responses: every error becomes a problem document (RFC 9457) whose findings have remedies."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from unifiednn_core.base import errors
-from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError, UploadConflict
+from unifiednn_core.base.errors import BadInput, Finding, Forbidden, IllegalTransition, UnifiedNNError, UploadConflict
 from unifiednn_core.service.facade import Service
+from unifiednn_core.web.guard import is_own
 
 Admit = Callable[[Request], Service]
 """Returns the service for the sender of a request; raises `Unauthorised`."""
@@ -17,11 +18,24 @@ Handler = Callable[[Request, Service], Awaitable[Response]]
 STATUS: dict[type[UnifiedNNError], int] = {
     errors.NotFound: 404,
     errors.Unauthorised: 401,
-    errors.Forbidden: 403,
+    Forbidden: 403,
     BadInput: 422,
     UploadConflict: 409,
+    IllegalTransition: 409,
 }
-TITLES = {401: "Not signed in", 403: "Not allowed", 404: "Not found", 409: "Not now", 500: "Not possible"}
+TITLES = {
+    400: "Not readable",
+    401: "Not signed in",
+    403: "Not allowed",
+    404: "Not found",
+    409: "Not now",
+    413: "Too large",
+    415: "Not JSON",
+    422: "Wrong input",
+    500: "Not possible",
+    503: "Not available",
+}
+PROBLEM = "application/problem+json"
 CUT_OFF = 499  # by convention: the client disconnected
 
 
@@ -40,13 +54,42 @@ def endpoint(handler: Handler, admit: Admit) -> Callable[[Request], Awaitable[Re
 
 
 def refusal(error: UnifiedNNError) -> JSONResponse:
-    """An error as a list of findings, with its status."""
+    """An error as a problem document, with its status."""
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
-    found = error.findings if isinstance(error, BadInput) else (_finding(error, status),)
-    headers = {"Cache-Control": "no-store"}
+    answer = problem(status, error.findings if isinstance(error, BadInput) else (_finding(error, status),))
     if isinstance(error, UploadConflict):
-        headers["Upload-Offset"] = str(error.offset_bytes)
-    return JSONResponse({"findings": [finding.model_dump(mode="json") for finding in found]}, status, headers)
+        answer.headers["Upload-Offset"] = str(error.offset_bytes)
+    return answer
+
+
+def problem(status: int, findings: Sequence[Finding]) -> JSONResponse:
+    """Findings as a problem document."""
+    told = {
+        "type": "about:blank",
+        "title": TITLES[status],
+        "status": status,
+        "detail": " ".join(str(finding) for finding in findings[:1]),
+        "findings": [finding.model_dump(mode="json") for finding in findings],
+    }
+    headers = {"Cache-Control": "no-store"} | ({"WWW-Authenticate": "Bearer"} if status == 401 else {})
+    return JSONResponse(told, status, headers, media_type=PROBLEM)
+
+
+def require_same_site(request: Request) -> None:
+    """Refuse requests from pages of other sites, by the two headers in which browsers report them.
+
+    Requests with a cookie must send one of them; those with a token or from the machine itself need not.
+    """
+    site = request.headers.get("Sec-Fetch-Site")
+    origin = request.headers.get("Origin")
+    if site is not None:
+        same = site in ("same-origin", "none")
+    elif origin is not None:
+        same = is_own(origin, request.headers)
+    else:
+        same = not request.cookies or "Authorization" in request.headers
+    if not same:
+        raise Forbidden("This request comes from a page of another site. Open the dashboard itself and try there.")
 
 
 def _finding(error: UnifiedNNError, status: int) -> Finding:

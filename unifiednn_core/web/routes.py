@@ -9,9 +9,12 @@
 | `/files/runs/RUN.json` | results of a run, as `unifiednn train --json` prints them |
 | `/files/metrics/RUN.csv` | every point of every curve of a run |
 | `/files/specs/RUN.json` | spec of a run |
+| `/files/logs/RUN.txt` | events of a run, and the newest lines of its workers |
 | `/files/comparisons/RUN.json` | comparison with its baselines, as `unifiednn compare --json` prints it |
 | `/files/reports/RUN.html` | the same as one HTML page that needs no network |
 | `/assets/plotly.min.js` | the library of the charts |
+| `/assets/charts.js` | our scripts that draw them |
+| `/api/v1/...` | the actions of the command line (`rest.py`); `/api/v1` itself shows them to people |
 
 Files that are not made while they are sent support `Range`, and their `ETag` changes with the content, so a download
 can resume after a lost connection.
@@ -29,14 +32,14 @@ from starlette.routing import Route
 
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.service.facade import Service
-from unifiednn_core.views.report.charts import plotly_js
-from unifiednn_core.web import uploads
+from unifiednn_core.views.report.charts import plotly_js, scripts
+from unifiednn_core.web import api_page, rest, uploads
 from unifiednn_core.web.answers import Admit, Handler, endpoint
 from unifiednn_core.web.bundle import zipped
 
 Read = Callable[[str], str | dict[str, object]]
 """Returns a text or a document about a run."""
-PLOTLY = "/assets/plotly.min.js"
+PLOTLY, CHARTS = "/assets/plotly.min.js", "/assets/charts.js"
 A_DAY = {"Cache-Control": "public, max-age=86400"}
 # No shared cache, and the browser asks again: permissions may have changed.
 PRIVATE = {"Cache-Control": "private, no-cache"}
@@ -54,18 +57,31 @@ def routes(admit: Admit) -> list[Route]:
         "/files/runs/{run}.json": _text(lambda service: service.runs.document, ".json"),
         "/files/metrics/{run}.csv": _text(lambda service: service.runs.metrics_csv, "-metrics.csv", "text/csv"),
         "/files/specs/{run}.json": _text(lambda service: service.runs.spec_document, "-spec.json"),
+        "/files/logs/{run}.txt": _text(lambda service: service.logs.log_text, "-log.txt", "text/plain"),
         "/files/comparisons/{run}.json": _text(
             lambda service: service.comparisons.comparison_document, "-comparison.json"
         ),
         "/files/reports/{run}.html": _text(lambda service: service.comparisons.report, "-comparison.html", "text/html"),
     }
     served = [Route(path, endpoint(handler, admit), methods=["GET"]) for path, handler in handlers.items()]
-    return [Route(PLOTLY, _plotly, methods=["GET"]), *served, *uploads.routes(admit)]
+    return [
+        Route(PLOTLY, _plotly, methods=["GET"]),
+        Route(CHARTS, _charts, methods=["GET"]),
+        *served,
+        *uploads.routes(admit),
+        *rest.routes(admit),
+        *api_page.routes(),
+    ]
 
 
 async def _plotly(_: Request) -> FileResponse:
     """Serve plotly.min.js from the installed plotly package, to anyone: it holds no data."""
     return FileResponse(plotly_js(), headers=A_DAY, media_type="text/javascript")
+
+
+async def _charts(_: Request) -> Response:
+    """Serve the scripts that draw the charts, to anyone; pages ask with a version."""
+    return Response(await run_in_threadpool(scripts), headers=A_DAY, media_type="text/javascript")
 
 
 async def _model(request: Request, service: Service) -> Response:

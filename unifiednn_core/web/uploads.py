@@ -23,12 +23,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from unifiednn_core.base.errors import BadInput, Forbidden
+from unifiednn_core.base.errors import BadInput
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.importing import KINDS, Kind
 from unifiednn_core.views.library import UploadView
-from unifiednn_core.web.answers import Admit, Handler, endpoint
-from unifiednn_core.web.guard import is_own
+from unifiednn_core.web.answers import Admit, Handler, endpoint, require_same_site
 
 STALLED_S = 30.0
 """A connection without a byte for this long counts as dead, and another one can continue."""
@@ -62,7 +61,7 @@ def routes(admit: Admit) -> list[Route]:
 
 
 async def _begin(request: Request, service: Service) -> Response:
-    _require_same_site(request)
+    require_same_site(request)
     content = bytearray()
     async for chunk in request.stream():
         content += chunk
@@ -85,7 +84,7 @@ async def _tell(request: Request, service: Service) -> Response:
 
 
 async def _append(request: Request, service: Service) -> Response:
-    _require_same_site(request)
+    require_same_site(request)
     given = request.headers.get(OFFSET, "")
     if not (given.isascii() and given.isdigit()):
         raise _wrong(f"{OFFSET} is not a number of bytes.", "Send the offset of the first byte.")
@@ -94,13 +93,13 @@ async def _append(request: Request, service: Service) -> Response:
 
 
 async def _finish(request: Request, service: Service) -> Response:
-    _require_same_site(request)
+    require_same_site(request)
     file = await run_in_threadpool(service.library.finish_upload, request.path_params["upload"])
     return JSONResponse(asdict(file), headers={"Cache-Control": "no-store"})
 
 
 async def _drop(request: Request, service: Service) -> Response:
-    _require_same_site(request)
+    require_same_site(request)
     await run_in_threadpool(service.library.drop_upload, request.path_params["upload"])
     return Response(status_code=204)
 
@@ -114,23 +113,6 @@ async def _arriving(request: Request) -> AsyncIterator[bytes]:
             return
         except TimeoutError:
             raise ClientDisconnect from None
-
-
-def _require_same_site(request: Request) -> None:
-    """Refuse requests from pages of other sites, by the two headers in which browsers report them.
-
-    Requests with a cookie must send one of them; those with a token or from the machine itself need not.
-    """
-    site = request.headers.get("Sec-Fetch-Site")
-    origin = request.headers.get("Origin")
-    if site is not None:
-        same = site in ("same-origin", "none")
-    elif origin is not None:
-        same = is_own(origin, request.headers)
-    else:
-        same = not request.cookies or "Authorization" in request.headers
-    if not same:
-        raise Forbidden("This request comes from a page of another site. Open the dashboard itself and try there.")
 
 
 def _told(upload: UploadView, status: int, **headers: str) -> JSONResponse:

@@ -16,6 +16,7 @@ class Nvml:
     """Two cards; `failing` names the functions that raise, `error` what."""
 
     nvmlMemory_v2 = pynvml.nvmlMemory_v2  # noqa: N815  (its own name)
+    NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
 
     def __init__(self, *failing: str, error: Exception | None = None, processes: Any = None, used: int = 900 * MIB):
         self.failing = set(failing)
@@ -77,6 +78,9 @@ class Nvml:
 
     def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
         return 123_400
+
+    def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:
+        return 61
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:
         return 5_000

@@ -15,7 +15,7 @@ from tests.unit.formats import kit
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data import conversion
 from unifiednn_core.preflight import check as room
-from unifiednn_core.preflight import dry_run
+from unifiednn_core.preflight import dry_run, kept_check
 from unifiednn_core.preflight.check import check
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.preflight.trial import OutOfTime
@@ -85,12 +85,13 @@ def checked(folder: Path, home: Home, *submodels: dict[str, Any]) -> CheckReport
 def test_a_good_spec_has_no_finding_and_says_what_would_be_trained(folder: Path, home: Home) -> None:
     report = checked(folder, home, asked())
     assert report.findings == ()
-    assert report.submodels["one"].model_dump(exclude={"memory"}) == {
+    assert report.submodels["one"].model_dump(exclude={"memory", "seconds_per_step"}) == {
         "name": "one", "format": "pt2", "parameters": 151, "weights_bytes": 604, "input_shape": (1, 8, 8),
         "streamed": False,
         "samples": 25, "test_samples": 25, "classes": 3, "steps_per_epoch": 4,
         "operators": ("conv2d", "relu", "max_pool2d", "flatten", "dropout", "linear"),
     }  # fmt: skip
+    assert 0 < (report.submodels["one"].seconds_per_step or 0) < 10
     assert report.files.keys() == {"cnn.pt2", "train.pt"}
     assert report.files["cnn.pt2"].path == folder / "cnn.pt2"
 
@@ -428,12 +429,12 @@ def test_a_check_tells_what_it_does(folder: Path, home: Home) -> None:
     told: list[str] = []
     spec = parse_run({"submodels": [asked(name="a"), asked(name="b", model="absent.pt2"), asked(name="c")]})
     check(spec, folder, home, lambda progress: told.append(progress.line))
-    steps = ("Reading the files", "Trying a step", "Measuring the memory")
+    steps = ("Reading the files", "Trying a step", "Measuring the memory", "Timing a step")
     whole = [[f"{step} of {name} ({at} of 3)…" for step in steps] for at, name in ((1, "a"), (3, "c"))]
     assert told == [*whole[0], "Reading the files of b (2 of 3)…", *whole[1]]
-    del told[3:]
+    del told[4:]
     check(spec, folder, home, lambda progress: told.append(progress.text))
-    assert told[3:] == [f"Reading the files of {name}" for name in "abc"], "kept reports are not tried again"
+    assert told[4:] == [f"Reading the files of {name}" for name in "abc"], "kept reports are not tried again"
 
 
 def test_files_are_found_by_content_in_the_home(folder: Path, home: Home) -> None:
@@ -448,7 +449,7 @@ def test_files_are_found_by_content_in_the_home(folder: Path, home: Home) -> Non
 
 
 def test_a_disk_that_is_nearly_full_is_a_finding(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "SPARE_BYTES", 2**62)
+    monkeypatch.setattr(kept_check, "SPARE_BYTES", 2**62)
     (finding,) = checked(folder, home, asked()).findings
     assert finding.field == "home"
 

@@ -41,6 +41,10 @@ def submit(here: World, one: Submitted, at_s: float) -> None:
                  spec=spec, threads=7, created_at_s=at_s, prediction={}, environment={})  # fmt: skip
     row = SubModelRow(run_id=one.run_id, name=one.name, owner=one.owner, arrival=0, state="queued", priority=0,
                       model_format="pt2", parameters=1, epochs=2, steps_total=20, memory_key="same")  # fmt: skip
+    for word in (one.name, "d"):
+        here.store.library.add_file(
+            sha256=sha(word), filename=word, owner=one.owner, kind="model", format="pt2", size_bytes=1
+        )
     here.store.runs.add((run, [row]))
 
 
@@ -62,7 +66,7 @@ def training(here: World) -> None:
     here.store.hybrids.begin(HYBRID)
     workers.begin(HYBRID, {f"{run_id}/{name}": {"steps_done": 0} for run_id, name in members})
     hers, his = (f"{run_id}/{name}" for run_id, name in members)
-    turn = {"start_s": 1.0, "end_s": 2.0, "steps": 5, "from_step": 0, "lane": 1, "attempt": 1}
+    turn = {"start_s": 1.0, "end_s": 6.0, "steps": 5, "from_step": 0, "lane": 1, "attempt": 1}
     strata = {"weights": {hers: 80808, his: 90909}, "context": 50}
     here.store.telemetry.write(HYBRID, TelemetryRows(
         slices=[{**turn, "submodel": hers, "reason": f"{hers} has had less than {his}."}],

@@ -15,15 +15,18 @@ from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.exports import ExportService
 from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.library import LibraryService
+from unifiednn_core.service.logs import LogService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, Own, Permission, permissions_of
 from unifiednn_core.service.queue import QueueService
+from unifiednn_core.service.retention import RetentionService
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.spec.run import PolicySpec, SubModelSpec, parse_run
 
 KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService,
-         "devices": DeviceService, "queue": QueueService, "exports": ExportService}  # fmt: skip
+         "devices": DeviceService, "queue": QueueService, "logs": LogService, "exports": ExportService,
+         "retention": RetentionService}  # fmt: skip
 PART = SubModelSpec(name="new", model=f"sha256:{sha('alpha-model')}", train_data=f"sha256:{sha('alpha-data')}")
 
 # How each action on a run is called; `name` is a sub-model.
@@ -38,10 +41,13 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "document": lambda s, run, name: s.runs.document(run),
     "metrics_csv": lambda s, run, name: s.runs.metrics_csv(run),
     "spec_document": lambda s, run, name: s.runs.spec_document(run),
+    "worker_log": lambda s, run, name: s.logs.worker_log(run),
+    "log_text": lambda s, run, name: s.logs.log_text(run),
     "start_baseline": lambda s, run, name: s.comparisons.start_baseline(run, "concurrent"),
     "add_submodel": lambda s, run, name: s.runs.add_submodel(run, PART),
     "reorder": lambda s, run, name: s.runs.reorder(run, [name]),
     "set_policy": lambda s, run, name: s.runs.set_policy(run, PolicySpec(name="fcfs")),
+    "forecast_change": lambda s, run, name: s.runs.forecast_change(run),
     "set_moves": lambda s, run, name: s.runs.set_moves(run, "any"),
     "set_priority": lambda s, run, name: s.runs.set_priority(run, name, 1),
     "set_deadline": lambda s, run, name: s.runs.set_deadline(run, name, 9.0),
@@ -56,7 +62,12 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "tensorboard": lambda s, run, name: s.exports.tensorboard(run, Path("/nowhere")),
     "tensorboard_zip": lambda s, run, name: s.exports.tensorboard_zip(run),
     "mlflow": lambda s, run, name: s.exports.mlflow(run, "/nowhere"),
+    "deletion": lambda s, run, name: s.runs.deletion(run),
+    "delete_run": lambda s, run, name: s.runs.delete_run(run),
+    "lineage": lambda s, run, name: s.library.lineage(run, name),
+    "take": lambda s, run, name: s.library.take(run, name, "model"),
     "artifact": lambda s, run, name: s.runs.artifact(run, name),
+    "clone_run": lambda s, run, name: s.library.clone_run(run, name),
     "checkpoint": lambda s, run, name: s.runs.checkpoint(run, name),
     "download": lambda s, run, name: s.runs.download(run, name, Path("/nowhere")),
     "download_checkpoint": lambda s, run, name: s.runs.download_checkpoint(run, name, Path("/nowhere")),

@@ -86,3 +86,54 @@ def test_what_cannot_be_is_told(here: World) -> None:
     for call in (service.drain_device, service.ready_device, lambda name: service.limit_device(name, 1)):
         with pytest.raises(NotFound, match="Known devices: cpu, cuda:0"):
             call("cpu:1")
+
+
+PROCESS = {"pid": 1234, "user": "mallory", "name": "secret_job.py", "size_bytes": 333_333}
+USED = {"total_bytes": 2**37, "own_bytes": 222_222, "free_bytes": 2**36 + 111, "utilisation": 0.4321, "power_w": 301.5,
+        "temperature_c": 61.5, "others": [PROCESS]}  # fmt: skip
+
+
+def sampled(here: World, clock: SimulatedClock) -> None:
+    for _ in range(30):
+        clock.advance(2)
+        here.store.devices.write((GPU, CPU))
+        here.store.device_samples.write([{"device": "cuda:0", **USED}])
+
+
+def test_operators_see_how_devices_are_used_and_by_whom(here: World, clock: SimulatedClock) -> None:
+    sampled(here, clock)
+    card, cpu = here.of(OPERATOR).devices.cards()
+    assert (card.name, card.model, card.own_bytes, card.free_bytes) == ("cuda:0", "H200", 222_222, 2**36 + 111)
+    assert card.own_bytes + (card.others_bytes or 0) + card.free_bytes == card.total_bytes
+    assert [(one.user, one.name, one.size_bytes) for one in card.others] == [("mallory", "secret_job.py", 333_333)]
+    past = card.over_time
+    assert len(past.before_s) == len(past.utilisation) == len(past.memory) >= 6
+    assert past.before_s == tuple(sorted(past.before_s, reverse=True)) and max(past.before_s) <= 60
+    assert {round(share or 0, 4) for share in past.utilisation} == {0.4321}
+    assert (cpu.total_bytes, cpu.free_bytes, cpu.utilisation, cpu.over_time.before_s) == (2**35, None, None, ())
+
+
+def test_an_old_sample_says_nothing_about_now(here: World, clock: SimulatedClock) -> None:
+    sampled(here, clock)
+    clock.advance(FRESH_S - 1)
+    here.store.devices.write((GPU, CPU))
+    card = here.of(OPERATOR).devices.cards()[0]
+    assert (card.total_bytes, card.utilisation, card.others) == (GPU.total_bytes, None, ())
+    assert card.over_time.before_s, "the past is known"
+
+
+def test_nobody_below_operators_learns_of_processes_and_submitters_only_whether_there_is_room(
+    here: World, clock: SimulatedClock
+) -> None:
+    sampled(here, clock)
+    viewed, own = here.of(VIEWER).devices.cards()[0], here.of(ALICE).devices.cards()[0]
+    assert viewed.others == () and viewed.own_bytes == 222_222
+    assert own.used_bytes == round(0.5 * 2**37) and own.utilisation == pytest.approx(0.4)
+    for secret in ("mallory", "secret_job", "222222", "333333", "0.4321", "301.5", "61.5", str(2**36 + 111)):
+        assert secret not in repr(here.of(ALICE).devices.cards()), secret
+    assert "mallory" in repr(here.of(OPERATOR).devices.cards()), "the leak would be noticed"
+
+
+def test_without_a_server_memory_is_read_at_once(here: World) -> None:
+    [*_, cpu] = here.of(OPERATOR).devices.cards()
+    assert cpu.total_bytes and cpu.free_bytes and 0 < cpu.free_bytes < cpu.total_bytes

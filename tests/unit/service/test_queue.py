@@ -33,6 +33,7 @@ def told(here: World, actor: Actor) -> str:
     service = here.of(actor)
     views = service.runs.runs()
     parts = [views, service.queue.line(), service.devices.device_choices(), service.runs.trained()]
+    parts += [service.devices.cards()]
     for view in views:
         parts += [service.runs.observe(view.run_id), service.runs.graph_dot(view.run_id)]
         parts += [service.runs.document(view.run_id), service.runs.metrics_csv(view.run_id)]
@@ -111,7 +112,7 @@ def test_operators_see_the_hybrid_with_everyone_in_it(server: World) -> None:
     assert [part.holds_device for part in one.members] == [False, True]
     figures = service.hybrid(HYBRID)
     [turn] = figures.view.schedule
-    assert (turn.submodel, turn.start_s, turn.end_s) == ("lenet", 1.0, 2.0)
+    assert (turn.submodel, turn.start_s, turn.end_s) == ("lenet", 1.0, 6.0)
     assert turn.reason == "lenet has had less than secretnet." and one.now_reason == "secretnet has waited longest."
     assert figures.view.memory.y == (84711.0,) and figures.view.breakdown.total_bytes == (84711.0,)
     assert {layer.submodel for layer in figures.view.breakdown.layers} >= {"lenet", "secretnet"}

@@ -1,5 +1,6 @@
 """The verdict in sentences and as HTML cards. Gains, losses and ties get the same kind of sentence and scale."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from unifiednn_core.base.units import duration_text, memory_text
@@ -92,6 +93,12 @@ def cards(comparison: Comparison) -> str:
         if (verdict := comparison.verdicts.get(mode))
     ]
     return f'<div class="u-cards">{"".join(shown)}</div>'
+
+
+def given(comparison: Comparison) -> str:
+    """Cards of the verdicts that are given; empty without any."""
+    known = {mode: verdict for mode, verdict in comparison.verdicts.items() if not verdict.withheld_because}
+    return cards(replace(comparison, verdicts=known)) if known else ""
 
 
 def card(verdict: Verdict, hybrid: Arm, baseline: Arm | None) -> str:

@@ -1,0 +1,99 @@
+"""The five figures of a run: progress, makespan, who trains, memory, device."""
+
+import math
+
+from pages._ui import arms, frame
+from unifiednn_core.base.texts import tr
+from unifiednn_core.base.units import duration_text, memory_text, percent_text
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.views import markup, wording
+from unifiednn_core.views.comparison import Comparison
+from unifiednn_core.views.runs import RunView
+
+MAKESPAN_HELP = "From the launch of the first process to the last model delivered. The verdict compares this figure."
+
+
+def html(view: RunView, comparison: Comparison | None) -> str:
+    """The strip, always of five cells."""
+    facts = (_progress(view), _makespan(view, comparison), _who(view), _memory(view, comparison), _device(view))
+    return markup.strip(facts, "u-five")
+
+
+def _progress(view: RunView) -> markup.Fact:
+    done, total = sum(s.steps_done for s in view.submodels), sum(s.steps_total for s in view.submodels)
+    steps = tr("{done} of {total} steps", done=f"{done:,}", total=f"{total:,}")
+    bar = markup.bar(view.progress, tr("Progress of the run"))
+    return markup.Fact(tr("Progress"), percent_text(view.progress), f"{bar}{markup.text(steps)}")
+
+
+def _makespan(view: RunView, comparison: Comparison | None) -> markup.Fact:
+    """One name from the launch to the end: the figure that the verdict compares."""
+    completed = sum(s.state is State.COMPLETED for s in view.submodels)
+    counts = tr("{done} of {count} sub-models completed", done=completed, count=len(view.submodels))
+    label = tr("Makespan") if view.state in ENDED else tr("Makespan so far")
+    elapsed = "-" if view.elapsed_s is None else duration_text(view.elapsed_s)
+    against = arms.difference_text(comparison, "makespan_ratio")
+    ends = ""
+    if view.state not in ENDED and view.elapsed_s is not None:
+        ends = frame.estimate(None, view.ends_in_s) or (tr(wording.ESTIMATING) if view.shared else "")
+    return markup.Fact(label, elapsed, _lines(counts, against, ends), tip=tr(MAKESPAN_HELP))
+
+
+def _who(view: RunView) -> markup.Fact:
+    if view.state in ENDED:
+        return markup.Fact(
+            tr("Ended"), markup.text(frame.ago(view.ended_at_s)), markup.text(wording.run_words(view).sentence)
+        )
+    if view.state is State.QUEUED and view.queue_position:
+        when = frame.estimate(view.starts_in_s, view.ends_in_s) or tr(wording.NO_ESTIMATE)
+        place = tr("number {place}", place=view.queue_position)
+        return markup.Fact(tr("In line"), markup.text(place), markup.text(when))
+    now = [part for part in view.submodels if part.holds_device]
+    if len(now) > 1:
+        names = wording.count_text(len(now), "sub-model")
+        value = f'<span title="{markup.text(", ".join(part.name for part in now))}">{markup.text(names)}</span>'
+    else:
+        value = "".join(markup.signed_name(part.number, part.name) for part in now) or markup.faint(tr("none"))
+    reason = (view.now_reason or "") if now else ""
+    return markup.Fact(
+        tr("Trains now"), value, f'<span class="u-two-lines" title="{markup.text(reason)}">{markup.text(reason)}</span>'
+    )
+
+
+def _memory(view: RunView, comparison: Comparison | None) -> markup.Fact:
+    if view.shared:
+        own = next((int(size) for size in reversed(view.breakdown.total_bytes) if size is not None), None)
+        return markup.Fact(tr("Own memory"), memory_text(own), markup.text(tr("its own part of the process")))
+    source = wording.source_text(view.memory_source)
+    noted = f'<span title="{markup.text(tr(wording.SOURCE_HELP))}">{markup.text(source)}</span>'
+    peak = tr("peak {size}", size=memory_text(view.peak_memory_bytes))
+    if view.state in ENDED:
+        lines = (_lines(arms.difference_text(comparison, "memory_ratio")), _predicted(view), noted)
+        return markup.Fact(tr("Peak memory"), memory_text(view.peak_memory_bytes), "<br>".join(filter(None, lines)))
+    last_bytes = next((int(size) for size in reversed(view.memory.y) if math.isfinite(size)), None)
+    if view.state is State.PAUSED:
+        last_bytes, noted = 0, markup.text(tr("paused: it holds no device"))
+    parts = (markup.text(peak), _predicted(view), noted)
+    return markup.Fact(tr("Memory"), memory_text(last_bytes), " · ".join(filter(None, parts)))
+
+
+def _predicted(view: RunView) -> str:
+    """The prediction, as HTML; loud if the peak is above it."""
+    if view.prediction is None:
+        return ""
+    words = markup.text(tr("predicted {size}", size=memory_text(view.prediction.peak_bytes)))
+    if not wording.peak_exceeds(view):
+        return words
+    return f'{words} · <b class="u-warn">{markup.text(tr("forecast exceeded"))}</b>'
+
+
+def _device(view: RunView) -> markup.Fact:
+    devices = list(dict.fromkeys(stay.device for stay in view.stays))
+    threads = "" if view.threads is None else wording.count_text(view.threads, "thread")
+    moved = tr("trained on {devices}", devices=tr(", then ").join(devices)) if len(devices) > 1 else threads
+    device = markup.text(wording.device_text(view.device))
+    return markup.Fact(tr("Device"), f'<span class="u-clip" title="{device}">{device}</span>', markup.text(moved))
+
+
+def _lines(*lines: str) -> str:
+    return "<br>".join(markup.text(line) for line in lines if line)

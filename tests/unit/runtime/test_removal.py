@@ -1,0 +1,227 @@
+"""Deletions: whatever was imported, trained and deleted in any order, files and rows stay together."""
+
+import hashlib
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import inspect, text
+
+from tests.clock import SimulatedClock
+from unifiednn_core.base import failpoints
+from unifiednn_core.base.errors import BadInput, NotFound
+from unifiednn_core.base.paths import Home
+from unifiednn_core.runtime import removal
+from unifiednn_core.spec.lifecycle import Event, State
+from unifiednn_core.store import Store
+from unifiednn_core.store.schema import Base, HybridRow, RunRow, SubModelRow
+from unifiednn_core.store.telemetry import TelemetryRows
+
+FILES, RUNS, PEOPLE = range(4), ("r0", "r1", "r2"), ("ann", "bob")
+OPEN = {State.QUEUED.value, State.INTERRUPTED.value}
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+def sha(number: int) -> str:
+    return hashlib.sha256(str(number).encode()).hexdigest()
+
+
+@dataclass
+class House:
+    """A home with a store, changed as the service does it."""
+
+    home: Home
+    store: Store
+    dies: int = 0
+    """How many passings of a failpoint the next deletion survives; 0 for all."""
+    known: dict[str, str] = field(default_factory=dict)
+
+    def import_file(self, number: int, person: str) -> None:
+        path = self.home.file(sha(number))
+        columns = {"kind": "data", "format": "pt", "size_bytes": 1, "facts": {}}
+        self.store.library.announce(sha(number), columns)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+        self.store.library.add_file(sha256=sha(number), filename=f"{number}.pt", owner=person, **columns)
+
+    def submit(self, run_id: str, number: int, person: str) -> None:
+        part = {"name": "a", "model": f"sha256:{sha(number)}", "train_data": f"sha256:{sha(number)}"}
+        run = RunRow(id=run_id, name=run_id, submitter=person, state="queued", device="cpu", threads=1,
+                     spec={"submodels": [part]}, created_at_s=0.0)  # fmt: skip
+        row = SubModelRow(run_id=run_id, name="a", owner=person, arrival=0, state="queued", priority=0,
+                          model_format="pt2", parameters=1, epochs=1, steps_total=10)  # fmt: skip
+        self.store.runs.add((run, [row]))
+        self.store.telemetry.write(run_id, TelemetryRows(memory=[{"at_s": 1.0, "source": "PSS", "size_bytes": 1}]))
+        for folder in ("models", "checkpoints/a"):
+            (self.home.run(run_id) / folder).mkdir(parents=True)
+            (self.home.run(run_id) / folder / "file").write_bytes(b"x")
+
+    def end(self, run_id: str) -> None:
+        for event in (Event.STOP, Event.HALT):
+            self.store.runs.transition(run_id, None, event)
+
+    def consistent(self) -> None:
+        """No file without a row, no row without a file, and nothing that an open run needs is gone."""
+        files = {path.name for path in self.home.files.glob("*/*")}
+        folders = {path.name for path in (self.home.root / "runs").glob("*")}
+        with self.store._database.read() as session:
+            rows = {table: list(session.execute(table.select())) for table in Base.metadata.sorted_tables}
+        by_name = {table.name: found for table, found in rows.items()}
+        assert {row.sha256 for row in by_name["files"]} == files
+        assert {row.sha256 for row in by_name["file_owners"]} == files
+        assert {row.id for row in by_name["runs"]} == folders == {row.id for row in by_name["hybrids"]}
+        for table, found in rows.items():
+            for column in {"run_id", "hybrid_id"} & set(table.c.keys()):
+                assert {getattr(row, column) for row in found} <= folders, table.name
+        for use in by_name["file_uses"]:
+            assert self.store.runs.get(use.run_id)[0].state not in OPEN or use.sha256 in files
+
+
+def attempt(call, *given, **named) -> bool:
+    try:
+        call(*given, **named)
+    except (BadInput, NotFound):
+        return False
+    return True
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("import", "submit", "end", "delete run", "delete file", "delete for all")),
+        st.sampled_from(FILES), st.sampled_from(RUNS), st.sampled_from(PEOPLE), st.integers(0, 2),
+    ),
+    max_size=24,
+)  # fmt: skip
+
+
+@given(steps=STEPS)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_files_and_rows_stay_together_whatever_happens_and_a_kill_heals(tmp_path_factory, monkeypatch, steps) -> None:
+    home = Home(tmp_path_factory.mktemp("home")).create()
+    store, submitted, ended = Store.open(home, SimulatedClock()), set(), set()
+    house, left = House(home, store), [0]
+
+    def passing(point: str) -> None:
+        if point.startswith("removal.") and left[0]:
+            left[0] -= 1
+            if not left[0]:
+                raise Killed
+
+    monkeypatch.setattr(failpoints, "passing", passing)
+    for what, number, run_id, person, dies in steps:
+        left[0] = dies if what.startswith("delete") else 0
+        try:
+            match what:
+                case "import":
+                    house.import_file(number, person)
+                case "submit" if run_id not in submitted and attempt(house.submit, run_id, number, person):
+                    submitted.add(run_id)
+                case "end" if run_id in submitted - ended:
+                    house.end(run_id)
+                    ended.add(run_id)
+                case "delete run":
+                    gone = attempt(removal.remove_run, home, store, run_id)
+                    assert gone == (run_id in ended), "exactly a run that has ended goes"
+                case "delete file" | "delete for all":
+                    attempt(removal.remove_file, home, store, sha(number), person, for_all=what.endswith("all"))
+        except Killed:
+            left[0] = 0
+            if what == "delete run":
+                with pytest.raises(NotFound):  # from the mark on nobody sees it
+                    store.runs.get(run_id)
+                gone = True
+            removal.finish(home, store)
+        if what == "delete run" and run_id in ended:
+            ended.discard(run_id)
+            submitted.discard(run_id)
+        left[0] = 0
+        house.consistent()
+    store.close()
+
+
+def test_without_the_healing_a_kill_is_noticed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the test above."""
+    house = House(home.create(), Store.open(home, SimulatedClock()))
+    house.import_file(0, "ann")
+
+    def passing(point: str) -> None:
+        if point == "removal.after_files":
+            raise Killed
+
+    monkeypatch.setattr(failpoints, "passing", passing)
+    with pytest.raises(Killed):
+        removal.remove_file(home, house.store, sha(0), "ann", for_all=False)
+    with pytest.raises(AssertionError):
+        house.consistent()
+    monkeypatch.undo()
+    removal.finish(home, house.store)
+    house.consistent()
+    house.store.close()
+
+
+@pytest.mark.parametrize("point", ["removal.after_mark", "removal.after_files", "store.after_commit"])
+def test_a_process_that_is_killed_in_the_middle_leaves_what_the_next_start_finishes(home: Home, point: str) -> None:
+    store = Store.open(home.create(), SimulatedClock())
+    house = House(home, store)
+    house.import_file(0, "ann")
+    house.submit("r0", 0, "ann")
+    house.end("r0")
+    store.close()
+    child = os.fork()
+    if not child:
+        failpoints.arm(failpoints.Fault(point, "sigkill"))
+        removal.remove_run(home, Store.open(home), "r0")
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    again = Store.open(home, SimulatedClock())
+    removal.finish(home, again)
+    House(home, again).consistent()
+    assert [run.id for run, _ in again.runs.listed()] in ([], ["r0"])
+    again.close()
+
+
+def test_a_file_that_an_open_run_needs_stays_also_for_its_last_owner(home: Home) -> None:
+    house = House(home.create(), Store.open(home, SimulatedClock()))
+    house.import_file(0, "ann")
+    house.import_file(0, "bob")
+    house.submit("r0", 0, "ann")
+    with pytest.raises(BadInput, match="has not ended"):
+        removal.remove_file(home, house.store, sha(0), "ann", for_all=False)
+    removal.remove_file(home, house.store, sha(0), "bob", for_all=False)  # who learns nothing of ann's run
+    house.end("r0")
+    removal.remove_file(home, house.store, sha(0), "ann", for_all=False)
+    assert not home.file(sha(0)).exists() and house.store.library.files() == []
+    with pytest.raises(BadInput, match="no file"):
+        house.submit("r1", 0, "ann")
+    house.store.close()
+
+
+def test_a_hybrid_of_several_runs_goes_with_the_last_of_them(home: Home) -> None:
+    store = Store.open(home.create(), SimulatedClock())
+    house, hybrid_id = House(home, store), "h20260101-000000-aaaa"
+    house.import_file(0, "ann")
+    for run_id in ("r0", "r1"):
+        house.submit(run_id, 0, "ann")
+        house.end(run_id)
+    with store._database.write() as session:
+        session.add(HybridRow(id=hybrid_id, shared=True, ended_at_s=5.0))
+        session.execute(text(f"UPDATE submodels SET hybrid_id = '{hybrid_id}'"))
+    log = Path(home.log(hybrid_id))
+    log.parent.mkdir(parents=True)
+    log.write_text("said")
+    removal.remove_run(home, store, "r0")
+    assert log.exists() and store.hybrids.get(hybrid_id)
+    removal.remove_run(home, store, "r1")
+    assert not log.parent.exists()
+    with pytest.raises(NotFound):
+        store.hybrids.get(hybrid_id)
+    assert inspect(store._database._engine).get_table_names()
+    store.close()

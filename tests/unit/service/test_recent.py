@@ -1,0 +1,66 @@
+"""Answers that those who watch share."""
+
+import threading
+
+import pytest
+
+from unifiednn_core.base.errors import NotFound
+from unifiednn_core.service.recent import MOST, Recent
+
+
+class Asked:
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self) -> int:
+        self.count += 1
+        return self.count
+
+
+def test_an_answer_is_shared_until_it_is_too_old():
+    now_s, ask = [0.0], Asked()
+    recent = Recent(lambda: now_s[0])
+    assert [recent.within(0.5, "run", ask) for _ in range(3)] == [1, 1, 1]
+    now_s[0] = 0.6
+    assert recent.within(0.5, "run", ask) == 2
+    assert recent.within(0.5, "other", ask) == 3
+
+
+def test_one_who_wants_it_fresh_gets_it_fresh():
+    recent, ask = Recent(lambda: 0.0), Asked()
+    assert [recent.within(0.0, "run", ask) for _ in range(2)] == [1, 2]
+
+
+def test_after_a_change_it_is_asked_anew():
+    recent, ask = Recent(lambda: 0.0), Asked()
+    recent.within(0.5, "run", ask)
+    recent.forget()
+    assert recent.within(0.5, "run", ask) == 2
+
+
+def test_an_error_is_not_kept():
+    recent, ask = Recent(lambda: 0.0), Asked()
+
+    def fails() -> int:
+        raise NotFound("There is no run 'r-1'.")
+
+    with pytest.raises(NotFound):
+        recent.within(0.5, "run", fails)
+    assert recent.within(0.5, "run", ask) == 1
+
+
+def test_it_keeps_few():
+    recent, ask = Recent(lambda: 0.0), Asked()
+    for key in range(2 * MOST):
+        recent.within(0.5, key, ask)
+    assert recent.within(0.5, 0, ask) == 2 * MOST + 1
+
+
+def test_threads_wait_for_the_first_answer():
+    recent, ask, heard = Recent(), Asked(), list[int]()
+    threads = [threading.Thread(target=lambda: heard.append(recent.within(60.0, "run", ask))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert heard == [1] * 8

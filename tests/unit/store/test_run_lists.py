@@ -1,0 +1,123 @@
+import random
+
+import pytest
+
+from tests.clock import SimulatedClock
+from unifiednn_core.base.paths import Home
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run_query import RunQuery
+from unifiednn_core.store import Store
+from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
+
+PEOPLE, DEVICES = ("", "ann@example.org", "bob@example.org"), ("cpu", "cuda:0")
+COUNT = 120
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Runs of three people in all states; also what the list has to hide."""
+    draw, store = random.Random(7), Store.open(Home(tmp_path_factory.mktemp("home")).create(), SimulatedClock())
+    with store._database.write() as session:
+        for place in range(COUNT):
+            state, owner, device = draw.choice(list(State)), draw.choice(PEOPLE), draw.choice(DEVICES)
+            run_id, name = f"2026-{place:04}", f"{draw.choice(('Alpha', 'beta', '100%_x'))}-{place}"
+            ended = 2000.0 + draw.random() * 99 if state in ENDED else None
+            session.add(RunRow(
+                id=run_id, name=name, submitter=owner, state=state.value, device="auto", spec={"policy": {}},
+                created_at_s=float(draw.randrange(1000)), launched_at_s=1000.0, ended_at_s=ended,
+                fingerprint=f"f{place % 9}",
+                removed_at_s=1.0 if place % 10 == 0 else None,
+            ))  # fmt: skip
+            session.add(HybridRow(id=run_id, device=device, peak_memory_bytes=draw.choice((None, draw.randrange(99)))))
+            session.flush()
+            for number, own in enumerate({owner, draw.choice(PEOPLE)}):
+                session.add(SubModelRow(
+                    run_id=run_id, name=f"net{number}", owner=own, arrival=number, state=state.value, priority=0,
+                    model_format="pt2", parameters=1, epochs=1, steps_total=1, ended_at_s=ended,
+                    test_accuracy=draw.choice((None, draw.random())),
+                ))  # fmt: skip
+    yield store
+    store.close()
+
+
+def everything(store: Store, query: RunQuery, person: str | None = None):
+    first = store.run_lists.page(query, person)
+    pages = [store.run_lists.page(RunQuery(**{**_fields(query), "page": at}), person) for at in range(99)][
+        : -(-first.total // query.rows)
+    ]
+    return [row for page in pages for row in page.rows], first.total
+
+
+def _fields(query: RunQuery) -> dict:
+    return {name: getattr(query, name) for name in query.__slots__}
+
+
+def reference(store: Store, query: RunQuery, person: str | None):
+    """The same by Python over all rows."""
+
+    def fits(run, parts) -> bool:
+        own = [part for part in parts if person in (None, part.owner)]
+        names = [run.name, run.id, *(part.name for part in own), *([run.submitter] if person is None else [])]
+        return (
+            bool(own)
+            and (not query.text or any(query.text.lower() in name.lower() for name in names))
+            and (not query.states or State(run.state) in query.states)
+            and (query.owner is None or person is not None or query.owner in {run.submitter, *(p.owner for p in parts)})
+            and (not query.device or run.device == query.device)
+            and (query.since_s is None or run.created_at_s >= query.since_s)
+            and (query.until_s is None or run.created_at_s <= query.until_s)
+        )
+
+    return [(run, parts) for run, parts in store.runs.listed() if fits(run, parts)]
+
+
+QUERIES = [
+    RunQuery(), RunQuery(text="ALPHA"), RunQuery(text="100%_"), RunQuery(text="net1"), RunQuery(text="bob@"),
+    RunQuery(text="%"), RunQuery(states=(State.FAILED, State.COMPLETED)), RunQuery(owner=""), RunQuery(owner=PEOPLE[1]),
+    RunQuery(device="cuda:0", since_s=200.0, until_s=700.0), RunQuery(rows=7), RunQuery(text="nothing has this"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("person", [None, "ann@example.org"])
+@pytest.mark.parametrize("query", QUERIES, ids=str)
+def test_pages_together_are_all_that_matches_each_once(store, query, person) -> None:
+    found, total = everything(store, query, person)
+    wanted = reference(store, query, person)
+    assert [run.id for run, _ in found] == [run.id for run, _ in wanted]
+    assert total == len(wanted)
+    assert all(
+        [part.name for part in parts] == [part.name for part in other]
+        for (_, parts), (_, other) in zip(found, wanted, strict=True)
+    )
+
+
+@pytest.mark.parametrize("sort", ["name", "state", "owner", "device", "time", "accuracy", "memory"])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("person", [None, "ann@example.org"])
+def test_a_list_is_sorted_by_what_the_person_may_see_and_no_value_comes_last(store, sort, descending, person) -> None:
+    found, total = everything(store, RunQuery(sort=sort, descending=descending, rows=50), person)
+    assert len(found) == total == len({run.id for run, _ in found})
+
+    def value(run, parts):
+        own = [part for part in parts if person in (None, part.owner)]
+        best = [part.test_accuracy for part in own if part.test_accuracy is not None]
+        return {
+            "name": run.name.lower(), "state": run.state, "device": run.device,
+            "time": None if run.ended_at_s is None else run.ended_at_s - run.launched_at_s,
+            "accuracy": max(best, default=None),
+            "owner": run.submitter if person is None else run.created_at_s,
+            "memory": run.peak_memory_bytes if person is None else run.created_at_s,
+        }[sort]  # fmt: skip
+
+    values = [value(run, parts) for run, parts in found]
+    known = [one for one in values if one is not None]
+    assert values == known + [None] * (len(values) - len(known))
+    assert known == sorted(known, reverse=descending)
+
+
+def test_filters_offer_what_there_is(store) -> None:
+    choices = store.run_lists.choices()
+    assert set(choices.owners) == set(PEOPLE) and choices.devices == DEVICES
+    assert choices.total == COUNT * 9 // 10
+    mine = store.run_lists.choices("ann@example.org")
+    assert mine.owners == () and 0 < mine.total < choices.total

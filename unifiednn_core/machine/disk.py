@@ -1,0 +1,56 @@
+"""What files and folders take on the disk."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from unifiednn_core.base.paths import Home
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """Bytes of a home folder by kind, and of its disk."""
+
+    library: int = 0
+    models: int = 0
+    checkpoints: int = 0
+    uploads: int = 0
+    """Uploads that have not been read yet."""
+    database: int = 0
+    other: int = 0
+    """Logs, kept checks, samples."""
+    free: int = 0
+    """Of the disk."""
+
+    @property
+    def home(self) -> int:
+        """All that the home folder takes."""
+        return self.library + self.models + self.checkpoints + self.uploads + self.database + self.other
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder; 0 if it is gone. Links are not followed."""
+    total = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                try:
+                    below = entry.is_dir(follow_symlinks=False)
+                    total += size_of(Path(entry.path)) if below else entry.stat(follow_symlinks=False).st_size
+                except OSError:  # it went meanwhile
+                    continue
+    except OSError:
+        return 0
+    return total
+
+
+def disk_use(home: Home) -> DiskUse:
+    """Look at all files of a home."""
+    runs = [run for folder in (home.root / "runs", home.shared) for run in folder.glob("*")]
+    models = sum(size_of(run / "models") for run in runs)
+    checkpoints = sum(size_of(run / "checkpoints") for run in runs)
+    library, uploads, database = (size_of(folder) for folder in (home.files, home.quarantine, home.database.parent))
+    known = models + checkpoints + library + uploads + database
+    other = size_of(home.root) - known
+    return DiskUse(library, models, checkpoints, uploads, database, max(0, other), shutil.disk_usage(home.root).free)

@@ -1,0 +1,105 @@
+"""Reports of checks that are kept by content, without torch: the server shows and uses one that still holds.
+
+A report follows from the spec, the bytes of its files, the machine with its versions, and `CHECK_VERSION`. What changes
+by itself, such as free space and the memory measured since, is not kept: it is found out again.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.paths import SANDBOX_SETTING, Home
+from unifiednn_core.base.units import memory_text
+from unifiednn_core.machine.budget import budget_of, slot
+from unifiednn_core.preflight.kept import kept, known
+from unifiednn_core.preflight.report import CheckReport, SubModelReport
+from unifiednn_core.spec.run import RunSpec, SubModelSpec
+
+# Raise it when the verdict of a check changes.
+CHECK_VERSION = 15
+# Room for the weights in both formats, the zip of them, and one more copy while it is written.
+COPIES_ON_DISK = 4
+SPARE_BYTES = 64 * 1024**2
+DISK_FULL = "Disk nearly full"
+_BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+def files_of(submodel: SubModelSpec) -> list[str]:
+    """All files that a sub-model names, as it writes them."""
+    start = None if submodel.start_from is None else submodel.start_from.file
+    names = (submodel.model, submodel.train_data, submodel.test_data, start)
+    return [name for name in names if name is not None]
+
+
+def place_of(written: str, base: Path, home: Home) -> Path:
+    """Where a file of a spec is; it may be missing."""
+    by_content = _BY_CONTENT.fullmatch(written)
+    return home.file(by_content.group(1)) if by_content else base / Path(written).expanduser()
+
+
+def checked_before(spec: RunSpec, home: Home, machine: Mapping[str, object]) -> CheckReport | None:
+    """The kept report of an equal spec on this machine, with the present findings about the disk; None without one.
+
+    Only specs whose files are all named by content are looked up, and all of these files have to be there.
+    """
+    if not _by_content(spec, home):
+        return None
+    return _at_present(known(_folder(home), _facts(spec, machine), CheckReport), home)
+
+
+def check_once(
+    spec: RunSpec, home: Home, machine: Mapping[str, object], now_s: float, make: Callable[[], CheckReport]
+) -> CheckReport:
+    """The kept report of an equal spec, or a new one; one without errors is kept with its time `now_s` (UTC)."""
+    if not _by_content(spec, home):
+        return make()
+
+    def lasting() -> CheckReport:
+        made = make()
+        return made.model_copy(
+            update={"findings": tuple(one for one in made.findings if one.title != DISK_FULL), "at_s": now_s}
+        )
+
+    report = kept(_folder(home), _facts(spec, machine), CheckReport, lasting, lambda found: not found.has_errors)
+    return _at_present(report, home) or report
+
+
+def disk_findings(home: Home, reports: Mapping[str, SubModelReport]) -> list[Finding]:
+    """An error if the disk has too little room for what a run writes."""
+    needed_bytes = COPIES_ON_DISK * sum(report.weights_bytes for report in reports.values()) + SPARE_BYTES
+    existing = next(folder for folder in (home.root, *home.root.absolute().parents) if folder.exists())
+    free_bytes = shutil.disk_usage(existing).free
+    if free_bytes >= needed_bytes:
+        return []
+    message = f"{memory_text(free_bytes)} are free in {home.root}; the run needs {memory_text(needed_bytes)}."
+    remedy = "Make room, or set UNIFIEDNN_HOME to a larger disk."
+    return [Finding(title=DISK_FULL, field="home", message=message, remedy=remedy)]
+
+
+def _at_present(report: CheckReport | None, home: Home) -> CheckReport | None:
+    if report is None:
+        return None
+    return report.model_copy(update={"findings": (*report.findings, *disk_findings(home, report.submodels))})
+
+
+def _folder(home: Home) -> Path:
+    return home.checks / "specs"
+
+
+def _by_content(spec: RunSpec, home: Home) -> bool:
+    named = {name for part in spec.submodels for name in files_of(part)}
+    return all(_BY_CONTENT.fullmatch(name) and place_of(name, home.root, home).is_file() for name in named)
+
+
+def _facts(spec: RunSpec, machine: Mapping[str, object]) -> list[object]:
+    device = slot(spec.device)
+    # Who trains when, and what happens after a crash, changes no verdict.
+    left_out: Any = {"name", "policy", "checkpoint", "recovery", "step_limit_s", "moves", "hybrid"}
+    left_out = dict.fromkeys(left_out, True) | {"submodels": {"__all__": {"priority", "deadline_s", "owner"}}}
+    asked = spec.model_copy(update={"device": device}).model_dump(mode="json", exclude=left_out)
+    sandbox = os.environ.get(SANDBOX_SETTING, "")
+    return [CHECK_VERSION, asked, budget_of(device).total_bytes, dict(machine), sandbox]

@@ -1,0 +1,63 @@
+"""Times a few steps of a sub-model on the CPU, so that a forecast knows its speed before it has ever trained."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+
+from unifiednn_core.preflight.trial import Trial, Tried
+
+TIMES = 5
+MOST_CPU_S = 0.5
+"""Of the steps that are timed; the first one, which warms up, is not."""
+COSTLY_CPU_S = 1.0
+"""A batch whose dry run took longer is timed with fewer samples, and counts in proportion."""
+
+
+def seconds_per_step(trial: Trial, tried: Tried) -> float:
+    """Seconds of a step with its share of the evaluation after each epoch, alone, with the threads of this process.
+
+    This trains the network further; the default RNG stays the same.
+    """
+    hyper, step = trial.spec.hyperparameters, tried.step
+
+    def learn(size: int) -> None:
+        batch = step.prepare(trial.train.batch(torch.arange(size) % trial.train.samples), training=True)
+        tried.optimizer.zero_grad(set_to_none=True)
+        step.loss(tried.criterion, step.forward(tried.module, batch), batch).backward()  # type: ignore[no-untyped-call]
+        tried.optimizer.step()
+
+    @torch.no_grad()
+    def evaluate(size: int) -> None:
+        if trial.test is not None:
+            batch = step.prepare(trial.test.batch(torch.arange(size) % trial.test.samples), training=False)
+            step.loss(tried.criterion, step.forward(tried.module, batch), batch, training=False)
+
+    whole = min(hyper.batch_size, trial.train.samples)
+    few = int(COSTLY_CPU_S / max(tried.cpu_s_per_sample, 1e-9))
+    size = min(whole, max(few, trial.batch_size))
+    with torch.random.fork_rng(devices=[]):
+        tried.module.train()
+        step_s = hyper.accumulation_steps * _seconds(lambda: learn(size)) * whole / size
+        if trial.test is None:
+            return step_s
+        tried.module.eval()
+        evaluation_s = _seconds(lambda: evaluate(size)) * trial.test.samples / size
+        tried.module.train()
+    return step_s + evaluation_s / hyper.steps_per_epoch(trial.train.samples)
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    """Median of a few times; with one thread its CPU time, which other programs do not lengthen.
+
+    Not that of the process: while a timer limits it, Linux counts it in ticks.
+    """
+    now_s = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    work()
+    took_s = list[float]()
+    while len(took_s) < TIMES and sum(took_s) < MOST_CPU_S:
+        began_s = now_s()
+        work()
+        took_s.append(now_s() - began_s)
+    return median(took_s)

@@ -1,0 +1,57 @@
+"""A thread beside the supervisor's that samples the devices. NVML may hang with a broken card: nothing waits for it."""
+
+import logging
+import threading
+from dataclasses import asdict
+
+from unifiednn_core.machine.device_samples import DeviceSampler
+from unifiednn_core.store import Store
+from unifiednn_core.store.devices import AWAY
+
+PERIOD_S = 2.0
+PATIENCE_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class DeviceWatch:
+    """Samples the devices of a store every two seconds. `start` begins the thread, `sample` is one look."""
+
+    def __init__(self, store: Store, sampler: DeviceSampler | None = None):
+        self._store, self._sampler = store, sampler or DeviceSampler()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start sampling; idempotent."""
+        if self._thread is None or not self._thread.is_alive():
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._watch, name="device-watch", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop sampling."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(PATIENCE_S)
+
+    def sample(self) -> None:
+        """Write one sample of each device that is there."""
+        devices = [row.device for row in self._store.devices.all() if row.state != AWAY]
+        held, sizes = self._store.workers.held(), self._store.telemetry.memory_now()
+        workers = {hybrid.worker_pid for hybrid in held if hybrid.worker_pid is not None}
+        own_bytes = {hybrid.device: sizes.get(hybrid.id, 0) for hybrid in held if hybrid.device is not None}
+        found = self._sampler.sample(devices, workers, own_bytes)
+        if found:
+            self._store.device_samples.write(map(asdict, found))
+
+    def _watch(self) -> None:
+        troubled = False
+        while not self._stop.wait(PERIOD_S):
+            try:
+                self.sample()
+                troubled = False
+            except Exception:  # a full disk or a locked store: figures of devices are no reason to stop
+                if not troubled:
+                    _log.exception("The devices could not be sampled; it is tried again.")
+                troubled = True

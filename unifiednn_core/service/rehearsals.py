@@ -1,0 +1,120 @@
+"""Rows of runs as jobs of a simulation: how fast each sub-model trains, and under which rules. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.machine.cores import lanes_of
+from unifiednn_core.machine.devices import best_match, threads_of
+from unifiednn_core.preflight.deadlines import due_at_s
+from unifiednn_core.preflight.forecast import memory_room
+from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.scheduling.company import MemoryRoom
+from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
+from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.scheduling.rehearsal import Pace, Stretch, joining, pace_of
+from unifiednn_core.scheduling.simulator import MayJoin, SimulatedJob
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run import PolicySpec, is_concurrent
+from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
+from unifiednn_core.store.speeds import TimedTurn
+
+RESTING = ENDED | {State.PAUSED, State.PAUSING, State.STOPPING}
+"""States in which a sub-model does not train to its end now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a private hybrid trains."""
+
+    policy: Policy
+    lanes: int
+    may_join: MayJoin
+
+
+def trains(row: SubModelRow) -> bool:
+    """Whether a sub-model trains to its end, or waits for that."""
+    return State(row.state) not in RESTING
+
+
+def rules_of(run: RunRow, rows: Sequence[SubModelRow], prefix: str = "") -> Rules:
+    """How a private run trains; its jobs have the names of its sub-models after a `prefix`."""
+    if run.mode != HYBRID:  # its scripts run all at once, or one after the other
+        lanes = len(rows) if is_concurrent(run.mode) else 1
+        return Rules(FirstComeFirstServed(), max(1, lanes), lambda candidate, at_work: True)
+    return Rules(policy_of(run), known_lanes(run), joining(room_of(run), prefix))
+
+
+def policy_of(run: RunRow) -> Policy:
+    """The policy of a run; first come, first served if it is gone."""
+    asked = PolicySpec.model_validate(run.spec.get("policy", {}))
+    try:
+        return policy_named(asked.name, asked.parameters)
+    except BadInput:
+        return FirstComeFirstServed()
+
+
+def known_lanes(run: RunRow) -> int:
+    """Lanes of a run: those that its worker has, or will have on the device that it asks for."""
+    found = None if run.hybrid is None else run.hybrid.environment.get("lanes")
+    return int(found) if found else lanes_on(run.spec.get("lanes", "auto"), run.threads, run.device)
+
+
+def lanes_on(asked: object, threads: int | None, device: str) -> int:
+    """Lanes on the device that best matches what is asked for."""
+    place = best_match(device)
+    kind, own_cores = ("cpu", 0) if place is None else (place.type, len(place.cpus))
+    return lanes_of(asked if isinstance(asked, int) else "auto", threads or threads_of(device), kind, own_cores)
+
+
+def room_of(run: RunRow) -> MemoryRoom:
+    """What the memory prediction of a run allows to company; nothing is known without one, or of another version's."""
+    try:
+        return memory_room(run.prediction)
+    except (KeyError, TypeError, ValueError):
+        return MemoryRoom()
+
+
+def row_pace(run: RunRow, row: SubModelRow, turns: Sequence[TimedTurn], before: Pace | None) -> Pace | None:
+    """Speed of a sub-model by its own turns, the running one included; else as measured `before`, if it was."""
+    stretches = [Stretch(*turn) for turn in turns]
+    ended_s = sum(turn.end_s - turn.start_s for turn in turns if turn.submodel == row.name)
+    counted = sum(turn.steps for turn in turns if turn.submodel == row.name)
+    if row.lane is not None and row.turn_since_s is not None and run.started_at_s is not None:
+        running_s, steps = row.service_s - ended_s, row.steps_done - counted
+        if running_s > 0 and steps > 0:
+            stretches.append(Stretch(row.name, row.turn_since_s, row.turn_since_s + running_s, steps))
+    own = pace_of(row.name, stretches, service_s=row.service_s, steps=row.steps_done, cpu_s=_cpu_s(run, row))
+    return own or before
+
+
+def _cpu_s(run: RunRow, row: SubModelRow) -> float | None:
+    """CPU seconds per step, where that is the time of a step alone."""
+    alone = run.threads == 1 and row.device_kind and (run.hybrid is None or (run.hybrid.device or "").startswith("cpu"))
+    return row.cpu_s / row.steps_done if alone and row.cpu_s and row.steps_done else None
+
+
+def job_of_row(run: RunRow, row: SubModelRow, pace: Pace, now_s: float, prefix: str = "") -> SimulatedJob:
+    """What is left of a sub-model, as a job that is there from now on."""
+    return SimulatedJob(
+        name=f"{prefix}{row.name}",
+        priority=row.priority,
+        parameters=row.parameters,
+        epochs=row.epochs,
+        steps_per_epoch=max(1, row.steps_total // row.epochs),
+        seconds_per_step=pace.step_s,
+        measured=row.steps_done > 0,
+        steps_done=min(row.steps_done, max(0, row.steps_total - 1)),
+        service_s=row.service_s,
+        owner=row.owner,
+        deadline_s=None if row.deadline_s is None else due_at_s(run, row) - now_s,
+        slowdown=pace.slowdown,
+    )
+
+
+def paces_of(
+    run: RunRow, rows: Sequence[SubModelRow], turns: Sequence[TimedTurn], before: Mapping[str, Pace]
+) -> dict[str, Pace]:
+    """Speeds of the sub-models of a run that train, by name; unknown ones are left out. `before` is by memory key."""
+    found = {row.name: row_pace(run, row, turns, before.get(row.memory_key)) for row in rows if trains(row)}
+    return {name: pace for name, pace in found.items() if pace is not None}

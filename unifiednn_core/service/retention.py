@@ -1,0 +1,74 @@
+"""What the server deletes by itself, and what its disk holds. For admins."""
+
+import json
+from dataclasses import dataclass
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.paths import Home
+from unifiednn_core.machine.disk import DiskUse, disk_use
+from unifiednn_core.runtime import housekeeping
+from unifiednn_core.service.permissions import Guard, permission
+from unifiednn_core.service.roles import Role
+from unifiednn_core.spec.retention import Due, Retention
+from unifiednn_core.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedBytes:
+    """What the files of one person take."""
+
+    person: str
+    library: int
+    models: int
+    checkpoints: int
+    quota_bytes: int | None
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.library + self.models + self.checkpoints
+
+
+class RetentionService:
+    """Reads and sets the retention, and shows what is on the disk."""
+
+    def __init__(self, guard: Guard, home: Home, store: Store, clock: Clock):
+        self.guard = guard
+        self._home, self._store, self._clock = home, store, clock
+
+    @permission(Role.ADMIN, audited=False)
+    def retention(self) -> Retention:
+        """How long ended runs stay; everything, by default."""
+        return housekeeping.retention_in(self._store)
+
+    @permission(Role.ADMIN, about="{retention}")
+    def set_retention(self, retention: Retention) -> None:
+        """Set how long ended runs stay; applied once an hour."""
+        value = json.dumps(retention.model_dump(exclude_none=True))
+        self._store.people.set_setting(housekeeping.SETTING, value, self.guard.actor.label)
+
+    @permission(Role.ADMIN, audited=False)
+    def planned(self, retention: Retention | None = None) -> tuple[Due, ...]:
+        """What the next pass would delete, by default under the current settings. Nothing is deleted."""
+        return housekeeping.planned(self._home, self._store, self._clock, retention or self.retention())
+
+    @permission(Role.ADMIN)
+    def apply_retention(self) -> tuple[Due, ...]:
+        """Delete now what is due; returns it."""
+        return housekeeping.apply(self._home, self._store, self._clock)
+
+    @permission(Role.ADMIN, audited=False)
+    def disk_use(self) -> DiskUse:
+        """What the home folder takes, by kind."""
+        return disk_use(self._home)
+
+    @permission(Role.ADMIN, audited=False)
+    def owned(self) -> tuple[OwnedBytes, ...]:
+        """What the files of each person take, the largest first."""
+        people = self._store.people
+        found = [
+            OwnedBytes(person, one.get("library", 0), one.get("models", 0), one.get("checkpoints", 0),
+                       people.quota_of(person))
+            for person, one in self._store.library.owned_bytes().items()
+        ]  # fmt: skip
+        return tuple(sorted(found, key=lambda one: (-one.total, one.person)))

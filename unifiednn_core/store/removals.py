@@ -1,0 +1,142 @@
+"""Rows of runs and files that are being deleted.
+
+A deletion first marks a row: from then on nobody sees it. Then its files go, then its rows. A mark that is left after a
+crash is finished by `runtime.removal.finish`.
+"""
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from unifiednn_core.base import failpoints
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import BadInput, NotFound
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.store.database import Database
+from unifiednn_core.store.runs import run_of
+from unifiednn_core.store.schema import (
+    AttemptRow,
+    Base,
+    FileOwnerRow,
+    FileRow,
+    FileUseRow,
+    HybridRow,
+    RunRow,
+    SubModelRow,
+)
+
+NEEDS = (*(state.value for state in State if state not in ENDED), State.INTERRUPTED.value)
+"""States of runs that still need their files; an interrupted one can be resumed."""
+
+
+class Removals:
+    """Marks runs and files, and removes the rows of marked ones."""
+
+    def __init__(self, database: Database, clock: Clock):
+        self._database, self._clock = database, clock
+
+    def mark_run(self, run_id: str) -> None:
+        """Hide a run from everybody. Raises `NotFound`, and `BadInput` for one that has not ended."""
+        with self._database.write() as session:
+            run = run_of(session, run_id)
+            hybrid = session.get(HybridRow, run_id)
+            if State(run.state) not in ENDED or (hybrid is not None and hybrid.heartbeat_at_s is not None):
+                message = f"'{run.name}' is {run.state}; only a run that has ended can be deleted."
+                raise BadInput.of("Not ended", run_id, message, "Stop it first, or wait for its end.")
+            run.removed_at_s = self._clock.utc_s()
+        failpoints.passing("removal.after_mark")
+
+    def require_ended(self, run_id: str) -> None:
+        """Raise `BadInput` for a run that still needs its checkpoints, and `NotFound`."""
+        with self._database.read() as session:
+            run = run_of(session, run_id)
+            if run.state in NEEDS:
+                raise BadInput.of("Not ended", run_id, f"'{run.name}' is {run.state}.", "Stop it first.")
+
+    def drop_checkpoints(self, run_id: str) -> None:
+        """Forget the checkpoints of a run."""
+        names = ("checkpoint", "checkpoint_step", "checkpoint_bytes", "checkpoint_at_s")
+        with self._database.write() as session:
+            for row in session.scalars(select(SubModelRow).where(SubModelRow.run_id == run_id)):
+                row.assign(dict.fromkeys(names))
+
+    def mark_file(self, sha256: str, owner: str, *, for_all: bool) -> bool:
+        """Take a file from its owner, or from all owners; True if nobody has it any more, so that its bytes go.
+
+        Raises `NotFound`, and `BadInput` if a run that has not ended needs it: one of this owner, or of anybody if the
+        bytes would go.
+        """
+        with self._database.write() as session:
+            file = session.get(FileRow, sha256)
+            rows = session.scalars(select(FileOwnerRow).where(FileOwnerRow.sha256 == sha256))
+            owners = {row.owner: row for row in rows}
+            if file is None or file.removed_at_s is not None or not (for_all or owner in owners):
+                raise NotFound(f"There is no file '{sha256[:12]}' in the library.")
+            last = for_all or set(owners) == {owner}
+            self._require_unused(session, sha256, None if last else owner)
+            for name, row in owners.items():
+                if last or name == owner:
+                    session.delete(row)
+            if last:
+                file.removed_at_s = self._clock.utc_s()
+        failpoints.passing("removal.after_mark")
+        return last
+
+    def _require_unused(self, session: Session, sha256: str, owner: str | None) -> None:
+        asked = (
+            select(RunRow.name, FileUseRow.submodel)
+            .join(FileUseRow, FileUseRow.run_id == RunRow.id)
+            .join(SubModelRow, (SubModelRow.run_id == RunRow.id) & (SubModelRow.name == FileUseRow.submodel))
+            .where(FileUseRow.sha256 == sha256, RunRow.state.in_(NEEDS), RunRow.removed_at_s.is_(None))
+        )
+        needed = session.execute(asked if owner is None else asked.where(SubModelRow.owner == owner)).first()
+        if needed is not None:
+            message = "A run that has not ended needs this file."
+            if owner is None:  # whoever deletes the bytes sees all runs, or is their only owner
+                message = f"'{needed.name}' has not ended, and its sub-model {needed.submodel} needs this file."
+            raise BadInput.of("File in use", sha256[:12], message, "Wait for its end, or stop it.")
+
+    def marked_runs(self) -> list[str]:
+        """Runs whose deletion is not finished."""
+        with self._database.read() as session:
+            return list(session.scalars(select(RunRow.id).where(RunRow.removed_at_s.is_not(None))))
+
+    def marked_files(self) -> list[str]:
+        """Files whose deletion is not finished."""
+        with self._database.read() as session:
+            return list(session.scalars(select(FileRow.sha256).where(FileRow.removed_at_s.is_not(None))))
+
+    def known_files(self) -> frozenset[str]:
+        """All files that have a row."""
+        with self._database.read() as session:
+            return frozenset(session.scalars(select(FileRow.sha256)))
+
+    def forget_run(self, run_id: str) -> None:
+        """Remove all rows about a marked run; its figures in other tables go first, the run itself last.
+
+        One table at a time, so that workers that write never wait long.
+        """
+        for table in reversed(Base.metadata.sorted_tables):
+            column = next((table.c[name] for name in ("run_id", "hybrid_id") if name in table.c), None)
+            if column is not None:
+                with self._database.write() as session:
+                    session.execute(delete(table).where(column == run_id))
+        with self._database.write() as session:
+            session.execute(delete(HybridRow).where(HybridRow.id == run_id))
+            session.execute(delete(RunRow).where(RunRow.id == run_id))
+
+    def forget_file(self, sha256: str) -> None:
+        """Remove the rows of a marked file. What runs named it stays known: it may be imported again."""
+        with self._database.write() as session:
+            file = session.get(FileRow, sha256)
+            if file is not None and file.removed_at_s is not None:
+                session.execute(delete(FileOwnerRow).where(FileOwnerRow.sha256 == sha256))
+                session.delete(file)
+
+    def empty_hybrids(self) -> list[str]:
+        """Shared hybrids that have ended and of which no run tells any more."""
+        told = select(AttemptRow.hybrid_id).union(
+            select(SubModelRow.hybrid_id).where(SubModelRow.hybrid_id.is_not(None))
+        )
+        asked = select(HybridRow.id).where(HybridRow.shared, HybridRow.ended_at_s.is_not(None))
+        with self._database.read() as session:
+            return list(session.scalars(asked.where(HybridRow.id.not_in(told), HybridRow.heartbeat_at_s.is_(None))))

@@ -1,0 +1,124 @@
+"""One page of the list of runs: filtered, sorted and counted by the database."""
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Row, Select, String, cast, exists, func, or_, select
+
+from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.run_query import RunChoices, RunQuery, SortKey
+from unifiednn_core.store.database import Database
+from unifiednn_core.store.runs import PLACED, light_runs, with_light_parts
+from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
+
+_OPEN = [state.value for state in State if state not in ENDED]
+
+
+class RunRows(NamedTuple):
+    """One page of light rows, as those of `Runs.listed`."""
+
+    rows: list[tuple[Row[Any], list[Row[Any]]]]
+    total: int
+    """Runs that match."""
+    page: int
+    waiting: list[str]
+    """Ids of all runs in the line, in its order."""
+    arms: dict[str, str]
+    """By fingerprint of a run of the page: which ended runs have it, as a key that changes with them."""
+
+
+class RunLists:
+    """Reads pages of the list."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    def page(self, query: RunQuery, person: str | None = None) -> RunRows:
+        """One page, with a `person` only of runs in which this person has a part."""
+        with self._database.read() as session:
+            asked = _matching(query, person)
+            total = session.scalar(select(func.count()).select_from(asked.with_only_columns(RunRow.id).subquery())) or 0
+            page = max(0, min(query.page, (total - 1) // query.rows))
+            order = _order(query.sort, person)
+            order = order.desc() if query.descending else order.asc()
+            lines = asked.order_by(order.nulls_last(), RunRow.created_at_s.desc(), RunRow.id.desc())
+            found = session.execute(lines.limit(query.rows).offset(page * query.rows)).all()
+            line = select(RunRow.id).where(RunRow.state == State.QUEUED.value, RunRow.removed_at_s.is_(None))
+            waiting = list(session.scalars(line.order_by(RunRow.line_at_s, RunRow.id)))
+            prints = {row.fingerprint for row in found} - {""}
+            ended = select(RunRow.fingerprint, RunRow.id).where(RunRow.fingerprint.in_(prints))
+            arms: dict[str, str] = {}
+            for same in session.execute(ended.where(RunRow.ended_at_s.is_not(None), RunRow.removed_at_s.is_(None))):
+                arms[same.fingerprint] = f"{arms.get(same.fingerprint, '')} {same.id}"
+            return RunRows(with_light_parts(session, found), total, page, waiting, arms)
+
+    def choices(self, person: str | None = None) -> RunChoices:
+        """Owners and devices of all runs that a person may see, and how many there are."""
+        seen = [RunRow.removed_at_s.is_(None), *_own(person)]
+        with self._database.read() as session:
+            owners = select(SubModelRow.owner).join(RunRow, RunRow.id == SubModelRow.run_id).where(*seen).distinct()
+            devices = select(_device()).select_from(RunRow).outerjoin(HybridRow, HybridRow.id == RunRow.id)
+            counts = select(func.count(), func.count().filter(RunRow.state.in_(_OPEN))).select_from(RunRow)
+            total, living = session.execute(counts.where(*seen)).one()
+            return RunChoices(
+                owners=() if person is not None else tuple(sorted(session.scalars(owners))),
+                devices=tuple(sorted(filter(None, session.scalars(devices.where(*seen).distinct())))),
+                total=total,
+                living=living,
+            )
+
+
+def _device() -> ColumnElement[str]:
+    return func.coalesce(HybridRow.device, PLACED, RunRow.device)
+
+
+def _part(person: str | None) -> Any:
+    """Query for sub-models of the run at hand; with a `person`, only this person's."""
+    mine = SubModelRow.run_id == RunRow.id
+    return exists().where(mine if person is None else mine & (SubModelRow.owner == person)).correlate(RunRow)
+
+
+def _own(person: str | None) -> list[ColumnElement[bool]]:
+    return [] if person is None else [_part(person)]
+
+
+def _matching(query: RunQuery, person: str | None) -> Select[Any]:
+    asked = light_runs().where(*_own(person))
+    if query.text:
+        fields = [RunRow.name, RunRow.id] + ([RunRow.submitter] if person is None else [])
+        named = [column.icontains(query.text, autoescape=True) for column in fields]
+        part = _part(person).where(SubModelRow.name.icontains(query.text, autoescape=True))
+        asked = asked.where(or_(*named, part))
+    if query.states:
+        asked = asked.where(RunRow.state.in_([state.value for state in query.states]))
+    if query.owner is not None and person is None:
+        asked = asked.where(or_(RunRow.submitter == query.owner, _part(query.owner)))
+    if query.device:
+        asked = asked.where(_device() == query.device)
+    if query.since_s is not None:
+        asked = asked.where(RunRow.created_at_s >= query.since_s)
+    if query.until_s is not None:
+        asked = asked.where(RunRow.created_at_s <= query.until_s)
+    return asked
+
+
+def _order(key: SortKey, person: str | None) -> ColumnElement[Any]:
+    """What a list is sorted by. A person who sees only own work gets no order by figures of others."""
+    mine = SubModelRow.run_id == RunRow.id
+    own = mine if person is None else mine & (SubModelRow.owner == person)
+    match key:
+        case "name":
+            return func.lower(RunRow.name)
+        case "state":
+            return cast(RunRow.state, String)
+        case "owner" if person is None:
+            return cast(RunRow.submitter, String)
+        case "device":
+            return _device()
+        case "time":
+            return RunRow.ended_at_s - func.coalesce(RunRow.launched_at_s, RunRow.created_at_s)
+        case "accuracy":
+            return select(func.max(SubModelRow.test_accuracy)).where(own).correlate(RunRow).scalar_subquery()
+        case "memory" if person is None:
+            return HybridRow.peak_memory_bytes.expression
+        case _:
+            return RunRow.created_at_s.expression

@@ -1,0 +1,343 @@
+"""Rows of the table of routes that concern runs and comparisons. Specs name files by their content: `sha256:...`."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.preflight.report import CheckReport
+from unifiednn_core.scheduling.registry import PolicyCard
+from unifiednn_core.service.facade import Service
+from unifiednn_core.service.shared_spec import as_shared
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode, PolicySpec, RunSpec, parse_run
+from unifiednn_core.views.hybrids import LineEntry
+from unifiednn_core.views.run_rows import summary
+from unifiednn_core.views.runs import RunView
+from unifiednn_core.web.action import RUN, SUBMODEL, Action, Given, Page, StateNow
+
+HERE = Path("/")
+"""Folder of relative paths; nobody can name paths by a route."""
+Document = dict[str, Any]
+Told = dict[str, str]
+"""An `StateNow` without what is None."""
+Warned = tuple[Finding, ...]
+
+
+class NewRun(Given):
+    """A run to train."""
+
+    spec: Document
+    """As in a spec file; files are named by content, `sha256:...`."""
+    policy: str | PolicySpec | None = None
+    """Instead of the one in the spec."""
+    baselines: tuple[Mode, ...] = ()
+    """Baselines to queue with it; an equal one that exists is kept instead."""
+
+
+class NewSubmission(Given):
+    """One network for hybrids shared with others."""
+
+    network: Document
+    """The fields of a sub-model, or a spec with `submodels`."""
+    device: str | None = None
+
+
+class NewBaseline(Given):
+    """A spec to train with plain PyTorch."""
+
+    spec: Document
+    mode: Literal["concurrent", "sequential"]
+    resident_data: bool = False
+    """Index tensors on the device instead of using a DataLoader."""
+
+
+class NewComparison(Given):
+    """A spec to train as a hybrid and with plain PyTorch."""
+
+    spec: Document
+    policy: str | PolicySpec | None = None
+    fresh: bool = False
+    """Train baselines again even if equal ones exist."""
+    resident_data: bool = False
+    """Also run each baseline without a DataLoader."""
+
+
+class BaselineOfRun(Given):
+    """A baseline of a run that exists."""
+
+    mode: Mode
+    fresh: bool = False
+
+
+class CheckedSpec(Given):
+    """A spec to check."""
+
+    spec: Document
+
+
+class OfSubModel(Given):
+    """One sub-model, or the whole run without it."""
+
+    submodel: str | None = None
+
+
+class RetryChanges(Given):
+    """How a failed sub-model is retried."""
+
+    submodel: str
+    learning_rate: float | None = None
+    batch_split: int | None = None
+    from_start: bool = False
+
+
+class RunChanges(Given):
+    """Changes of a run; what is left out stays."""
+
+    policy: str | PolicySpec | None = None
+    order: tuple[str, ...] | None = None
+    """Names of all its sub-models."""
+    moves: Literal["same", "any"] | None = None
+
+
+class SubModelChanges(Given):
+    """Changes of a sub-model; what is left out stays."""
+
+    priority: int | None = None
+    epochs: int | None = None
+    deadline_s: Annotated[float, Field(ge=0)] | None = None
+    """Seconds after its submission; 0 removes it."""
+
+
+class Submitted(Given):
+    """A run that was accepted."""
+
+    run_id: str
+    line: tuple[LineEntry, ...] = ()
+    """Its entries in the line, with their places."""
+    warnings: Warned = ()
+    """Findings that did not prevent it."""
+
+
+class Compared(Given):
+    """The arms of a comparison that was queued."""
+
+    run_id: str
+    """The hybrid."""
+    baselines: dict[str, str]
+    """Run by kind of baseline."""
+
+
+class RunProgress(Given):
+    """A run and its sub-models without curves, to look at often."""
+
+    run: Document
+    """As in the list of runs."""
+    waits_for: str | None
+    cause: str | None
+    remedy: str | None
+    submodels: dict[str, Document]
+    """By name: status, epochs, steps, cause, remedy, artifact."""
+
+
+def submit(service: Service, given: NewRun) -> Submitted:
+    """Submit a run."""
+    return _submit(service, _with_policy(parse_run(given.spec), given.policy), given.baselines)
+
+
+def submit_network(service: Service, given: NewSubmission) -> Submitted:
+    """Submit a network for shared hybrids."""
+    return _submit(service, as_shared(given.network, "network", given.device))
+
+
+def check(service: Service, given: CheckedSpec) -> CheckReport:
+    """Check a spec."""
+    return service.runs.check(parse_run(given.spec), HERE)
+
+
+def new_baseline(service: Service, given: NewBaseline) -> Submitted:
+    """Queue a baseline of a spec."""
+    mode = ALL_BASELINES[BASELINES.index(given.mode) + (len(BASELINES) if given.resident_data else 0)]
+    return Submitted(run_id=service.comparisons.submit_arm(parse_run(given.spec), HERE, mode))
+
+
+def compare(service: Service, given: NewComparison) -> Compared:
+    """Queue a hybrid with its baselines."""
+    run_id = service.runs.submit(_with_policy(parse_run(given.spec), given.policy), HERE)
+    arms = ALL_BASELINES if given.resident_data else BASELINES
+    queued: dict[str, str] = {
+        mode: service.comparisons.start_baseline(run_id, mode, fresh=given.fresh) for mode in arms
+    }
+    return Compared(run_id=run_id, baselines=queued)
+
+
+def baseline_of(service: Service, run: str, given: BaselineOfRun) -> Submitted:
+    """Queue a baseline of a run."""
+    return Submitted(run_id=service.comparisons.start_baseline(run, given.mode, fresh=given.fresh))
+
+
+def listed(service: Service, given: Page) -> list[Document]:
+    """The runs of this person, the newest first."""
+    return [summary(view) for view in service.runs.runs()[: given.limit]]
+
+
+def progress(service: Service, run: str) -> RunProgress:
+    """States and progress of a run."""
+    view = service.runs.observe(run)
+    return RunProgress(
+        run=summary(view),
+        waits_for=view.waits_for,
+        cause=view.cause,
+        remedy=view.remedy,
+        submodels={part["name"]: part for part in _parts(view)},
+    )
+
+
+def end(service: Service, run: str, given: OfSubModel) -> Told:
+    """Stop a run or a sub-model."""
+    return _told(run, given.submodel, service.runs.stop(run, given.submodel))
+
+
+def discard(service: Service, run: str, given: OfSubModel) -> Told:
+    """Discard a run or a sub-model."""
+    return _told(run, given.submodel, service.runs.discard(run, given.submodel))
+
+
+def pause(service: Service, run: str, given: OfSubModel) -> Told:
+    """Pause a run or a sub-model."""
+    return _told(run, given.submodel, service.runs.pause(run, given.submodel))
+
+
+def resume(service: Service, run: str, given: OfSubModel) -> Told:
+    """Continue a run or a sub-model."""
+    return _told(run, given.submodel, service.runs.resume(run, given.submodel))
+
+
+def save(service: Service, run: str, given: OfSubModel) -> Told:
+    """Write a checkpoint."""
+    return _told(run, given.submodel, service.runs.save(run, given.submodel))
+
+
+def retry(service: Service, run: str, given: RetryChanges) -> Told:
+    """RetryChanges a failed sub-model."""
+    changes = given.model_dump(exclude={"submodel"})
+    return _told(run, given.submodel, service.runs.retry(run, given.submodel, **changes))
+
+
+def change_run(service: Service, run: str, given: RunChanges) -> Told:
+    """Change the policy, the order of the sub-models, or the devices of a run."""
+    state: State | None = None
+    if given.moves is not None:
+        state = service.runs.set_moves(run, given.moves)
+    if given.policy is not None:
+        state = service.runs.set_policy(run, _policy(given.policy))
+    if given.order is not None:
+        state = service.runs.reorder(run, given.order)
+    return _told(run, None, _some_change(state, "policy, order or moves"))
+
+
+def change_submodel(service: Service, run: str, submodel: str, given: SubModelChanges) -> Told:
+    """Change priority, epochs or deadline of a sub-model."""
+    state: State | None = None
+    if given.epochs is not None:
+        state = service.runs.set_epochs(run, submodel, given.epochs)
+    if given.priority is not None:
+        state = service.runs.set_priority(run, submodel, given.priority)
+    if given.deadline_s is not None:
+        state = service.runs.set_deadline(run, submodel, given.deadline_s or None)
+    return _told(run, submodel, _some_change(state, "priority, epochs or deadline_s"))
+
+
+def add(service: Service, run: str, given: CheckedSpec) -> list[Told]:
+    """Add the sub-models of a spec to a run; all errors are reported before the first one joins."""
+    asked = parse_run(given.spec)
+    if len(asked.submodels) > 1:
+        errors = [found for found in service.runs.check(asked, HERE).findings if found.severity == "error"]
+        if errors:
+            raise BadInput(errors)
+    return [_told(run, part.name, service.runs.add_submodel(run, part, HERE)) for part in asked.seeded()]
+
+
+def _submit(service: Service, spec: RunSpec, baselines: tuple[Mode, ...] = ()) -> Submitted:
+    warnings: list[Finding] = []
+    run_id = service.runs.submit(spec, HERE, baselines=baselines, on_warnings=warnings.extend)
+    line = tuple(entry for entry in service.queue.line() if entry.run_id == run_id)
+    return Submitted(run_id=run_id, line=line, warnings=tuple(warnings))
+
+
+def _with_policy(spec: RunSpec, policy: str | PolicySpec | None) -> RunSpec:
+    return spec if policy is None else spec.model_copy(update={"policy": _policy(policy)})
+
+
+def _policy(given: str | PolicySpec) -> PolicySpec:
+    return PolicySpec(name=given) if isinstance(given, str) else given
+
+
+def _told(run_id: str, submodel: str | None, state: State) -> Told:
+    return {"run_id": run_id, **({} if submodel is None else {"submodel": submodel}), "status": state.value}
+
+
+def _some_change(state: State | None, names: str) -> State:
+    if state is None:
+        raise BadInput.of("Changes", "body", "No change was given.", f"Give {names}.")
+    return state
+
+
+def _parts(view: RunView) -> list[Document]:
+    names = ("name", "epochs_done", "epochs", "steps_done", "steps_total", "cause", "remedy", "artifact")
+    return [{"status": part.state.value, **{name: getattr(part, name) for name in names}} for part in view.submodels]
+
+
+RUNS = (
+    Action(method="GET", path="/runs", about="List the runs, newest first.", calls=("runs",), command="runs",
+           does=listed, given=Page, result=list[Document]),
+    Action(method="POST", path="/runs", about="Submit a run.", calls=("submit",), command="train", does=submit,
+           given=NewRun, result=Submitted, status=201, once=True),
+    Action(method="POST", path="/submissions", about="Submit one network for hybrids shared with others.",
+           calls=("submit",), command="submit", does=submit_network, given=NewSubmission, result=Submitted,
+           status=201, once=True),
+    Action(method="POST", path="/check", about="Check a spec and its files, without training.", calls=("check",),
+           command="check", does=check, given=CheckedSpec, result=CheckReport),
+    Action(method="POST", path="/baselines", about="Train a spec with plain PyTorch.", calls=("submit_arm",),
+           command="baseline", does=new_baseline, given=NewBaseline, result=Submitted, status=201, once=True),
+    Action(method="POST", path="/comparisons", about="Train a spec as a hybrid and with plain PyTorch.",
+           calls=("submit", "start_baseline"), command="compare", does=compare, given=NewComparison,
+           result=Compared, status=201, once=True),
+    Action(method="GET", path=RUN, about="Results of a run; each look is in the audit log.", calls=("document",),
+           does=lambda service, run: service.runs.document(run)),
+    Action(method="GET", path=f"{RUN}/progress", about="States and progress of a run, to look at often.",
+           calls=("observe",), does=progress, result=RunProgress),
+    Action(method="GET", path=f"{RUN}/spec", about="Spec of a run, with files named by content.",
+           calls=("spec_document",), does=lambda service, run: service.runs.spec_document(run)),
+    Action(method="GET", path=f"{RUN}/comparison", about="A run compared with its baselines.",
+           calls=("comparison_document",), does=lambda service, run: service.comparisons.comparison_document(run)),
+    Action(method="POST", path=f"{RUN}/baselines", about="Queue a baseline of a run.", calls=("start_baseline",),
+           does=baseline_of, given=BaselineOfRun, result=Submitted, status=201, once=True),
+    Action(method="POST", path=f"{RUN}/pause", about="Pause a run or one sub-model at the next step.",
+           calls=("pause",), command="pause", does=pause, given=OfSubModel, result=StateNow),
+    Action(method="POST", path=f"{RUN}/resume", about="Continue a run or one sub-model.", calls=("resume",),
+           command="resume", does=resume, given=OfSubModel, result=StateNow),
+    Action(method="POST", path=f"{RUN}/save", about="Write a checkpoint of a run or one sub-model now.",
+           calls=("save",), command="save", does=save, given=OfSubModel, result=StateNow),
+    Action(method="POST", path=f"{RUN}/stop", about="End a run or one sub-model, and keep its progress.",
+           calls=("stop",), command="stop", does=end, given=OfSubModel, result=StateNow),
+    Action(method="POST", path=f"{RUN}/discard", about="End a run or one sub-model, and keep nothing.",
+           calls=("discard",), command="stop", does=discard, given=OfSubModel, result=StateNow),
+    Action(method="POST", path=f"{RUN}/retry", about="RetryChanges a failed sub-model.", calls=("retry",),
+           command="retry", does=retry, given=RetryChanges, result=StateNow),
+    Action(method="PATCH", path=RUN, about="Change policy, order or devices of a run.",
+           calls=("set_policy", "reorder", "set_moves"), command="edit", does=change_run, given=RunChanges,
+           result=StateNow),
+    Action(method="PATCH", path=SUBMODEL, about="Change priority, epochs or deadline of a sub-model.",
+           calls=("set_priority", "set_epochs", "set_deadline"), command="edit", does=change_submodel,
+           given=SubModelChanges, result=StateNow),
+    Action(method="POST", path=f"{RUN}/submodels", about="Add the sub-models of a spec to a run.",
+           calls=("add_submodel",), command="add", does=add, given=CheckedSpec, result=list[StateNow], status=201),
+    Action(method="GET", path="/policies", about="List the policies and their parameters.", calls=("policies",),
+           command="policies", does=lambda service: service.runs.policies(), result=tuple[PolicyCard, ...]),
+    Action(method="GET", path="/files/models/{run}/{submodel}", about="Zip of a trained model.",
+           calls=("artifact",), command="download", does=None, result=bytes),
+    Action(method="GET", path="/files/checkpoints/{run}/{submodel}", about="Newest checkpoint of a sub-model.",
+           calls=("checkpoint",), command="checkpoint", does=None, result=bytes),
+)  # fmt: skip
