@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import streamlit as st
 from streamlit.navigation.page import Page
 
-from pages._ui import charts, signed_in
+from pages._ui import charts, device_card, signed_in
 from unifiednn_core.base.texts import ENGLISH, LANGUAGES, speak, spoken, tr
 from unifiednn_core.service.facade import Service
 from unifiednn_core.views import markup, wording
@@ -54,6 +54,7 @@ def page(title: str) -> None:
     st.html(STYLE)
     st.html(PARTS)
     signed_in.require(title)
+    _devices()
     _language()
     if not service().supervisor_alive:
         service().start_supervisor()
@@ -75,6 +76,13 @@ def in_language(draw: Callable[..., Any]) -> Callable[..., Any]:
         return draw(*given, **named)
 
     return drawn
+
+
+def _devices() -> None:
+    """Draw the devices in the sidebar, renewed every five seconds."""
+    if signed_in.may("cards"):
+        with st.sidebar, st.container(key="devices-small"):
+            live(lambda _: device_card.draw_small(service().devices.cards()), False, idle_s=IDLE_PERIOD_S)
 
 
 def _language() -> None:

@@ -87,16 +87,21 @@ class Web:
 def web(home: Home) -> Iterator[Web]:
     made = world(home, RealClock(), Settings(login=True))  # type: ignore[arg-type]  # its time is that of tokens
     app = Starlette(
-        routes=routes(lambda asked: made.gate.admit(asked.headers, asked.cookies)), middleware=middleware(lambda: False)
+        routes=routes(lambda asked: made.gate.admit(asked.headers, asked.cookies), lambda: made.service),
+        middleware=middleware(lambda: False),
     )
     yield Web(made, TestClient(app, base_url="http://localhost"))
     made.service.close()
 
 
 def test_the_table_of_routes_is_whole() -> None:
-    there = {(method, route.path) for route in routes(lambda asked: None) for method in route.methods or ()}  # type: ignore[arg-type,return-value]
+    there = {
+        (method, route.path) for route in routes(lambda asked: None, lambda: None) for method in route.methods or ()
+    }  # type: ignore[arg-type,return-value]
     of_api = {(method, path) for method, path in there if path.startswith(ROOT)}  # tests/integration/test_rest.py
-    assert there - of_api - {("HEAD", path) for _, path in there} == set(SHARED_RUN | UPLOADS) | {("GET", PLOTLY)}
+    assert there - of_api - {("HEAD", path) for _, path in there} == set(SHARED_RUN | UPLOADS) | {
+        ("GET", path) for path in (PLOTLY, "/metrics", "/health")
+    }
 
 
 def test_each_role_is_answered_as_the_table_says_and_nobody_at_all(web: Web) -> None:
@@ -174,7 +179,7 @@ def test_what_a_cookie_asks_for_says_where_it_comes_from(web: Web) -> None:
     """A cookie travels with what other sites cause, a token does not; who is known by neither is refused later."""
     body, cookie = '{"filename": "a.pt", "size_bytes": 3}', {"Cookie": "_streamlit_user=x"}
     local = TestClient(
-        Starlette(routes=routes(lambda asked: web.world.of(ALICE))),  # type: ignore[arg-type,return-value]
+        Starlette(routes=routes(lambda asked: web.world.of(ALICE), lambda: web.world.service)),  # type: ignore[arg-type,return-value]
         base_url="http://localhost",
     )
     said = [{}, {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "same-site"}]

@@ -29,6 +29,7 @@ from unifiednn_core.cli import (
     runs,
     simulate,
     terminal,
+    webhooks,
 )
 from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
 from unifiednn_core.spec.run import PolicySpec, load_run
@@ -119,6 +120,7 @@ app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")
 app.add_typer(devices.devices, name="devices")
 app.add_typer(queue.queue, name="queue")
+app.add_typer(webhooks.webhooks, name="webhooks")
 
 
 @app.command("app")

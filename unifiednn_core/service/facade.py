@@ -13,6 +13,8 @@ from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.line import Line
 from unifiednn_core.service.logs import LogService
+from unifiednn_core.service.monitoring import MonitoringService, health_of
+from unifiednn_core.service.notifications import NotificationService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, permissions_of
 from unifiednn_core.service.queue import QueueService
@@ -24,6 +26,7 @@ from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.store import Store
+from unifiednn_core.views.monitoring import Health
 
 PERMISSIONS = permissions_of(
     RunService,
@@ -35,12 +38,14 @@ PERMISSIONS = permissions_of(
     LogService,
     RetentionService,
     ExportService,
+    NotificationService,
+    MonitoringService,
 )
 """Permission of each action, by name."""
 
 
 class Service:
-    """All actions of one person, in seven parts. Safe to share between threads."""
+    """All actions of one person, in several parts. Safe to share between threads."""
 
     def __init__(
         self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR,
@@ -64,6 +69,8 @@ class Service:
         self.logs = LogService(guard, home, store, reader)
         self.queue = QueueService(guard, store, clock, self._line)
         self.exports = ExportService(guard, home, store, actor)
+        self.notifications = NotificationService(guard, store.webhooks, clock)
+        self.monitoring = MonitoringService(guard, home, store, clock, supervisor)
         self.retention = RetentionService(guard, home, store, clock)
 
     @classmethod
@@ -94,6 +101,10 @@ class Service:
     def supervisor_alive(self) -> bool:
         """Whether queued runs are started."""
         return self._supervisor.alive
+
+    def health(self) -> Health:
+        """Whether the parts of the server work, for whoever asks."""
+        return health_of(self.home, self.store, self._supervisor)
 
     def close(self) -> None:
         """Stop watching and close the store. Training continues."""

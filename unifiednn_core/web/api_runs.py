@@ -129,6 +129,12 @@ class Compared(Given):
     """Run by kind of baseline."""
 
 
+class DeletedRun(Given):
+    """A run that is gone."""
+
+    run_id: str
+
+
 class RunProgress(Given):
     """A run and its sub-models without curves, to look at often."""
 
@@ -259,6 +265,12 @@ def add(service: Service, run: str, given: CheckedSpec) -> list[Told]:
     return [_told(run, part.name, service.runs.add_submodel(run, part, HERE)) for part in asked.seeded()]
 
 
+def delete(service: Service, run: str) -> DeletedRun:
+    """Delete a run."""
+    service.runs.delete_run(run)
+    return DeletedRun(run_id=run)
+
+
 def _submit(service: Service, spec: RunSpec, baselines: tuple[Mode, ...] = ()) -> Submitted:
     warnings: list[Finding] = []
     run_id = service.runs.submit(spec, HERE, baselines=baselines, on_warnings=warnings.extend)
@@ -334,6 +346,8 @@ RUNS = (
            given=SubModelChanges, result=StateNow),
     Action(method="POST", path=f"{RUN}/submodels", about="Add the sub-models of a spec to a run.",
            calls=("add_submodel",), command="add", does=add, given=CheckedSpec, result=list[StateNow], status=201),
+    Action(method="DELETE", path=RUN, about="Delete a run that has ended, with its models and figures.",
+           calls=("delete_run",), does=delete, result=DeletedRun),
     Action(method="GET", path="/policies", about="List the policies and their parameters.", calls=("policies",),
            command="policies", does=lambda service: service.runs.policies(), result=tuple[PolicyCard, ...]),
     Action(method="GET", path="/files/models/{run}/{submodel}", about="Zip of a trained model.",

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -47,11 +47,11 @@ JSON = "application/json"
 _log = logging.getLogger(__name__)
 
 
-def routes(admit: Admit) -> list[Route]:
+def routes(admit: Admit, table: Iterable[Action] = TABLE) -> list[Route]:
     """Routes of the table that are not those of files."""
     return [
         Route(action.address, _endpoint(action, admit), methods=[action.method])
-        for action in TABLE
+        for action in table
         if action.does is not None
     ]
 

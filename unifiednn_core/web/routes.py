@@ -15,6 +15,7 @@
 | `/assets/plotly.min.js` | the library of the charts |
 | `/assets/charts.js` | our scripts that draw them |
 | `/api/v1/...` | the actions of the command line (`rest.py`); `/api/v1` itself shows them to people |
+| `/metrics`, `/health` | figures for Prometheus, and whether the server works (`metrics.py`) |
 
 Files that are not made while they are sent support `Range`, and their `ETag` changes with the content, so a download
 can resume after a lost connection.
@@ -33,7 +34,7 @@ from starlette.routing import Route
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.service.facade import Service
 from unifiednn_core.views.report.charts import plotly_js, scripts
-from unifiednn_core.web import api_page, rest, uploads
+from unifiednn_core.web import api_page, metrics, rest, uploads
 from unifiednn_core.web.answers import Admit, Handler, endpoint
 from unifiednn_core.web.bundle import zipped
 
@@ -47,8 +48,8 @@ PRIVATE = {"Cache-Control": "private, no-cache"}
 AS_IT_IS = {"Content-Encoding": "identity"}
 
 
-def routes(admit: Admit) -> list[Route]:
-    """Return all routes; `admit` identifies the sender of a request."""
+def routes(admit: Admit, server: Callable[[], Service]) -> list[Route]:
+    """All routes. `admit` identifies the sender of a request; `server` returns the service of the server itself."""
     handlers = {
         "/files/models/{run}/{submodel}": _model,
         "/files/models/{run}": _models,
@@ -69,6 +70,7 @@ def routes(admit: Admit) -> list[Route]:
         Route(CHARTS, _charts, methods=["GET"]),
         *served,
         *uploads.routes(admit),
+        *metrics.routes(admit, server),
         *rest.routes(admit),
         *api_page.routes(),
     ]

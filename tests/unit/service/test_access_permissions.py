@@ -16,6 +16,8 @@ from unifiednn_core.service.exports import ExportService
 from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.logs import LogService
+from unifiednn_core.service.monitoring import MonitoringService
+from unifiednn_core.service.notifications import NotificationService
 from unifiednn_core.service.people import PeopleService
 from unifiednn_core.service.permissions import Guard, Own, Permission, permissions_of
 from unifiednn_core.service.queue import QueueService
@@ -25,7 +27,8 @@ from unifiednn_core.service.runs import RunService
 from unifiednn_core.spec.run import PolicySpec, SubModelSpec, parse_run
 
 KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService,
-         "devices": DeviceService, "queue": QueueService, "logs": LogService, "exports": ExportService,
+         "devices": DeviceService, "queue": QueueService, "notifications": NotificationService,
+         "monitoring": MonitoringService, "logs": LogService, "exports": ExportService,
          "retention": RetentionService}  # fmt: skip
 PART = SubModelSpec(name="new", model=f"sha256:{sha('alpha-model')}", train_data=f"sha256:{sha('alpha-data')}")
 
@@ -70,6 +73,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "clone_run": lambda s, run, name: s.library.clone_run(run, name),
     "checkpoint": lambda s, run, name: s.runs.checkpoint(run, name),
     "download": lambda s, run, name: s.runs.download(run, name, Path("/nowhere")),
+    "see": lambda s, run, name: s.queue.see(run),
     "download_checkpoint": lambda s, run, name: s.runs.download_checkpoint(run, name, Path("/nowhere")),
 }
 HERE = {"download", "download_checkpoint", "tensorboard", "mlflow"}
