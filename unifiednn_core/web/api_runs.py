@@ -12,6 +12,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.service.shared_spec import as_shared
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode, PolicySpec, RunSpec, parse_run
+from unifiednn_core.views.forecast import Counterfactual
 from unifiednn_core.views.hybrids import LineEntry
 from unifiednn_core.views.run_rows import summary
 from unifiednn_core.views.runs import RunView
@@ -101,6 +102,16 @@ class RunChanges(Given):
     moves: Literal["same", "any"] | None = None
 
 
+class ForeseenChange(Given):
+    """A change of a run that is only foreseen."""
+
+    policy: str | PolicySpec | None = None
+    priorities: dict[str, int] | None = None
+    """By sub-model."""
+    epochs: dict[str, int] | None = None
+    order: tuple[str, ...] | None = None
+
+
 class SubModelChanges(Given):
     """Changes of a sub-model; what is left out stays."""
 
@@ -160,6 +171,19 @@ def submit_network(service: Service, given: NewSubmission) -> Submitted:
 def check(service: Service, given: CheckedSpec) -> CheckReport:
     """Check a spec."""
     return service.runs.check(parse_run(given.spec), HERE)
+
+
+def simulate(service: Service, given: CheckedSpec) -> list[Document]:
+    """What every policy would do with a spec."""
+    return [one.document for one in service.runs.forecast(parse_run(given.spec))]
+
+
+def forecast(service: Service, run: str, given: ForeseenChange) -> Counterfactual:
+    """What a change of a run would do."""
+    policy = None if given.policy is None else _policy(given.policy)
+    return service.runs.forecast_change(
+        run, policy, priorities=given.priorities, epochs=given.epochs, order=given.order
+    )
 
 
 def new_baseline(service: Service, given: NewBaseline) -> Submitted:
@@ -311,6 +335,8 @@ RUNS = (
            status=201, once=True),
     Action(method="POST", path="/check", about="Check a spec and its files, without training.", calls=("check",),
            command="check", does=check, given=CheckedSpec, result=CheckReport),
+    Action(method="POST", path="/simulate", about="What every policy would do with a spec, its own policy first.",
+           calls=("forecast",), command="simulate", does=simulate, given=CheckedSpec, result=list[Document]),
     Action(method="POST", path="/baselines", about="Train a spec with plain PyTorch.", calls=("submit_arm",),
            command="baseline", does=new_baseline, given=NewBaseline, result=Submitted, status=201, once=True),
     Action(method="POST", path="/comparisons", about="Train a spec as a hybrid and with plain PyTorch.",
@@ -338,6 +364,8 @@ RUNS = (
            calls=("discard",), command="stop", does=discard, given=OfSubModel, result=StateNow),
     Action(method="POST", path=f"{RUN}/retry", about="RetryChanges a failed sub-model.", calls=("retry",),
            command="retry", does=retry, given=RetryChanges, result=StateNow),
+    Action(method="POST", path=f"{RUN}/forecast", about="When sub-models would end without and with a change.",
+           calls=("forecast_change",), does=forecast, given=ForeseenChange, result=Counterfactual),
     Action(method="PATCH", path=RUN, about="Change policy, order or devices of a run.",
            calls=("set_policy", "reorder", "set_moves"), command="edit", does=change_run, given=RunChanges,
            result=StateNow),

@@ -35,7 +35,6 @@ TERMINAL_ALONE = {
     "pack": "It runs your own code on your own machine.",
     "convert": "It runs foreign code in the sandbox of the machine where you are.",
     "inspect": "It reads a file of the machine where you are; over HTTP, upload the file.",
-    "simulate": "It only computes, from a trace of yours or from published statistics.",
 }
 """Commands without a route, each with the reason."""
 LONGEST_BODY_BYTES = MAX_SPEC_BYTES
