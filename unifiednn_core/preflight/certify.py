@@ -35,7 +35,7 @@ from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import some
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.inspection import attempt
-from unifiednn_core.preflight.report import Certificate, CertifyJob, CertifyReport, Compared
+from unifiednn_core.preflight.report import Certificate, CertificateCheck, CertifyJob, CertifyReport
 from unifiednn_core.spec.run import ArchitectureSpec, SubModelSpec
 
 FILENAME = "certificate.json"
@@ -209,12 +209,14 @@ class _Unpacked:
             return ""
         return path.read_text(encoding="utf-8", errors="replace")
 
-    def _compare_files(self, earlier: Certificate) -> Compared:
+    def _compare_files(self, earlier: Certificate) -> CertificateCheck:
         now = {name: digest for name, digest in self.files.items() if name != FILENAME}
         other = sorted(name for name in now.keys() | earlier.files.keys() if now.get(name) != earlier.files.get(name))
         if other:
             return _differs("files", f"These files are not what the certificate lists: {some(other)}.")
-        return Compared(what="files", outcome="equal", text=f"All {len(now)} files have the SHA-256 that it lists.")
+        return CertificateCheck(
+            what="files", outcome="equal", text=f"All {len(now)} files have the SHA-256 that it lists."
+        )
 
     def _weights(self, model: str) -> dict[str, Tensor]:
         """The weights of the model file; raises `BadInput` or `HostileFile`."""
@@ -223,11 +225,11 @@ class _Unpacked:
             raise registry.unknown(self.folder / model)
         return known.read_state_dict(self.folder / model)
 
-    def _compare_weights(self, model: str, weights: Mapping[str, Tensor], expected: str) -> Compared:
+    def _compare_weights(self, model: str, weights: Mapping[str, Tensor], expected: str) -> CertificateCheck:
         """Compare the hash of the weights in every file that holds them."""
         if not expected:
             text = "Nobody knows the hash of the separated weights."
-            return Compared(what="weights", outcome="not compared", text=text)
+            return CertificateCheck(what="weights", outcome="not compared", text=text)
         others: dict[str, Callable[[], Mapping[str, Tensor]]] = {}
         for name in sorted(self.files.keys() - {model, PROBES}):
             path = self.folder / name
@@ -243,25 +245,25 @@ class _Unpacked:
         if wrong:
             return _differs("weights", f"Weights that are not those of the hybrid: {some(wrong)}.")
         text = f"{', '.join([model, *others])}: the hash of the weights is that of the hybrid, bit for bit."
-        return Compared(what="weights", outcome="equal", text=text)
+        return CertificateCheck(what="weights", outcome="equal", text=text)
 
-    def _compare_keys(self, entry: SubModelSpec, weights: Mapping[str, Tensor]) -> Compared:
+    def _compare_keys(self, entry: SubModelSpec, weights: Mapping[str, Tensor]) -> CertificateCheck:
         """Compare names and shapes with the submitted network."""
         upload = self.job.upload
         if upload is None or not upload.is_file():
-            return Compared(what="keys", outcome="not compared", text="The submitted file is not at hand here.")
+            return CertificateCheck(what="keys", outcome="not compared", text="The submitted file is not at hand here.")
         built, findings = attempt(lambda: _network(upload, entry.architecture), "the submitted file")
         if built is None:
             text = f"The submitted file could not be read here: {findings[0].message}"
-            return Compared(what="keys", outcome="not compared", text=text)
+            return CertificateCheck(what="keys", outcome="not compared", text=text)
         given, now = _shapes(built.state_dict()), _shapes(weights)
         other = sorted(key for key in given.keys() | now.keys() if given.get(key) != now.get(key))
         if other:
             return _differs("keys", f"Names or shapes are not those of the submitted network: {some(other)}.")
         text = f"All {len(now)} names, shapes and types are those of the submitted network."
-        return Compared(what="keys", outcome="equal", text=text)
+        return CertificateCheck(what="keys", outcome="equal", text=text)
 
-    def _compare_outputs(self, entry: SubModelSpec, model: str, expected: str) -> Compared:
+    def _compare_outputs(self, entry: SubModelSpec, model: str, expected: str) -> CertificateCheck:
         """Run what the files hold on the probes."""
         path = self.job.probes if self.job.probes is not None else self.folder / PROBES
         if not path.is_file():
@@ -293,7 +295,7 @@ class _Unpacked:
             f"{', '.join(names)}: the outputs for {count} {probes.data} samples are those of the hybrid, bit for bit "
             f"({written.text})."
         )
-        return Compared(what="outputs", outcome="equal", text=text)
+        return CertificateCheck(what="outputs", outcome="equal", text=text)
 
 
 def _probes(path: Path) -> tuple[Probes, Kind | None]:
@@ -341,9 +343,9 @@ def _distance(outputs: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> str:
     return f"The largest difference is {largest:.3g}, where values reach {size:.3g}."
 
 
-def _differs(what: Literal["files", "weights", "keys", "outputs"], text: str) -> Compared:
-    return Compared(what=what, outcome="differs", text=visible(text))
+def _differs(what: Literal["files", "weights", "keys", "outputs"], text: str) -> CertificateCheck:
+    return CertificateCheck(what=what, outcome="differs", text=visible(text))
 
 
-def _not_compared(text: str) -> Compared:
-    return Compared(what="outputs", outcome="not compared", text=visible(text))
+def _not_compared(text: str) -> CertificateCheck:
+    return CertificateCheck(what="outputs", outcome="not compared", text=visible(text))

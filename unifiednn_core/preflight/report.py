@@ -185,7 +185,7 @@ class CertifyJob(BaseModel, frozen=True, extra="forbid"):
     """Whether to put the certificate into the zip."""
 
 
-class Compared(BaseModel, frozen=True, extra="forbid"):
+class CertificateCheck(BaseModel, frozen=True, extra="forbid"):
     """One thing that a certificate says about a model file."""
 
     what: Literal["files", "weights", "keys", "outputs"]
@@ -205,7 +205,7 @@ class Certificate(BaseModel, frozen=True, extra="forbid"):
     """UTC seconds."""
     holds: bool
     """Whether nothing differs, and the weights were compared."""
-    compared: tuple[Compared, ...]
+    compared: tuple[CertificateCheck, ...]
     state_sha256: str
     """Hash of the weights, as the hybrid separated them."""
     tensors: int = 0
