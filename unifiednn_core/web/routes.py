@@ -12,6 +12,7 @@
 | `/files/logs/RUN.txt` | events of a run, and the newest lines of its workers |
 | `/files/comparisons/RUN.json` | comparison with its baselines, as `unifiednn compare --json` prints it |
 | `/files/reports/RUN.html` | the same as one HTML page that needs no network |
+| `/files/selections.json?runs=A,B` | two to six runs or sub-models side by side; also `.csv`, `.html` |
 | `/assets/plotly.min.js` | the library of the charts |
 | `/assets/charts.js` | our scripts that draw them |
 | `/api/v1/...` | the actions of the command line (`rest.py`); `/api/v1` itself shows them to people |
@@ -41,6 +42,7 @@ from unifiednn_core.web.bundle import zipped
 Read = Callable[[str], str | dict[str, object]]
 """Returns a text or a document about a run."""
 PLOTLY, CHARTS = "/assets/plotly.min.js", "/assets/charts.js"
+MEDIA_TYPES = {"json": "application/json", "csv": "text/csv", "html": "text/html"}
 A_DAY = {"Cache-Control": "public, max-age=86400"}
 # No shared cache, and the browser asks again: permissions may have changed.
 PRIVATE = {"Cache-Control": "private, no-cache"}
@@ -63,6 +65,11 @@ def routes(admit: Admit, server: Callable[[], Service]) -> list[Route]:
             lambda service: service.comparisons.comparison_document, "-comparison.json"
         ),
         "/files/reports/{run}.html": _text(lambda service: service.comparisons.report, "-comparison.html", "text/html"),
+    }
+    handlers |= {
+        "/files/selections.json": _selection(lambda service: service.comparisons.side_by_side_document, "json"),
+        "/files/selections.csv": _selection(lambda service: service.comparisons.side_by_side_csv, "csv"),
+        "/files/selections.html": _selection(lambda service: service.comparisons.side_by_side_report, "html"),
     }
     served = [Route(path, endpoint(handler, admit), methods=["GET"]) for path, handler in handlers.items()]
     return [
@@ -128,6 +135,19 @@ def _text(method: Callable[[Service], Read], suffix: str, media_type: str = "app
             "Content-Disposition": f'attachment; filename="{run}{suffix}"',
         }
         return Response(content, headers=headers, media_type=media_type)
+
+    return handler
+
+
+def _selection(method: Callable[[Service], Callable[[list[str]], str | dict[str, object]]], kind: str) -> Handler:
+    """Handler that serves what a method returns for the runs of the query."""
+
+    async def handler(request: Request, service: Service) -> Response:
+        refs = [ref for ref in request.query_params.get("runs", "").split(",") if ref]
+        found = await run_in_threadpool(method(service), refs)
+        content = found if isinstance(found, str) else json.dumps(found, indent=2)
+        headers = PRIVATE | {"Content-Disposition": f'attachment; filename="side-by-side.{kind}"'}
+        return Response(content, headers=headers, media_type=MEDIA_TYPES[kind])
 
     return handler
 
