@@ -15,4 +15,4 @@ else:  # once, by the server
     keep_private()
     PagesManager.uses_pages_directory = False  # else the first visitor gets pages/ without the router
     client.start()  # loads torch in the background, so that the first upload does not wait for it
-    app = st.App(__file__, routes=routes(signed_in.admit), middleware=middleware(signed_in.is_local))
+    app = st.App(__file__, routes=routes(signed_in.admit, signed_in.opened), middleware=middleware(signed_in.is_local))
