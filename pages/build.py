@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import streamlit as st
 
-from pages._ui import actions, draft_list, drafts, frame, launch, run_form, submodel_form, uploads
+from pages._ui import actions, draft_list, drafts, fixes, frame, launch, run_form, submodel_form, uploads
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.run import RunSpec
@@ -37,7 +37,9 @@ def main() -> None:
     spec, findings = drafts.spec_or_findings(draft)
     editing, asking = (entry in st.session_state for entry in (_EDITOR, _CONFLICT))
     missing = findings[0].message if findings else ""
-    _head(draft, *((None, tr("Save or cancel the sub-model that is open.")) if editing else (spec, missing)))
+    mended = _head(draft, *((None, tr("Save or cancel the sub-model that is open.")) if editing else (spec, missing)))
+    if not editing and any(one.fix is not None for one in findings):
+        mended = fixes.draw(findings, draft, key="draft") or mended
     if _CONFLICT in st.session_state:
         _conflict(draft)
     left, right = st.columns([3, 2], gap="large")
@@ -45,7 +47,10 @@ def main() -> None:
         changed = _submodels(draft)
     with right:
         changed = {**changed, **run_form.settings(draft)}
-    launch.check(spec)
+    mended = launch.check(spec, {} if editing else draft) or mended  # with an open form there is nothing to mend
+    if mended is not None:
+        _save(mended)
+        st.rerun()
     if changed != draft:
         _save(changed)
     draft_list.draw(key="build", without=st.session_state[_DRAFT][0])
@@ -100,7 +105,8 @@ def _conflict(draft: drafts.Document) -> None:
         draft_list.link("build", tr("Load the other version"), draft_id)
 
 
-def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
+def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> drafts.Document | None:
+    """Draw the first line, and what the last attempt to start found; returns the draft as a fix changes it."""
     with st.container(horizontal=True, vertical_alignment="center"):
         note = "" if spec else tr("Not ready to start: {missing}", missing=missing)
         st.html(markup.title(tr("Build a hybrid"), markup.note(note)))
@@ -110,10 +116,12 @@ def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> None:
         icon, tip = ":material/play_arrow:", wording.plain(missing) if missing else None
         label, off = tr("Start training"), spec is None
         pressed = st.button(label, key="start", type="primary", icon=icon, disabled=off, help=tip)
-    if spec is not None:
-        anyway = launch.warnings(spec)
-        if pressed or anyway:
-            _start(draft, spec, anyway=anyway)
+    if spec is None:
+        return None
+    anyway, mended = launch.told(spec, draft)
+    if pressed or anyway:
+        _start(draft, spec, anyway=anyway)
+    return mended
 
 
 def _start(draft: drafts.Document, spec: RunSpec, *, anyway: bool) -> None:
@@ -132,7 +140,9 @@ def _submodels(draft: drafts.Document) -> drafts.Document:
     st.html(markup.section(tr("Sub-models"), tr("order")))
     changed, edit = submodel_form.draw_rows(draft, locked=editing)
     if edit is not None:
-        _open_editor(edit, drafts.submodels(draft)[edit])
+        seed = drafts.submodels(draft)[edit]
+        _open_editor(edit, seed)
+        submodel_form.tell(launch.about(seed.get("name", "")), key=f"sub{st.session_state[_EDITOR].number}")
         return changed
     listed = drafts.submodels(draft)
     if not listed:

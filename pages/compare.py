@@ -14,6 +14,7 @@ from unifiednn_core.views import markup, wording
 from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.figures.curves import Quantity
 from unifiednn_core.views.report import cards, tables
+from unifiednn_core.views.report.charts import arms_of
 from unifiednn_core.views.report.charts import charts as charts_of
 from unifiednn_core.views.runs import RunView
 
@@ -104,7 +105,7 @@ def _charts(views: Mapping[Mode, RunView]) -> None:
         st.html(markup.section("Curves", "by epoch, equal weights give equal curves; over time the arms differ"))
         key, more = "compare-quantity", "collapsed"
         quantity = frame.segments("Quantity", QUANTITIES, QUANTITIES[0], key, str.capitalize, label_visibility=more)
-    charts.of_comparison(charts_of(views, (quantity,)))
+    charts.of_comparison(views["hybrid"], arms_of(views), lambda: charts_of(views, (quantity,)), quantity)
 
 
 def _details(comparison: Comparison, hybrid: RunView) -> None:

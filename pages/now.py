@@ -5,7 +5,7 @@ from typing import Literal
 
 import streamlit as st
 
-from pages._ui import actions, arms, dialogs, frame, hybrid_card, run_lists, signed_in, submodels
+from pages._ui import actions, arms, dialogs, draft_list, frame, hybrid_card, run_lists, signed_in, submodels
 from unifiednn_core.base.units import duration_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views import markup, wording
@@ -22,6 +22,7 @@ def main() -> None:
     frame.page("Now")
     dialogs.draw_all()
     frame.live(draw, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
+    draft_list.draw(key="now")
     if signed_in.may("protections"):
         _missing_protections()
 

@@ -75,7 +75,6 @@ def draw(run_id: str, live: bool) -> None:
         _section(view)
         submodels.draw_table(view)
     with st.container(key="part-after"):
-        results.draw(view)
         _sweeps(view)
         run_details.draw(view)
 
@@ -122,6 +121,8 @@ def _head_actions(view: RunView) -> None:
     if dialogs.is_open(view) and not baseline and st.button(tr("Adjust"), key="adjust", icon=":material/tune:"):
         actions.open_dialog("adjust", view.run_id)
         st.rerun()
+    if view.state in ENDED and not baseline:
+        results.train_again(view.run_id)
     _menu(view)
 
 

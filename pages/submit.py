@@ -13,8 +13,8 @@ from unifiednn_core.views import markup, wording
 
 _SUBMISSION, _CONFLICT = "submission", "submission-conflict"
 KEY = "submit"
-_DRAWN = f"{KEY}-deadline"
-"""Key of a field that is always drawn: without its value, another page was drawn in between."""
+_NUMBER = "submission-number"
+"""Entry with the number of the form: a fresh one gives fresh fields."""
 PROMISE = "It trains in one process with the networks of others, with the same bits as alone."
 AUTO = "auto"
 _RUN = ("device", "profile")
@@ -27,13 +27,14 @@ def main() -> None:
     """Draw the page; the draft `?draft=ID` holds all entries, so a refresh loses nothing."""
     frame.page("Submit")
     seed = _load()
+    key = _key()
     head = st.container(horizontal=True, vertical_alignment="center")
     warned = st.container()
     with st.container(border=True, key="submission"):
-        entered = submodel_form.submodel_form(seed, (), key=KEY, ranked=signed_in.may("hybrids"))
+        entered = submodel_form.submodel_form(seed, (), key=key, ranked=signed_in.may("hybrids"))
         run = {
             "device": _device(str(seed.get("device", AUTO))),
-            "profile": run_form.profile(str(seed.get("profile", "exact")), key=f"{KEY}-profile"),
+            "profile": run_form.profile(str(seed.get("profile", "exact")), key=f"{key}-profile"),
         }
     if _CONFLICT in st.session_state:
         with warned:
@@ -49,13 +50,16 @@ def main() -> None:
         if st.session_state[_SUBMISSION][0]:
             draft_list.link("submit", tr("New draft"), draft_list.NEW)
         pressed = st.button("Submit", key="start", type="primary", icon=icon, disabled=spec is None, help=tip)
+    mended = None
     if spec is not None:
         with warned:
-            anyway = launch.warnings(spec)
+            anyway, mended = launch.told(spec, document)
             if pressed or anyway:
                 _submit(spec, anyway=anyway)
-    launch.check(spec, COMMAND)
+    mended = launch.check(spec, document, COMMAND) or mended
     _save({**entered, **run})
+    if mended is not None:
+        _mend(mended)
     draft_list.draw(key="submit", without=st.session_state[_SUBMISSION][0], screen="submit")
     _own()
 
@@ -67,7 +71,7 @@ def _document(entered: drafts.Document, run: drafts.Document) -> drafts.Document
 def _missing(entered: drafts.Document) -> str:
     """What is still to be chosen, as a sentence; empty if nothing."""
     wanted = (("model", "Choose or upload a model."), ("train_data", "Choose or upload training data."))
-    unapplied = submodel_form.findings_of(entered, (), key=KEY)
+    unapplied = submodel_form.findings_of(entered, (), key=_key())
     absent = next((words for entry, words in wanted if not entered.get(entry)), "")
     return absent or (unapplied[0].message if unapplied else "")
 
@@ -78,8 +82,8 @@ def _device(known: str) -> str:
     at = options.index(known)
     with st.columns(3)[0]:
         chosen = st.selectbox(
-            "Device", options, at, lambda name: wording.plain(choices.get(str(name), str(name))), key=f"{KEY}-device",
-            help=DEVICE_HELP,
+            "Device", options, at, lambda name: wording.plain(choices.get(str(name), str(name))),
+            key=f"{_key()}-device", help=DEVICE_HELP,
         )  # fmt: skip
     return str(chosen)
 
@@ -87,13 +91,14 @@ def _device(known: str) -> str:
 def _load() -> drafts.Document:
     """Entries with which the form begins: those of the draft in the address, else of the last one."""
     held_id, seed, *_ = st.session_state.get(_SUBMISSION, (None, {}))
-    stays = _DRAWN in st.session_state or _CONFLICT in st.session_state
+    # A field that is always drawn: without its value, another page was drawn in between.
+    stays = f"{_key()}-deadline" in st.session_state or _CONFLICT in st.session_state
     if _SUBMISSION in st.session_state and stays and held_id == st.query_params.get("draft"):
         return dict(seed)
     draft_id, document = draft_list.load("submit")
     [seed, *_] = [*drafts.submodels(document), {}]
     seed = {**seed, "device": document.get("device", AUTO), "profile": document.get("profile", "exact")}
-    submodel_form.restart(KEY)
+    submodel_form.restart(_key())
     st.session_state[_SUBMISSION] = (draft_id, seed, seed, drafts.revision(document))
     for entry in (launch.REPORT, _CONFLICT):
         st.session_state.pop(entry, None)
@@ -119,6 +124,18 @@ def _save(entered: drafts.Document) -> None:
     st.session_state[_SUBMISSION] = (draft_id, seed, entered, drafts.revision(whole))
 
 
+def _mend(document: drafts.Document) -> None:
+    """Save the draft with a fix, and let the form begin anew with it."""
+    draft_id, *_ = st.session_state.pop(_SUBMISSION)
+    st.query_params["draft"] = frame.service().library.save_draft(document, draft_id)
+    st.session_state[_NUMBER] = st.session_state.get(_NUMBER, 0) + 1
+    st.rerun()
+
+
+def _key() -> str:
+    return f"{KEY}{st.session_state.get(_NUMBER, 0)}"
+
+
 def _whole(entered: drafts.Document) -> drafts.Document:
     run = {entry: entered[entry] for entry in _RUN}
     return _document({entry: value for entry, value in entered.items() if entry not in _RUN}, run)
@@ -142,7 +159,7 @@ def _submit(spec: RunSpec, *, anyway: bool) -> None:
     if run_id is not None:
         draft_list.finish("submit", st.session_state[_SUBMISSION][0], run_id)
         st.session_state.pop(_SUBMISSION, None)
-        submodel_form.restart(KEY)
+        submodel_form.restart(_key())
         actions.open_run(run_id)
 
 

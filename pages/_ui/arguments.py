@@ -27,11 +27,11 @@ def title(name: str, choice: Choice) -> str:
     return name if choice.torch_class.lower() in ("", name) else f"{name} ({choice.torch_class})"
 
 
-def folded(choice: Choice, known: Mapping[str, Any], key: str) -> dict[str, Any]:
+def folded(choice: Choice, known: Mapping[str, Any], key: str, *, opened: bool = False) -> dict[str, Any]:
     """Draw the fields of a choice in an expander, which is open if one is filled or needed; returns the filled ones."""
     if not choice.arguments:
         return {}
-    with st.expander(f"Arguments of {choice.torch_class}", expanded=bool(known or choice.required)):
+    with st.expander(f"Arguments of {choice.torch_class}", expanded=opened or bool(known or choice.required)):
         return fields(choice.arguments, known, key)
 
 

@@ -8,13 +8,14 @@ import streamlit as st
 
 from pages._ui import actions, arms, banners, drafts, frame, run_form, submodel_form
 from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
+from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import RunView, SubModelView
 
 _Value = TypeVar("_Value", int, float | None)
-FIELD_WIDTH_PX, ICONS_WIDTH_PX = 112, 70
+FIELD_WIDTH_PX, PLACE_WIDTH_PX, ICONS_WIDTH_PX = 104, 84, 104
 OPEN = (frozenset(State) - ENDED - {State.STOPPING}) | {State.INTERRUPTED}
 """States in which a run or sub-model can be changed; the changes of an interrupted one hold when it is resumed."""
 KEPT = "The progress of each sub-model is saved and can be downloaded, and the history stays."
@@ -39,12 +40,13 @@ def draw_all() -> None:
     if asked is None:
         return
     view = frame.service().runs.observe(asked.run_id)
-    what = "baseline" if arms.is_baseline(view) else "training"
+    stops = tr("Stop baseline?") if arms.is_baseline(view) else tr("Stop training?")
+    name = wording.plain(view.name)
     titles: dict[str, tuple[str, Literal["small", "medium", "large"], Callable[[actions.Dialog], None]]] = {
-        "stop": (f"Stop {what}?", "small", partial(_stop, view=view)),
-        "discard": ("Discard training?", "small", partial(_discard, view=view)),
-        "add": (f"Add a sub-model to {wording.plain(view.name)}", "large", _add),
-        "adjust": (f"Adjust {wording.plain(view.name)}", "medium", _adjust),
+        "stop": (stops, "small", partial(_stop, view=view)),
+        "discard": (tr("Discard training?"), "small", partial(_discard, view=view)),
+        "add": (tr("Add a sub-model to {name}", name=name), "large", _add),
+        "adjust": (tr("Adjust {name}", name=name), "medium", _adjust),
     }
     title, width, draw = titles[asked.kind]
     st.dialog(title, width=width, on_dismiss=actions.close_dialog)(frame.in_language(draw))(asked)
@@ -53,15 +55,15 @@ def draw_all() -> None:
 def _stop(asked: actions.Dialog, view: RunView) -> None:
     what, baseline = asked.submodel or view.name, arms.is_baseline(view)
     if baseline:
-        survives, no, yes = STOP_BASELINE, "Keep it running", "Stop the baseline"
+        survives, no, yes = STOP_BASELINE, tr("Keep it running"), tr("Stop the baseline")
     else:
         survives = STOP_SUBMODEL if asked.submodel else STOP_RUN
-        no, yes = "Keep training", "Stop and keep results"
-    st.html(f"<p>{markup.bold(what)}: {markup.text(survives)}</p>")
+        no, yes = tr("Keep training"), tr("Stop and keep results")
+    st.html(f"<p>{markup.bold(what)}: {markup.text(tr(survives))}</p>")
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button(no, key="stop-no"):
             _close()
-        if not baseline and st.button("Discard…", key="stop-discard", help="End it and keep nothing."):
+        if not baseline and st.button(tr("Discard…"), key="stop-discard", help=tr("End it and keep nothing.")):
             actions.open_dialog("discard", asked.run_id, asked.submodel)
             st.rerun()
         if st.button(yes, key="stop-yes", type="primary", icon=":material/stop:"):
@@ -70,13 +72,15 @@ def _stop(asked: actions.Dialog, view: RunView) -> None:
 
 def _discard(asked: actions.Dialog, view: RunView) -> None:
     what, lost = asked.submodel or view.name, DISCARD_SUBMODEL if asked.submodel else DISCARD_RUN
-    st.html(f"<p>{markup.bold(what)}: {markup.text(lost)}</p>")
-    typed = st.text_input(f"Type its name to confirm: {wording.plain(what)}", key=f"discard-name-{asked.number}")
+    st.html(f"<p>{markup.bold(what)}: {markup.text(tr(lost))}</p>")
+    typed = st.text_input(
+        tr("Type its name to confirm: {name}", name=wording.plain(what)), key=f"discard-name-{asked.number}"
+    )
     icon, wrong = ":material/delete_forever:", typed != what
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Keep training", key="discard-no"):
+        if st.button(tr("Keep training"), key="discard-no"):
             _close()
-        if st.button("Discard", key="discard-yes", type="primary", icon=icon, disabled=wrong):
+        if st.button(tr("Discard"), key="discard-yes", type="primary", icon=icon, disabled=wrong):
             _end(Event.DISCARD, asked)
 
 
@@ -93,12 +97,12 @@ def _close() -> None:
 def _add(asked: actions.Dialog) -> None:
     view = frame.service().runs.observe(asked.run_id)
     key, taken = f"add{asked.number}", [submodel.name for submodel in view.submodels]
-    st.html(markup.small(wording.ADD_HELP))
+    st.html(markup.small(tr(wording.ADD_HELP)))
     entered = submodel_form.submodel_form({}, taken, key=key)
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Cancel", key="add-cancel"):
+        if st.button(tr("Cancel"), key="add-cancel"):
             _close()
-        words = "Add anyway" if st.session_state.get(f"{key}-warned") == entered else "Add to the run"
+        words = tr("Add anyway") if st.session_state.get(f"{key}-warned") == entered else tr("Add to the run")
         pressed = st.button(words, key="add-save", type="primary", icon=":material/add:")
     if pressed:
         _submit(asked.run_id, entered, taken, key=key)
@@ -116,7 +120,7 @@ def _submit(run_id: str, entered: drafts.Document, taken: list[str], *, key: str
     try:
         if found or spec is None:
             raise BadInput(found)
-        with st.spinner("Checking model and data…"):
+        with st.spinner(tr("Checking model and data…")):
             frame.service().runs.add_submodel(run_id, spec.submodels[0], on_warnings=on_warnings)
     except BadInput as error:
         submodel_form.tell(error.findings, key=key)
@@ -130,9 +134,9 @@ def _submit(run_id: str, entered: drafts.Document, taken: list[str], *, key: str
 def _adjust(asked: actions.Dialog) -> None:
     view = frame.service().runs.observe(asked.run_id)
     if not is_open(view):
-        st.html(markup.faint("This run has ended; nothing is left to adjust."))
+        st.html(markup.faint(tr("This run has ended; nothing is left to adjust.")))
         return
-    st.html(markup.small(EDITS_HELP))
+    st.html(markup.small(tr(EDITS_HELP)))
     # the policy of shared hybrids is the operator's
     tabs = st.tabs(["Sub-models"] if view.shared else ["Sub-models", "Policy"], key=f"adjust-tabs-{asked.number}")
     with tabs[0]:
@@ -165,22 +169,23 @@ def _adjust_submodels(view: RunView, *, key: str) -> None:
     new_deadlines = changed({name: listed[name].deadline_s for name in order}, {n: typed[n][2] for n in order})
     new_epochs = changed({name: listed[name].epochs for name in order}, {n: typed[n][1] for n in order})
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if _apply_button("Apply order", f"{key}-apply-order", off=order == known, help=ORDER_HELP):
+        if _apply_button(tr("Apply order"), f"{key}-apply-order", off=order == known, help=tr(ORDER_HELP)):
             names = whole_order([submodel.name for submodel in view.submodels], order)
             _carry_out([partial(runs.reorder, view.run_id, names)])
-        if _apply_button("Apply priorities", f"{key}-apply-priorities", off=not new_priorities):
+        if _apply_button(tr("Apply priorities"), f"{key}-apply-priorities", off=not new_priorities):
             _carry_out([partial(runs.set_priority, view.run_id, *new) for new in new_priorities.items()])
-        if _apply_button("Apply deadlines", f"{key}-apply-deadlines", off=not new_deadlines):
+        if _apply_button(tr("Apply deadlines"), f"{key}-apply-deadlines", off=not new_deadlines):
             _carry_out([partial(runs.set_deadline, view.run_id, *new) for new in new_deadlines.items()])
-        if _apply_button("Apply epochs", f"{key}-apply-epochs", off=not new_epochs):
+        if _apply_button(tr("Apply epochs"), f"{key}-apply-epochs", off=not new_epochs):
             _carry_out([partial(runs.set_epochs, view.run_id, *new) for new in new_epochs.items()])
 
 
 def _head() -> None:
     with st.container(horizontal=True, key="row-adjust-head"):
-        st.html(markup.small("Sub-model"))
+        st.html(markup.small(tr("Sub-model")))
+        widths = {"Order": PLACE_WIDTH_PX + ICONS_WIDTH_PX}
         for word in ("Order", "Priority", "Epochs", "Deadline (s)"):
-            st.html(markup.small(word), width=ICONS_WIDTH_PX if word == "Order" else FIELD_WIDTH_PX)
+            st.html(markup.small(tr(word)), width=widths.get(word, FIELD_WIDTH_PX))
 
 
 def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, int, float | None]:
@@ -188,24 +193,41 @@ def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, i
     name = submodel.name
     with st.container(horizontal=True, vertical_alignment="center", key=f"row-adjust-{name}"):
         st.html(markup.signed_name(submodel.number, name))
+        label, place = wording.plain(name), order.index(name) + 1
+        # A key for each place, so that a move fills the field anew.
+        place_key = f"{key}-place-{place}-{name}"
+        st.number_input(
+            tr("Place of {name}", name=label), 1, len(order), place, key=place_key, label_visibility="collapsed",
+            width=PLACE_WIDTH_PX, on_change=_put, args=(f"{key}-order", place_key, order, name),
+        )  # fmt: skip
         with st.container(horizontal=True, key=f"icons-adjust-{name}", width=ICONS_WIDTH_PX, wrap=False):
-            for verb, icon, by, off in (
-                ("Move up", "arrow_upward", -1, name == order[0]),
-                ("Move down", "arrow_downward", 1, name == order[-1]),
+            for verb, icon, by in (
+                ("Move {name} to the top", "vertical_align_top", -len(order)),
+                ("Move up {name}", "arrow_upward", -1),
+                ("Move down {name}", "arrow_downward", 1),
             ):
-                label, click = f"{verb} {wording.plain(name)}", (f"{key}-order", moved(order, name, by))
-                actions.icon_button(label, icon, f"{key}-{by}-{name}", disabled=off, on_click=_move, args=click)
+                off = name == (order[0] if by < 0 else order[-1])
+                click = (f"{key}-order", moved(order, name, by))
+                said = tr(verb, name=label)
+                actions.icon_button(said, icon, f"{key}-{icon}-{name}", disabled=off, on_click=_move, args=click)
         field = partial(st.number_input, label_visibility="collapsed", width=FIELD_WIDTH_PX)
-        label = wording.plain(name)
-        priority = field(f"Priority of {label}", value=submodel.priority, key=f"{key}-priority-{name}")
-        epochs = field(f"Epochs of {label}", 1, value=submodel.epochs, key=f"{key}-epochs-{name}")
-        known_s = submodel.deadline_s
-        deadline_s = field(f"Deadline of {label}", 0.0, value=known_s, key=f"{key}-deadline-{name}", placeholder="none")
+        priority = field(tr("Priority of {name}", name=label), value=submodel.priority, key=f"{key}-priority-{name}")
+        epochs = field(tr("Epochs of {name}", name=label), 1, value=submodel.epochs, key=f"{key}-epochs-{name}")
+        deadline_s = field(
+            tr("Deadline of {name}", name=label), 0.0, value=submodel.deadline_s, key=f"{key}-deadline-{name}",
+            placeholder=tr("none"),
+        )  # fmt: skip
     return int(priority), int(epochs), deadline_s or None
 
 
 def _move(order_key: str, order: list[str]) -> None:
     st.session_state[order_key] = order
+
+
+def _put(order_key: str, place_key: str, order: list[str], name: str) -> None:
+    """Put a sub-model at the place that was typed."""
+    by = int(st.session_state[place_key]) - 1 - order.index(name)
+    _move(order_key, moved(order, name, by))
 
 
 def _apply_button(label: str, key: str, *, off: bool, help: str | None = None) -> bool:

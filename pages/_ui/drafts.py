@@ -104,6 +104,62 @@ def findings_by_entry(found: Iterable[Finding]) -> dict[str, list[Finding]]:
     return by_entry
 
 
+def entry_at(document: Mapping[str, Any], field: str) -> tuple[Document, str] | None:
+    """The object of a draft that holds the entry of a path such as `submodels.lenet.scale`, and the entry's name.
+
+    None if there is no such object. Of several sub-models of one name it is the last.
+    """
+    top, *path = field.split(".")
+    if top != "submodels":
+        return (dict(document), field) if not path else None
+    here: Any = next((one for one in reversed(submodels(document)) if path and one.get("name") == path[0]), None)
+    for entry in path[1:-1]:
+        here = here.get(entry, {}) if isinstance(here, Mapping) else None
+    return (dict(here), path[-1]) if isinstance(here, Mapping) and len(path) > 1 else None
+
+
+def fixed(document: Mapping[str, Any], finding: Finding) -> Document:
+    """The draft with the fix of a finding, which sets or renames the entry that it names."""
+    found = entry_at(document, finding.field)
+    if found is None or finding.fix is None:
+        return dict(document)
+    (holder, entry), fix = found, finding.fix
+    if fix.verb == "rename":
+        holder = {str(fix.value) if name == entry else name: value for name, value in holder.items()}
+    else:
+        holder[entry] = fix.value
+    top, *path = finding.field.split(".")
+    return _with(document, path, holder) if top == "submodels" else holder
+
+
+def with_data(document: Mapping[str, Any], field: str, train: str, test: str) -> Document:
+    """The draft with other data of the sub-model that a path names."""
+    found = entry_at(document, field)
+    return (
+        dict(document)
+        if found is None
+        else _with(document, field.split(".")[1:], {**found[0], "train_data": train, "test_data": test})
+    )
+
+
+def _with(document: Mapping[str, Any], path: Sequence[str], holder: Document) -> Document:
+    """The draft with another object at the path below `submodels`, whose last part is an entry of it."""
+    name, *inner = path[:-1]
+    listed = submodels(document)
+    at = max(place for place, one in enumerate(listed) if one.get("name") == name)
+
+    def put_in(here: Any, rest: Sequence[str]) -> Document:
+        return holder if not rest else {**here, rest[0]: put_in(here.get(rest[0], {}), rest[1:])}
+
+    return put(document, at, put_in(listed[at], inner))
+
+
+def entries_at_fault(found: Iterable[Finding]) -> frozenset[str]:
+    """Names on the paths of findings about one sub-model, below it: `hyperparameters`, `warm_up`, `steps`."""
+    paths = (finding.field.split(".") for finding in found)
+    return frozenset(name for path in paths for name in (path[2:] if path[0] == "submodels" else path))
+
+
 def free_name(filename: str, taken: Sequence[str]) -> str:
     """Name for a sub-model after its file: allowed characters only, `-2` and so on if it is taken."""
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", filename.rsplit(".", 1)[0]).strip("-_")[:56] or "model"

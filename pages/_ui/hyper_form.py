@@ -1,7 +1,7 @@
 """Hyper-parameters as a form or as JSON: two views of the same values, built from the tables of choices."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, get_args
 
 import streamlit as st
@@ -30,15 +30,15 @@ WARM_UP_HELP = "Step i of the warm-up uses i / steps of the learning rate, on to
 STOPPING_HELP = "Ends the training if this metric has not improved for a number of epochs in a row."
 
 
-def hyperparameters(values: Mapping[str, Any], *, key: str) -> dict[str, Any]:
-    """Draw both tabs and return the values that the form now holds.
+def hyperparameters(values: Mapping[str, Any], *, key: str, wrong: Set[str] = frozenset()) -> dict[str, Any]:
+    """Draw both tabs and return the values that the form now holds; what holds a `wrong` entry is open.
 
     `values` seed the form; applying JSON stores new seeds under `{key}-json` and redraws the form.
     """
     generation = st.session_state.setdefault(f"{key}-generation", 0)
     form, as_json = st.tabs(["Form", "JSON"], key=f"{key}-tabs")
     with form:
-        now = _form(st.session_state.get(f"{key}-json", values), key=f"{key}-{generation}")
+        now = _form(st.session_state.get(f"{key}-json", values), key=f"{key}-{generation}", wrong=wrong)
     with as_json:
         _json(now, key=key)
     return now
@@ -68,7 +68,7 @@ def _json(now: dict[str, Any], *, key: str) -> None:
         st.rerun()
 
 
-def _form(seeds: Mapping[str, Any], *, key: str) -> dict[str, Any]:
+def _form(seeds: Mapping[str, Any], *, key: str, wrong: Set[str]) -> dict[str, Any]:
     known = Hyperparameters().model_dump() | dict(seeds)
     one, two, three, four = st.columns(4)
     rate = three.text_input("Learning rate", drafts.short_number(known["learning_rate"]), key=f"{key}-rate")
@@ -90,11 +90,16 @@ def _form(seeds: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     }
     for entry, (choice, name) in chosen.items():
         args = seeds.get(f"{entry}_args", {}) if seeds.get(entry, name) == name else {}
-        values |= {entry: name, f"{entry}_args": arguments.folded(choice, args, f"{key}-{entry}-{name}")}
+        values |= {
+            entry: name,
+            f"{entry}_args": arguments.folded(choice, args, f"{key}-{entry}-{name}", opened=f"{entry}_args" in wrong),
+        }
     values["lr_scheduler"] = _lr_scheduler(lr_scheduler, scheduler, f"{key}-lr")
-    values |= _extras(known, key=f"{key}-more")
-    values["parameter_groups"] = recipe_form.groups(known["parameter_groups"], optimizer, key=f"{key}-groups")
-    values |= recipe_form.samples_and_precision(known, criterion, key=f"{key}-samples")
+    values |= _extras(known, key=f"{key}-more", wrong=wrong)
+    values["parameter_groups"] = recipe_form.groups(
+        known["parameter_groups"], optimizer, key=f"{key}-groups", opened="parameter_groups" in wrong
+    )
+    values |= recipe_form.samples_and_precision(known, criterion, key=f"{key}-samples", wrong=wrong)
     return {name: value for name, value in values.items() if value not in (None, {}, [])}
 
 
@@ -112,11 +117,11 @@ def _lr_scheduler(name: str, seed: Mapping[str, Any], key: str) -> dict[str, Any
     return {**parts, "per": per}
 
 
-def _extras(known: Mapping[str, Any], *, key: str) -> dict[str, Any]:
+def _extras(known: Mapping[str, Any], *, key: str, wrong: Set[str]) -> dict[str, Any]:
     """Draw the fields seeded with the values; returns the entries that they now hold, None for an unused one."""
     base = Hyperparameters()
     folded = ("accumulation_steps", "gradient_clipping", "warm_up", "early_stopping")
-    wanted = any(known[entry] and known[entry] != getattr(base, entry) for entry in folded)
+    wanted = bool(wrong & set(folded)) or any(known[entry] and known[entry] != getattr(base, entry) for entry in folded)
     one, two = st.columns([1, 3], vertical_alignment="bottom")
     split = one.number_input("Batch split", 1, 65_536, known["batch_split"], key=f"{key}-split", help=SPLIT_HELP)
     drop_last = two.checkbox("Drop the last, smaller batch of each epoch", bool(known["drop_last"]), key=f"{key}-drop")

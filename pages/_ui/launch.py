@@ -1,4 +1,4 @@
-"""The last steps before a training: the check of a spec, its warnings, and its submission. For Build and Submit."""
+"""The last steps before a training: the check of a spec, what it found, and its submission. For Build and Submit."""
 
 import json
 from collections.abc import Sequence
@@ -6,74 +6,138 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, frame, predictions
+from pages._ui import actions, drafts, fixes, frame, predictions
 from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.spec.run import Mode, RunSpec
 from unifiednn_core.views import markup, wording
 
-REPORT, _WARNED = "report", "warned"
+REPORT, _TOLD, _LOOKED_UP = "report", "told", "report-looked-up"
 
 
-def warnings(spec: RunSpec) -> bool:
-    """Draw the warnings of the last attempt to start this spec; returns whether to start anyway."""
-    warned, findings = st.session_state.get(_WARNED, (None, ()))
-    if warned != spec:
-        return False
+def told(spec: RunSpec, document: drafts.Document) -> tuple[bool, drafts.Document | None]:
+    """Draw what the last attempt to start this spec found.
+
+    Returns whether to start anyway, and the draft as a fix changes it.
+    """
+    known, findings = st.session_state.get(_TOLD, (None, ()))
+    if known != spec:
+        return False, None
+    wrong = sum(one.severity == "error" for one in findings)
     with st.container(border=True, key="warned"):
-        count = wording.count_text(len(findings), "warning")
-        st.html(markup.section("Not started yet", f"{count}. The run can start, but read this first"))
-        st.html(markup.findings(findings))
+        counts = [wording.count_text(wrong, "error")] * (wrong > 0)
+        counts += [wording.count_text(len(findings) - wrong, "warning")] * (len(findings) > wrong)
+        aside = tr("It cannot start like this") if wrong else tr("The run can start, but read this first")
+        st.html(markup.section(tr("Not started yet"), f"{', '.join(counts)}. {aside}"))
+        changed = fixes.draw(findings, document, key="told")
+        if wrong:
+            return False, changed
         with st.container(horizontal=True, horizontal_alignment="right"):
-            return st.button("Start anyway", key="start-anyway", icon=":material/play_arrow:")
+            return st.button(tr("Start anyway"), key="start-anyway", icon=":material/play_arrow:"), changed
 
 
 def start(spec: RunSpec, baselines: Sequence[Mode] = (), *, anyway: bool, **options: Any) -> str | None:
-    """Submit a run; returns its id, or None if it is refused. If there are warnings, they are shown first."""
+    """Submit a run; returns its id, or None if it is refused. `told` shows why, and warnings before they count."""
 
     def on_warnings(findings: Sequence[Finding]) -> None:
         if findings and not anyway:
-            st.session_state[_WARNED] = (spec, tuple(findings))
             raise BadInput(findings)
 
-    st.session_state.pop(_WARNED, None)
-    run_id = actions.try_submit(spec, baselines, on_warnings=on_warnings, **options)
-    if run_id is None and _WARNED in st.session_state:
+    for entry in (_TOLD, _LOOKED_UP):
+        st.session_state.pop(entry, None)
+    try:
+        with actions.checking() as tell:
+            return frame.service().runs.submit(
+                spec, baselines=baselines, on_progress=tell, on_warnings=on_warnings, **options
+            )
+    except BadInput as error:
+        st.session_state[_TOLD] = (spec, error.findings)
         st.rerun()
-    return run_id
+    except UnifiedNNError as error:
+        actions.show_error(error)
+    return None
 
 
-def check(spec: RunSpec | None, command: str = "unifiednn train spec.json") -> None:
-    """Draw the check of a spec, if there is one, and the `command` that does the same in a terminal."""
+def check(
+    spec: RunSpec | None, document: drafts.Document, command: str = "unifiednn train spec.json"
+) -> drafts.Document | None:
+    """Draw the check of a spec, if there is one, and the `command` that does the same in a terminal.
+
+    Returns the draft as a fix changes it.
+    """
+    known = _known(spec)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.html(markup.section("Check", "tries a few samples of each sub-model"))
-        pressed = st.button("Check", key="check", icon=":material/fact_check:", disabled=spec is None)
+        st.html(markup.section(tr("Check"), _aside(known)))
+        pressed = st.button(tr("Check"), key="check", icon=":material/fact_check:", disabled=spec is None)
     if spec is None:
-        return
+        return None
     if pressed:
         try:
             with actions.checking() as tell:
-                st.session_state[REPORT] = (spec, frame.service().runs.check(spec, on_progress=tell))
+                known = frame.service().runs.check(spec, on_progress=tell)
+            st.session_state[REPORT] = (spec, known)
+            st.rerun()  # the heading above was drawn without it
         except UnifiedNNError as error:
             actions.show_error(error)
-    checked, report = st.session_state.get(REPORT, (None, None))
-    if report is not None and checked == spec:
-        _draw_report(report, spec)
-    elif report is not None:
-        st.html(markup.faint("The draft has changed since the last check."))
-    with st.expander("Preview the command and the spec", icon=":material/terminal:"):
-        text, icon = spec.to_json(), ":material/download:"
+    changed = None
+    if known is not None:
+        changed = _draw_report(known, spec, document)
+    elif REPORT in st.session_state:
+        st.html(markup.faint(tr("The draft has changed since the last check.")))
+    with st.expander(tr("Preview the command and the spec"), icon=":material/terminal:"):
+        text, icon, label = spec.to_json(), ":material/download:", tr("Download spec.json")
         st.code(command, language="bash")
-        st.download_button(
-            "Download spec.json", text, "spec.json", "application/json", "download-spec", on_click="ignore", icon=icon
-        )
+        st.download_button(label, text, "spec.json", "application/json", "download-spec", on_click="ignore", icon=icon)
         st.code(json.dumps(json.loads(text), indent=2), language="json", height=320)
+    return changed
 
 
-def _draw_report(report: CheckReport, spec: RunSpec) -> None:
-    ready = markup.notice("green", "check", "Ready", "This run can start.")
-    st.html(markup.findings(report.findings) or ready)
+def about(submodel: str) -> tuple[Finding, ...]:
+    """What the last check or attempt to start found about one sub-model."""
+    report = st.session_state.get(REPORT, (None, None))[1]
+    findings = (*st.session_state.get(_TOLD, (None, ()))[1], *(() if report is None else report.findings))
+    return tuple(dict.fromkeys(one for one in findings if one.field.startswith(f"submodels.{submodel}.")))
+
+
+def _known(spec: RunSpec | None) -> CheckReport | None:
+    """The report of this spec, if it was checked: here, or by an equal check that is kept."""
+    if spec is None:
+        return None
+    checked: RunSpec | None
+    report: CheckReport | None
+    checked, report = st.session_state.get(REPORT, (None, None))
+    if checked != spec:
+        if st.session_state.get(_LOOKED_UP) == spec:
+            return None
+        st.session_state[_LOOKED_UP], report = spec, frame.service().runs.checked(spec)
+        if report is not None:
+            st.session_state[REPORT] = (spec, report)
+    return report
+
+
+def _aside(known: CheckReport | None) -> str:
+    """What is known of the check, in a few words: "checked 1 min ago, valid"."""
+    if known is None:
+        return tr("tries a few samples of each sub-model")
+    wrong = sum(one.severity == "error" for one in known.findings)
+    warned = len(known.findings) - wrong
+    if wrong:
+        return tr("checked, {errors}", errors=wording.count_text(wrong, "error"))
+    when = frame.ago(known.at_s) if known.at_s is not None else tr("just now")
+    if warned:
+        warnings = wording.count_text(warned, "warning")
+        return tr("checked {when}, valid with {warnings}", when=when, warnings=warnings)
+    return tr("checked {when}, valid", when=when)
+
+
+def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) -> drafts.Document | None:
+    changed, (told_about, _) = None, st.session_state.get(_TOLD, (None, ()))
+    if told_about != spec:  # else they stand above already
+        changed = fixes.draw(report.findings, document, key="report")
+    if not report.findings:
+        st.html(markup.notice("green", "check", tr("Ready"), tr("This run can start.")))
     table = markup.frame(
         {"Sub-model": s.name, "Format": s.format, "Weights": s.parameters, "Size": memory_text(s.weights_bytes)}
         | {"Input": markup.shape(s.input_shape or ()), "Training": s.samples, "Test": s.test_samples}
@@ -87,3 +151,4 @@ def _draw_report(report: CheckReport, spec: RunSpec) -> None:
         st.html(markup.section("Memory", "predicted, with the paper's equations"))
         st.html(markup.strip(predictions.facts(report.prediction, spec.policy.name)))
         st.html(predictions.tables(report.prediction, spec.policy.name, numbers))
+    return changed

@@ -1,57 +1,39 @@
-// One plotly chart that is updated in place, so zoom, pan and hover survive every tick.
-// Called again by Streamlit, on the same element, whenever the data or the theme changes. `themed` comes from theme.js.
+// Loads the scripts of the charts once and hands them each new board. Called again by Streamlit, on the same element,
+// whenever the data or the theme changes; Streamlit sends this text with every tick, so it is short.
 
-function plotly() {
-  window.__unifiednnPlotly ??= new Promise((resolve, reject) => {
+const loaded = (window.__unifiednnLoaded ??= {});
+
+function load(path) {
+  loaded[path] ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
-    script.src = new URL("assets/plotly.min.js", document.baseURI).href; // right behind a base path too
-    script.onload = () => resolve(window.Plotly);
+    script.src = new URL(path, document.baseURI).href; // right behind a base path too
+    script.onload = resolve;
     script.onerror = () => {
-      window.__unifiednnPlotly = undefined; // the next tick tries again
+      delete loaded[path]; // the next tick tries again
       script.remove();
-      reject(new Error("plotly.min.js was not served"));
+      reject(new Error(`${path} was not served`));
     };
     document.head.appendChild(script);
   });
-  return window.__unifiednnPlotly;
+  return loaded[path];
 }
 
-function nodeIn(parent, height) {
-  let node = parent.querySelector(".u-chart");
-  if (!node) {
-    node = document.createElement("div");
-    node.className = "u-chart";
-    node.setAttribute("role", "img");
-    node.style.width = "100%";
-    parent.appendChild(node);
-  }
-  node.style.height = `${height}px`; // before plotly is there, so that nothing jumps
-  return node;
+async function inflated(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(stream).text());
 }
-
-const CONFIG = {
-  displaylogo: false,
-  displayModeBar: "hover",
-  modeBarButtons: [["resetScale2d"], ["toImage"]],
-  doubleClick: "reset",
-  responsive: true,
-};
 
 export default function ({ data, parentElement }) {
-  const node = nodeIn(parentElement, data.figure.layout.height);
-  node.setAttribute("aria-label", data.label);
-  const style = getComputedStyle(parentElement);
-  const theme = ["--st-text-color", "--st-background-color", "--st-primary-color", "--st-border-color"];
-  const revision = [data.revision, ...theme.map((name) => style.getPropertyValue(name))].join("|");
-  // Streamlit also calls this for a tick that a newer one overtook: then the picture must stay.
-  const release = () => setTimeout(() => node.isConnected || window.Plotly?.purge(node));
-  if (node.dataset.revision === revision) return release; // nothing moved: leave the picture alone
-  node.dataset.revision = revision;
-  plotly()
-    .then((Plotly) => Plotly.react(node, data.figure.data.map((t) => themed(t, style)), themed(data.figure.layout, style), CONFIG))
-    .catch((error) => {
-      node.dataset.revision = "";
-      node.textContent = `This chart cannot be drawn: ${error.message}.`;
-    });
+  let node = parentElement.querySelector(".u-board-root");
+  if (!node) {
+    node = document.createElement("div");
+    node.className = "u-board-root";
+    parentElement.appendChild(node);
+  }
+  const turn = (node.turn = (node.turn ?? 0) + 1);
+  const release = () => setTimeout(() => node.isConnected || node.unifiednnBoard?.release());
+  Promise.all([inflated(data), load("assets/plotly.min.js"), load("SCRIPTS")])
+    .then(([board]) => turn === node.turn && window.unifiednnBoard.show(node, board, getComputedStyle(parentElement)))
+    .catch((error) => (node.textContent ||= `The charts cannot be drawn: ${error.message}.`));
   return release;
 }

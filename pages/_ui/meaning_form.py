@@ -40,15 +40,18 @@ def input_names(file: FileView | None) -> list[str]:
     return list(several) if isinstance(several, Mapping) else []
 
 
-def bindings(submodel: Mapping[str, Any], model: FileView | None, data: FileView | None, *, key: str) -> dict[str, Any]:
+def bindings(
+    submodel: Mapping[str, Any], model: FileView | None, data: FileView | None, *, key: str, opened: bool = False
+) -> dict[str, Any]:
     """Draw which data and outputs are meant, if there are several; returns the entries that are not the default."""
     seed = {entry: submodel.get(entry) for entry in ("inputs", "output", "auxiliary")}
     wanted, held = input_names(model), input_names(data)
     given = [] if model is None else model.facts.get("outputs")
     outputs = [str(name) for name in given] if isinstance(given, list | tuple) else []
-    if not any(seed.values()) and max(map(len, (wanted, held, outputs))) < 2:
+    opened = opened or any(seed.values())
+    if not opened and max(map(len, (wanted, held, outputs))) < 2:
         return {}
-    with st.expander("Inputs and outputs", icon=":material/cable:", expanded=any(seed.values()), key=f"{key}-fold"):
+    with st.expander("Inputs and outputs", icon=":material/cable:", expanded=opened, key=f"{key}-fold"):
         mapping = _inputs(seed["inputs"] or {}, wanted, held or [THE_INPUTS], key=f"{key}-in")
         entries = {"inputs": mapping, **_outputs(seed, outputs, key=f"{key}-out")}
     return {entry: value for entry, value in entries.items() if value}
@@ -96,7 +99,7 @@ def _in_columns(names: Sequence[str], count: int = 3) -> list[tuple[Any, str]]:
     return list(zip(places, names, strict=False))
 
 
-def targets_and_loading(submodel: Mapping[str, Any], *, key: str) -> dict[str, Any]:
+def targets_and_loading(submodel: Mapping[str, Any], *, key: str, opened: bool = False) -> dict[str, Any]:
     """Draw targets, dimension of classes, and loading; returns the entries that differ from the default."""
     base = {entry: SubModelSpec.model_fields[entry].default for entry in CHOICES}
     known = base | {entry: value for entry, value in submodel.items() if value in CHOICES.get(entry, ())}
@@ -105,7 +108,9 @@ def targets_and_loading(submodel: Mapping[str, Any], *, key: str) -> dict[str, A
         "classes": ("Scores of classes in dimension", CLASSES_HELP),
         "loading": ("Loading", LOADING_HELP),
     }
-    with st.expander("Targets and loading", icon=":material/target:", expanded=known != base, key=f"{key}-fold"):
+    with st.expander(
+        "Targets and loading", icon=":material/target:", expanded=opened or known != base, key=f"{key}-fold"
+    ):
         values = {
             entry: frame.segments(label, list(CHOICES[entry]), known[entry], f"{key}-{entry}",
                                   CHOICES[entry].__getitem__, help=tip)

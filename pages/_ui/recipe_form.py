@@ -1,6 +1,6 @@
 """Parts of the hyper-parameters with an inner life: LR schedulers in a row, parameter groups, samplers, precision."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, get_args
 
 import streamlit as st
@@ -57,9 +57,13 @@ def sequence(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     return {"name": SEQUENCE, "of": stages, "milestones": begins}
 
 
-def groups(seeds: Sequence[Mapping[str, Any]], optimizer: str, *, key: str) -> list[dict[str, Any]]:
+def groups(
+    seeds: Sequence[Mapping[str, Any]], optimizer: str, *, key: str, opened: bool = False
+) -> list[dict[str, Any]]:
     """Draw the parameter groups seeded with those of a spec; returns those that the form now holds."""
-    with st.expander("Parameter groups", icon=":material/account_tree:", expanded=bool(seeds), key=f"{key}-fold"):
+    with st.expander(
+        "Parameter groups", icon=":material/account_tree:", expanded=opened or bool(seeds), key=f"{key}-fold"
+    ):
         st.html(markup.small(GROUPS_HELP))
         rows = listed.entries(seeds, key=key)
         values = [_group(seed, at, optimizer, f"{key}-{number}", key) for at, (number, seed) in enumerate(rows)]
@@ -86,11 +90,15 @@ def _group(seed: Mapping[str, Any], at: int, optimizer: str, key: str, list_key:
         return group | arguments.fields(OPTIMIZERS[optimizer].arguments, seed, f"{key}-{optimizer}")
 
 
-def samples_and_precision(known: Mapping[str, Any], criterion: str, *, key: str) -> dict[str, Any]:
+def samples_and_precision(
+    known: Mapping[str, Any], criterion: str, *, key: str, wrong: Set[str] = frozenset()
+) -> dict[str, Any]:
     """Draw sampler, class weights, average and precision; returns their entries, None for an unused one."""
     base = Hyperparameters()
     entries = ("sampler", "class_weights", "ema", "precision")
-    wanted = any(known[entry] and known[entry] != getattr(base, entry) for entry in entries)
+    wanted = bool(wrong & set(entries)) or any(
+        known[entry] and known[entry] != getattr(base, entry) for entry in entries
+    )
     with st.expander("Samples, averaging, precision", expanded=wanted, key=f"{key}-fold"):
         sampler = _sampler(known["sampler"] or {}, key=f"{key}-sampler")
         one, two, three = st.columns([1, 1, 2], vertical_alignment="bottom")

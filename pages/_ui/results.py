@@ -1,9 +1,17 @@
-"""What a run leaves: all models in one file, the way to train it again."""
+"""What a run leaves: all models in one file, a card for each with its certificate, the way to train it again."""
 
-from pages._ui import actions
+from functools import partial
+
+import streamlit as st
+
+from pages._ui import actions, frame, signed_in, submodels
+from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
-from unifiednn_core.views.runs import RunView
+from unifiednn_core.views import markup, wording
+from unifiednn_core.views.runs import RunView, SubModelView
+
+NOTHING_YET = "A trained model appears here when its sub-model has ended, with the certificate of its file."
 
 
 def download_all(view: RunView) -> None:
@@ -16,5 +24,45 @@ def download_all(view: RunView) -> None:
     actions.download_link(label, actions.download_address("models", view.run_id), tip=tip, primary=True)
 
 
-def draw(view: RunView) -> None:
+def train_again(run_id: str, submodel: str | None = None) -> None:
+    """Draw a button that opens a new draft of a run, or of one of its sub-models."""
+    if not signed_in.may("clone_run"):
+        return
+    key, tip = f"again-{run_id}-{submodel or ''}", tr("Opens a new draft with the same networks, data and settings.")
+    if st.button(tr("Train again"), key=key, icon=":material/replay:", help=tip):
+        try:
+            draft_id = frame.service().library.clone_run(run_id, submodel)
+        except UnifiedNNError as error:
+            actions.attempt(partial(_refuse, error))
+            st.rerun()
+        st.switch_page(actions.BUILD_PAGE, query_params={"draft": draft_id})
+
+
+def _refuse(error: UnifiedNNError) -> None:
+    raise error
+
+
+def models(view: RunView) -> None:
     """Draw a card for each trained model."""
+    trained = [part for part in view.submodels if part.artifact]
+    if not trained:
+        st.html(markup.small(tr(NOTHING_YET)))
+        return
+    for place in range(0, len(trained), 2):
+        for column, part in zip(st.columns(2, gap="small"), trained[place : place + 2], strict=False):
+            with column, st.container(border=True, key=f"model-{part.name}"):
+                _card(view, part)
+
+
+def _card(view: RunView, part: SubModelView) -> None:
+    name = markup.signed_name(part.number, part.name)
+    st.html(f'<div class="u-line u-model">{name}{markup.standing_badge(view, part)}</div>')
+    tested = tr("test accuracy {accuracy}", accuracy=wording.accuracy_text(part.test_accuracy))
+    sha = part.state_sha256 or ""
+    lines = [markup.faint(f"{part.artifact} · {memory_text(part.artifact_bytes)} · {tested}")]
+    if sha:
+        lines.append(f'<span title="{markup.text(sha)}">{markup.faint("SHA-256")} {markup.mono(sha[:16] + "…")}</span>')
+    st.html("<br>".join(lines))
+    with st.container(horizontal=True, key=f"model-actions-{part.name}"):
+        submodels.download_button(view.run_id, part.name, part.artifact or "", part.artifact_bytes)
+        train_again(view.run_id, part.name)

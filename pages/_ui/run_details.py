@@ -1,15 +1,16 @@
-"""The tabs of a run: events, logs, values, memory, graph, spec."""
+"""The tabs of a run: models, events, logs, values, memory, graph, spec."""
 
 import json
 
 import streamlit as st
 
-from pages._ui import actions, frame, predictions, run_logs, signed_in, submodels
+from pages._ui import actions, frame, predictions, results, run_logs, signed_in, submodels
 from unifiednn_core.base.texts import tr
+from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.views import markup
 from unifiednn_core.views.runs import RunView
 
-TABS = ("Events", "Logs", "Values", "Memory", "Graph", "Spec and command")
+TABS = ("Models", "Events", "Logs", "Values", "Memory", "Graph", "Spec and command")
 DOWNLOADS = (
     ("Download spec", "specs", "json"),
     ("Download results as JSON", "runs", "json"),
@@ -20,10 +21,12 @@ DOWNLOADS = (
 def draw(view: RunView) -> None:
     """Draw the tabs."""
     # Only the open tab is drawn, so that a tick costs nothing for the others.
-    drawn = (run_logs.events, run_logs.worker, _values, _memory, _graph, _spec)
-    for tab, draw_tab in zip(
-        st.tabs([tr(name) for name in TABS], key="details", on_change="rerun"), drawn, strict=True
-    ):
+    drawn = (results.models, run_logs.events, run_logs.worker, _values, _memory, _graph, _spec)
+    ended = view.state in ENDED and any(part.artifact for part in view.submodels)
+    # Kept, so that the end of a run opens no other tab than the one that is read.
+    first = st.session_state.setdefault(f"first-tab-{view.run_id}", "Models" if ended else "Events")
+    tabs = st.tabs([tr(name) for name in TABS], default=tr(first), key="details", on_change="rerun")
+    for tab, draw_tab in zip(tabs, drawn, strict=True):
         if tab.open:
             with tab:
                 draw_tab(view)

@@ -10,7 +10,7 @@ from unifiednn_core.views import logs, markup, wording
 from unifiednn_core.views.runs import RunView
 
 SHOWN_EVENTS, SHOWN_LINES = 200, 400
-HEIGHT_PX = 420
+HEIGHT_PX, MOST_WITHOUT_SCROLLING = 420, 14
 TITLES: dict[logs.Level, str] = {"info": "All", "warning": "Warnings and errors", "error": "Errors"}
 COLOURS: dict[logs.Level, str] = {"info": "", "warning": "u-warn", "error": "u-error"}
 
@@ -49,7 +49,8 @@ def worker(view: RunView) -> None:
         return
     if log.is_cut or len(found) > SHOWN_LINES:
         st.html(markup.small(tr("The newest lines; older ones are in the file on the server.")))
-    with st.container(height=HEIGHT_PX, key="worker-log"):
+    scrolls = len(found) > MOST_WITHOUT_SCROLLING
+    with st.container(height=HEIGHT_PX if scrolls else "content", key="worker-log", autoscroll=scrolls):
         st.code("\n".join(line.text for line in found[-SHOWN_LINES:]), language=None, wrap_lines=True)
 
 
@@ -59,15 +60,15 @@ def _filtered(
     """Draw the filters of some lines and return what they leave."""
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"filter-{key}"):
         words = st.text_input(tr("Text"), key=f"{key}-words", placeholder=tr("any"), width=220)
-        names = [None, *(part.name for part in view.submodels)]
+        names = ["", *(part.name for part in view.submodels)]
         who = st.selectbox(
             tr("Sub-model"), names, key=f"{key}-who", width=220,
-            format_func=lambda name: tr("all and the run") if name is None else wording.plain(name),
+            format_func=lambda name: name or tr("all and the run"),
         )  # fmt: skip
         least = st.selectbox(
             tr("Level"), logs.LEVELS, key=f"{key}-level", width=200, format_func=lambda level: tr(TITLES[level])
         )
-        found = logs.chosen(lines, words or "", least, who)
+        found = logs.chosen(lines, words or "", least, who or None)
         st.html(markup.small(tr("{found} of {count} lines", found=len(found), count=len(lines))), width="content")
         beside()
     return found

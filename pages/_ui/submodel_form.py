@@ -18,6 +18,7 @@ from pages._ui import (
     uploads,
 )
 from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
 
@@ -54,7 +55,9 @@ def submodel_form(
 
     Without `ranked` there is no priority to be set.
     """
-    found = drafts.findings_by_entry(st.session_state.get(f"{key}-found", ()))
+    told = st.session_state.get(f"{key}-found", ())
+    found = drafts.findings_by_entry(told)
+    wrong = drafts.entries_at_fault(told)
 
     def said(*entries: str) -> None:
         here = [finding for entry in entries for finding in found.pop(entry, [])]
@@ -107,26 +110,34 @@ def submodel_form(
         seed = submodel.get("architecture") or {}
         kept = seed if drafts.reference(chosen) == submodel.get("model") else {}
         values["architecture"] = _architecture(seed, chosen.filename, key)
-        opened = any(kept.get(entry) for entry in OF_WEIGHTS)
+        opened = "architecture" in wrong or any(kept.get(entry) for entry in OF_WEIGHTS)
         with st.expander("Names in the file of weights", icon=":material/label:", expanded=opened):
             values["architecture"] |= _of_weights(kept, f"{key}-of-{model}")
         said("architecture")
     elif chosen is None and model == submodel.get("model"):  # a file that is not in the library
         values["architecture"] = submodel.get("architecture")
-    values["start_from"] = _start_from(submodel.get("start_from") or {}, files, key=f"{key}-start")
+    start = submodel.get("start_from") or {}
+    values["start_from"] = _start_from(start, files, key=f"{key}-start", opened="start_from" in wrong)
     said("start_from")
-    values |= _scaling(submodel, key)
+    values |= _scaling(submodel, key, opened=bool(wrong & {"scale", "mean", "std"}))
     said("scale", "mean", "std")
     inputs = meaning_form.input_names(whole)
     values["transforms"] = transform_form.transforms(
-        submodel.get("transforms", ()), inputs, key=f"{key}-transforms", scale_key=f"{key}-scale"
+        submodel.get("transforms", ()),
+        inputs,
+        key=f"{key}-transforms",
+        scale_key=f"{key}-scale",
+        opened="transforms" in wrong,
     )
     said("transforms")
-    values |= meaning_form.bindings(submodel, chosen, whole, key=f"{key}-bindings")
+    opened = bool(wrong & {"inputs", "output", "auxiliary"})
+    values |= meaning_form.bindings(submodel, chosen, whole, key=f"{key}-bindings", opened=opened)
     said("inputs", "output", "auxiliary")
-    values |= meaning_form.targets_and_loading(submodel, key=f"{key}-meaning")
+    opened = bool(wrong & {"targets", "classes", "loading"})
+    values |= meaning_form.targets_and_loading(submodel, key=f"{key}-meaning", opened=opened)
     said("targets", "classes", "loading")
-    values["hyperparameters"] = hyper_form.hyperparameters(submodel.get("hyperparameters", {}), key=f"{key}-hyper")
+    seed = submodel.get("hyperparameters", {})
+    values["hyperparameters"] = hyper_form.hyperparameters(seed, key=f"{key}-hyper", wrong=wrong)
     said("hyperparameters")
     values["sweep"] = sweep_form.sweep(submodel.get("sweep", {}), values["hyperparameters"], key=f"{key}-sweep")
     if values["sweep"] and (expands := sweep_form.expansion({"name": name, **values})):
@@ -175,8 +186,9 @@ def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str,
     return {"name": name, "args": drafts.argument(args) if args.strip() else {}}
 
 
-def _scaling(submodel: Mapping[str, Any], key: str) -> dict[str, Any]:
-    with st.expander("Input scaling", icon=":material/tune:", expanded=submodel.get("scale") is not None):
+def _scaling(submodel: Mapping[str, Any], key: str, *, opened: bool) -> dict[str, Any]:
+    opened = opened or submodel.get("scale") is not None
+    with st.expander(tr("Input scaling"), icon=":material/tune:", expanded=opened):
         st.html(markup.small(SCALING_HELP))
         values = {}
         for column, entry in zip(st.columns(3), ("scale", "mean", "std"), strict=True):
@@ -187,10 +199,12 @@ def _scaling(submodel: Mapping[str, Any], key: str) -> dict[str, Any]:
     return values
 
 
-def _start_from(seed: Mapping[str, Any], files: Sequence[FileView], *, key: str) -> drafts.Document | None:
+def _start_from(
+    seed: Mapping[str, Any], files: Sequence[FileView], *, key: str, opened: bool
+) -> drafts.Document | None:
     """Draw the choice seeded with a `start_from` entry; returns the one that it now says, None for the model file."""
     offered = [file for file in files if file.kind in START_KINDS]
-    shown = bool(seed) or f"{key}-uploaded" in st.session_state
+    shown = opened or bool(seed) or f"{key}-uploaded" in st.session_state
     label, known, nowhere = "Checkpoint or weights", seed.get("file"), "the model file itself"
     with st.expander("Start from a checkpoint", icon=":material/history:", expanded=shown):
         one, two = st.columns(2)

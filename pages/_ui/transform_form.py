@@ -23,13 +23,13 @@ CIFAR_HELP = "Crop with a border of 4 pixels, flip, and normalise each channel. 
 
 
 def transforms(
-    seeds: Sequence[Mapping[str, Any]], inputs: Sequence[str], *, key: str, scale_key: str
+    seeds: Sequence[Mapping[str, Any]], inputs: Sequence[str], *, key: str, scale_key: str, opened: bool = False
 ) -> list[dict[str, Any]]:
     """Draw the list seeded with entries of a spec; returns the entries that it now holds.
 
     `inputs` are those of the data; `scale_key` is the key of the field of the scale, which a preset fills.
     """
-    with st.expander("Transforms", icon=":material/auto_fix_high:", expanded=bool(seeds), key=f"{key}-fold"):
+    with st.expander("Transforms", icon=":material/auto_fix_high:", expanded=opened or bool(seeds), key=f"{key}-fold"):
         st.html(markup.small(HELP))
         rows = listed.entries(seeds, key=key)
         values = [_row(seed, at, inputs, f"{key}-{number}", key) for at, (number, seed) in enumerate(rows)]

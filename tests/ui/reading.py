@@ -1,6 +1,8 @@
 """What a page shows, as a test reads it."""
 
+import json
 import re
+import zlib
 from html.parser import HTMLParser
 
 from streamlit.testing.v1 import AppTest
@@ -78,3 +80,9 @@ class _Words(HTMLParser):
 
     def handle_data(self, data):
         self.words += data.split()
+
+
+def chart_names(app: AppTest) -> list[str]:
+    """Names of the charts that the page sent to the browser."""
+    boards = [json.loads(zlib.decompress(element.proto.bytes)) for element in app.get("bidi_component")]
+    return [chart["name"] for board in boards for chart in board["charts"]]

@@ -72,6 +72,18 @@ def test_the_order_moves_by_its_arrows_and_ended_ones_keep_their_place(open_page
     assert service.done == [("order", "r-live", None, ["lenet", "transformer", "resnet"])]
 
 
+def test_a_sub_model_moves_to_the_top_and_to_a_typed_place(open_page, service):
+    names = ("lenet", "resnet", "transformer", "mlp")
+    parts = tuple(submodel(at, name, 2, State.RUNNING) for at, name in enumerate(names))
+    service.listed[0] = run("r-live", State.RUNNING, parts)
+    app = adjusting(open_page)
+    press(app, "Move mlp to the top")
+    box(app, "Place of lenet").set_value(4).run()
+    assert not app.exception and [box(app, f"Place of {name}").value for name in names] == [4, 2, 3, 1]
+    press(app, "Apply order")
+    assert service.done == [("order", "r-live", None, ["mlp", "resnet", "transformer", "lenet"])]
+
+
 def test_the_policy_is_applied_with_its_parameters(open_page, service):
     app = adjusting(open_page)
     control = next(control for control in app.segmented_control if control.label.startswith("Policy"))

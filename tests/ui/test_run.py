@@ -5,24 +5,17 @@ import pytest
 
 from pages._ui import submodels
 from tests.ui.fake_views import mid_flight, run, submodel
-from tests.ui.reading import downloads, html_of, labels, text_of
+from tests.ui.reading import chart_names, downloads, html_of, labels, text_of
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.views import wording
 from unifiednn_core.views.runs import EventView
 from unifiednn_core.views.sweeps import sweep_rows
 
-CHARTS = {"chart-loss", "chart-accuracy", "chart-schedule", "chart-memory"}
-
-
-def charts(app):
-    """Figures in the page's order."""
-    return [element.proto for element in app.get("bidi_component")]
-
 
 def test_a_live_run_shows_four_charts_and_all_sub_models(open_page):
     app = open_page("run", run="r-live")
-    assert len(charts(app)) == len(CHARTS)
+    assert chart_names(app) == ["loss", "accuracy", "schedule", "memory"]
     assert {"lenet", "resnet", "transformer", "73.6", "%"} <= set(text_of(app).split())
 
 
@@ -101,7 +94,7 @@ def test_a_heartbeat_older_than_ten_seconds_is_told(open_page, service):
 
 def test_a_run_without_a_step_draws_no_empty_charts(open_page):
     app = open_page("run", run="r-queued")
-    assert charts(app) == []
+    assert chart_names(app) == []
     assert wording.NO_CURVES in text_of(app)
 
 
@@ -236,3 +229,29 @@ def test_the_title_of_the_tab_tells_the_progress(open_page, monkeypatch):
     assert titles[-1] == "74 % demo · UnifiedNN"
     open_page("run", run="r-done")
     assert titles[-1] == "Completed demo · UnifiedNN"
+
+
+def test_an_ended_run_offers_all_models_in_one_file_and_each_on_a_card(open_page, service):
+    app = open_page("run", run="r-done")
+    offered = downloads(app)
+    assert ("Download all, 1.2 MiB", "files/models/r-done") in offered
+    assert html_of(app).count('class="u-download u-primary"') == 1
+    for name in ("lenet", "resnet", "transformer"):  # in its row and on its card
+        assert offered.count((f"Download {name}, 0.4 MiB", f"files/models/r-done/{name}")) == 2
+    assert not [label for label, _ in downloads(open_page("run", run="r-queued")) if label.startswith("Download")]
+
+
+@pytest.mark.parametrize(("key", "names"), [("again-r-done-", 3), ("again-r-done-resnet", 1)])
+def test_a_run_and_one_of_its_sub_models_can_be_trained_again(key, names, open_page, service):
+    app = open_page("run", run="r-done")
+    app.button(key=key).click().run()
+    assert not app.exception
+    [draft] = service.drafts.values()
+    assert len(draft["submodels"]) == names
+
+
+def test_a_comparison_opens_from_the_head_of_an_ended_run(open_page, service):
+    app = open_page("run", run="r-done")
+    app.button(key="open-compare-head").click().run()
+    assert not app.exception and app.query_params["run"] in ("r-done", ["r-done"])
+    assert "again-r-done-" not in {button.key for button in app.button}, "another page is open"

@@ -14,6 +14,10 @@ def keys(app):
     return {button.key for button in app.button}
 
 
+def name_field(app):
+    return next(field for field in app.text_input if field.label.startswith("Type its name"))
+
+
 def asked(open_page, submodel=""):
     app = open_page("run", run="r-live")
     return app.button(key=f"stop-r-live-{submodel}").click().run()
@@ -66,9 +70,9 @@ def test_a_discard_needs_the_name_and_says_what_is_lost(submodel, name, open_pag
     assert "no model file and no checkpoint" in text_of(app)
     assert app.button(key="discard-yes").disabled
     for typed in ("", name.upper(), name[:-1], f"{name} "):
-        app.text_input[0].set_value(typed).run()
+        name_field(app).set_value(typed).run()
         assert app.button(key="discard-yes").disabled, typed
-    app.text_input[0].set_value(name).run()
+    name_field(app).set_value(name).run()
     assert service.done == []
     app.button(key="discard-yes").click().run()
     assert service.done == [("discard", "r-live", submodel or None)]
@@ -78,7 +82,7 @@ def test_a_discard_needs_the_name_and_says_what_is_lost(submodel, name, open_pag
 def test_a_name_that_was_typed_once_does_not_count_for_the_next_discard(open_page, service):
     app = asked(open_page)
     app.button(key="stop-discard").click().run()
-    app.text_input[0].set_value("demo").run()
+    name_field(app).set_value("demo").run()
     app.button(key="discard-no").click().run()
     app.button(key="stop-r-live-").click().run()
     app.button(key="stop-discard").click().run()
@@ -89,8 +93,8 @@ def test_a_run_named_like_markdown_can_be_discarded(open_page, service):
     service.listed[0] = replace(mid_flight(), name="*a* [b](c)")
     app = asked(open_page)
     app.button(key="stop-discard").click().run()
-    assert "`*a* [b](c)`" in app.text_input[0].label
-    app.text_input[0].set_value("*a* [b](c)").run()
+    assert "`*a* [b](c)`" in name_field(app).label
+    name_field(app).set_value("*a* [b](c)").run()
     assert not app.button(key="discard-yes").disabled
 
 
@@ -101,6 +105,6 @@ def test_a_discard_that_came_too_late_is_told(open_page, service, monkeypatch):
     monkeypatch.setattr(service.runs, "discard", discard)
     app = asked(open_page)
     app.button(key="stop-discard").click().run()
-    app.text_input[0].set_value("demo").run()
+    name_field(app).set_value("demo").run()
     app.button(key="discard-yes").click().run()
     assert not app.exception and any("does not allow" in toast.value for toast in app.toast)

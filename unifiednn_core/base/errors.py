@@ -9,6 +9,18 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 
+class Fix(BaseModel):
+    """A change of the entry that a finding names, which a page offers as a button."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    label: str
+    """Such as "Use 1/255"."""
+    value: str | int | float
+    verb: Literal["set", "rename", "split"] = "set"
+    """`set` gives the entry this value, `rename` this name; `split` holds this share of the training data for tests."""
+
+
 class Finding(BaseModel):
     """One problem found by a check.
 
@@ -23,6 +35,7 @@ class Finding(BaseModel):
     field: str
     message: str
     remedy: str
+    fix: Fix | None = None
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message} {self.remedy}"

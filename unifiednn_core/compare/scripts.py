@@ -3,6 +3,7 @@
 import copy
 import queue
 import signal
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from unifiednn_core.compare.gauge import ScriptGauge
 from unifiednn_core.compare.processes import Message, ScriptEnd, ScriptProcess, ScriptRow, cause_of, last_line
 from unifiednn_core.machine.gpu import GpuSampler
 from unifiednn_core.machine.host import SamplingBudget
+from unifiednn_core.machine.load import LoadMeter
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import is_concurrent
 from unifiednn_core.store import Store
@@ -117,6 +119,7 @@ class Scripts:
         self._launched_at_s = 0.0
         self._facts_known = False
         self._cpu_s = 0.0
+        self._load = LoadMeter(lambda: self._cpu_s + time.process_time())
         self._pace = SamplingBudget(clock, most_share=1.0)  # the gauge limits its own cost
         gpu = device.removeprefix("cuda:") if device.startswith("cuda") else None
         self._gauge = ScriptGauge(None if gpu is None else GpuSampler(int(gpu)), clock)
@@ -168,7 +171,7 @@ class Scripts:
         end_s = ended.at_s - (self._launched_s or 0.0)
         if track.process is not None:
             self._gauge.end(track.name, track.process.pid, ended.peak_resident_bytes, self.writer.batch)
-            self.record_environment({"pages": self._gauge.pages})
+            self.record_environment({"pages": self._gauge.pages, "load": [self._load.read()]})
         weights = track.done if ended.code == 0 and not track.discard else None
         peak_bytes = (track.done or {}).get("peak_bytes") or self._gauge.peak_bytes.get(track.name)
         columns = self.writer.columns(track.name)

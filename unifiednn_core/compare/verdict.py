@@ -16,6 +16,8 @@ QUEUED_SHARE = 0.1
 """Longest time in the queue, as a share of the mean turnaround, with which a hybrid's turnaround is compared.
 
 A baseline counts from its launch, a hybrid from its submission."""
+OTHER_WORK = 0.1
+"""Difference of the arms in the share of processors that other work used, above which a note names it."""
 HYBRID: Mode = "hybrid"
 _ROUNDED = "weights are not compared: under the profile fast, hybrid and baseline may round differently"
 _OF_EACH = ("service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
@@ -125,6 +127,7 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
         threads=_process_threads(runs[-1]),
         memory_bytes=_spread(run.peak_memory_bytes for run in runs) if len(sources) == 1 else None,
         memory_source=sources.pop() if len(sources) == 1 else None,
+        others_share=_spread(run.others_share for run in runs),
         **{kind: _spread(run.pages.get(kind) for run in runs) for kind in ("anonymous_bytes", "file_bytes")},
         allocator=runs[-1].allocator,
         lanes=runs[-1].lanes or 1,
@@ -241,6 +244,11 @@ def _cautions(
             if spread is not None and spread.high - spread.low > WIDE * spread.median:
                 wide = (spread.high - spread.low) / spread.median
                 yield f"{name} of the {arm.mode} repeats differs by {100 * wide:.0f} % of its median"
+    if hybrid.others_share and baseline.others_share:
+        ours, theirs = hybrid.others_share.median, baseline.others_share.median
+        if abs(ours - theirs) > OTHER_WORK:
+            used = f"{100 * ours:.0f} % of the processors during the hybrid and {100 * theirs:.0f} %"
+            yield f"other work used {used} during {baseline.mode}, so the times are not of one machine"
     yield from _unfair(hybrid, baseline, environment)
 
 

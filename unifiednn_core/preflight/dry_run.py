@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from unifiednn_core.base.errors import BadInput, ContractBroken, Finding
+from unifiednn_core.base.errors import BadInput, ContractBroken, Finding, Fix
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset, targets_in_blocks
 from unifiednn_core.engine.binding import training_step
@@ -332,7 +332,7 @@ class _Tryout:
         if not inputs.is_floating_point() and _runs(self.module, inputs.float() * IMAGE_SCALE):
             message = f"The inputs are {dtype}, but the network computes with floating point numbers."
             remedy = f'Set "scale", for images {IMAGE_SCALE:.17g} (1/255), or store the inputs as float32.'
-            return refusal("Integer inputs", "scale", message, remedy)
+            return refusal("Integer inputs", "scale", message, remedy, Fix(label="Use 1/255", value=IMAGE_SCALE))
         if len(inputs) == 1 and self.entry == "train_data" and _runs(self.module, torch.cat([inputs, inputs])):
             return _batch_of_one(self.trial, why)
         if inputs.dtype is not torch.float32 and inputs.is_floating_point() and _runs(self.module, inputs.float()):

@@ -8,8 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.errors import Finding, Fix
 from unifiednn_core.data.datasets import TARGETS, Dataset, in_blocks
+from unifiednn_core.engine.step import Scaling
 from unifiednn_core.preflight.balance_findings import balance_findings
 from unifiednn_core.preflight.trial import part_sizes
 from unifiednn_core.spec.choices import CRITERIA, IGNORE_INDEX, LR_SCHEDULES, OPTIMIZERS
@@ -18,6 +19,12 @@ from unifiednn_core.spec.run import Hyperparameters, LRSchedulerSpec, SubModelSp
 
 # A probability that counts as never.
 NEGLIGIBLE = 1e-9
+# Inputs beyond this deserve a warning, if they are typically beyond `LARGE_TYPICAL`: a few outliers do not.
+LARGE_INPUT, LARGE_TYPICAL = 10.0, 3.0
+# Numbers that are looked at.
+MOST_SEEN = 2**22
+BYTE = 255
+SPLIT = Fix(label="Split 80/20", value=0.2, verb="split")
 # Share of the first weights in an average that is worth a warning.
 MOST_KEPT = 0.1
 Found = Iterator[tuple[Literal["error", "warning"], str, str, str, str]]
@@ -27,12 +34,35 @@ Found = Iterator[tuple[Literal["error", "warning"], str, str, str, str]]
 def hyper_findings(submodel: SubModelSpec, train: Dataset, test: Dataset | None) -> list[Finding]:
     """All findings that need no training."""
     place = f"submodels.{submodel.name}"
-    return [
-        Finding(severity=severity, title=title, field=f"{place}.{entry}", message=message, remedy=remedy)
+    found = [
+        Finding(
+            severity=severity, title=title, field=f"{place}.{entry}", message=message, remedy=remedy,
+            fix=SPLIT if entry == "test_data" and test is None else None,
+        )
         for severity, title, entry, message, remedy in chain(
             _found(submodel.hyperparameters, train, test), balance_findings(submodel, train)
         )
-    ]
+    ]  # fmt: skip
+    return [*found, *_on_inputs(submodel, train, f"{place}.scale")]
+
+
+def _on_inputs(submodel: SubModelSpec, train: Dataset, place: str) -> list[Finding]:
+    """A warning for floating point inputs that are as large as bytes: nearly all networks need about -1 to 1."""
+    if (
+        not train.first.is_floating_point()
+        or len(train.inputs) > 1
+        or any(one.name == "normalize" for one in submodel.transforms)
+    ):
+        return []
+    rows = train.first[: max(1, MOST_SEEN * train.samples // train.first.numel())]
+    seen = Scaling(submodel.scale, submodel.mean, submodel.std)(rows.float())
+    least, most = (float(bound) for bound in torch.aminmax(seen))
+    if max(-least, most) <= LARGE_INPUT or float(seen.square().mean().sqrt()) <= LARGE_TYPICAL:
+        return []
+    message = f"The inputs go from {least:g} to {most:g}. Networks mostly learn badly from such large numbers."
+    fix = Fix(label="Use 1/255", value=1 / BYTE) if least >= 0 and most <= BYTE and submodel.scale is None else None
+    remedy = f"Set scale{' to 1/255' if fix else ', mean and std'}, or add the transform normalize."
+    return [Finding(severity="warning", title="Large inputs", field=place, message=message, remedy=remedy, fix=fix)]
 
 
 def precision_findings(submodel: SubModelSpec, device: str) -> list[Finding]:

@@ -9,7 +9,7 @@ from types import FrameType
 from torch import nn
 from torch.optim import Optimizer
 
-from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.base.errors import BadInput, Finding, Fix
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.step import Step
 from unifiednn_core.formats.base import Definition
@@ -48,9 +48,9 @@ class Trial:
         """Path of an entry of the sub-model in the spec."""
         return f"submodels.{self.spec.name}.{entry}"
 
-    def refusal(self, title: str, entry: str, message: str, remedy: str) -> BadInput:
+    def refusal(self, title: str, entry: str, message: str, remedy: str, fix: Fix | None = None) -> BadInput:
         """One error finding on an entry of the sub-model, to be raised."""
-        return BadInput.of(title, self.place(entry), message, remedy)
+        return BadInput([Finding(title=title, field=self.place(entry), message=message, remedy=remedy, fix=fix)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Pages that a forked worker shares with its template count once, and so do those 
 
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from unifiednn_core.machine.host import (
     process_memory,
     rollup,
 )
+from unifiednn_core.machine.load import LoadMeter, LoadRecord
 from unifiednn_core.machine.template import held_bytes
 
 TORCH_ALLOCATED, TORCH_RESERVED, PEAK_RESIDENT = "torch allocated", "torch reserved", "process peak RSS"
@@ -47,7 +48,10 @@ class Reading:
 class WorkerGauge:
     """The instruments of one worker."""
 
-    def __init__(self, device: torch.device, clock: Clock, *, earlier: Mapping[str, float | None] | None = None):
+    def __init__(
+        self, device: torch.device, clock: Clock, *, earlier: Mapping[str, float | None] | None = None,
+        earlier_load: Sequence[LoadRecord] = (),
+    ):  # fmt: skip
         """`earlier` holds `cpu_s`, `gpu_s` and `energy_j` of the earlier attempts of the run."""
         self._device = device
         self._pid = os.getpid()
@@ -57,6 +61,7 @@ class WorkerGauge:
         self._notes = dict.fromkeys(self._before.notes)
         self._earlier = {name: value or 0.0 for name, value in (earlier or {}).items()}
         self._use = GpuUse(self._before)
+        self._load, self._earlier_load = LoadMeter(_own_cpu_s), earlier_load
         devices.warm_up(device)
         host, sums = self._host_memory(), rollup(self._pid)
         self.context_bytes: int | None = host.size_bytes if self._gpu is None else None
@@ -79,12 +84,15 @@ class WorkerGauge:
 
     def columns(self) -> dict[str, Any]:
         """Columns of the run's row as of now: CPU and GPU seconds and energy of all attempts."""
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        found: dict[str, Any] = {"cpu_s": self._earlier.get("cpu_s", 0.0) + used.ru_utime + used.ru_stime}
+        found: dict[str, Any] = {"cpu_s": self._earlier.get("cpu_s", 0.0) + _own_cpu_s()}
         found |= {name: self._earlier.get(name, 0.0) + value for name, value in self._use.columns().items()}
         if self._notes:
             found["memory_notes"] = list(self._notes)
         return found
+
+    def load(self) -> list[LoadRecord]:
+        """Processor time of the machine and of this process, for each attempt that ended in order."""
+        return [*self._earlier_load, self._load.read()]
 
     def pages(self, peak_bytes: int | None) -> dict[str, int]:
         """Peaks of anonymous and of file pages; `peak_bytes` is the peak on the host, between two samples as well."""
@@ -155,3 +163,8 @@ class WorkerGauge:
         source = NVML_DEVICE if seen.device_bytes is not None else NVML_PROCESS
         row = None if total is None else {"source": source, "total_bytes": total, "strata": found}
         return Reading(at_s=at_s, samples=tuple(samples), source=main, breakdown=row, shared_bytes=None)
+
+
+def _own_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime

@@ -109,7 +109,10 @@ class Worker:
         torch.set_num_threads(threads)
         bench = Workbench(home, hybrid_id, resolve(hybrid.device or "cpu"), fast=settings.profile == "fast")
         earlier = {"cpu_s": hybrid.cpu_s, "gpu_s": hybrid.gpu_s, "energy_j": hybrid.energy_j}
-        gauge = WorkerGauge(bench.device, clock, earlier=earlier)  # before any model or data set is read
+        load = hybrid.environment.get("load", ())
+        gauge = WorkerGauge(
+            bench.device, clock, earlier=earlier, earlier_load=load
+        )  # before any model or data set is read
         reporter, work_mark = Reporter(store, hybrid, bench, clock, gauge), WorkMark(home.at_work(hybrid_id))
         reads = SubModelLoader(store, bench, reporter, clock, hybrid.shared)
         for command in store.commands.open_in(hybrid_id):
@@ -218,7 +221,7 @@ class Worker:
             return
         self._store.hybrids.update(self._hybrid_id, **gauge.columns())
         pages = gauge.pages(self._reporter.host_peak_bytes())
-        self._store.hybrids.record_environment(self._hybrid_id, {"pages": pages})
+        self._store.hybrids.record_environment(self._hybrid_id, {"pages": pages, "load": gauge.load()})
         if gauge.alone_bytes is None:
             self._store.measured.remember(key, gauge.context_bytes or 0, gauge.context_source)
         elif not is_forked():  # a fork holds fewer pages than the next worker, which may start cold

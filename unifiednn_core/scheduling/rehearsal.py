@@ -43,14 +43,20 @@ class Pace:
 
 
 def pace_of(
-    name: str, turns: Sequence[Stretch], *, service_s: float, steps: int, cpu_s: float | None = None
+    name: str,
+    turns: Sequence[Stretch],
+    *,
+    service_s: float,
+    steps: int,
+    cpu_s: float | None = None,
+    least_steps: int = LEAST_STEPS,
 ) -> Pace | None:
     """Speed of a sub-model from its turns, beside those of all others; None before it counts as measured.
 
     `service_s` and `steps` are all of its service. `cpu_s` are CPU seconds per step where that is the time alone: with
     one thread on a CPU. It counts if no turn was alone.
     """
-    if service_s <= 0 or steps < (FEWEST_STEPS if service_s >= LEAST_S else LEAST_STEPS):
+    if service_s <= 0 or steps < (FEWEST_STEPS if service_s >= LEAST_S else least_steps):
         return None
     others = [turn for turn in turns if turn.submodel != name]
     own = [turn for turn in turns if turn.submodel == name and turn.steps and turn.end_s > turn.start_s]

@@ -40,7 +40,7 @@ _TOTALS: dict[str, Any] = {
     **dict.fromkeys(("memory_source", *_FIGURES)),
     **dict.fromkeys(("memory", "utilisation", "power_w"), Series()),
     **{"fingerprint": "", "memory_notes": (), "attempt": 0, "recoveries": 0, "processes": {}, "oracle": {}},
-    **{"pages": {}, "allocator": None, "lanes": None, "start": None},
+    **{"pages": {}, "allocator": None, "lanes": None, "start": None, "others_share": None},
     **dict.fromkeys(("starts_in_s", "ends_in_s", "forecast")),
     "actions": frozenset(),
 }

@@ -1,6 +1,6 @@
 """Runs of one person: submit, control, observe, download."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.preflight.report import CheckReport, Tell, untold
 from unifiednn_core.runtime import removal
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
+from unifiednn_core.service.forecasts import Forecasts
 from unifiednn_core.service.ownership import owners_of
 from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.reading import RunReader
@@ -28,6 +29,7 @@ from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb, require_new_name
 from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import SubModelRow
+from unifiednn_core.views.forecast import Counterfactual, PolicyForecast
 from unifiednn_core.views.graph import graph_dot
 from unifiednn_core.views.run_lines import DeletionView, RunLines
 from unifiednn_core.views.run_rows import metrics_frame, trained_view
@@ -50,6 +52,7 @@ class RunService:
         self.guard = guard
         self._home, self._store, self._clock = home, store, clock
         self._reader, self._submissions = reader, submissions
+        self._forecasts = Forecasts(store, clock, guard.actor)
 
     # -- submit
 
@@ -70,6 +73,30 @@ class RunService:
     def checked(self, spec: RunSpec) -> CheckReport | None:
         """The report that `check` would give, if an equal spec was checked and that still holds; else None."""
         return self._submissions.checked(spec)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def forecast(self, spec: RunSpec, report: CheckReport | None = None) -> tuple[PolicyForecast, ...]:
+        """What every policy would do with a spec, its own policy first; raises `BadInput` for an unknown one.
+
+        `report` is that of its check, by default the one that is kept. Without one times are relative.
+        """
+        return self._forecasts.of_spec(spec, report or self._submissions.checked(spec))
+
+    @permission(Role.SUBMITTER, Own.RUN, audited=False)
+    def forecast_change(
+        self,
+        run_id: str,
+        policy: PolicySpec | None = None,
+        *,
+        priorities: Mapping[str, int] | None = None,
+        epochs: Mapping[str, int] | None = None,
+        order: Sequence[str] | None = None,
+    ) -> Counterfactual:
+        """When each sub-model would end without and with a change; empty for a run in shared hybrids.
+
+        Raises `BadInput` for an unknown policy.
+        """
+        return self._forecasts.change(run_id, policy=policy, priorities=priorities, epochs=epochs, order=order)
 
     @permission(Role.SUBMITTER, about="{spec.name}")
     def submit(
@@ -119,7 +146,10 @@ class RunService:
         row = submodel_row(run_id, 0, alone, admitted)
         if admitted.forecast is not None:  # before the worker reads it with the newcomer
             self._store.runs.update(run_id, prediction=admitted.forecast.document)
-        return self._store.commands.issue(run_id, None, Verb.ADD, arguments, row=row)
+        state = self._store.commands.issue(run_id, None, Verb.ADD, arguments, row=row)
+        step_s = admitted.report.submodels[part.name].seconds_per_step
+        self._forecasts.renew(run_id, timed={row.memory_key: step_s} if step_s else {})
+        return state
 
     # -- control
 
@@ -187,7 +217,9 @@ class RunService:
             raise BadInput.of("Priority", "priority", message, "Ask an operator to change it.")
         part = self._spec_of(run_id, submodel).model_dump(mode="json", exclude_none=True)
         parse_run({"submodels": [part | {"priority": priority}]})
-        return self._store.commands.issue(run_id, submodel, Verb.PRIORITY, {"priority": priority})
+        state = self._store.commands.issue(run_id, submodel, Verb.PRIORITY, {"priority": priority})
+        self._forecasts.renew(run_id, priorities={submodel: priority})
+        return state
 
     @permission(Role.SUBMITTER, Own.PART, about="to {epochs}")
     def set_epochs(self, run_id: str, submodel: str, epochs: int) -> State:
@@ -195,7 +227,9 @@ class RunService:
         hyperparameters = self._spec_of(run_id, submodel).hyperparameters
         parse_hyperparameters(hyperparameters.model_dump(mode="json") | {"epochs": epochs})
         self._require_possible_epochs(self._row(run_id, submodel), hyperparameters, epochs)
-        return self._store.commands.issue(run_id, submodel, Verb.EPOCHS, {"epochs": epochs})
+        state = self._store.commands.issue(run_id, submodel, Verb.EPOCHS, {"epochs": epochs})
+        self._forecasts.renew(run_id, epochs={submodel: epochs})
+        return state
 
     @permission(Role.SUBMITTER, Own.RUN, about="to {deadline_s}")
     def set_deadline(self, run_id: str, submodel: str, deadline_s: float | None) -> State:
@@ -217,13 +251,17 @@ class RunService:
         if sorted(names) != sorted(known):
             message = f"The order has to name each of {', '.join(known)} once."
             raise BadInput.of("Order", "names", message, "Name them all.")
-        return self._store.commands.issue(run_id, None, Verb.ORDER, {"names": list(names)})
+        state = self._store.commands.issue(run_id, None, Verb.ORDER, {"names": list(names)})
+        self._forecasts.renew(run_id, order=names)
+        return state
 
     @permission(Role.SUBMITTER, Own.RUN, about="{policy.name}")
     def set_policy(self, run_id: str, policy: PolicySpec) -> State:
         """Use another policy from the next step on; raises `BadInput` for an unknown one."""
         policy_named(policy.name, policy.parameters)
-        return self._store.commands.issue(run_id, None, Verb.POLICY, {"policy": policy.model_dump(mode="json")})
+        state = self._store.commands.issue(run_id, None, Verb.POLICY, {"policy": policy.model_dump(mode="json")})
+        self._forecasts.renew(run_id, policy=policy)
+        return state
 
     @permission(Role.SUBMITTER, Own.RUN, about="to {moves}")
     def set_moves(self, run_id: str, moves: Literal["same", "any"]) -> State:

@@ -22,6 +22,7 @@ from unifiednn_core.preflight.kept_check import check_once, checked_before
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile, Tell, untold
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob
+from unifiednn_core.service.forecasts import FORECAST, Forecasts
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.ownership import filename_for, lenders_in, owners_in, references, without_owners
 from unifiednn_core.service.reading import RunReader
@@ -155,6 +156,9 @@ class Submissions:
         threads, device = spec.threads or threads_of(spec.device), slot(spec.device)
         facts = {"files": admitted.filenames, "asked_sha256": asked_sha256(resolved), "measured_on": machine(device)}
         shared = spec.hybrid == "shared" and mode == HYBRID
+        made = Forecasts(self._store, self._clock, self._actor).to_keep(resolved, admitted.report)
+        if made is not None and mode == HYBRID:
+            facts[FORECAST] = made.document
         run = RunRow(
             id=f"{SHARED_RUN if shared else ''}{self._new_id()}",
             shared=shared,

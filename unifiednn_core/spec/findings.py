@@ -1,12 +1,13 @@
 """Turns pydantic's validation errors into findings with field and remedy."""
 
+import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.errors import Finding, Fix
 
 # Message and remedy by pydantic's error type.
 _SAID = {
@@ -33,18 +34,26 @@ _GIVE = {
 }
 
 
-def finding_of(detail: ErrorDetails, data: object) -> Finding:
-    """Turn one validation error into a finding; `data` is the validated document."""
+def finding_of(detail: ErrorDetails, data: object, entries: Collection[str] = ()) -> Finding:
+    """Turn one validation error into a finding; `data` is the validated document, `entries` what it can hold."""
     context = detail.get("ctx", {})
     field = str(context.get("field") or _field_path(detail["loc"], data) or "spec")
     if "argument" in context:
         field = f"{field}.{context['argument']}"
-    message, remedy = detail["msg"], "Correct this entry."
+    message, remedy, fix = detail["msg"], "Correct this entry.", None
     if detail["type"] in ("unknown_name", "duplicate_name"):  # our own messages end with the remedy
         message, _, remedy = message.rpartition(". ") if message.count(". ") else (message, "", remedy)
         message += "."
+        if detail["type"] == "duplicate_name" and "name" in context:
+            name = unlike(context["name"], _names(data))
+            fix = Fix(label=f"Rename to {name}", value=name)
     elif detail["type"] in _SAID:
         message, remedy = _SAID[detail["type"]]
+        wrong = str(detail["loc"][-1])
+        close = difflib.get_close_matches(wrong, entries, 1) if detail["type"] == "extra_forbidden" else []
+        if close and close[0] != wrong:
+            remedy = f"Did you mean '{close[0]}'?"
+            fix = Fix(label=f"Rename it to {close[0]}", value=close[0], verb="rename")
     elif detail["type"] == "string_pattern_mismatch" and field.endswith("name"):
         message = f"'{detail['input']}' is not a valid name."
         remedy = "Use 1 to 64 letters, digits, '-' and '_', beginning with a letter or digit."
@@ -53,7 +62,19 @@ def finding_of(detail: ErrorDetails, data: object) -> Finding:
         message = f"This cannot be {text if len(text) <= 60 else f'{text[:57]}...'}."
         remedy = _remedy(detail)
     title = field.rpartition(".")[2].replace("_", " ").capitalize()
-    return Finding(title=title, field=field, message=message, remedy=remedy)
+    return Finding(title=title, field=field, message=message, remedy=remedy, fix=fix)
+
+
+def unlike(name: str, taken: Iterable[str]) -> str:
+    """The name with the first number that no other has: `MLP-2`. Upper and lower case count as the same."""
+    lower = {other.lower() for other in taken}
+    numbered = (f"{name[:60]}-{number}" for number in range(2, len(lower) + 3))
+    return next(one for one in numbered if one.lower() not in lower)
+
+
+def _names(data: object) -> list[str]:
+    parts = data.get("submodels", ()) if isinstance(data, Mapping) else ()
+    return [str(part.get("name")) for part in parts if isinstance(part, Mapping)]
 
 
 def _remedy(detail: ErrorDetails) -> str:

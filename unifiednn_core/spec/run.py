@@ -316,4 +316,5 @@ def _parsed(part: type[_AnyPart], data: object) -> _AnyPart:
     try:
         return part.model_validate(data)
     except ValidationError as error:
-        raise BadInput([finding_of(detail, data) for detail in error.errors()]) from None
+        entries = {entry for one in (part, SubModelSpec, Hyperparameters) for entry in one.model_fields}
+        raise BadInput([finding_of(detail, data, entries) for detail in error.errors()]) from None

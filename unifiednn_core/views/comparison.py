@@ -89,6 +89,8 @@ class Arm:
     loader_s: Spread | None = None
     """Seconds that the processes of a baseline spent on fetching and collating batches; None for a hybrid."""
     loader_cpu_s: Spread | None = None
+    others_share: Spread | None = None
+    """Share of all processors, 0 to 1, that other work used meanwhile."""
     kinds: tuple[str, ...] = ()
     """Kinds of device on which one of its sub-models trained, if it is more than one."""
     submodels: tuple[ArmSubModel, ...]

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import device_type
+from unifiednn_core.machine.load import others_share
 from unifiednn_core.preflight import deadlines
 from unifiednn_core.preflight.estimate import Part, predict
 from unifiednn_core.preflight.prediction import Prediction
@@ -110,6 +111,7 @@ def run_view(
         "start": hybrid.environment.get("start"),
         "oracle": {name: OracleReport(**answer) for name, answer in hybrid.environment.get("oracle", {}).items()},
         "pages": hybrid.environment.get("pages", {}),
+        "others_share": None if run.shared else others_share(hybrid.environment.get("load", [])),
         "allocator": hybrid.environment.get("allocator"),
         "lanes": hybrid.environment.get("lanes"),
         "prediction": prediction_of(run.prediction, run.spec, hybrid.device or run.device),
@@ -433,6 +435,7 @@ def _submodel_view(
             "accuracy": _curve(steps, "accuracy"),
             "test_loss_curve": _curve(epochs, "test_loss"),
             "test_accuracy_curve": _curve(epochs, "test_accuracy"),
+            "learning_rates": _curve(epochs, "learning_rate"),
             "lost_loss": tuple(_curve(tail, "loss") for tail in lost),
             "lost_accuracy": tuple(_curve(tail, "accuracy") for tail in lost),
         }

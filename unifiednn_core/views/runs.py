@@ -133,6 +133,8 @@ class SubModelView:
     test_loss_curve: Series = Series()
     accuracy: Series = Series()
     test_accuracy_curve: Series = Series()
+    learning_rates: Series = Series()
+    """Learning rate of the last step of each epoch."""
     lost_loss: tuple[Series, ...] = ()
     """Curves of void steps, one for each attempt that has some."""
     lost_accuracy: tuple[Series, ...] = ()
@@ -250,6 +252,8 @@ class RunView:
     """How the first worker of a hybrid started: `warm`, forked from a template, or `cold`."""
     pages: dict[str, int] = field(default_factory=dict)
     """Peaks on the host: `anonymous_bytes`, and `file_bytes`, which others may share; empty before its end."""
+    others_share: float | None = None
+    """Share of all processors, 0 to 1, that other work used while it trained; None before its end."""
     allocator: str | None = None
     """Of the worker; None for a baseline."""
     lanes: int | None = None

@@ -11,6 +11,7 @@
 | `/files/comparisons/RUN.json` | comparison with its baselines, as `unifiednn compare --json` prints it |
 | `/files/reports/RUN.html` | the same as one HTML page that needs no network |
 | `/assets/plotly.min.js` | the library of the charts |
+| `/assets/charts.js` | our scripts that draw them |
 | `/api/v1/...` | the actions of the command line (`rest.py`); `/api/v1` itself shows them to people |
 
 Files support `Range`, and their `ETag` changes with the content, so a download can resume after a lost connection.
@@ -28,13 +29,13 @@ from starlette.routing import Route
 
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.service.facade import Service
-from unifiednn_core.views.report.charts import plotly_js
+from unifiednn_core.views.report.charts import plotly_js, scripts
 from unifiednn_core.web import api_page, rest, uploads
 from unifiednn_core.web.answers import Admit, Handler, endpoint
 
 Read = Callable[[str], str | dict[str, object]]
 """Returns a text or a document about a run."""
-PLOTLY = "/assets/plotly.min.js"
+PLOTLY, CHARTS = "/assets/plotly.min.js", "/assets/charts.js"
 A_DAY = {"Cache-Control": "public, max-age=86400"}
 # No shared cache, and the browser asks again: permissions may have changed.
 PRIVATE = {"Cache-Control": "private, no-cache"}
@@ -59,6 +60,7 @@ def routes(admit: Admit) -> list[Route]:
     served = [Route(path, endpoint(handler, admit), methods=["GET"]) for path, handler in handlers.items()]
     return [
         Route(PLOTLY, _plotly, methods=["GET"]),
+        Route(CHARTS, _charts, methods=["GET"]),
         *served,
         *uploads.routes(admit),
         *rest.routes(admit),
@@ -69,6 +71,11 @@ def routes(admit: Admit) -> list[Route]:
 async def _plotly(_: Request) -> FileResponse:
     """Serve plotly.min.js from the installed plotly package, to anyone: it holds no data."""
     return FileResponse(plotly_js(), headers=A_DAY, media_type="text/javascript")
+
+
+async def _charts(_: Request) -> Response:
+    """Serve the scripts that draw the charts, to anyone; pages ask with a version."""
+    return Response(await run_in_threadpool(scripts), headers=A_DAY, media_type="text/javascript")
 
 
 async def _model(request: Request, service: Service) -> Response:

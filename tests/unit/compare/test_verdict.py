@@ -326,3 +326,11 @@ def test_weights_of_two_kinds_of_device_are_not_compared() -> None:
         assert found.identical_weights is None and found.withheld_because is None
         assert any("2 kinds of device (H200; A100)" in note for note in found.notes)
     assert comparison(one, baseline).verdicts["sequential"].identical_weights is True, "it moved within a kind"
+
+
+def test_arms_that_ran_beside_different_other_work_are_noted() -> None:
+    busy, quiet = replace(HYBRID, others_share=0.45), replace(CONCURRENT, others_share=0.05)
+    [note] = comparison(busy, quiet).verdicts["concurrent"].notes
+    assert note.startswith("other work used 45 % of the processors during the hybrid and 5 % during concurrent")
+    assert comparison(busy, replace(quiet, others_share=0.4)).verdicts["concurrent"].notes == ()
+    assert comparison(busy, CONCURRENT).verdicts["concurrent"].notes == ()

@@ -46,6 +46,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "add_submodel": lambda s, run, name: s.runs.add_submodel(run, PART),
     "reorder": lambda s, run, name: s.runs.reorder(run, [name]),
     "set_policy": lambda s, run, name: s.runs.set_policy(run, PolicySpec(name="fcfs")),
+    "forecast_change": lambda s, run, name: s.runs.forecast_change(run),
     "set_moves": lambda s, run, name: s.runs.set_moves(run, "any"),
     "set_priority": lambda s, run, name: s.runs.set_priority(run, name, 1),
     "set_deadline": lambda s, run, name: s.runs.set_deadline(run, name, 9.0),

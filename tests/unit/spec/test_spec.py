@@ -52,7 +52,8 @@ def findings_of(document: object) -> list[Finding]:
         (minimal(learning_rate=float("nan")), "submodels.a.hyperparameters.learning_rate", "NaN"),
         (minimal(epochs=0), "submodels.a.hyperparameters.epochs", "a number of at least 1"),
         (minimal(epochs="many"), "submodels.a.hyperparameters.epochs", "many"),
-        (minimal(learning_rat=1), "submodels.a.hyperparameters.learning_rat", "spelling"),
+        (minimal(learning_rat=1), "submodels.a.hyperparameters.learning_rat", "Did you mean 'learning_rate'?"),
+        (minimal(xyz=1), "submodels.a.hyperparameters.xyz", "spelling"),
         (minimal(optimizer_args={"momentun": 1}), "submodels.a.hyperparameters.optimizer_args.momentun", "dampening"),
         (
             minimal(optimizer_args={"momentum": float("nan")}),

@@ -1,3 +1,4 @@
+import math
 import re
 from dataclasses import replace
 
@@ -10,13 +11,16 @@ from tests.unit.views.reading import as_sent, named, unpack
 from unifiednn_core.base.units import MIB
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views.figures import memory as chart
+from unifiednn_core.views.figures.chips import baseline_key, part_key
 from unifiednn_core.views.figures.layout import tint
 from unifiednn_core.views.figures.memory import MAX_INSTANTS, MAX_STRETCHES, MAX_SUBMODELS, SHADES, bands, stretches
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.memory import KINDS, MemoryBreakdown, MemoryLayer
+from unifiednn_core.views.runs import Series
 
 memory = as_sent(chart.memory)
-VIEW = replace(hybrid(), breakdown=breakdown(gap=None), marks=())
+VIEW = replace(hybrid(), launched_at_s=None, breakdown=breakdown(gap=None), marks=())
+GAPPED = Series(tuple(map(float, range(60))), tuple(math.nan if 30 <= s < 33 else 5.0 * MIB for s in range(60)))
 
 
 def stacked(figure):
@@ -105,23 +109,43 @@ def test_of_many_sub_models_the_largest_keep_their_sign_and_the_others_share_one
     assert whole == pytest.approx(sum(breakdown(names, gap=None).total_bytes))
 
 
-def test_one_entry_of_the_legend_hides_all_that_a_sub_model_holds():
-    entries = [trace for trace in memory(VIEW)["data"] if trace["showlegend"]]
-    uids = [trace["uid"] for trace in memory(VIEW)["data"]]
+def test_a_chip_hides_all_that_a_sub_model_holds_and_the_key_names_what_nobody_holds():
+    figure = memory(VIEW)
+    uids = [trace["uid"] for trace in figure["data"]]
     assert len(uids) == len(set(uids)) and all(re.fullmatch("u[0-9a-f]{8}", uid) for uid in uids)
-    assert [trace["name"] for trace in entries] == [
-        "context", "slack", "data sets", "A  lenet", "B  resnet", "C  transformer", "others", "unexplained", "total",
+    own = {trace["meta"]["of"] for trace in stacked(figure) if trace["name"].startswith("A ")}
+    assert own == {part_key("lenet")} and figure["layout"]["showlegend"] is False
+    alone = [trace["name"] for trace in stacked(figure) if trace["meta"]["of"] == ""]
+    assert [entry["name"] for entry in figure["layout"]["meta"]["key"]] == alone == [
+        "context", "slack", "data sets", "others", "unexplained",
     ]  # fmt: skip
-    assert {trace["legendgroup"] for trace in stacked(memory(VIEW)) if trace["name"].startswith("A ")} == {"lenet"}
 
 
-def test_the_hover_label_has_one_line_for_each_entry_of_the_legend_and_the_total():
+def test_the_total_knows_its_context_so_that_the_browser_can_leave_it_out():
+    figure = memory(VIEW)
+    [total], [context] = named(figure, "total"), named(figure, "context")
+    assert unpack(total["meta"]["context"]) == pytest.approx(unpack(context["y"]))
+    assert context["meta"]["use"] == "context"
+
+
+@pytest.mark.parametrize(
+    "view", [replace(VIEW, breakdown=breakdown(gap=(30, 33))), replace(mid_flight(), memory=GAPPED)]
+)
+def test_a_gap_in_sampling_is_hatched(view):
+    [hole] = named(memory(view), "no sample")
+    spans = unpack(hole["x"])
+    assert (spans[0], spans[2]) == (29.0, 33.0) and np.isnan(spans[4]) and len(spans) == 5
+    assert hole["fillpattern"]["shape"] and memory(view)["layout"]["yaxis3"]["range"] == [0, 1]
+    assert not named(memory(VIEW), "no sample")
+
+
+def test_the_hover_label_has_one_line_for_each_use_or_sub_model_and_the_total():
     figure = memory(VIEW)
     told = [trace for trace in figure["data"] if trace.get("hoverinfo") != "skip"]
     assert [trace["name"] for trace in told] == [
         "context", "slack", "data sets", "A weights", "B weights", "C weights", "others", "unexplained", "total",
     ]  # fmt: skip
-    own = [unpack(trace["y"]) for trace in stacked(figure) if trace["legendgroup"] == "lenet"]
+    own = [unpack(trace["y"]) for trace in stacked(figure) if trace["meta"]["of"] == part_key("lenet")]
     [weights] = named(figure, "A weights")
     assert unpack(weights["customdata"]) == pytest.approx(sum(own)), "all that lenet holds"
 
@@ -132,10 +156,10 @@ def test_a_run_without_a_breakdown_shows_its_total_alone():
     assert unpack(total["y"])[0] == np.float32(view.memory.y[0] / MIB) and total["fill"] == "tozeroy"
 
 
-def test_the_source_stands_in_the_title():
-    assert "process PSS" in memory(VIEW)["layout"]["title"]["text"]
-    assert mid_flight().memory_source in memory(mid_flight())["layout"]["title"]["text"]
-    assert "not available" in memory(replace(mid_flight(), memory_source=None))["layout"]["title"]["text"]
+def test_the_source_stands_beside_the_title():
+    assert memory(VIEW)["layout"]["meta"]["note"] == "process PSS"
+    assert memory(mid_flight())["layout"]["meta"]["note"] == mid_flight().memory_source
+    assert "not available" in memory(replace(mid_flight(), memory_source=None))["layout"]["meta"]["note"]
 
 
 def test_the_totals_of_other_arms_are_dashed_and_all_count_from_their_launch():
@@ -143,7 +167,7 @@ def test_the_totals_of_other_arms_are_dashed_and_all_count_from_their_launch():
     figure = memory(view, [baseline("concurrent"), baseline("sequential")])
     for mode in ("concurrent", "sequential"):
         [trace] = named(figure, mode)
-        assert trace["line"]["dash"] != "solid" and trace["showlegend"]
+        assert trace["line"]["dash"] != "solid" and trace["meta"] == {"of": baseline_key(mode), "kind": "arm"}
         assert unpack(trace["x"])[0] == np.float32(1.0), "launched 1 s before its start"
     assert unpack(named(figure, "total")[0]["x"])[0] == np.float32(1.5)
 

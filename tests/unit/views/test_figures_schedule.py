@@ -6,31 +6,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ui.fake_arms import baseline, hybrid
-from tests.ui.fake_views import mid_flight
-from tests.unit.views.reading import as_sent, unpack
+from tests.ui.fake_views import mid_flight, submodel
+from tests.unit.views.reading import as_sent, named, unpack
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.views.figures import memory as memory_chart
 from unifiednn_core.views.figures import schedule as chart
+from unifiednn_core.views.figures.layout import NAME_CHARACTERS
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.figures.schedule import FAINTEST, MAX_BARS, PALE, gather
 from unifiednn_core.views.runs import Slice
 
-schedule, arms_schedule = as_sent(chart.schedule), as_sent(chart.arms_schedule)
+schedule, arms_schedule, memory = map(as_sent, (chart.schedule, chart.arms_schedule, memory_chart.memory))
 VIEW = mid_flight()
 
 
 def test_the_schedule_has_a_lane_for_each_sub_model_in_order_of_arrival_from_the_top():
     figure = schedule(VIEW)
     assert figure["layout"]["yaxis"]["categoryarray"] == ["C  transformer", "B  resnet", "A  lenet"]
-    for submodel, trace in zip(VIEW.submodels, figure["data"], strict=True):
-        assert trace["marker"]["color"] == sign(submodel.number).colour
-        held_s = sum(s.end_s - s.start_s for s in VIEW.schedule if s.submodel == submodel.name)
+    for part, trace in zip(VIEW.submodels, figure["data"], strict=True):
+        assert trace["marker"]["color"] == sign(part.number).colour
+        held_s = sum(s.end_s - s.start_s for s in VIEW.schedule if s.submodel == part.name)
         assert unpack(trace["x"]).sum() == pytest.approx(held_s)
-        assert all(submodel.name in text and "steps" in text for text in trace["customdata"])
+        assert all(part.name in text and "steps" in text for text in trace["customdata"])
 
 
 def test_the_processes_of_a_concurrent_baseline_overlap():
     figure = schedule(baseline("concurrent"))
-    assert [unpack(trace["base"]).tolist() for trace in figure["data"]] == [[0.0]] * 3
-    assert "each in its own process" in figure["layout"]["title"]["text"]
+    assert [unpack(trace["base"]).tolist() for trace in figure["data"]] == [[1.0]] * 3, "1 s after the launch"
+    assert "each in its own process" in figure["layout"]["meta"]["note"]
 
 
 def test_the_arms_stand_below_each_other_from_their_launch_and_baselines_are_hatched():
@@ -111,16 +114,28 @@ def test_a_long_round_robin_is_drawn_in_bins_that_are_as_full_as_the_device_was_
     assert len(turns) == MAX_BARS == 600
     assert {round(turn.share, 2) for turn in turns} <= {0.24, 0.25, 0.26}
     view = replace(VIEW, schedule=tuple(s._replace(submodel={"a": "lenet", "b": "resnet"}[s.submodel]) for s in slices))
-    lenet, resnet, _ = schedule(view)["data"]
+    lenet, resnet, *_ = schedule(view)["data"]
     assert unpack(lenet["marker"]["opacity"]) == pytest.approx(0.25, abs=0.01)
-    assert lenet["customdata"][0].startswith("<b>lenet</b>: 34 turns, 26% of 1 min 07 s, 34 steps")
+    assert lenet["customdata"][0].startswith("<b>lenet</b>: turns: 34, 26% of 1 min 07 s, 34 steps")
     assert unpack(resnet["marker"]["opacity"]).min() >= FAINTEST
 
 
-def test_where_only_the_latest_turns_are_known_the_axis_begins_with_them():
+def test_where_only_the_latest_turns_are_known_the_time_before_them_is_hatched():
     turns = tuple(Slice(submodel="lenet", start_s=t, end_s=t + 1.0, steps=1, reason="") for t in range(5_000, 7_000))
-    assert schedule(replace(VIEW, schedule=turns))["layout"]["xaxis"]["range"] == [5_000.0, 7_000.0]
-    assert "range" not in schedule(replace(VIEW, schedule=turns[1:]))["layout"]["xaxis"]
+    figure = schedule(replace(VIEW, schedule=turns), until_s=7_000.0)
+    [older] = named(figure, "older turns are not shown")
+    assert unpack(older["x"])[:4].tolist() == [0.0, 0.0, 5_000.0, 5_000.0]
+    assert figure["layout"]["xaxis"]["range"] == [0.0, 7_000.0]
+    assert not named(schedule(replace(VIEW, schedule=turns[1:])), "older turns are not shown")
+
+
+@given(st.lists(st.text("ab-", min_size=1, max_size=64), min_size=1, max_size=14, unique=True))
+def test_labels_are_short_and_distinct_and_memory_stands_below_with_the_same_margin(names):
+    parts = tuple(submodel(at, name, 1, State.RUNNING) for at, name in enumerate(names))
+    view = replace(VIEW, submodels=parts)
+    labels = schedule(view)["layout"]["yaxis"]["categoryarray"]
+    assert len(set(labels)) == len(names) and max(map(len, labels)) <= NAME_CHARACTERS + len("A  ")
+    assert schedule(view)["layout"]["margin"]["l"] == memory(view)["layout"]["margin"]["l"] <= 150
 
 
 def test_the_turn_that_goes_on_is_drawn_until_now():

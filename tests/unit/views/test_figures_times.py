@@ -1,10 +1,11 @@
+import math
 from dataclasses import replace
 
 import pytest
 
 from tests.ui.fake_views import START_S, ended, submodel
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.views.figures.curves import over_time
+from unifiednn_core.views.figures.timeline import over_time, span_s, timelines
 from unifiednn_core.views.runs import Series, Slice
 
 PART = replace(submodel(0, "lenet", 2, State.COMPLETED), epochs=2, steps_total=20, steps_done=20)
@@ -59,3 +60,17 @@ def test_a_baseline_begins_with_its_first_step_and_not_with_its_launch():
 def test_the_turn_that_goes_on_places_the_points_of_its_steps():
     live = view(turn(0, 10, 10), turn(30, 40, 10)._replace(running=True), state=State.RUNNING)
     assert over_time(live, PART, Series((1.0, 1.5), (3, 2))).x == pytest.approx((10.0, 35.0))
+
+
+def test_each_point_of_a_curve_has_its_moment_or_none():
+    live = view(turn(0, 10, 10), turn(30, 40, 5), state=State.RUNNING)
+    at_s = timelines(live)["lenet"].at([0.5, 1.0, 1.5, 1.9])
+    assert at_s[:3].tolist() == pytest.approx([5.0, 10.0, 40.0]) and math.isnan(at_s[3])
+    assert all(map(math.isnan, timelines(view())["lenet"].at([0.5, 1.0])))
+
+
+def test_charts_over_time_share_the_range_from_the_launch_to_the_last_thing_known():
+    late = view(turn(0, 10, 20), launched_at_s=START_S - 2.5)
+    longer = replace(late, memory=Series((0.0, 30.0), (1.0, 1.0)))
+    assert span_s(replace(late, memory=Series())) == (0.0, 12.5)
+    assert span_s(replace(late, memory=Series()), [longer]) == (0.0, 32.5)

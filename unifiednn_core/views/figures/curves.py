@@ -1,115 +1,130 @@
-"""Loss and accuracy of each sub-model, with those of the baselines neutral and dashed over them."""
+"""Loss, accuracy and learning rate of each sub-model, with those of the baselines neutral and dashed over them.
+
+Each trace carries in `meta` what the browser needs to draw it over steps, seconds or the clock, smoothed or faded:
+`of`, the key of its chip; `kind`; `steps`, those of one epoch; `s`, seconds since the launch for each point.
+"""
 
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import Mode
-from unifiednn_core.views.figures.arrays import thin
-from unifiednn_core.views.figures.layout import FAINT, Figure, Trace, as_label, figure, identity, layout, scatter
+from unifiednn_core.base.texts import tr
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.views.figures.arrays import single, thin
+from unifiednn_core.views.figures.chips import BASELINE_DASHES, baseline_key, part_key
+from unifiednn_core.views.figures.layout import (
+    FAINT,
+    TEXT,
+    Figure,
+    Trace,
+    as_label,
+    figure,
+    identity,
+    layout,
+    scatter,
+    short,
+)
 from unifiednn_core.views.figures.palette import sign
-from unifiednn_core.views.runs import SHOWN_TURNS, RunView, Series, SubModelView
+from unifiednn_core.views.figures.timeline import Timeline, steps_per_epoch, timelines
+from unifiednn_core.views.runs import RunView, Series, SubModelView
 
-Quantity = Literal["loss", "accuracy"]
-Axis = Literal["epochs", "seconds"]
-
+Quantity = Literal["loss", "accuracy", "rate"]
+Kind = Literal["train", "test", "lost", "failed", "baseline"]
+FORMATS: dict[Quantity, str] = {"loss": ".4g", "accuracy": ".1%", "rate": ".3g"}
 HEIGHT_PX = 250
-TITLE_LINE_ENTRIES = 3
 MAX_MARKERS = 60
-BASELINE_DASHES: dict[Mode, str] = {
-    "concurrent": "6px,3px", "sequential": "2px,3px",
-    "concurrent-resident": "10px,3px", "sequential-resident": "4px,3px,1px,3px",
-}  # fmt: skip
-MAX_OVERLAY_POINTS = 400
-_EDGE_STEPS = 1e-6
+CHART_POINTS, FEWEST_POINTS, MOST_POINTS, MAX_OVERLAY_POINTS = 5000, 150, 800, 400
+"""Points of all training curves of a chart; fewest and most of one; most of one of a baseline."""
+CAUSE_CHARACTERS = 90
 
 
-def curves(view: RunView, quantity: Quantity, baselines: Sequence[RunView] = (), over: Axis = "epochs") -> Figure:
-    """Loss or accuracy: training as a thick line, test as a thin, faint one, training of baselines dashed in grey."""
-    number_format = ".1%" if quantity == "accuracy" else ".4g"
-    traces: list[Trace] = []
-    for submodel in view.submodels:
-        train, test, lost = _series(submodel, quantity)
-        if over == "seconds":
-            train, test, lost = over_time(view, submodel, train), over_time(view, submodel, test), ()
-        drawn = [series for series in lost if series.x]
-        traces += [_lost(submodel, series, number_format, place) for place, series in enumerate(drawn)]
-        traces += [_curve(submodel, train, number_format)] if train.x else []
-        traces += [_curve(submodel, test, number_format, test=True)] if test.x else []
-    for baseline in baselines:
-        traces += _overlay(baseline, quantity, over)
-    title = f"{quantity.capitalize()} {'by epoch' if over == 'epochs' else 'over time'}"
-    unit = "epochs trained" if over == "epochs" else "seconds since the launch"
-    x_title = f"{unit} (thick: training, thin: test)"
-    figure_layout = layout(title if baselines else quantity.capitalize(), "", x_title, HEIGHT_PX, view.run_id)
-    figure_layout["yaxis"] |= {"tickformat": ".0%"} if quantity == "accuracy" else {"rangemode": "tozero"}
-    figure_layout["showlegend"] = True
-    if sum(bool(trace["showlegend"]) for trace in traces) > TITLE_LINE_ENTRIES:  # below the title
-        figure_layout["margin"] |= {"t": 60}
-        figure_layout["height"] += 26
+def curves(view: RunView, quantity: Quantity, baselines: Sequence[RunView] = ()) -> Figure:
+    """One quantity over epochs: training as a thick line, test as a thin, faint one, training of baselines dashed."""
+    moments, traces = timelines(view), list[Trace]()
+    limit = max(FEWEST_POINTS, min(MOST_POINTS, CHART_POINTS // max(1, len(view.submodels))))
+    for part in view.submodels:
+        train, test, lost = _series(part, quantity)
+        when = moments[part.name]
+        traces += [_curve(part, one, quantity, when, limit, "lost", at) for at, one in enumerate(lost) if one.x]
+        traces += [_curve(part, train, quantity, when, limit, "train")] if train.x else []
+        traces += [_curve(part, test, quantity, when, limit, "test")] if test.x else []
+        if quantity == "loss" and part.state is State.FAILED:
+            traces.append(_failure(part, when, _first_loss(view)))
+    for baseline in baselines if quantity != "rate" else ():
+        traces += _overlay(baseline, quantity)
+    figure_layout = layout("", HEIGHT_PX, view.run_id)
+    ticks = {"accuracy": {"tickformat": ".0%"}, "loss": {"rangemode": "tozero"}, "rate": {"exponentformat": "power"}}
+    figure_layout["yaxis"] |= ticks[quantity]
     return figure(traces, figure_layout)
 
 
-def over_time(view: RunView, submodel: SubModelView, series: Series) -> Series:
-    """The same values over seconds since the launch, by the turns on the device.
-
-    A curve begins with the first known turn that made a step; the start of a process makes none.
-    """
-    turns = [turn for turn in view.schedule if turn.submodel == submodel.name and turn.steps > 0]
-    if not turns or not series.x or not submodel.epochs:
-        return Series()
-    after = np.cumsum([turn.steps for turn in turns], dtype=float)
-    if view.state in ENDED or len(view.schedule) >= SHOWN_TURNS:
-        after += max(0.0, submodel.steps_done - after[-1])
-    before = np.concatenate([[after[0] - turns[0].steps], after[:-1]]) + _EDGE_STEPS
-    steps = np.stack([before, after], axis=1).ravel()
-    seconds = np.array([moment for turn in turns for moment in (turn.start_s, turn.end_s)])
-    epochs = submodel.epochs_done if submodel.state is State.COMPLETED else submodel.epochs  # some stop early
-    wanted = np.asarray(series.x) * (submodel.steps_total / epochs)
-    known = (wanted >= steps[0]) & (wanted <= steps[-1] + 0.5)
-    at_s = np.interp(wanted[known], steps, seconds) + view.launch_offset_s
-    return Series(tuple(at_s.tolist()), tuple(np.asarray(series.y)[known].tolist()))
+def has_rates(view: RunView) -> bool:
+    """Whether the learning rate of a sub-model changes: a chart of constants would say nothing."""
+    return any(len(set(part.learning_rates.y)) > 1 for part in view.submodels)
 
 
-def _series(submodel: SubModelView, quantity: Quantity) -> tuple[Series, Series, tuple[Series, ...]]:
+def _series(part: SubModelView, quantity: Quantity) -> tuple[Series, Series, tuple[Series, ...]]:
     """Curves of training, test and void steps."""
-    if quantity == "loss":
-        return submodel.loss, submodel.test_loss_curve, submodel.lost_loss
-    return submodel.accuracy, submodel.test_accuracy_curve, submodel.lost_accuracy
+    match quantity:
+        case "loss":
+            return part.loss, part.test_loss_curve, part.lost_loss
+        case "accuracy":
+            return part.accuracy, part.test_accuracy_curve, part.lost_accuracy
+        case "rate":
+            return part.learning_rates, Series(), ()
 
 
-def _curve(submodel: SubModelView, series: Series, number_format: str, *, test: bool = False) -> Trace:
-    mark = sign(submodel.number)
-    x, y = thin(series.x, series.y)
-    return scatter(x, y, "lines+markers" if test and len(x) <= MAX_MARKERS else "lines") | {
-        "name": f"{mark.letter}  {as_label(submodel.name)}{', test' if test else ''}",
-        "uid": identity(submodel.name, test), "legendgroup": submodel.name, "showlegend": not test,
-        "line": {"color": mark.colour, "dash": mark.dash, "width": 1 if test else 2}, "opacity": 0.6 if test else 1,
-        "marker": {"color": mark.colour, "size": 3.5}, "hovertemplate": f"%{{y:{number_format}}}",
+def _curve(
+    part: SubModelView, series: Series, quantity: Quantity, when: Timeline, limit: int, kind: Kind, place: int = 0
+) -> Trace:
+    mark, x, y = sign(part.number), *thin(series.x, series.y, limit)
+    more = {"test": tr(", test"), "lost": tr(": lost, trained again")}.get(kind, "")
+    width, opacity = {"test": (1, 0.6), "lost": (1, 0.45)}.get(kind, (2, 1))
+    line = {"color": mark.colour, "dash": mark.dash, "width": width}
+    if quantity == "rate":  # the rate of an epoch holds from its begin
+        x, y, line["shape"] = np.concatenate([[0.0], x]), np.concatenate([y[:1], y]), "vh"
+    seconds = {} if kind == "lost" else {"s": single(when.at(x))}  # void steps have no turns
+    return scatter(x, y, "lines+markers" if kind == "test" and len(x) <= MAX_MARKERS else "lines") | {
+        "name": f"{mark.letter}  {short(part.name)}{more}", "uid": identity(part.name, quantity, kind, place),
+        "line": line, "opacity": opacity, "marker": {"color": mark.colour, "size": 3.5},
+        "hovertemplate": f"%{{y:{FORMATS[quantity]}}}",
+        "meta": {"of": part_key(part.name), "kind": kind, "steps": steps_per_epoch(part), **seconds},
     }  # fmt: skip
 
 
-def _lost(submodel: SubModelView, series: Series, number_format: str, place: int) -> Trace:
-    curve = _curve(submodel, series, number_format)
-    return curve | {
-        "name": f"{curve['name']}: lost, trained again", "uid": identity(submodel.name, "lost", place),
-        "showlegend": False, "opacity": 0.45, "line": curve["line"] | {"width": 1},
+def _failure(part: SubModelView, when: Timeline, otherwise: float) -> Trace:
+    """A cross where a sub-model failed: at its last known loss, or beside the others' first one."""
+    mark, per_epoch = sign(part.number), steps_per_epoch(part)
+    epochs = part.loss.x[-1] if part.loss.x else part.steps_done / per_epoch if per_epoch else 0.0
+    loss = part.loss.y[-1] if part.loss.y else otherwise
+    cause = part.cause or tr("It failed.")
+    text = tr("failed: {cause}", cause=cause[:CAUSE_CHARACTERS])
+    return scatter([epochs], [loss], "markers") | {
+        "name": f"{mark.letter}  {short(part.name)}", "uid": identity(part.name, "failed"),
+        "marker": {"symbol": "x", "size": 10, "color": mark.colour, "line": {"width": 1, "color": TEXT}},
+        "hovertemplate": as_label(text),
+        "meta": {"of": part_key(part.name), "kind": "failed", "steps": per_epoch, "s": single(when.at([epochs]))},
     }  # fmt: skip
 
 
-def _overlay(baseline: RunView, quantity: Quantity, over: Axis) -> list[Trace]:
-    """Training curves of a baseline, under one entry of the legend; they lie over the hybrid's to show equality."""
+def _first_loss(view: RunView) -> float:
+    return next((part.loss.y[0] for part in view.submodels if part.loss.y), 1.0)
+
+
+def _overlay(baseline: RunView, quantity: Quantity) -> list[Trace]:
+    """Training curves of a baseline, under one chip; they lie over the hybrid's to show equality."""
     line = {"color": FAINT, "dash": BASELINE_DASHES.get(baseline.mode, "dash"), "width": 1.2}
-    traces: list[Trace] = []
-    for submodel in baseline.submodels:
-        series = _series(submodel, quantity)[0]
-        placed = series if over == "epochs" else over_time(baseline, submodel, series)
-        if placed.x:
-            traces.append(scatter(*thin(placed.x, placed.y, MAX_OVERLAY_POINTS)) | {
-                "name": baseline.mode, "uid": identity(submodel.name, baseline.mode),
-                "legendgroup": f"baseline {baseline.mode}", "showlegend": not traces, "line": line, "opacity": 0.75,
+    moments, traces = timelines(baseline), list[Trace]()
+    for part in baseline.submodels:
+        series = _series(part, quantity)[0]
+        if series.x:
+            x, y = thin(series.x, series.y, MAX_OVERLAY_POINTS)
+            traces.append(scatter(x, y) | {
+                "name": f"{baseline.mode}, {sign(part.number).letter}", "line": line, "opacity": 0.75,
+                "uid": identity(part.name, quantity, baseline.mode),
                 "hoverinfo": "skip",  # its values would cover the chart, and they are the hybrid's own
+                "meta": {"of": baseline_key(baseline.mode), "part": part_key(part.name), "kind": "baseline",
+                         "steps": steps_per_epoch(part), "s": single(moments[part.name].at(x))},
             })  # fmt: skip
     return traces

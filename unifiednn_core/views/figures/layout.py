@@ -1,4 +1,4 @@
-"""Layout of all charts: the theme's colours as CSS variables, fonts, axes and legend.
+"""Layout of all charts: the theme's colours as CSS variables, fonts and axes.
 
 The browser replaces each `var(--st-...)` by the colour of the current theme, so one figure serves light and dark.
 """
@@ -18,6 +18,7 @@ Trace = dict[str, Any]
 
 TEXT, FAINT, GRID = "var(--st-text-color)", "var(--st-gray-text-color)", "var(--st-border-color)"
 SURFACE, ACCENT = "var(--st-background-color)", "var(--st-primary-color)"
+NAME_CHARACTERS = 18
 CLEAR = "rgba(0,0,0,0)"
 NEUTRAL = "#808896"
 """A grey that is visible in both themes; no sub-model has it."""
@@ -38,25 +39,19 @@ def scatter(x: Sequence[float] | Floats, y: Sequence[float] | Floats, mode: str 
     return {"type": "scatter", "mode": mode, "x": single(x), "y": single(y), **more}
 
 
-def layout(title: str, subtitle: str, x_title: str, height_px: int, revision: str) -> Trace:
-    """Layout with a title at the left, a quiet grid and room for a legend; the zoom is kept per `revision`."""
+def layout(x_title: str, height_px: int, revision: str) -> Trace:
+    """Layout with a quiet grid, without title and legend, which stand beside the chart; `revision` keeps the zoom."""
     axis = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True,
             "tickfont": {"size": 11, "color": FAINT}}  # fmt: skip
-    text = f"<b>{as_label(title)}</b>  <span style='font-size:11px'>{as_label(subtitle)}</span>"
     return {
         "template": {},  # else plotly adds its own, 7 KiB of defaults
-        "height": height_px, "margin": {"l": 8, "r": 12, "t": 34, "b": 8},
+        "height": height_px, "margin": {"l": 8, "r": 12, "t": 10, "b": 8},
         "paper_bgcolor": CLEAR, "plot_bgcolor": CLEAR, "font": {"family": "var(--st-font)", "color": TEXT, "size": 12},
-        "title": {"text": text, "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top",
-                  "pad": {"t": 8, "l": 2}, "font": {"size": 13, "color": TEXT}},
         "xaxis": axis | {"title": {"text": x_title, "standoff": 6, "font": {"size": 11, "color": FAINT}},
                          "rangemode": "tozero", "showgrid": False, "ticks": "outside", "ticklen": 4, "tickcolor": GRID,
                          "spikecolor": FAINT, "spikethickness": 1, "spikedash": "solid", "hoverformat": ",.2f"},
         "yaxis": dict(axis),
-        "showlegend": False,
-        "legend": {"orientation": "h", "x": 0.95, "xanchor": "right", "y": 1.02, "yanchor": "bottom",
-                   "font": {"size": 11, "color": TEXT}, "bgcolor": CLEAR, "itemwidth": 30},
-        "hovermode": "x unified", "dragmode": "zoom", "uirevision": revision,
+        "showlegend": False, "hovermode": "x unified", "dragmode": "zoom", "uirevision": revision,
         "hoverlabel": {"bgcolor": SURFACE, "bordercolor": GRID, "font": {"size": 12, "color": TEXT}, "align": "left"},
         "modebar": {"orientation": "v", "bgcolor": CLEAR, "color": FAINT, "activecolor": TEXT},
     }  # fmt: skip
@@ -70,8 +65,13 @@ def as_label(text: str) -> str:
     return escape(visible(text), quote=False).replace("%", "&#37;")
 
 
+def short(name: str, limit: int = NAME_CHARACTERS) -> str:
+    """A name of at most `limit` characters, as plotly shows it; a longer one ends with an ellipsis."""
+    return as_label(name if len(name) <= limit else f"{name[: limit - 1]}\N{HORIZONTAL ELLIPSIS}")
+
+
 def identity(*parts: object) -> str:
-    """Identity of a trace: plotly keeps a hidden trace hidden by it. Safe in a CSS selector."""
+    """Identity of a trace or of a chip. Safe in a CSS selector."""
     return f"u{zlib.crc32(repr(parts).encode()):08x}"
 
 

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from unifiednn_core.base.units import MIB, NOT_AVAILABLE
+from unifiednn_core.base.texts import tr
+from unifiednn_core.base.units import MIB
 from unifiednn_core.views.figures import marks
 from unifiednn_core.views.figures.arrays import Floats, Places, floats, places, single
-from unifiednn_core.views.figures.curves import BASELINE_DASHES
+from unifiednn_core.views.figures.chips import BASELINE_DASHES, baseline_key, part_key
+from unifiednn_core.views.figures.holes import AXIS, hatched
 from unifiednn_core.views.figures.layout import (
     ACCENT,
     FAINT,
@@ -28,21 +30,22 @@ from unifiednn_core.views.figures.layout import (
 )
 from unifiednn_core.views.figures.layout import layout as new_layout
 from unifiednn_core.views.figures.palette import sign
+from unifiednn_core.views.figures.schedule import margin_px
 from unifiednn_core.views.memory import MemoryBreakdown, MemoryLayer
 from unifiednn_core.views.runs import RunView, SubModelView
 
-HEIGHT_PX, GPU_HEIGHT_PX = 320, 150
+HEIGHT_PX = 260
 MAX_INSTANTS, MAX_VALUES = 600, 12_000
 """Most instants of a chart, and most values over all of its bands."""
 MAX_GAPS = 100
 MAX_STRETCHES = 12
 """With more gaps only the longest are shown: each costs one more set of bands."""
-SHADES_TEXT = "<br>of each sub-model, strong to faint: weights, gradients, optimizer, transient"
 SHADES = {"weights": 0.95, "gradients": 0.7, "optimizer": 0.48, "transient": 0.28}
 """Opacity of the memory of a sub-model, from dark to light in the order of the stack."""
 GREYS = {"context": (0.3, ""), "slack": (0.16, "/"), "data": (0.5, "."), "others": (0.4, "x"),
          "unexplained": (0.07, "\\")}  # fmt: skip
 """Opacity and pattern of memory that belongs to no sub-model."""
+OTHERS = "other sub-models"
 MAX_SUBMODELS = 8
 """With more sub-models the largest keep their own bands; the others share one of each kind."""
 
@@ -60,50 +63,73 @@ class Band(NamedTuple):
     pattern: str = ""
 
 
-def memory(view: RunView, arms: Sequence[RunView] = ()) -> Figure:
+def memory(
+    view: RunView, arms: Sequence[RunView] = (), height_px: int = HEIGHT_PX, until_s: float | None = None
+) -> Figure:
     """Memory of a run by use, as far as it is known, and the totals of `arms` dashed over it.
 
-    With `arms`, seconds count from the launch of each arm.
+    Seconds count from the launch of each, up to `until_s`. `meta` of the layout holds the source and the key of the
+    bands that belong to no sub-model.
     """
-    by_use, offset_s = bool(view.breakdown.at_s), view.launch_offset_s if arms else 0.0
-    source = view.breakdown.source or view.memory_source or f"source {NOT_AVAILABLE}"
-    x_title = f"seconds since the {'launch' if arms else 'start'}{SHADES_TEXT if by_use else ''}"
-    layout = new_layout("Memory", source, x_title, HEIGHT_PX, view.run_id)
-    layout["yaxis"] |= {"ticksuffix": " MiB", "rangemode": "tozero", "domain": [0, marks.STRIP[0]]}
+    by_use, offset_s = bool(view.breakdown.at_s), view.launch_offset_s
+    layout = new_layout("", height_px, view.run_id)
+    layout["yaxis"] |= {"ticksuffix": " MiB", "rangemode": "tozero", "domain": [0, marks.STRIP[0]], "automargin": False}
+    layout["margin"] |= {"l": margin_px(view)}
     others = [trace for arm in arms for trace in _arm_total(arm)]
     own = _breakdown(view, offset_s) if by_use else []
     if not by_use and view.memory.x:
         own = [_total(floats(view.memory.x) + offset_s, floats(view.memory.y), filled=True)]
+        own += hatched(_holes(floats(view.memory.x) + offset_s, floats(view.memory.y)), tr("no sample"))
     if not own and not others:
-        return _unavailable(layout, "Memory is not available.")
+        return _unavailable(layout, tr("Memory is not available."))
     signs, layout["shapes"] = marks.draw(view.marks, offset_s)
     layout["yaxis2"] = {"domain": list(marks.STRIP), "range": [-1, 1], "visible": False, "fixedrange": True}
-    layout["showlegend"] = bool(by_use or others)
-    layout["legend"] |= {"x": 0, "xanchor": "left", "y": -0.3, "yanchor": "top", "traceorder": "normal"}
+    layout["yaxis3"] = AXIS | {"domain": layout["yaxis"]["domain"]}
+    if until_s is not None:
+        layout["xaxis"]["range"] = [0.0, until_s]
     layout["hoverlabel"] |= {"font": {"size": 11, "color": TEXT}}
+    source = view.breakdown.source or view.memory_source or tr("source not available")
+    layout["meta"] = {"note": as_label(source), "key": _key(view)}
     return figure(own + others + signs, layout)
 
 
-def device(view: RunView) -> Figure:
-    """Utilisation and power of the GPU over time."""
-    title = "seconds since the start"
-    layout = new_layout("GPU", "utilisation, and power in grey", title, GPU_HEIGHT_PX, view.run_id)
+def _key(view: RunView) -> list[dict[str, str]]:
+    """The bands that belong to no sub-model, as a legend of names, fills and patterns."""
+    drawn = bands(view.breakdown, view.submodels) if view.breakdown.at_s else []
+    alone = {band.group: band for band in drawn if band.kind not in SHADES or band.group == OTHERS}
+    return [{"name": tr(name), "fill": band.fill, "pattern": band.pattern} for name, band in alone.items()]
+
+
+def _holes(at_s: Floats, size_bytes: Floats) -> list[tuple[float, float]]:
+    """Stretches without a sample between two that have one, at most `MAX_GAPS`."""
+    known = np.flatnonzero(~np.isnan(size_bytes))
+    apart = np.flatnonzero(np.diff(known) > 1)[:MAX_GAPS]
+    return [(float(at_s[known[place]]), float(at_s[known[place + 1]])) for place in apart]
+
+
+def device(view: RunView, height_px: int = HEIGHT_PX, until_s: float | None = None) -> Figure:
+    """Utilisation and power of the GPU over seconds since the launch."""
+    layout = new_layout("", height_px, view.run_id)
+    layout["meta"] = {"note": tr("utilisation, and power in grey")}
+    layout["margin"] |= {"l": margin_px(view)}
     if not view.utilisation.x and not view.power_w.x:
-        return _unavailable(layout, "Utilisation and power are not available.")
+        return _unavailable(layout, tr("Utilisation and power are not available."))
     traces = []
     for series, name, label, looks in (
         (view.utilisation, "utilisation", "%{y:.0%}", {"color": ACCENT, "width": 1.4, "dash": "solid"}),
         (view.power_w, "power", "%{y:,.0f} W", {"color": FAINT, "width": 1.4, "dash": "2px,2px"}),
     ):
         kept = places(floats(series.y), MAX_INSTANTS)
-        x, y = floats(series.x)[kept], floats(series.y)[kept]
+        x, y = floats(series.x)[kept] + view.launch_offset_s, floats(series.y)[kept]
         axis = "y" if name == "utilisation" else "y2"
-        traces.append(scatter(x, y, yaxis=axis, name=name, line=looks, hovertemplate=label))
-    layout["yaxis"] |= {"tickformat": ".0%", "range": [0, 1.02], "nticks": 4}
+        traces.append(scatter(x, y, yaxis=axis, name=tr(name), line=looks, hovertemplate=label))
+    layout["yaxis"] |= {"tickformat": ".0%", "range": [0, 1.02], "nticks": 4, "automargin": False}
     layout["yaxis2"] = layout["yaxis"] | {
         "overlaying": "y", "side": "right", "tickformat": ",.0f", "ticksuffix": " W", "range": None,
-        "rangemode": "tozero", "showgrid": False,
+        "rangemode": "tozero", "showgrid": False, "automargin": True,
     }  # fmt: skip
+    if until_s is not None:
+        layout["xaxis"]["range"] = [0.0, until_s]
     return figure(traces, layout)
 
 
@@ -137,7 +163,7 @@ def bands(breakdown: MemoryBreakdown, submodels: Sequence[SubModelView]) -> list
         if others:
             values = np.where(np.isnan(others).all(axis=0), np.nan, np.nansum(others, axis=0))
             fill = grey(SHADES[kind])
-            drawn.append(Band(kind, f"others' {kind}", "other sub-models", values, fill, grey(0.9), "-"))
+            drawn.append(Band(kind, f"others' {kind}", OTHERS, values, fill, grey(0.9), "-"))
     return drawn
 
 
@@ -158,7 +184,6 @@ def _breakdown(view: RunView, offset_s: float) -> list[Trace]:
         if band.group != band.name:
             held[band.group] = held.get(band.group, 0.0) + np.nan_to_num(band.size_bytes)
     traces: list[Trace] = []
-    named: set[str] = set()
     for number, stretch in enumerate(_longest(stretches(sampled), at_s)):
         for band in drawn:
             sizes = band.size_bytes[kept][stretch]
@@ -170,15 +195,13 @@ def _breakdown(view: RunView, offset_s: float) -> list[Trace]:
                 template = f"{name} : %{{customdata:,.1f}} MiB<extra></extra>"
                 of_all_kinds = single(held[band.group][kept][stretch] / MIB)
                 trace |= {"customdata": of_all_kinds, "hovertemplate": template, "hoverinfo": "all"}
-            if band.group == band.name:  # its own pattern is its entry in the legend
-                trace["showlegend"] = band.group not in named
-            elif band.group not in named:
-                traces.append(_legend_entry(band, name))
-            named.add(band.group)
             traces.append(trace)
     if not np.isnan(total).all():
-        traces.append(_total(at_s, total[kept], filled=False))
-    return traces
+        context = sum(
+            (np.nan_to_num(band.size_bytes) for band in drawn if band.kind == "context"), np.zeros(len(total))
+        )
+        traces.append(_total(at_s, total[kept], context[kept], filled=False))
+    return traces + hatched(_holes(at_s, total[kept]), tr("no sample"))
 
 
 def _instants(total: Floats, layers: int) -> Places:
@@ -200,7 +223,8 @@ def _longest(parts: list[slice], at_s: Floats) -> list[slice]:
 
 def _band(band: Band, at_s: Floats, sizes: Floats, stack: str) -> Trace:
     trace = scatter(at_s, np.nan_to_num(sizes) / MIB) | {
-        "name": as_label(band.name), "uid": identity(band.name, stack), "legendgroup": band.group, "showlegend": False,
+        "name": as_label(band.name), "uid": identity(band.name, stack),
+        "meta": {"of": part_key(band.group) if band.kind in SHADES else "", "kind": "band", "use": band.kind},
         "stackgroup": stack, "line": {"width": 0.4, "color": band.line, "shape": "linear"}, "fillcolor": band.fill,
         "hoveron": "points",
     }  # fmt: skip
@@ -212,19 +236,13 @@ def _band(band: Band, at_s: Floats, sizes: Floats, stack: str) -> Trace:
     return trace
 
 
-def _legend_entry(band: Band, name: str) -> Trace:
-    """Legend entry that shows and hides a group, in its darkest shade."""
-    return {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "name": name, "uid": identity(band.group),
-            "legendgroup": band.group, "showlegend": True, "hoverinfo": "skip",
-            "marker": {"symbol": "square", "size": 11, "color": band.fill,
-                       "line": {"width": 1, "color": band.line}}}  # fmt: skip
-
-
-def _total(at_s: Floats, size_bytes: Floats, *, filled: bool) -> Trace:
+def _total(at_s: Floats, size_bytes: Floats, context_bytes: Floats | None = None, *, filled: bool) -> Trace:
+    """The total as a line; `meta` holds the context in it, so that the browser can show it without."""
     kept = _instants(size_bytes, 1)
+    more = {} if context_bytes is None else {"context": single(context_bytes[kept] / MIB)}
     trace = scatter(at_s[kept], size_bytes[kept] / MIB) | {
         "line": {"color": TEXT, "width": 1.3}, "connectgaps": False, "hovertemplate": "%{y:,.0f} MiB",
-        "name": "total", "uid": identity("total"), "showlegend": True,
+        "name": tr("total"), "uid": identity("total"), "meta": {"kind": "total", **more},
     }  # fmt: skip
     return trace | {"fill": "tozeroy", "fillcolor": grey(0.18)} if filled else trace
 
@@ -237,7 +255,8 @@ def _arm_total(arm: RunView) -> list[Trace]:
         return []
     line = {"color": FAINT, "width": 1.6, "dash": BASELINE_DASHES.get(arm.mode, "dash")}
     total = _total(at_s + arm.launch_offset_s, size_bytes, filled=False)
-    return [total | {"name": arm.mode, "uid": identity(arm.mode), "line": line}]
+    meta = {"of": baseline_key(arm.mode), "kind": "arm"}
+    return [total | {"name": arm.mode, "uid": identity(arm.mode), "line": line, "meta": meta}]
 
 
 def _largest(layers: Sequence[MemoryLayer]) -> set[str]:

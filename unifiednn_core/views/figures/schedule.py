@@ -4,9 +4,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.views.figures.arrays import Floats, single
-from unifiednn_core.views.figures.layout import FAINT, Figure, Trace, as_label, figure, grey, layout
+from unifiednn_core.views.figures.chips import part_key
+from unifiednn_core.views.figures.holes import AXIS, hatched
+from unifiednn_core.views.figures.layout import (
+    FAINT,
+    NAME_CHARACTERS,
+    Figure,
+    Trace,
+    as_label,
+    figure,
+    grey,
+    layout,
+    short,
+)
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import SHOWN_TURNS, RunView, Slice, SubModelView
 
@@ -14,7 +27,8 @@ MAX_BARS = 600
 PALE, FAINTEST, BESIDE = 0.3, 0.1, 0.6
 """Opacity of a process that starts, of the smallest share of a bin, and of a turn beside the policy's choice."""
 MIN_LANES = 3
-LANE_PX, FRAME_PX, MIN_HEIGHT_PX = 22, 92, 182
+LANE_PX, FRAME_PX, MIN_HEIGHT_PX = 22, 68, 158
+CHARACTER_PX, LEAST_MARGIN_PX = 6.4, 62
 GAP_LANES = 0.7
 """Room between two arms."""
 SUBTITLES = {
@@ -27,19 +41,31 @@ _HATCHED = {"color": grey(0.35), "line": {"width": 1, "color": grey(0.8)},
             "pattern": {"shape": "/", "fgcolor": grey(0.9), "size": 6, "solidity": 0.25}}  # fmt: skip
 
 
-def schedule(view: RunView, height_px: int = MIN_HEIGHT_PX) -> Figure:
-    """The turns of one run."""
-    turns = gather(view.schedule)
-    lanes = [f"{sign(submodel.number).letter}  {as_label(submodel.name)}" for submodel in view.submodels]
-    traces = [_lane(submodel, turns, lane, 0.0) for submodel, lane in zip(view.submodels, lanes, strict=True)]
+def schedule(view: RunView, height_px: int = MIN_HEIGHT_PX, until_s: float | None = None) -> Figure:
+    """The turns of one run in seconds since its launch, up to `until_s`."""
+    turns, offset_s = gather(view.schedule), view.launch_offset_s
+    lanes = [_label(submodel) for submodel in view.submodels]
+    traces = [_lane(submodel, turns, lane, offset_s) for submodel, lane in zip(view.submodels, lanes, strict=True)]
     height_px = max(height_px, FRAME_PX + LANE_PX * len(lanes))
-    figure_layout = _frame(_subtitle(view.mode, turns), height_px, view.run_id, "seconds since the start")
+    figure_layout = _frame(height_px, view.run_id, margin_px(view))
+    figure_layout["meta"] = {"note": _subtitle(view.mode, turns)}
+    if until_s is not None:
+        figure_layout["xaxis"]["range"] = [0.0, until_s]
     if len(view.schedule) >= SHOWN_TURNS:
-        figure_layout["xaxis"]["range"] = [min(t.start_s for t in turns), max(t.end_s for t in turns)]
+        older_s = min(turn.start_s for turn in turns) + offset_s
+        traces += hatched([(0.0, older_s)], tr("older turns are not shown"))
+        figure_layout["yaxis3"] = dict(AXIS)
     spare = max(0, MIN_LANES - len(lanes)) / 2  # so that a single lane does not fill the chart
     lanes_range = [-0.5 - spare, len(lanes) - 0.5 + spare]
-    figure_layout["yaxis"] |= {"categoryorder": "array", "categoryarray": lanes[::-1], "range": lanes_range}
+    figure_layout["yaxis"] |= {"categoryorder": "array", "categoryarray": lanes[::-1], "range": lanes_range,
+                               "tickvals": lanes, "ticktext": lanes}  # fmt: skip
     return figure(traces, figure_layout)
+
+
+def margin_px(view: RunView) -> int:
+    """Room left of the plots of a run over time, so that they stand below each other: the longest label fits."""
+    longest = max((len(part.name) for part in view.submodels), default=0)
+    return max(LEAST_MARGIN_PX, int(30 + CHARACTER_PX * min(longest, NAME_CHARACTERS)))
 
 
 def arms_schedule(views: Sequence[RunView]) -> Figure:
@@ -53,13 +79,13 @@ def arms_schedule(views: Sequence[RunView]) -> Figure:
         notes.append(_arm_name(view, turns, at))
         at += 1
         for submodel in view.submodels:
-            ticks[at] = f"{sign(submodel.number).letter}  {as_label(submodel.name)}"
+            ticks[at] = _label(submodel)
             lane = _lane(submodel, turns, at, view.launch_offset_s) | {"width": 0.68}
             traces.append(lane if view.mode == "hybrid" else lane | {"marker": lane["marker"] | _HATCHED})
             at += 1
         at += GAP_LANES
     revision = views[0].run_id if views else ""
-    figure_layout = _frame("of each arm", int(FRAME_PX + LANE_PX * at), revision, "seconds since the launch")
+    figure_layout = _frame(int(FRAME_PX + LANE_PX * at), revision, max(map(margin_px, views), default=LEAST_MARGIN_PX))
     lanes_range = [at - GAP_LANES - 0.4, -0.6]
     figure_layout["yaxis"] |= {"tickvals": list(ticks), "ticktext": list(ticks.values()), "range": lanes_range}
     figure_layout["annotations"] = notes
@@ -120,8 +146,9 @@ def _binned(lane: Sequence[Slice], edges_s: Floats) -> list[Slice]:
 
 def _subtitle(mode: str, turns: Sequence[Slice]) -> str:
     if any(turn.share < 1 for turn in turns):
-        return f"{SUBTITLES[mode]}, opacity is the share of time"
-    return SUBTITLES[mode] + (", paler beside the policy's choice" if any(turn.lane > 1 for turn in turns) else "")
+        return tr("{turns}, opacity is the share of time", turns=tr(SUBTITLES[mode]))
+    beside = any(turn.lane > 1 for turn in turns)
+    return tr("{turns}, paler beside the policy's choice", turns=tr(SUBTITLES[mode])) if beside else tr(SUBTITLES[mode])
 
 
 def _arm_name(view: RunView, turns: Sequence[Slice], at: float) -> Trace:
@@ -134,7 +161,7 @@ def _lane(submodel: SubModelView, turns: Sequence[Slice], lane: str | float, off
     own = [turn for turn in turns if turn.submodel == submodel.name]
     opacity = [_opacity(turn) for turn in own]
     return {
-        "type": "bar", "orientation": "h", "name": as_label(submodel.name),
+        "type": "bar", "orientation": "h", "name": _label(submodel), "meta": {"of": part_key(submodel.name)},
         "y": [lane] * len(own), "base": single([turn.start_s + offset_s for turn in own]),
         "x": single([turn.end_s - turn.start_s for turn in own]),
         "marker": {"color": sign(submodel.number).colour, "line": {"width": 0}, "opacity": single(opacity)},
@@ -149,18 +176,28 @@ def _opacity(turn: Slice) -> float:
 
 
 def _turn_text(turn: Slice, offset_s: float) -> str:
-    steps = f"{turn.steps:,} steps" if turn.turns == 1 else f"{turn.steps:,} steps in {turn.turns:,} turns"
+    steps = tr("{steps:,} steps", steps=turn.steps)
     if turn.share < 1:
-        turns = f"{turn.turns:,} turn{'s' if turn.turns > 1 else ''}"
-        steps = f"{turns}, {turn.share:.0%} of {duration_text(turn.end_s - turn.start_s)}, {turn.steps:,} steps"
-    until = "now" if turn.running else duration_text(turn.end_s + offset_s)
-    stretch = f"{duration_text(turn.start_s + offset_s)} to {until}"
+        share, bin_text = f"{turn.share:.0%}", duration_text(turn.end_s - turn.start_s)
+        steps = (
+            tr("turns: {turns:,}, {share} of {duration}", turns=turn.turns, share=share, duration=bin_text)
+            + f", {steps}"
+        )
+    elif turn.turns > 1:
+        steps = tr("{steps:,} steps in {turns:,} turns", steps=turn.steps, turns=turn.turns)
+    until = tr("now") if turn.running else duration_text(turn.end_s + offset_s)
+    stretch = tr("{start} to {end}", start=duration_text(turn.start_s + offset_s), end=until)
     return f"<b>{as_label(turn.submodel)}</b>: {steps}<br>{stretch}<br>{as_label(turn.reason)}"
 
 
-def _frame(subtitle: str, height_px: int, revision: str, x_title: str) -> Trace:
-    figure_layout = layout("Schedule", subtitle, x_title, height_px, revision)
+def _label(submodel: SubModelView) -> str:
+    return f"{sign(submodel.number).letter}  {short(submodel.name)}"
+
+
+def _frame(height_px: int, revision: str, left_px: int) -> Trace:
+    figure_layout = layout("", height_px, revision)
     figure_layout |= {"barmode": "overlay", "bargap": 0.35, "hovermode": "closest"}
+    figure_layout["margin"] |= {"l": left_px}
     figure_layout["xaxis"] |= {"showgrid": True}
-    figure_layout["yaxis"] |= {"showgrid": False, "fixedrange": True}
+    figure_layout["yaxis"] |= {"showgrid": False, "fixedrange": True, "automargin": False}
     return figure_layout

@@ -1,27 +1,21 @@
-"""The charts of a comparison, for the page and the report alike, and the plotly.js that draws them."""
+"""The charts of a comparison, for the page and the report alike, and the scripts that draw them."""
 
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
+from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
-from unifiednn_core.views.figures.curves import Axis, Quantity, curves
-from unifiednn_core.views.figures.layout import Figure
+from unifiednn_core.views.figures.board import WIDE_MEMORY_PX, Axis, Chart, curve_chart
+from unifiednn_core.views.figures.curves import Quantity
 from unifiednn_core.views.figures.memory import memory
 from unifiednn_core.views.figures.schedule import arms_schedule
 from unifiednn_core.views.runs import RunView
 
+HERE = Path(__file__).parent
+SCRIPTS = ("theme.js", "traces.js", "values.js", "board.js")
 AXES: tuple[Axis, ...] = ("epochs", "seconds")
-
-
-class Chart(NamedTuple):
-    """A figure with its name, and a label for screen readers."""
-
-    name: str
-    figure: Figure
-    label: str
-    wide: bool = False
+OVER = {"epochs": "by epoch", "seconds": "over time"}
 
 
 def charts(views: Mapping[Mode, RunView], quantities: tuple[Quantity, ...]) -> list[Chart]:
@@ -29,19 +23,29 @@ def charts(views: Mapping[Mode, RunView], quantities: tuple[Quantity, ...]) -> l
     hybrid = views.get("hybrid")
     if hybrid is None:
         return []
-    baselines = [views[mode] for mode in ALL_BASELINES if mode in views]
-    shown = [
-        Chart(
-            f"{quantity}-{axis}",
-            curves(hybrid, quantity, baselines, axis),
-            f"{quantity.capitalize()} of each sub-model over {axis}, baselines dashed",
-        )
-        for quantity in quantities
-        for axis in AXES
-    ]
-    used, turns = memory(hybrid, baselines), arms_schedule([hybrid, *baselines])
-    shown.append(Chart("memory", used, "Memory of the hybrid by use, baselines dashed", wide=True))
-    return [*shown, Chart("schedule", turns, "Turns of each sub-model on the device, in each arm", wide=True)]
+    baselines = arms_of(views)
+    shown = []
+    for quantity in quantities:
+        for axis in AXES:
+            chart = curve_chart(hybrid, quantity, baselines, axis)
+            name, title = f"{quantity}-{axis}", f"{chart.title} {tr(OVER[axis])}"
+            label = tr("{quantity} of each sub-model, baselines dashed", quantity=title)
+            shown.append(chart._replace(name=name, title=title, cell=name, label=label))
+    used, turns = memory(hybrid, baselines, WIDE_MEMORY_PX), arms_schedule([hybrid, *baselines])
+    label = tr("Memory of the hybrid by use, baselines dashed")
+    shown.append(Chart("memory", tr("Memory"), used, label, "seconds", "memory", wide=True))
+    label = tr("Turns of each sub-model on the device, in each arm")
+    return [*shown, Chart("schedule", tr("Schedule"), turns, label, "seconds", "schedule", wide=True)]
+
+
+def arms_of(views: Mapping[Mode, RunView]) -> list[RunView]:
+    """The baselines among these views, in their usual order."""
+    return [views[mode] for mode in ALL_BASELINES if mode in views]
+
+
+def scripts() -> str:
+    """The scripts that draw a board, for the browser, besides plotly.js."""
+    return "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
 
 
 def plotly_js() -> Path:

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unifiednn_core.spec.run import Mode
-from unifiednn_core.views.comparison import Comparison, arms_of
+from unifiednn_core.views.comparison import Comparison
+from unifiednn_core.views.comparison import arms_of as shown_arms
+from unifiednn_core.views.figures.board import Chart, document
 from unifiednn_core.views.markup import bold, faint, small, text
 from unifiednn_core.views.report import cards, tables
-from unifiednn_core.views.report.charts import Chart, charts
+from unifiednn_core.views.report.charts import arms_of, charts
+from unifiednn_core.views.report.charts import scripts as own_scripts
 from unifiednn_core.views.runs import RunView
 
 HERE = Path(__file__).parent
@@ -24,7 +27,7 @@ def render(comparison: Comparison, views: Mapping[Mode, RunView], plotly_js: str
     `views` holds one run of each arm, with its curves; `plotly_js` is the text of plotly.min.js, which the page embeds.
     """
     drawn = charts(views, ("loss", "accuracy"))
-    scripts = [script(plotly_js), script(_own("theme.js") + _own("report.js"))] if drawn else []
+    scripts = [script(plotly_js), script(own_scripts() + _own("report.js"))] if drawn else []
     hybrid = views.get("hybrid")
     parts = (
         _head(comparison, [content for content, _ in scripts]),
@@ -40,7 +43,7 @@ def render(comparison: Comparison, views: Mapping[Mode, RunView], plotly_js: str
         _folded("Command and spec", _command(hybrid)) if hybrid else "",
         "</main>",
         _footer(comparison),
-        _data(drawn),
+        _data(drawn, views),
         *(element for _, element in scripts),
         "</body></html>\n",
     )
@@ -93,18 +96,15 @@ def _header(comparison: Comparison, hybrid: RunView | None) -> str:
 def _charts(drawn: list[Chart]) -> str:
     if not drawn:
         return ""
-    boxes = "".join(
-        f'<div class="{"wide" if chart.wide else ""}" data-figure="{chart.name}" role="img" '
-        f'aria-label="{text(chart.label)}" style="height:{chart.figure.layout.height}px"></div>'
-        for chart in drawn
-    )
     note = "<noscript>The charts need JavaScript; the figures above do not.</noscript>"
-    return f'<div class="charts">{boxes}</div>{note}'
+    return f'<div id="board"></div>{note}'
 
 
-def _data(drawn: list[Chart]) -> str:
-    figures = {chart.name: chart.figure.to_plotly_json() for chart in drawn}
-    return f'<script type="application/json" id="figures">{data_block(figures)}</script>' if drawn else ""
+def _data(drawn: list[Chart], views: Mapping[Mode, RunView]) -> str:
+    if not drawn:
+        return ""
+    board = document(views["hybrid"], drawn, arms_of(views))
+    return f'<script type="application/json" id="figures">{data_block(board)}</script>'
 
 
 def _folded(title: str, content: str) -> str:
@@ -117,7 +117,7 @@ def _command(hybrid: RunView) -> str:
 
 
 def _footer(comparison: Comparison) -> str:
-    troubled = [(arm.mode.capitalize(), arm.problem) for arm in arms_of(comparison) if arm.problem]
+    troubled = [(arm.mode.capitalize(), arm.problem) for arm in shown_arms(comparison) if arm.problem]
     notes = "".join(f"<p>{bold(mode)}: {text(problem)}</p>" for mode, problem in troubled)
     return (
         f"<footer class='u-small'>{notes}{faint(f'UnifiedNN, {_day(time.time())}. This file loads nothing.')}</footer>"

@@ -1,0 +1,51 @@
+"""Findings with a button for each that can be mended by one press."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import streamlit as st
+
+from pages._ui import actions, drafts, frame
+from unifiednn_core.base.errors import Finding, UnifiedNNError
+from unifiednn_core.base.texts import tr
+from unifiednn_core.views import markup
+from unifiednn_core.views.runs import FileView
+
+
+def draw(findings: Iterable[Finding], document: drafts.Document, *, key: str) -> drafts.Document | None:
+    """Draw findings, errors first; returns the draft as a button that was pressed changes it, None without one."""
+    changed = None
+    for at, one in enumerate(sorted(findings, key=lambda one: one.severity != "error")):
+        html = markup.findings([one])
+        if one.fix is None or drafts.entry_at(document, one.field) is None:
+            st.html(html)
+            continue
+        with st.container(key=f"panel-fix-{one.severity}-{key}-{at}"):
+            st.html(html)
+            if st.button(tr(one.fix.label), key=f"fix-{key}-{at}-{one.fix.label}", icon=":material/build:"):
+                changed = mended(document, one)
+    return changed
+
+
+def mended(document: drafts.Document, finding: Finding) -> drafts.Document | None:
+    """The draft with a finding's fix; None if it is refused, which is then shown."""
+    if finding.fix is None or finding.fix.verb != "split":
+        return drafts.fixed(document, finding)
+    found = drafts.entry_at(document, finding.field)
+    submodel = {} if found is None else found[0]
+    library = frame.service().library
+    whole = next((one for one in library.files() if drafts.reference(one) == submodel.get("train_data")), None)
+    try:
+        if whole is None:
+            return None
+        with st.spinner(tr("Writing the two parts…")):
+            train, test = library.split_data(whole.sha256, test_share=float(finding.fix.value), **plan_of(whole))
+    except UnifiedNNError as error:
+        actions.show_error(error)
+        return None
+    return drafts.with_data(document, finding.field, drafts.reference(train), drafts.reference(test))
+
+
+def plan_of(file: FileView) -> dict[str, Any]:
+    """How a data set is split without questions: by class where there are classes."""
+    return {"by_class": file.facts.get("classes") is not None and not file.facts.get("target_shape")}

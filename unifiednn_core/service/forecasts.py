@@ -1,0 +1,259 @@
+"""Forecasts for one person: of a spec under every policy, of a change of a run, and the one that a run keeps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.machine import allocator
+from unifiednn_core.machine.budget import device_type
+from unifiednn_core.machine.devices import best_match, threads_of
+from unifiednn_core.preflight.forecast import Forecast, memory_key, memory_room
+from unifiednn_core.preflight.forecast import forecast as memory_forecast
+from unifiednn_core.preflight.memory_over_time import MemoryModel
+from unifiednn_core.preflight.report import CheckReport
+from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.scheduling.company import MemoryRoom
+from unifiednn_core.scheduling.registry import policies, policy_named
+from unifiednn_core.scheduling.rehearsal import FEWEST_STEPS, SLOWDOWN, Pace, Stretch, coarse, joining, pace_of, paced
+from unifiednn_core.scheduling.simulator import SimulatedJob, simulate
+from unifiednn_core.service import rehearsals
+from unifiednn_core.service.roles import Actor
+from unifiednn_core.spec.run import PolicySpec, RunSpec, SubModelSpec
+from unifiednn_core.store import Store
+from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
+from unifiednn_core.views.estimates import Basis, Estimate, KeptForecast
+from unifiednn_core.views.forecast import (
+    Counterfactual,
+    JobSet,
+    Overheads,
+    PolicyForecast,
+    forecast,
+    forecasts,
+    kept,
+)
+
+WHOLE_WORK_S = 100.0
+"""Sum of all relative times, which so are percent of the work."""
+FORECAST = "forecast"
+"""Entry of a run's environment."""
+
+
+class Forecasts:
+    """Makes forecasts; only what this person may know of earlier trainings counts."""
+
+    def __init__(self, store: Store, clock: Clock, actor: Actor):
+        self._store, self._clock = store, clock
+        self._owner = actor.id if actor.sees_only_own else None
+
+    def of_spec(self, spec: RunSpec, report: CheckReport | None) -> tuple[PolicyForecast, ...]:
+        """What every policy would do with a spec, its own first; relative times without a `report` of its check."""
+        own = policy_named(spec.policy.name, spec.policy.parameters)
+        return forecasts(self.job_set(spec, report), (own, *(one() for one in policies() if one.name != own.name)))
+
+    def to_keep(self, spec: RunSpec, report: CheckReport) -> KeptForecast | None:
+        """The forecast that a run of this spec keeps; None if no seconds are known."""
+        job_set = self.job_set(spec, report)
+        if spec.hybrid == "shared" or job_set.basis == "relative":
+            return None
+        return kept(forecast(job_set, policy_named(spec.policy.name, spec.policy.parameters)))
+
+    def job_set(self, spec: RunSpec, report: CheckReport | None) -> JobSet:
+        """A spec as a job set: sizes from the check, else from the library; seconds as measured, else as timed."""
+        paces, basis = self._paces(spec, report)
+        sizes = self._sizes(spec, report)
+        jobs = [_job(part, *sizes[part.name]) for part in spec.submodels]
+        jobs = _relative(jobs, spec) if basis == "relative" else [paced(job, paces[job.name], 0.0) for job in jobs]
+        measured = None if self._owner else self._store.measured
+        memory = None if report is None else memory_forecast(spec, report, measured)
+        room = MemoryRoom() if memory is None else memory_room(memory.document)
+        return JobSet(
+            jobs=tuple(jobs),
+            basis=basis,
+            lanes=rehearsals.lanes_on(spec.lanes, spec.threads, spec.device),
+            may_join=joining(room),
+            overheads=self._overheads(),
+            memory=None if memory is None else _memory_model(spec, memory),
+            peaks={} if memory is None else memory.prediction.by_policy,
+        )
+
+    def change(
+        self,
+        run_id: str,
+        *,
+        policy: PolicySpec | None = None,
+        priorities: Mapping[str, int] | None = None,
+        epochs: Mapping[str, int] | None = None,
+        order: Sequence[str] | None = None,
+    ) -> Counterfactual:
+        """When each sub-model of a private run that still trains ends, as it is and after a change.
+
+        Raises `NotFound`, and `BadInput` for an unknown policy.
+        """
+        run, rows = self._store.runs.get(run_id)
+        if run.shared or run.mode != HYBRID:
+            return Counterfactual(before={}, after={})
+        asked = rehearsals.policy_of(run) if policy is None else policy_named(policy.name, policy.parameters)
+        before = self._ends(run, rows, rehearsals.policy_of(run))
+        after = self._ends(run, rows, asked, priorities or {}, epochs or {}, order or ())
+        return Counterfactual(before=before, after=after)
+
+    def renew(
+        self,
+        run_id: str,
+        *,
+        policy: PolicySpec | None = None,
+        priorities: Mapping[str, int] | None = None,
+        epochs: Mapping[str, int] | None = None,
+        order: Sequence[str] | None = None,
+        timed: Mapping[str, float] | None = None,
+    ) -> None:
+        """Keep a new forecast for a run that was just changed so; nothing changes if seconds are unknown.
+
+        `timed` are seconds per step of a newcomer, by memory key.
+        """
+        run, rows = self._store.runs.get(run_id)
+        if run.shared or run.mode != HYBRID:
+            return
+        asked = rehearsals.policy_of(run) if policy is None else policy_named(policy.name, policy.parameters)
+        ends = self._ends(run, rows, asked, priorities or {}, epochs or {}, order or (), timed or {})
+        if not ends or None in ends.values():
+            return
+        now_s = self._clock.utc_s()
+        zero_s = self._overheads().start_s if run.launched_at_s is None else now_s - run.launched_at_s
+        ended = {
+            row.name: row.ended_at_s - run.launched_at_s
+            for row in rows if row.ended_at_s is not None and run.launched_at_s is not None
+        }  # fmt: skip
+        found = {name: zero_s + end.likely_s for name, end in ends.items() if end is not None}
+        before = dict((run.environment.get(FORECAST) or {}).get("finish_s", {}))
+        finish_s = {**ended, **before, **found}
+        document = KeptForecast(
+            policy=asked.name, finish_s=finish_s, makespan_s=max(finish_s.values()),
+            mean_turnaround_s=sum(finish_s.values()) / len(finish_s), basis="measured", renewed=True,
+        ).document  # fmt: skip
+        self._store.runs.update(run_id, environment={**run.environment, FORECAST: document})
+
+    # -- inside
+
+    def _ends(
+        self,
+        run: RunRow,
+        rows: Sequence[SubModelRow],
+        policy: Policy,
+        priorities: Mapping[str, int] | None = None,
+        epochs: Mapping[str, int] | None = None,
+        order: Sequence[str] = (),
+        timed: Mapping[str, float] | None = None,
+    ) -> dict[str, Estimate | None]:
+        """Seconds from now until each sub-model that trains has its file; None for all if one's speed is unknown."""
+        now_s, open_rows = self._clock.utc_s(), [row for row in rows if rehearsals.trains(row)]
+        known = self._store.runs.speeds([row.memory_key for row in open_rows], self._owner)
+        before = {key: Pace(step_s) for key, step_s in {**(timed or {}), **known}.items()}
+        paces = rehearsals.paces_of(run, open_rows, self._store.speeds.turns([run.id])[run.id], before)
+        if not paces or len(paces) < len(open_rows):
+            return dict.fromkeys(row.name for row in open_rows)
+        places = {name: place for place, name in enumerate(order)}
+        jobs = [
+            _edited(rehearsals.job_of_row(run, row, paces[row.name], now_s), priorities or {}, epochs or {})
+            for row in sorted(open_rows, key=lambda row: places.get(row.name, row.arrival))
+        ]
+        rules, export_s = rehearsals.rules_of(run, rows), self._overheads().export_s
+        found: list[dict[str, float]] = []
+        for scale in (0.0, -1.0, 1.0):
+            at_pace = coarse([paced(job, paces[job.name], scale) for job in jobs])
+            turns = simulate(at_pace, policy, lanes=rules.lanes, may_join=rules.may_join)
+            found.append({turn.submodel: turn.end_s for turn in sorted(turns, key=lambda turn: turn.end_s)})
+        return {
+            job.name: Estimate(*(export_s + one(ends[job.name] for ends in found) for one in (next, min, max)))
+            if all(job.name in ends for ends in found) else None
+            for job in jobs
+        }  # fmt: skip
+
+    def _paces(self, spec: RunSpec, report: CheckReport | None) -> tuple[dict[str, Pace], Basis]:
+        """Speed of each sub-model, and where all are from; relative if one is unknown."""
+        if report is None or any(part.name not in report.submodels for part in spec.submodels):
+            return {}, "relative"
+        keys = {part.name: memory_key(spec, part, report) for part in spec.submodels}
+        place = best_match(spec.device)
+        threads = spec.threads or threads_of(spec.device)
+        trained = self._store.speeds.trained(
+            keys.values(), least_steps=FEWEST_STEPS, threads=threads, device_kind="" if place is None else place.kind,
+            owner=self._owner,
+        )  # fmt: skip
+        turns = self._store.speeds.turns(one.run_id for one in trained.values())
+        found = dict[str, Pace]()
+        basis: Basis = "measured"
+        for name, key in keys.items():
+            pace, timed_s = None, report.submodels[name].seconds_per_step
+            if key in trained:
+                one = trained[key]
+                stretches = [Stretch(*turn) for turn in turns[one.run_id]]
+                alone = one.cpu_s / one.steps if one.cpu_s and threads == 1 and _on_cpu(spec) else None
+                pace = pace_of(
+                    one.name, stretches, service_s=one.service_s, steps=one.steps, cpu_s=alone, least_steps=FEWEST_STEPS
+                )
+            if pace is None and timed_s and _on_cpu(spec):
+                pace, basis = Pace(timed_s, SLOWDOWN), "timed"
+            if pace is None:
+                return {}, "relative"
+            found[name] = pace
+        return found, basis
+
+    def _sizes(self, spec: RunSpec, report: CheckReport | None) -> dict[str, tuple[int, int]]:
+        """Number of weights and steps per epoch of each sub-model; 1 where nothing is known of a file."""
+        if report is not None and all(part.name in report.submodels for part in spec.submodels):
+            known = report.submodels
+            return {name: (one.parameters, max(1, one.steps_per_epoch)) for name, one in known.items()}
+        facts = {f"sha256:{row.sha256}": row.facts for row in self._store.library.files()}
+
+        def sizes(part: SubModelSpec) -> tuple[int, int]:
+            weights = facts.get(part.model, {}).get("parameters") or 1
+            samples = facts.get(part.train_data, {}).get("samples") or part.hyperparameters.batch_size
+            return int(weights), max(1, part.hyperparameters.steps_per_epoch(int(samples)))
+
+        return {part.name: sizes(part) for part in spec.submodels}
+
+    def _overheads(self) -> Overheads:
+        start_s, export_s = self._store.speeds.overheads()
+        usual = Overheads()
+        return Overheads(
+            usual.start_s if start_s is None else start_s, usual.export_s if export_s is None else export_s
+        )
+
+
+def _on_cpu(spec: RunSpec) -> bool:
+    return device_type(spec.device) == "cpu"
+
+
+def _memory_model(spec: RunSpec, memory: Forecast) -> MemoryModel:
+    return MemoryModel(
+        parts=memory.parts,
+        device_type=device_type(spec.device),
+        context_bytes=memory.prediction.context_bytes,
+        company_bytes=memory.prediction.company_bytes,
+        allocator=allocator.of_workers(),
+    )
+
+
+def _job(part: SubModelSpec, parameters: int, steps_per_epoch: int) -> SimulatedJob:
+    return SimulatedJob(
+        name=part.name,
+        priority=part.priority,
+        parameters=parameters,
+        epochs=part.hyperparameters.epochs,
+        steps_per_epoch=steps_per_epoch,
+        deadline_s=part.deadline_s,
+    )
+
+
+def _relative(jobs: Sequence[SimulatedJob], spec: RunSpec) -> list[SimulatedJob]:
+    """Jobs whose steps take as long as their weights by their batch, in percent of all work."""
+    batches = {part.name: part.hyperparameters.batch_size for part in spec.submodels}
+    work = {job.name: job.parameters * batches[job.name] for job in jobs}
+    whole = sum(work[job.name] * job.epochs * job.steps_per_epoch for job in jobs)
+    return [replace(job, seconds_per_step=WHOLE_WORK_S * work[job.name] / whole) for job in jobs]
+
+
+def _edited(job: SimulatedJob, priorities: Mapping[str, int], epochs: Mapping[str, int]) -> SimulatedJob:
+    epochs_now = max(epochs.get(job.name, job.epochs), -(-(job.steps_done + 1) // job.steps_per_epoch))
+    return replace(job, priority=priorities.get(job.name, job.priority), epochs=epochs_now)
