@@ -58,7 +58,7 @@ def draw(live: bool) -> None:
         actions.open_run(answer.opened)
     if answer.sorted:
         _sort_by(cast("SortKey", answer.sorted), query)
-        st.rerun(scope="fragment")
+        st.rerun()
 
 
 def draw_deletion() -> None:
@@ -77,22 +77,22 @@ def ask_to_delete(run_ids: Sequence[str]) -> None:
 def _query(choices: RunChoices) -> RunQuery:
     """Draw search and filters; returns what they ask."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="runs-filters"):
-        text = st.text_input(tr("Search"), key="runs-text", placeholder=tr("run, sub-model, owner"), width=240)
+        text = st.text_input(tr("Search"), key="runs-text", placeholder=tr("run, sub-model, owner"), width=200)
         states = st.multiselect(
             tr("State"), list(State), key="runs-states", format_func=lambda state: tr(wording.STATES[state].label),
-            placeholder=tr("all"), width=240,
+            placeholder=tr("all"), width=190,
         )  # fmt: skip
         owner, device = None, ""
         if len(choices.owners) > 1:
             owner = st.selectbox(
-                tr("Owner"), choices.owners, None, _person, "runs-owner", placeholder=tr("everybody"), width=220
+                tr("Owner"), choices.owners, None, _person, "runs-owner", placeholder=tr("everybody"), width=190
             )
         if len(choices.devices) > 1:
             picked = st.selectbox(
-                tr("Device"), choices.devices, None, key="runs-device", placeholder=tr("any"), width=150
+                tr("Device"), choices.devices, None, key="runs-device", placeholder=tr("any"), width=110
             )
             device = picked or ""
-        period = st.selectbox(tr("Submitted"), list(PERIODS), key="runs-period", format_func=tr, width=170)
+        period = st.selectbox(tr("Submitted"), list(PERIODS), key="runs-period", format_func=tr, width=150)
     since_s = time.time() - PERIODS[period] * DAY_S if PERIODS[period] else None
     asked = (text, tuple(states), owner, device, period)
     if st.session_state.get(ASKED, asked) != asked:
@@ -175,7 +175,7 @@ def _bar(ticked: Sequence[str]) -> None:
         _stop(ticked[0])
     if count and st.button(tr("Clear"), key="runs-clear", type="tertiary"):
         rows.clear(KEY)
-        st.rerun(scope="fragment")
+        st.rerun()
     st.html(markup.small(words))
 
 
@@ -207,7 +207,7 @@ def _pager(page: int, total: int, size: int) -> None:
 
 def _turn_to(page: int) -> None:
     st.session_state[PAGE] = page
-    st.rerun(scope="fragment")
+    st.rerun()
 
 
 def _sort_by(column: SortKey, query: RunQuery) -> None:
@@ -244,10 +244,10 @@ def _told(view: DeletionView) -> str:
     if view.refused:
         return markup.notice("orange", "block", view.name, view.refused)
     goes = [wording.count_text(view.models, "trained model"), wording.count_text(view.checkpoints, "checkpoint")]
-    lines = [f"{', '.join(goes)}, {memory_text(view.size_bytes)}"]
+    lines = [f"{', '.join(goes)}, {memory_text(view.size_bytes)}."]
     if view.others:
-        others = wording.count_text(view.others, "run")
-        lines.append(tr("{others} with the same training stay, but can no longer be compared with it.", others=others))
+        others = wording.count_text(view.others, "other run")
+        lines.append(tr("What stays, but can no longer be compared with it: {others}.", others=others))
     if view.taken:
         lines.append(tr("Taken into the library, and stay: {files}.", files=", ".join(view.taken)))
     return f"<p>{markup.bold(view.name)}: {markup.text(' '.join(lines))}</p>"

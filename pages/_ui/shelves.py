@@ -49,6 +49,7 @@ def files(held: Sequence[ShelvedFile], thing: str, *, key: str) -> None:
     """Draw the table of these files, with search, filters, and what can be done with the ticked ones."""
     shown = _filtered(held, key)
     bar = st.container(horizontal=True, vertical_alignment="center", key=f"{key}-bar")
+    place = st.container()
     if not shown:
         st.html(markup.empty(tr("No file matches"), tr("Change the search or the filters.")))
         return
@@ -69,7 +70,7 @@ def files(held: Sequence[ShelvedFile], thing: str, *, key: str) -> None:
     with bar:
         _file_bar(chosen, key)
     if len(chosen) == 1:
-        st.html(_details(chosen[0]))
+        place.html(_details(chosen[0]))
 
 
 def kept(models: Sequence[KeptModel], thing: str, *, key: str) -> None:
@@ -79,6 +80,7 @@ def kept(models: Sequence[KeptModel], thing: str, *, key: str) -> None:
     ).strip().lower()  # fmt: skip
     shown = [one for one in models if text in f"{one.submodel}\n{one.run_name}\n{one.run_id}".lower()]
     bar = st.container(horizontal=True, vertical_alignment="center", key=f"{key}-bar")
+    place = st.container()
     if not shown:
         st.html(markup.empty(tr("Nothing matches"), tr("Change the search.")))
         return
@@ -106,7 +108,7 @@ def kept(models: Sequence[KeptModel], thing: str, *, key: str) -> None:
     if one is not None and used:
         starts.with_kept(one.run_id, one.submodel, one.what)
     if one is not None:
-        st.html(_lineage(one))
+        place.html(_lineage(one))
 
 
 def draw_dialogs(held: Sequence[ShelvedFile]) -> None:
@@ -190,12 +192,9 @@ def _kept_key(one: KeptModel) -> str:
 
 
 def _kept_line(one: KeptModel, names: Sequence[str]) -> rows.Line:
-    sign = {True: ("verified", "green", tr("holds")), False: ("gpp_bad", "red", tr("does not hold"))}.get(
-        one.certificate
-    )
     kind = "models" if one.what == "model" else "checkpoints"
     address = actions.download_address(kind, one.run_id, one.submodel)
-    label = tr("Download {name}", name=one.submodel)
+    label = tr("Download {name}", name=f"{one.submodel}, {memory_text(one.size_bytes)}")
     run = markup.text(one.run_name)
     cells = {
         "run": f'<a class="u-clip" href="run?run={markup.text(one.run_id)}" title="{run}">{run}</a>',
@@ -206,7 +205,7 @@ def _kept_line(one: KeptModel, names: Sequence[str]) -> rows.Line:
         "step": "-" if one.step is None else f"{one.step:,}",
         "size": memory_text(one.size_bytes),
         "added": f'<span class="u-faint u-nowrap">{markup.text(frame.ago(one.at_s))}</span>',
-        "get": actions.download_html(label, address, tip=f"{one.filename}, {memory_text(one.size_bytes)}", bare=True),
+        "get": actions.download_html(label, address, tip=one.filename, bare=True),
     }
     return rows.Line(_kept_key(one), one.submodel, [cells[name] for name in names])
 

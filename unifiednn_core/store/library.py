@@ -113,7 +113,7 @@ class Library:
         """How many people have each file."""
         with self._database.read() as session:
             asked = select(FileOwnerRow.sha256, func.count()).group_by(FileOwnerRow.sha256)
-            return dict(session.execute(asked).tuples())
+            return {row[0]: row[1] for row in session.execute(asked)}
 
     def uses(self, owner: str | None, sha256: str | None = None) -> list[Row[Any]]:
         """Uses of files by runs, the newest run first; with an `owner` only by this person's sub-models.
