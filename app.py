@@ -13,4 +13,4 @@ if __name__ == "__main__":  # for each visitor
 else:  # once, by the server
     keep_private()
     client.start()  # loads torch in the background, so that the first upload does not wait for it
-    app = st.App(__file__, routes=routes(signed_in.admit), middleware=middleware(signed_in.is_local))
+    app = st.App(__file__, routes=routes(signed_in.admit, signed_in.opened), middleware=middleware(signed_in.is_local))

@@ -1,4 +1,7 @@
-"""Compare: what merging saved or cost against plain PyTorch. `?run=ID` names the hybrid or one of its baselines."""
+"""Compare: what merging saved or cost against plain PyTorch; or two to six runs side by side.
+
+`?run=ID` names the hybrid or one of its baselines, `?runs=A,B/part` runs and sub-models.
+"""
 
 import json
 from collections.abc import Mapping
@@ -6,8 +9,9 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, arms, charts, dialogs, frame, run_lists, signed_in
+from pages._ui import actions, arms, charts, dialogs, frame, run_lists, side_by_side, signed_in
 from unifiednn_core.base.errors import Forbidden, NotFound
+from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views import markup, wording
@@ -26,6 +30,9 @@ TABS = ("Sub-models", "Weights", "Environment", "Spec and command")
 def main() -> None:
     """Draw the comparison; every second while one of its arms is active."""
     frame.page("Compare")
+    if refs := side_by_side.asked():
+        side_by_side.draw(refs)
+        return
     run_id = st.query_params.get("run")
     try:
         comparison = frame.service().comparisons.comparison(run_id) if run_id else None
@@ -33,9 +40,12 @@ def main() -> None:
         comparison = None
         st.html(markup.notice("red", "error", "Nothing to compare", str(error), "Choose one below."))
     if run_id is None or comparison is None:
-        ask = "A hybrid against the same training with plain PyTorch. Choose one."
-        st.html(markup.title("Compare", markup.note(ask)))
-        run_lists.draw_hybrids(frame.service().runs.runs())
+        st.html(markup.title(tr("Compare")))
+        runs = frame.service().runs.runs()
+        if len(runs) > 1:
+            side_by_side.choose(runs)
+            st.html(markup.section(tr("Hybrids"), tr("each against the same training with plain PyTorch")))
+        run_lists.draw_hybrids(runs)
         return
     st.query_params["run"] = run_id
     dialogs.draw_all()

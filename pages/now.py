@@ -1,20 +1,42 @@
-"""Now: active runs with the reason of each turn, the queue, and recent runs."""
+"""Now: failures first, then who trains and until when, the devices, the line, and recent runs."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import streamlit as st
 
-from pages._ui import actions, arms, dialogs, draft_list, frame, hybrid_card, run_lists, signed_in, submodels
-from unifiednn_core.base.units import duration_text, percent_text
+from pages._ui import (
+    actions,
+    arms,
+    device_card,
+    dialogs,
+    draft_list,
+    frame,
+    hybrid_card,
+    line_rows,
+    run_lists,
+    signed_in,
+    submodels,
+)
+from unifiednn_core.base.texts import tr
+from unifiednn_core.base.units import duration_text, memory_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.views import markup, wording
-from unifiednn_core.views.hybrids import ListedHybrid
+from unifiednn_core.views import attention, markup, wording
+from unifiednn_core.views.attention import Failure, Saving
+from unifiednn_core.views.devices import DeviceCard
+from unifiednn_core.views.estimates import Estimate
+from unifiednn_core.views.hybrids import LineEntry, ListedHybrid
 from unifiednn_core.views.runs import RunView
 
-RECENT_RUNS = 8
+RECENT_RUNS, MOST_FAILURES = 8, 3
 NOTHING_RUNS = "Nothing is training. A run appears here when you start it, with the sub-model that trains and why."
-PROMISE = "They share one process and one device; each keeps its own optimizer, data and random numbers."
+BENEFIT = "Many networks, one process, one device: less memory and the same weights, bit for bit."
+PROMISE = (
+    "UnifiedNN trains networks of many people as one hybrid. Each keeps its own optimizer, data and random numbers, "
+    "and is handed back as its own file when it is done."
+)
 
 
 def main() -> None:
@@ -29,46 +51,40 @@ def main() -> None:
 
 def draw(live: bool) -> None:
     """Draw everything that moves; `live` says whether a run was active when the page was drawn."""
-    runs = frame.service().runs.runs(within_s=frame.RECENT_S)
+    service = frame.service()
+    runs = service.runs.runs(within_s=frame.RECENT_S)
     if arms.any_lives(runs) != live:
         st.rerun()  # with the other period
     actions.show_refusals()
-    queued = sorted((r for r in runs if r.state is State.QUEUED), key=lambda r: r.queue_position or 0)
+    cards = service.devices.cards() if signed_in.may("cards") else ()
+    if not runs:
+        _welcome(cards)
+        return
+    line, hybrids = service.queue.line(), _hybrids()
+    queued = [run for run in runs if run.state is State.QUEUED]
     active = [run for run in runs if run.state not in ENDED and run.state is not State.QUEUED]
     ended = [run for run in runs if run.state in ENDED]
-    if not runs:
-        st.html(markup.title("Now"))
-        with actions.empty_page("Train several networks as one", f"{PROMISE} {wording.NO_RUNS}", "demo-empty"):
-            _build_button("build-empty")
-        return
     _head(active, queued)
-    if not active:
-        st.html(markup.small(NOTHING_RUNS))
-    hybrids = _shared_hybrids()
-    for hybrid in hybrids:
-        hybrid_card.draw(hybrid, key="now")
-    placed = {member.run_id for hybrid in hybrids for member in hybrid.members}
-    for run in active:
-        if run.run_id not in placed:
-            _active_card(run)
-    if queued:
-        st.html(markup.section("Queue", wording.count_text(len(queued), "run")))
-        run_lists.draw_runs(queued, key="queue")
+    _failures(attention.failures(runs, service.queue.seen(), time.time()))
+    with st.container(key="now-training"):
+        _training(active, hybrids, runs)
+    if cards:
+        with st.container(key="now-devices"):
+            device_card.draw(cards)
+    _queue(queued, line, hybrids)
     if ended:
-        st.html(markup.section("Recent runs"))
-        run_lists.draw_runs(ended[:RECENT_RUNS], key="recent")
+        _recent(ended[:RECENT_RUNS])
 
 
-def _shared_hybrids() -> tuple[ListedHybrid, ...]:
-    """Hybrids in which the networks of several runs train, for those who may see them."""
-    if not signed_in.may("hybrids"):
-        return ()
-    return tuple(hybrid for hybrid in frame.service().queue.hybrids() if hybrid.shared)
+def _hybrids() -> tuple[ListedHybrid, ...]:
+    """All hybrids that hold a device, for those who may see them."""
+    return frame.service().queue.hybrids() if signed_in.may("hybrids") else ()
 
 
 def _head(active: Sequence[RunView], queued: Sequence[RunView]) -> None:
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.html(markup.title("Now", markup.note(f"{_counts(active, queued)} · data as of {frame.clock()}")))
+    with st.container(horizontal=True, vertical_alignment="center", key="now-head"):
+        note = f"{_counts(active, queued)} · {tr('data as of {moment}', moment=frame.clock())}"
+        st.html(markup.title(tr("Now"), markup.note(note)))
         actions.demo_button("demo-head", "secondary")
         _build_button("build-head", type="secondary" if active else "primary")
 
@@ -80,34 +96,167 @@ def _missing_protections() -> None:
 
 
 def _build_button(key: str, type: Literal["primary", "secondary"] = "secondary") -> None:
-    if signed_in.may("submit") and st.button("Build a hybrid", key=key, type=type, icon=":material/add:"):
+    if signed_in.may("submit") and st.button(tr("Build a hybrid"), key=key, type=type, icon=":material/add:"):
         st.switch_page(actions.BUILD_PAGE)
 
 
 def _counts(active: Sequence[RunView], queued: Sequence[RunView]) -> str:
     paused = sum(run.state is State.PAUSED for run in active)  # it holds no device
-    counts = ((len(active) - paused, "on the device"), (paused, "paused"), (len(queued), "waiting"))
-    return ", ".join(f"{count} {words}" for count, words in counts if count) or "nothing is training"
+    counts = (
+        (len(active) - paused, "{count} on the device"),
+        (paused, "{count} paused"),
+        (len(queued), "{count} waiting"),
+    )
+    return ", ".join(tr(words, count=count) for count, words in counts if count) or tr("nothing is training")
 
 
-def _active_card(run: RunView) -> None:
+# -- failures
+
+
+def _failures(found: Sequence[Failure]) -> None:
+    """Draw one red line for each failure that this person has not dismissed."""
+    for failure in found[:MOST_FAILURES]:
+        key = f"{failure.run_id}-{failure.name}"
+        with st.container(horizontal=True, vertical_alignment="center", key=f"failed-{key}"):
+            new = f'<span class="u-new">{markup.text(tr("New"))}</span>' if failure.is_new else ""
+            where = "" if failure.name == failure.run_name else tr("in {name}", name=failure.run_name)
+            words = f'<b class="u-failure" title="{markup.text(failure.cause)}">{markup.text(failure.sentence)}</b>'
+            aside = markup.faint(" · ".join(filter(None, (where, frame.ago(failure.at_s)))))
+            st.html(f'<div class="u-fail" role="status">{markup.icon("error")}<div>{words}{new}{aside}</div></div>')
+            if st.button(tr("Open"), key=f"open-failed-{key}", icon=":material/open_in_new:"):
+                _see(failure, dismiss=False)
+                actions.open_run(failure.run_id)
+            with st.container(key=f"icons-failed-{key}", width=44):
+                if actions.icon_button(tr("Dismiss"), "close", f"dismiss-{key}"):
+                    _see(failure, dismiss=True)
+                    st.rerun()
+    if len(found) > MOST_FAILURES:
+        st.html(markup.small(tr("{count} more failures below, in the list of runs.", count=len(found) - MOST_FAILURES)))
+
+
+def _see(failure: Failure, *, dismiss: bool) -> None:
+    actions.attempt(partial(frame.service().queue.see, failure.run_id, dismiss=dismiss))
+
+
+# -- what trains
+
+
+def _training(active: Sequence[RunView], hybrids: Sequence[ListedHybrid], runs: Sequence[RunView]) -> None:
+    if not active:
+        st.html(markup.small(tr(NOTHING_RUNS)))
+        if (saving := attention.last_saving(runs)) is not None:
+            st.html(markup.quiet("balance", tr("Last verdict: {words}.", words=_saving_text(saving))))
+        return
+    shared = [hybrid for hybrid in hybrids if hybrid.shared]
+    for hybrid in shared:
+        hybrid_card.draw(hybrid, key="now")
+    placed = {member.run_id for hybrid in shared for member in hybrid.members}
+    memory = {hybrid.hybrid_id: hybrid.memory_bytes for hybrid in hybrids}
+    savings, ends = attention.savings(runs), frame.service().queue.ends()
+    for run in active:
+        if run.run_id not in placed:
+            _active_card(run, ends.get(run.run_id), memory.get(run.run_id), savings.get(run.run_id))
+
+
+def _active_card(run: RunView, ends: Estimate | None, memory_bytes: int | None, saving: Saving | None) -> None:
     with st.container(border=True, key=f"card-{run.run_id}"):
         with st.container(horizontal=True, vertical_alignment="center"):
             beside = f"{arms.badge(run)}{markup.state_badge(run.state)}{markup.note(arms.way_text(run))}"
-            st.html(f'<div class="u-line"><b style="font-size:1.1rem">{markup.text(run.name)}</b>{beside}</div>')
+            name = markup.text(run.name)
+            st.html(f'<div class="u-line"><b class="u-card-name" title="{name}">{name}</b>{beside}</div>')
             actions.state_buttons(run.run_id, run.name, arms.fitting(run).actions)
-            if st.button("Open", key=f"open-{run.run_id}", type="primary", icon=":material/monitoring:"):
+            if st.button(tr("Open"), key=f"open-{run.run_id}", type="primary", icon=":material/monitoring:"):
                 actions.open_run(run.run_id)
         if run.heartbeat_age_s is not None and run.heartbeat_age_s > wording.STALE_AFTER_S:
-            st.html(markup.notice("orange", "warning", "Stale", wording.stale_text(run.heartbeat_age_s)))
-        progress = markup.bar(run.progress, f"Progress of {run.name}")
-        done, device = percent_text(run.progress), wording.device_text(run.device)
-        figures = f"{done} of all steps · {duration_text(run.elapsed_s)} · {device}"
-        reason = run.now_reason or wording.STATES[run.state].sentence
-        lines = f'<div class="u-line u-small"><b>{markup.text(reason)}</b>{markup.faint(figures)}</div>'
+            st.html(markup.notice("orange", "warning", tr("Stale"), wording.stale_text(run.heartbeat_age_s)))
         st.html(
-            f'{lines}<div class="u-gap">{progress}</div>' + "".join(submodels.mini(part, run) for part in run.submodels)
+            _figures(run, ends, memory_bytes, saving) + "".join(submodels.mini(part, run) for part in run.submodels)
         )
+
+
+def _figures(run: RunView, ends: Estimate | None, memory_bytes: int | None, saving: Saving | None) -> str:
+    """Progress, end, memory and the reason of the turn, as HTML."""
+    when = frame.estimate(None, ends) or tr("the end is not known yet")
+    if run.state is State.PAUSED:
+        when = tr(wording.STATES[run.state].sentence)
+    spent = "" if run.elapsed_s is None else tr("{time} so far", time=duration_text(run.elapsed_s))
+    first = f'<b>{percent_text(run.progress)}</b><span class="u-ends">{markup.text(when)}</span>{markup.faint(spent)}'
+    facts = [wording.device_text(run.device)]
+    if saving is not None:
+        facts.append(tr("peak {memory}", memory=attention.memory_saved_text(saving)))
+    elif memory_bytes is not None or run.peak_memory_bytes is not None:
+        facts.append(
+            tr("{now} now, peak {peak}", now=memory_text(memory_bytes), peak=memory_text(run.peak_memory_bytes))
+        )
+    reason = run.now_reason or tr(wording.STATES[run.state].sentence)
+    bar = markup.bar(run.progress, tr("Progress of {name}", name=run.name))
+    second = f"<b>{markup.text(reason)}</b>{markup.faint(' · '.join(facts))}"
+    return f'<div class="u-line">{first}</div><div class="u-gap">{bar}</div><div class="u-line u-small">{second}</div>'
+
+
+# -- the line and recent runs
+
+
+def _queue(queued: Sequence[RunView], line: Sequence[LineEntry], hybrids: Sequence[ListedHybrid]) -> None:
+    if not queued:
+        return
+    known: Mapping[str, RunView] = {run.run_id: run for run in queued}
+    st.html(markup.section(tr("Queue"), wording.count_text(len(queued), "run")))
+    st.html(line_rows.holders(hybrids))
+    line_rows.draw([entry for entry in line if entry.run_id in known], known, key="queue")
+    in_line = {entry.run_id for entry in line}
+    rest = [run for run in queued if run.run_id not in in_line]  # those that rest for a while after a death
+    if rest:
+        run_lists.draw_runs(sorted(rest, key=lambda run: run.queue_position or 0), key="rest")
+
+
+def _recent(ended: Sequence[RunView]) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="section-recent"):
+        st.html(markup.section(tr("Recent runs")), width="content")
+        st.page_link(actions.RUN_PAGE, label=tr("All runs"), icon=":material/list:")
+    run_lists.draw_runs(ended, key="recent")
+
+
+# -- an empty server
+
+
+def _welcome(cards: Sequence[DeviceCard]) -> None:
+    st.html(markup.title(tr("Now")))
+    with actions.empty_page(tr(BENEFIT), tr(PROMISE), "demo-empty"):
+        _build_button("build-empty")
+    with st.container(key="now-welcome"):
+        st.html(_picture(attention.shipped_saving()))
+        st.html(markup.small(tr(actions.DEMO_HELP)))
+        if cards:
+            device_card.draw(cards)
+
+
+def _saving_text(saving: Saving) -> str:
+    count = wording.count_text(saving.networks, "network")
+    return f"{count}, {attention.memory_saved_text(saving)}"
+
+
+def _picture(saving: Saving) -> str:
+    """Two pairs of bars: memory and time of a hybrid beside those of plain PyTorch."""
+    rows = [(tr("Memory"), saving.hybrid_bytes, saving.baseline_bytes, memory_text)]
+    pairs = "".join(_pair(label, ours, theirs, words(ours), words(theirs)) for label, ours, theirs, words in rows)
+    if saving.hybrid_s and saving.baseline_s:
+        ours_s, theirs_s = saving.hybrid_s, saving.baseline_s
+        pairs += _pair(tr("Time"), ours_s, theirs_s, duration_text(ours_s), duration_text(theirs_s))
+    head = tr("{count} networks at once, measured", count=saving.networks)
+    foot = markup.small(tr("Source: {file}. The weights are the same, bit for bit.", file=saving.source))
+    return f'<section class="u-picture"><h3>{markup.text(head)}</h3>{pairs}{foot}</section>'
+
+
+def _pair(label: str, ours: float, theirs: float, ours_text: str, theirs_text: str) -> str:
+    most = max(ours, theirs)
+    lines = ((tr("One hybrid"), ours, ours_text, "u-ours"), (tr("Plain PyTorch"), theirs, theirs_text, "u-theirs"))
+    bars = "".join(
+        f'<span>{markup.text(name)}</span><i class="{looks}" style="width:{100 * value / most:.1f}%"></i>'
+        f"<b>{markup.text(words)}</b>"
+        for name, value, words, looks in lines
+    )
+    return f'<div class="u-pair"><h4>{markup.text(label)}</h4>{bars}</div>'
 
 
 if __name__ == "__main__":

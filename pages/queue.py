@@ -8,16 +8,16 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, charts, frame, hybrid_card, run_form
+from pages._ui import actions, charts, device_card, frame, hybrid_card, line_rows, run_form
 from unifiednn_core.base.errors import NotFound, UnifiedNNError
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import GIB, memory_text
 from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.spec.run import MOST_LANES
-from unifiednn_core.views import markup, wording
-from unifiednn_core.views.devices import ListedDevice
-from unifiednn_core.views.hybrids import MODES, DeviceUse, LineEntry, ListedHybrid
+from unifiednn_core.views import attention, device_text, markup, wording
+from unifiednn_core.views.devices import DeviceCard, ListedDevice
+from unifiednn_core.views.hybrids import MODES, LineEntry, ListedHybrid
 
-PLACE_WIDTH_PX = 24
 NOTHING_TRAINS = "No device trains now. What is submitted starts here by itself."
 NOTHING_WAITS = "Nothing waits. A submission starts as soon as a device has room for it."
 MODE_HELP = "What happens to networks that people submit one by one. Hybrids that train stay as they are."
@@ -49,13 +49,13 @@ def draw(_live: bool) -> None:
     st.html(markup.title("Queue", markup.note(f"One line for all devices. · data as of {frame.clock()}")))
     st.html(markup.strip(_facts(line, hybrids, devices, pooling)))
     st.html(markup.section("Devices", wording.count_text(len(devices), "device")))
-    _devices(devices, {use.name: use for use in service.queue.device_use()}, hybrids)
+    _devices(devices, {card.name: card for card in service.devices.cards()}, hybrids)
     st.html(markup.section("Training", wording.count_text(len(hybrids), "hybrid")))
     if not hybrids:
         st.html(markup.small(NOTHING_TRAINS))
     for hybrid in hybrids:
         hybrid_card.draw(hybrid, key="queue")
-    st.html(markup.section("The line", "in order of submission"))
+    st.html(markup.section(tr("The line"), tr("the first starts first; move what is urgent")))
     _line(line)
 
 
@@ -77,36 +77,32 @@ def _facts(
     ]
 
 
-def _devices(devices: Sequence[ListedDevice], uses: dict[str, DeviceUse], hybrids: Sequence[ListedHybrid]) -> None:
+def _devices(devices: Sequence[ListedDevice], cards: dict[str, DeviceCard], hybrids: Sequence[ListedHybrid]) -> None:
     held = {hybrid.device: hybrid for hybrid in hybrids}
     with st.container(key="rows-devices"):
         for device in devices:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-device-{device.name}"):
-                st.html(_device(device, uses.get(device.name), held.get(device.name)))
+                st.html(_device(device, cards.get(device.name), held.get(device.name)))
                 icons = f"icons-device-{device.name}"
                 with st.container(horizontal=True, key=icons, width=40, wrap=False):
                     _device_button(device)
 
 
-def _device(device: ListedDevice, use: DeviceUse | None, hybrid: ListedHybrid | None) -> str:
-    name = f'<b>{markup.text(device.name)}</b><span class="u-under">{markup.text(device.kind)}</span>'
-    count = "free" if hybrid is None else wording.count_text(len(hybrid.members), "sub-model")
+def _device(device: ListedDevice, card: DeviceCard | None, hybrid: ListedHybrid | None) -> str:
+    kind = markup.text(device.kind)
+    name = f'<b>{markup.text(device.name)}</b><span class="u-under u-clip" title="{kind}">{kind}</span>'
     icon, colour, sentence = STATES[device.state]
-    state = markup.badge(device.state.capitalize(), icon, colour, sentence)
-    if use is None or use.total_bytes is None or use.free_bytes is None:
-        memory = markup.faint("memory not available")
-    else:
-        others = use.others_bytes or 0
-        bar = markup.parts_bar(
-            [(use.own_bytes / use.total_bytes, "var(--u-accent)"), (others / use.total_bytes, "var(--u-faint)")],
-            f"Memory of {device.name}",
-        )
-        sizes = ((use.own_bytes, "ours"), (others, "others"), (use.free_bytes, "free"))
-        words = " · ".join(f"{memory_text(size)} {word}" for size, word in sizes if size)
-        memory = f"{bar}{markup.faint(words)}"
-    limit = "" if device.limit_bytes is None else f"limit {memory_text(device.limit_bytes)}"
+    state = markup.badge(tr(device.state.capitalize()), icon, colour, tr(sentence))
+    who = tr("free")
+    if hybrid is not None:
+        ends = attention.ends_of(hybrid)
+        who = attention.holder_text(hybrid, None if ends is None else frame.clock_at(ends))
+    memory = markup.faint(tr("memory not available"))
+    if card is not None and card.used_bytes is not None:
+        memory = f"{device_card.memory_bar(card)}{markup.faint(device_text.memory(card))}"
+    limit = "" if device.limit_bytes is None else tr("limit {size}", size=memory_text(device.limit_bytes))
     total = f"{markup.text(memory_text(device.total_bytes))}<span class='u-under'>{markup.text(limit)}</span>"
-    return markup.cells("u-brief u-device", (name, state, markup.text(count), memory, total))
+    return markup.cells("u-brief u-device", (name, state, markup.text(who), memory, total))
 
 
 def _device_button(device: ListedDevice) -> None:
@@ -122,24 +118,10 @@ def _device_button(device: ListedDevice) -> None:
 
 def _line(line: Sequence[LineEntry]) -> None:
     if not line:
-        st.html(markup.small(NOTHING_WAITS))
+        st.html(markup.small(tr(NOTHING_WAITS)))
         return
-    with st.container(key="rows-line"):
-        for entry in line:
-            row = f"row-line-{entry.run_id}-{'-'.join(entry.submodels[:1])}"
-            with st.container(horizontal=True, vertical_alignment="center", key=row):
-                st.html(f"<b>{entry.place}</b>", width=PLACE_WIDTH_PX)
-                hybrid_card.run_link(entry.name, entry.run_id)
-                st.html(_entry(entry))
-
-
-def _entry(entry: LineEntry) -> str:
-    parts = "" if entry.submodels == (entry.name,) else ", ".join(entry.submodels)
-    who = f"{markup.text(parts)}<span class='u-under'>{markup.text(entry.owner or 'local operator')}</span>"
-    reason = f"waits for {entry.waits_for}" if entry.waits_for else "starts in a moment"
-    when = frame.estimate(entry.starts_in_s, entry.ends_in_s) or wording.NO_ESTIMATE
-    cells = (who, markup.text(reason), markup.faint(when), markup.faint(wording.device_text(entry.asked)))
-    return markup.cells("u-brief u-line-entry", cells)
+    runs = {run.run_id: run for run in frame.service().runs.runs(within_s=frame.RECENT_S)}
+    line_rows.draw(line, runs, key="line")
 
 
 def _settings() -> None:

@@ -52,6 +52,11 @@ def of_comparison(
     _draw(view, baselines, charts, kind=f"comparison-{quantity}")
 
 
+def of_selection(view: RunView, charts: Callable[[], Sequence[board.Chart]]) -> None:
+    """The charts of runs side by side, `view` being all of them as one."""
+    _draw(view, (), charts, kind="selection")
+
+
 def _draw(
     view: RunView, baselines: Sequence[RunView], charts: Callable[[], Sequence[board.Chart]], *, kind: str = "run"
 ) -> None:

@@ -1,13 +1,14 @@
 """Choosing a file of the library, uploading one into it, and splitting a data set."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from pages._ui import actions, drafts, frame, uploads
 from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.visible import visible
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.runs import FileView
@@ -18,15 +19,26 @@ BY_CLASS_HELP = "Takes the same share of each class for the test, so both parts 
 
 
 def pick(
-    label: str, files: Sequence[FileView], chosen: str | None, suffixes: tuple[str, ...], *, key: str, nothing: str = ""
+    label: str,
+    files: Sequence[FileView],
+    chosen: str | None,
+    suffixes: tuple[str, ...],
+    *,
+    key: str,
+    nothing: str = "",
+    why_not: Callable[[FileView], str] = lambda file: "",
 ) -> str:
     """Draw a choice among files of the library, and an upload into it; returns the reference, or "" for none.
 
-    `nothing` is the label of "none", if none is a valid choice.
+    `nothing` is the label of "none", if none is a valid choice. Files for which `why_not` gives a reason come last and
+    say it.
     """
-    wanted = st.session_state.get(f"{key}-uploaded", chosen)
+    reasons = {drafts.reference(file): why_not(file) for file in files}
+    unfit = frozenset((ref, why) for ref, why in reasons.items() if why)
     names, known = labels(files), {drafts.reference(file): file for file in files}
-    options = ([""] if nothing else []) + list(names)
+    names = {ref: f"{text} · {reasons[ref]}" if reasons[ref] else text for ref, text in names.items()}
+    wanted = _wanted(chosen, key)
+    options = ([""] if nothing else []) + sorted(names, key=lambda ref: bool(reasons[ref]))
     if chosen and chosen not in options:  # a path of a spec that was loaded, or a file that is gone
         options.append(chosen)
     index = options.index(wanted) if wanted in options else (0 if nothing else None)
@@ -34,19 +46,46 @@ def pick(
     def title(ref: str) -> str:
         return visible(names.get(ref, ref.rsplit("/", 1)[-1])) or nothing
 
-    picked = st.selectbox(label, options, index, title, f"{key}-pick-{wanted}", placeholder="choose from the library")
+    # Streamlit finds the chosen option by its label, and labels say what does not fit: other labels, another field.
+    widget = f"{key}-pick-{wanted}" + (f"-{hash(unfit)}" if unfit else "")
+    if (last := st.session_state.get(f"{key}-widget")) != widget:
+        st.session_state[f"{key}-widget"] = widget
+        picked_before = st.session_state.get(last) if last and f"-pick-{wanted}" in last else None
+        index = options.index(picked_before) if picked_before in options else index
+    placeholder = tr("choose from the library")
+    picked = st.selectbox(label, options, index, title, widget, placeholder=placeholder)
     if picked in known:
-        st.html(markup.small(" · ".join((*facts(known[picked]), f"SHA-256 {known[picked].sha256[:LONG_SHA_LENGTH]}…"))))
-    opened = f"{key}-popover"
-    if st.session_state.pop(f"{key}-arrived", False):
+        file_facts = " · ".join((*facts(known[picked]), f"SHA-256 {known[picked].sha256[:LONG_SHA_LENGTH]}…"))
+        st.html(markup.small(file_facts))
+        if reasons[picked]:
+            st.html(markup.quiet("warning", tr("This does not fit: {reason}.", reason=reasons[picked])))
+    opened, field, status = f"{key}-popover", f"{key}-upload", st.container()
+    if uploads.refused(field) and f"{key}-refused" not in st.session_state:
+        st.session_state[f"{key}-refused"] = st.session_state[opened] = True  # where the reason is
+    elif st.session_state.pop(f"{key}-arrived", False) or uploads.reads(field):
         st.session_state[opened] = False  # it would hide the fields below
-    with st.popover("Upload", icon=":material/upload:", type="tertiary", key=opened, on_change="rerun"):
-        file = uploads.upload(f"{label}: {', '.join(f'.{s}' for s in suffixes)}", suffixes, key=f"{key}-upload")
+    if not uploads.refused(field):
+        st.session_state.pop(f"{key}-refused", None)
+    words = f"{label}: {', '.join(f'.{s}' for s in suffixes)}"
+    with st.popover(tr("Upload"), icon=":material/upload:", type="tertiary", key=opened, on_change="rerun"):
+        file = uploads.upload(words, suffixes, key=field, status=status)
     if file is not None:
         choose(file, key=key)
         st.session_state[f"{key}-arrived"] = True
         st.rerun()
     return picked if picked in options else ""
+
+
+def current(key: str, chosen: str | None) -> str | None:
+    """What the choice of this key held when it was drawn last; `chosen` before that."""
+    widget = st.session_state.get(f"{key}-widget")
+    held = st.session_state.get(widget) if widget else None
+    return _wanted(chosen, key) if held is None else str(held)
+
+
+def _wanted(chosen: str | None, key: str) -> str | None:
+    held: str | None = st.session_state.get(f"{key}-uploaded", chosen)
+    return held
 
 
 def choose(file: FileView, *, key: str) -> None:

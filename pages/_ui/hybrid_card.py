@@ -3,8 +3,9 @@
 import streamlit as st
 
 from pages._ui import actions, frame
-from unifiednn_core.base.units import memory_text
-from unifiednn_core.views import markup, wording
+from unifiednn_core.base.texts import tr
+from unifiednn_core.base.units import memory_text, percent_text
+from unifiednn_core.views import attention, markup, wording
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.hybrids import HybridMember, ListedHybrid
 
@@ -16,19 +17,34 @@ def draw(hybrid: ListedHybrid, *, key: str, opens: bool = True) -> None:
     """Draw the card; each name opens its run, and with `opens` a button shows the turns and the memory."""
     with st.container(border=True, key=f"card-{key}-{hybrid.hybrid_id}"):
         with st.container(horizontal=True, vertical_alignment="center"):
-            kind = "shared" if hybrid.shared else "private" if hybrid.mode == "hybrid" else f"{hybrid.mode} baseline"
+            kind = (
+                tr("shared")
+                if hybrid.shared
+                else tr("private")
+                if hybrid.mode == "hybrid"
+                else f"{hybrid.mode} baseline"
+            )
             badge = f'<span class="u-arm u-arm-hybrid">{markup.text(kind)}</span>'
-            since = "" if hybrid.since_s is None else f", since {frame.ago(hybrid.since_s, seconds=True)}"
+            since = (
+                "" if hybrid.since_s is None else f", {tr('since {ago}', ago=frame.ago(hybrid.since_s, seconds=True))}"
+            )
             beside = markup.note(f"{wording.title(hybrid.policy)}{since}")
-            name = markup.text(f"Hybrid on {hybrid.device}")
+            name = markup.text(tr("Hybrid on {device}", device=hybrid.device))
             st.html(f'<div class="u-line"><b style="font-size:1.1rem">{name}</b>{badge}{beside}</div>')
             icon = ":material/monitoring:"
-            if opens and st.button("Turns and memory", key=f"turns-{key}-{hybrid.hybrid_id}", icon=icon):
+            if opens and st.button(tr("Turns and memory"), key=f"turns-{key}-{hybrid.hybrid_id}", icon=icon):
                 st.switch_page(QUEUE_PAGE, query_params={"hybrid": hybrid.hybrid_id})
         if hybrid.heartbeat_age_s is not None and hybrid.heartbeat_age_s > wording.STALE_AFTER_S:
-            st.html(markup.notice("orange", "warning", "Stale", wording.stale_text(hybrid.heartbeat_age_s)))
-        reason = hybrid.now_reason or ("Training." if hybrid.members else "It ends.")
-        st.html(f'<div class="u-line u-small"><b>{markup.text(reason)}</b>{markup.faint(memory_line(hybrid))}</div>')
+            st.html(markup.notice("orange", "warning", tr("Stale"), wording.stale_text(hybrid.heartbeat_age_s)))
+        reason = hybrid.now_reason or (tr("Training.") if hybrid.members else tr("It ends."))
+        progress, name = attention.progress_of(hybrid), tr("Hybrid on {device}", device=hybrid.device)
+        when = frame.estimate(None, attention.ends_of(hybrid)) or tr("the end is not known yet")
+        first = f'<b>{percent_text(progress)}</b><span class="u-ends">{markup.text(when)}</span>'
+        bar = markup.bar(progress, tr("Progress of {name}", name=name))
+        second = f"<b>{markup.text(reason)}</b>{markup.faint(memory_line(hybrid))}"
+        st.html(
+            f'<div class="u-line">{first}</div><div class="u-gap">{bar}</div><div class="u-line u-small">{second}</div>'
+        )
         with st.container(key=f"rows-{key}-{hybrid.hybrid_id}"):
             for member in hybrid.members:
                 row = f"row-{key}-{hybrid.hybrid_id}-{member.run_id}-{member.name}"
@@ -43,17 +59,24 @@ def run_link(name: str, run_id: str) -> None:
     st.page_link(actions.RUN_PAGE, label=wording.plain(name), query_params=query, width=NAME_WIDTH_PX)
 
 
+def _kind(hybrid: ListedHybrid) -> str:
+    if hybrid.shared:
+        return tr("shared")
+    return tr("private") if hybrid.mode == "hybrid" else f"{hybrid.mode} baseline"
+
+
 def memory_line(hybrid: ListedHybrid) -> str:
     """Its memory now and at most, and how many share it."""
     count = wording.count_text(len(hybrid.members), "sub-model")
-    return f"{count} · {memory_text(hybrid.memory_bytes)} now, peak {memory_text(hybrid.peak_memory_bytes)}"
+    now, peak = memory_text(hybrid.memory_bytes), memory_text(hybrid.peak_memory_bytes)
+    return f"{count} · {tr('{now} now, peak {peak}', now=now, peak=peak)}"
 
 
 def _cells(member: HybridMember) -> str:
-    bar = markup.bar(member.progress, f"Progress of {member.name}", sign(member.number).colour)
-    steps = f"{member.steps_done:,} / {member.steps_total:,} steps"
+    bar = markup.bar(member.progress, tr("Progress of {name}", name=member.name), sign(member.number).colour)
+    steps = tr("{done} / {total} steps", done=f"{member.steps_done:,}", total=f"{member.steps_total:,}")
     ends = frame.estimate(None, member.ends_in_s)
-    ends = f"leaves: {member.leaving}" if member.leaving else ends
-    who = member.owner or "local operator"
+    ends = tr("leaves: {why}", why=member.leaving) if member.leaving else ends
+    who = member.owner or tr("local operator")
     cells = (markup.state_badge(member.state), markup.faint(who), bar, markup.text(steps), markup.faint(ends))
     return markup.cells("u-brief u-member", cells)

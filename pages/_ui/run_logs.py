@@ -20,11 +20,11 @@ def events(view: RunView) -> None:
     known = logs.event_lines(view.events)
     found = _filtered(view, known, "events")[::-1]
     table = markup.frame(
-        {"Time": line.at_s, "Who": line.who, "Event": line.title, "Message": (line.level, line.text)}
+        {"Time": frame.clock(line.at_s), "Who": line.who, "Event": line.title, "Message": (line.level, line.text)}
         for line in found[:SHOWN_EVENTS]
     )
     looks: markup.Looks = {
-        tr("Time"): lambda at_s: markup.faint(frame.clock(at_s)),
+        tr("Time"): markup.faint,
         tr("Who"): lambda who: _who(who),
         tr("Event"): lambda title: markup.text(tr(wording.title(title))),
         tr("Message"): lambda told: _told(*told),

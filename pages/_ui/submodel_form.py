@@ -19,7 +19,7 @@ from pages._ui import (
 )
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.base.texts import tr
-from unifiednn_core.views import markup, wording
+from unifiednn_core.views import fit, markup, wording
 from unifiednn_core.views.runs import FileView
 
 SCALING_HELP = "Inputs become (inputs * scale - mean) / std. 8-bit images usually need the scale 1/255."
@@ -69,17 +69,28 @@ def submodel_form(
     data = [file for file in files if file.kind == "data"]
     left, middle, right = st.columns(3)
     with left:
-        model = file_pick.pick("Model", models, submodel.get("model"), uploads.MODEL_SUFFIXES, key=f"{key}-model")
+        trained_on = _file(data, file_pick.current(f"{key}-train", submodel.get("train_data")))
+        model = file_pick.pick(
+            tr("Model"), models, submodel.get("model"), uploads.MODEL_SUFFIXES, key=f"{key}-model",
+            why_not=lambda file: "" if trained_on is None else fit.why_no_data(file, trained_on),
+        )  # fmt: skip
+        chosen = _file(models, model)
         said("model")
     with middle:
         known = submodel.get("train_data")
-        train = file_pick.pick("Training data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-train")
+        train = file_pick.pick(
+            tr("Training data"), data, known, uploads.DATA_SUFFIXES, key=f"{key}-train",
+            why_not=lambda file: fit.why_no_data(chosen, file),
+        )  # fmt: skip
+        whole = _file(data, train)
         said("train_data")
     with right:
         known = submodel.get("test_data")
-        test = file_pick.pick("Test data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-test", nothing="none")
+        test = file_pick.pick(
+            tr("Test data"), data, known, uploads.DATA_SUFFIXES, key=f"{key}-test", nothing=tr("none"),
+            why_not=lambda file: fit.why_no_test(whole, file),
+        )  # fmt: skip
         said("test_data")
-        whole = next((file for file in data if drafts.reference(file) == train), None)
         if whole is not None and not test:
             parts = file_pick.draw_split(whole, key=f"{key}-split", label="Split training data")
             for field, part in zip(("train", "test"), parts or (), strict=False):
@@ -88,7 +99,6 @@ def submodel_form(
                 st.rerun()
     undrawn = {entry: value for entry, value in submodel.items() if entry in KEPT}
     values: dict[str, Any] = {**undrawn, "model": model, "train_data": train, "test_data": test or None}
-    chosen = next((file for file in models if drafts.reference(file) == model), None)
     name = own_name = _own_name(submodel, models, taken)
     if not own_name and chosen:
         name = drafts.free_name(chosen.filename, taken)
@@ -163,6 +173,10 @@ def findings_of(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) 
     others = [{"name": name, "model": "-", "train_data": "-"} for name in taken]
     unapplied = hyper_form.unapplied(f"{key}-hyper")
     return unapplied or drafts.spec_or_findings({"submodels": [*others, dict(submodel)]})[1]
+
+
+def _file(files: Sequence[FileView], ref: str | None) -> FileView | None:
+    return next((file for file in files if drafts.reference(file) == ref), None)
 
 
 def _own_name(submodel: Mapping[str, Any], models: Sequence[FileView], taken: Sequence[str]) -> str:

@@ -141,10 +141,13 @@ def _checkpoint(view: RunView, submodel: SubModelView) -> str:
 
 def _turnaround(submodel: SubModelView) -> str:
     """How long it took, or when it ends."""
-    ends = frame.estimate(None, submodel.ends_in_s) if submodel.turnaround_s is None else ""
-    under = f'<span class="u-under">{markup.text(ends)}</span>' if ends else ""
-    taken = "-" if submodel.turnaround_s is None else duration_text(submodel.turnaround_s)
-    return f"{under or taken}{_deadline(submodel)}"
+    under = taken = ""
+    if submodel.turnaround_s is not None:
+        taken = duration_text(submodel.turnaround_s)
+    elif (ends := submodel.ends_in_s) is not None:
+        span, when = tr("in {span}", span=wording.range_text(ends)), frame.estimate(None, ends)
+        under = f'<span class="u-under" title="{markup.text(when)}">{markup.text(span)}</span>'
+    return f"{under or taken or '-'}{_deadline(submodel)}"
 
 
 def _deadline(submodel: SubModelView) -> str:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from pages._ui import actions, frame, import_form
+from pages._ui import actions, background, frame, import_form
 from unifiednn_core.base.errors import BadInput, IntakeFailed, NotFound, UnifiedNNError
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.base.visible import visible
 from unifiednn_core.data.values import AS_STORED, ImportOptions
@@ -49,14 +51,17 @@ _READY = (
 )
 _BACK = "**What comes back:** the trained network in the format of the upload, and its weights as `.safetensors`."
 _WIDTH_PX = 520
+GRACE_S = 0.4
+"""A file that is read within this needs no line of its own."""
 READING = "-reading"
 """End of the key of a file that is read in the background."""
 
 
-def upload(label: str, suffixes: tuple[str, ...], *, key: str) -> FileView | None:
-    """Draw a place to drop a file on; returns the imported file once, in the run that imported it.
+def upload(label: str, suffixes: tuple[str, ...], *, key: str, status: DeltaGenerator | None = None) -> FileView | None:
+    """Draw a place to drop a file on; returns the imported file once, in the first run after its import.
 
-    The browser sends the bytes to the upload routes, not through this page, and then notifies the page.
+    The browser sends the bytes to the upload routes, not through this page. The file is read in the background, and
+    `status` (without one, this place) says so meanwhile: the page stays usable.
     """
     # The refusal of the last file stays until the next one.
     if (refusal := st.session_state.get(f"{key}-refusal")) is not None:
@@ -75,10 +80,55 @@ def upload(label: str, suffixes: tuple[str, ...], *, key: str) -> FileView | Non
             with suppress(NotFound):  # else it was refused, and kept to be read with other options
                 library.drop_upload(last)
         st.session_state[f"{key}-last"] = sent
-        return _imported(lambda: library.finish_upload(sent, options(), keep_refused=data), key)
-    if picked:
-        return _imported(lambda: library.import_server_file(picked, KINDS[suffixes], options()), key)
-    return None
+        _read(lambda wish: library.finish_upload(sent, wish, keep_refused=data), options, key)
+    elif picked:
+        _read(lambda wish: library.import_server_file(picked, KINDS[suffixes], wish), options, key)
+    with status or st.container():
+        return _imported(key)
+
+
+def refused(key: str) -> bool:
+    """Whether the last file of this key was refused."""
+    return f"{key}-refusal" in st.session_state
+
+
+def reads(key: str) -> bool:
+    """Whether a file of this key is read now."""
+    return f"{key}{READING}" in st.session_state
+
+
+def _read(take: Callable[[ImportOptions], FileView], options: Callable[[], ImportOptions], key: str) -> None:
+    """Read a file in the background; `_imported` tells of its end."""
+    st.session_state[f"{key}-round"] = st.session_state.get(f"{key}-round", 0) + 1
+    try:
+        wish = options()
+    except BadInput as error:
+        st.session_state[f"{key}-refusal"] = error
+        st.rerun()
+    reading = background.Underway.of(lambda: take(wish))
+    st.session_state[f"{key}{READING}"] = reading
+    if not reading.ends_within(GRACE_S):
+        st.rerun()  # a popover that holds this closes
+
+
+def _imported(key: str) -> FileView | None:
+    """The file that was read, once; draws a line while it is read, which ends by itself."""
+    reading: background.Underway[FileView] | None = st.session_state.get(f"{key}{READING}")
+    if reading is None:
+        return None
+    if not reading.done:
+        background.draw(reading, tr("The server reads the file. Everything else goes on."))
+        return None
+    del st.session_state[f"{key}{READING}"]
+    try:
+        file = reading.result()
+    except UnifiedNNError as error:
+        st.session_state[f"{key}-refusal"] = error
+        st.rerun()
+    st.session_state.pop(f"{key}-refusal", None)
+    st.session_state.pop(f"{key}-last", None)
+    st.toast(tr("Imported {name}.", name=wording.plain(file.filename)), icon=":material/check:")
+    return file
 
 
 def _options(key: str, *, refused: bool) -> Callable[[], ImportOptions]:
@@ -148,20 +198,6 @@ def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str
         )
         taken = st.button("Import", key=f"{key}-server-take", icon=":material/input:", disabled=name is None)
     return name if taken else None
-
-
-def _imported(take: Callable[[], FileView], key: str) -> FileView:
-    st.session_state[f"{key}-round"] = st.session_state.get(f"{key}-round", 0) + 1
-    try:
-        with st.spinner("Reading the file…"):
-            file = take()
-    except UnifiedNNError as error:
-        st.session_state[f"{key}-refusal"] = error
-        st.rerun()
-    st.session_state.pop(f"{key}-refusal", None)
-    st.session_state.pop(f"{key}-last", None)
-    st.toast(f"Imported {wording.plain(file.filename)}.", icon=":material/check:")
-    return file
 
 
 @cache

@@ -1,6 +1,8 @@
 """Every route and every command in a terminal, tried as each role, as nobody, and by tokens that count no longer."""
 
+import io
 import json
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +44,8 @@ UPLOAD = "/files/uploads/{upload}"
 # Status for a viewer, a submitter who has a part, an operator; by method, address, and what fills it in.
 SHARED_RUN: dict[tuple[str, str], tuple[int, int, int]] = {
     ("GET", "/files/models/{run}/{submodel}"): (403, 200, 200),
+    ("GET", "/files/models/{run}"): (403, 200, 200),
+    ("GET", "/files/tensorboard/{run}.zip"): (403, 200, 200),
     ("GET", "/files/checkpoints/{run}/{submodel}"): (403, 200, 200),
     ("GET", "/files/runs/{run}.json"): (403, 200, 200),
     ("GET", "/files/specs/{run}.json"): (403, 200, 200),
@@ -83,16 +87,21 @@ class Web:
 def web(home: Home) -> Iterator[Web]:
     made = world(home, RealClock(), Settings(login=True))  # type: ignore[arg-type]  # its time is that of tokens
     app = Starlette(
-        routes=routes(lambda asked: made.gate.admit(asked.headers, asked.cookies)), middleware=middleware(lambda: False)
+        routes=routes(lambda asked: made.gate.admit(asked.headers, asked.cookies), lambda: made.service),
+        middleware=middleware(lambda: False),
     )
     yield Web(made, TestClient(app, base_url="http://localhost"))
     made.service.close()
 
 
 def test_the_table_of_routes_is_whole() -> None:
-    there = {(method, route.path) for route in routes(lambda asked: None) for method in route.methods or ()}  # type: ignore[arg-type,return-value]
+    there = {
+        (method, route.path) for route in routes(lambda asked: None, lambda: None) for method in route.methods or ()
+    }  # type: ignore[arg-type,return-value]
     of_api = {(method, path) for method, path in there if path.startswith(ROOT)}  # tests/integration/test_rest.py
-    assert there - of_api - {("HEAD", path) for _, path in there} == set(SHARED_RUN | UPLOADS) | {("GET", PLOTLY)}
+    assert there - of_api - {("HEAD", path) for _, path in there} == set(SHARED_RUN | UPLOADS) | {
+        ("GET", path) for path in (PLOTLY, "/metrics", "/health")
+    }
 
 
 def test_each_role_is_answered_as_the_table_says_and_nobody_at_all(web: Web) -> None:
@@ -103,6 +112,17 @@ def test_each_role_is_answered_as_the_table_says_and_nobody_at_all(web: Web) -> 
         assert nobody.status_code == 401 and "alpha" not in nobody.text, (method, path)
         for answer in (*answers, nobody):
             assert answer.status_code in (200, 201) or json.loads(answer.text)["findings"][0]["remedy"]
+
+
+def test_all_models_of_a_run_are_those_that_a_person_may_have(web: Web) -> None:
+    for actor, names in ((ALICE, ["alpha.zip"]), (OPERATOR, ["alpha.zip", "bravo.zip"])):
+        answer = web.ask(actor, "GET", "/files/models/{run}")
+        with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+            assert archive.namelist() == names and archive.testzip() is None
+            assert archive.read("alpha.zip") == b"zip of alpha"
+        events = web.ask(actor, "GET", "/files/tensorboard/{run}.zip")
+        with zipfile.ZipFile(io.BytesIO(events.content)) as archive:
+            assert [Path(name).parts[1] for name in archive.namelist()] == [name.removesuffix(".zip") for name in names]
 
 
 def test_a_foreign_run_is_answered_as_one_that_there_is_not(web: Web) -> None:
@@ -159,7 +179,7 @@ def test_what_a_cookie_asks_for_says_where_it_comes_from(web: Web) -> None:
     """A cookie travels with what other sites cause, a token does not; who is known by neither is refused later."""
     body, cookie = '{"filename": "a.pt", "size_bytes": 3}', {"Cookie": "_streamlit_user=x"}
     local = TestClient(
-        Starlette(routes=routes(lambda asked: web.world.of(ALICE))),  # type: ignore[arg-type,return-value]
+        Starlette(routes=routes(lambda asked: web.world.of(ALICE), lambda: web.world.service)),  # type: ignore[arg-type,return-value]
         base_url="http://localhost",
     )
     said = [{}, {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "same-site"}]

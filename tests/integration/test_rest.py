@@ -4,20 +4,26 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from tests.integration.web_server import WebServer
 from tests.unit.service.kit import ADMIN, ALICE, BOB, HERS, HIS, NOWHERE, OPERATOR, SHARED, VIEWER, sha, world
 from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
 from unifiednn_core.cli.main import app
+from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.web import openapi, rest
 from unifiednn_core.web.action import ROOT, Action
+from unifiednn_core.web.api_runs import OfSubModel
 
 JSON = {"Content_Type": "application/json"}
 SAME = ("runs", "policies", "queue", "devices", "people list", "people sharing", "token list", "protections", "audit")
@@ -52,7 +58,7 @@ def ask(web: WebServer, by: Actor | None, method: str, path: str, body: Any = No
 
 def filled(action: Action, run: str = SHARED) -> str:
     names = {"run": run, "submodel": "alpha", "name": "cpu", "person": "bob@example.org", "token_id": "0", "hook": "0"}
-    return action.path.format(**{**names, "upload": "0" * 32})
+    return action.path.format(**{**names, "upload": "0" * 32, "sha256": "0" * 64})
 
 
 def test_a_get_answers_what_the_command_prints(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +77,7 @@ def test_a_get_answers_what_the_command_prints(web: WebServer, monkeypatch: pyte
 def _without_ages(told: Any, answered: Any) -> Any:
     """A document, with the ages of another: they grow between two looks."""
     if isinstance(told, dict) and isinstance(answered, dict):
-        ages = ("elapsed_s", "heartbeat_age_s", "seen_at_s")
+        ages = ("elapsed_s", "heartbeat_age_s", "seen_at_s", "now")
         return {name: answered.get(name) if name in ages else _without_ages(one, answered.get(name))
                 for name, one in told.items()}  # fmt: skip
     if isinstance(told, list) and isinstance(answered, list) and len(told) == len(answered):
@@ -115,7 +121,7 @@ def _least_body(action: Action) -> Any:
     known = {
         "spec": spec, "network": spec, "submodel": "alpha", "limit_bytes": None, "sharing": "own", "person": "x",
         "mode": "pooled" if "pooling" in action.path else "concurrent", "role": "viewer", "policy": "fcfs",
-        "priority": 1, "url": "https://x.example",
+        "priority": 1, "place": 1, "filename": "x", "url": "https://x.example",
     }  # fmt: skip
     if action.given is None or action.method in ("GET", "DELETE"):
         return None
@@ -221,8 +227,6 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
 
 def spec_of(web: WebServer) -> dict[str, Any]:
     """A spec of the demo's network whose files are in the library."""
-    from unifiednn_core.service.facade import Service
-
     service = Service.open(web.home)
     demo = service.library.prepare_samples().to_json()
     found = json.loads(demo)
@@ -235,6 +239,37 @@ def spec_of(web: WebServer) -> dict[str, Any]:
     return {"name": "by http", "submodels": [part]}
 
 
+def test_a_request_with_a_key_is_carried_out_once(tmp_path: Path) -> None:
+    made = world(Home(tmp_path / "home").create(), RealClock())  # type: ignore[arg-type]
+    done: list[str] = []
+
+    def submit(service: Service, given: OfSubModel) -> dict[str, object]:
+        if given.submodel is None:
+            raise BadInput.of("Spec", "spec", "It is wrong.", "Correct it.")
+        done.append(given.submodel)
+        return {"run_id": f"r-{len(done)}"}
+
+    row = Action(
+        method="POST", path="/try", about="", calls=("submit",), does=submit, given=OfSubModel, status=201, once=True
+    )
+    client = TestClient(Starlette(routes=rest.routes(lambda asked: made.of(ALICE), [row])))
+
+    def answer(key: str, submodel: str | None) -> tuple[int, object]:
+        told = client.post(f"{ROOT}/try", json={"submodel": submodel}, headers={"Idempotency-Key": key})
+        return told.status_code, told.json().get("run_id")
+
+    with ThreadPoolExecutor(4) as several:
+        answers = list(several.map(lambda _: answer("night-1", "a"), range(8)))
+    assert done == ["a"] and set(answers) <= {(201, "r-1"), (409, None)}
+    assert answer("night-1", "a") == (201, "r-1") and done == ["a"]
+    assert answer("night-1", "b")[0] == 422, "the key of another request"
+    assert answer("night-2", None)[0] == 422
+    assert answer("night-2", "b") == (201, "r-2"), "a refused request does not use up its key"
+    assert [answer(key, "c")[0] for key in ("", "k" * 201)] == [422, 422]
+    made.service.close()
+
+
+@pytest.mark.long  # the check of a spec takes seconds
 def test_a_run_is_submitted_once_for_each_key(local: WebServer) -> None:
     spec = spec_of(local)
 

@@ -108,7 +108,8 @@ def main(root: str, port: str, *options: str) -> None:
     service = Service.open(Home(Path(root)))
     gate = Gate(service, Settings(login="login" in options))
     app = Starlette(
-        routes=routes(lambda request: gate.admit(request.headers, request.cookies)), middleware=middleware(lambda: True)
+        routes=routes(lambda request: gate.admit(request.headers, request.cookies), lambda: service),
+        middleware=middleware(lambda: True),
     )
     uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="error", ws="none", lifespan="off")
 

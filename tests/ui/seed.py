@@ -97,6 +97,7 @@ class Seeded:
         service = Service(home, self.store, supervisor, clock)
         self.close = service.close
         self.queue, self.devices, self.logs = service.queue, service.devices, service.logs
+        self.notifications, self.monitoring = service.notifications, service.monitoring
         self.runs, self.library, self.comparisons, self.people = (
             service.runs, service.library, service.comparisons, service.people,
         )  # fmt: skip

@@ -169,3 +169,28 @@ def test_buttons_lead_to_the_run(open_page, compared):
     app = open_page("compare", run="r-hybrid")
     button(app, "Open the run").click().run()
     assert not app.exception and app.query_params["run"] in ("r-hybrid", ["r-hybrid"])
+
+
+def test_any_runs_stand_side_by_side(open_page, compared):
+    app = open_page("compare", runs="r-hybrid,r-concurrent,r-hybrid/lenet")
+    words = text_of(app)
+    assert "Figures; differences are against the first" in words and "demo / lenet" in words
+    assert chart_names(app) == ["loss", "accuracy", "memory", "schedule"]
+    assert ("Report", "files/selections.html?runs=r-hybrid%2Cr-concurrent%2Cr-hybrid%2Flenet") in downloads(app)
+
+
+def test_runs_are_chosen_by_name(open_page, compared):
+    app = open_page("compare")
+    assert button(app, "Compare").disabled
+    app.multiselect(key="sides").set_value(["r-hybrid", "r-sequential"]).run()
+    press(app, "Compare")
+    assert "Figures; differences are against the first" in text_of(app)
+    press(app, "All comparisons")
+    assert app.multiselect(key="sides")
+
+
+@pytest.mark.parametrize("runs", ["r-hybrid", "r-hybrid,r-hybrid", "r-hybrid,r-nothing", "r-hybrid,r-concurrent/x"])
+def test_a_choice_that_cannot_be_compared_says_why(runs, open_page, compared):
+    app = open_page("compare", runs=runs)
+    assert "Side by side" in text_of(app) and not chart_names(app)
+    assert any(word in text_of(app) for word in ("Choose 2 to 6", "There is no run", "has no sub-model"))

@@ -1,13 +1,17 @@
 """Several files of one name: the one that a person chose is the one that trains."""
 
 import hashlib
+import threading
+import time
 from dataclasses import replace
 
 import pytest
 
 from pages._ui import file_pick
-from tests.ui.reading import box, press, text_of
+from tests.ui.reading import box, labels, option, press, text_of
+from unifiednn_core.preflight import client
 
+TIMES = "\N{MULTIPLICATION SIGN}"
 PLACES = [
     ("Model", "lenet.pt2", "model"),
     ("Training data", "digits_train.pt", "train_data"),
@@ -85,3 +89,54 @@ def test_a_label_says_what_a_file_holds(service):
     labels = file_pick.labels([file for file in service.held if file.filename == "digits_train.pt"])
     parts = next(iter(labels.values())).replace("\N{MULTIPLICATION SIGN}", "x").split(" · ")
     assert parts[:3] == ["digits_train.pt", "1,437 samples", "1 x 8 x 8"] and parts[3].startswith("14 Nov ")
+
+
+def test_what_does_not_fit_comes_last_with_the_reason(open_page, service, drafted):
+    old = next(file for file in service.held if file.filename == "digits_train.pt")
+    large = replace(old, sha256="f" * 64, filename="a_large.pt", facts={**old.facts, "input_shape": [1, 28, 28]})
+    service.held.insert(0, large)
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    first, *_, last = box(app, "Test data").options[1:]
+    assert first.startswith("digits_") and last.startswith("a_large.pt")
+    assert f"instead of 1 {TIMES} 8 {TIMES} 8" in last and "instead of" not in first
+    box(app, "Test data").select(last).run()
+    assert f"This does not fit: 1 {TIMES} 28 {TIMES} 28 instead of 1 {TIMES} 8 {TIMES} 8." in text_of(app)
+    box(app, "Training data").select(option(app, "Training data", "a_large.pt")).run()
+    assert box(app, "Test data").value == f"sha256:{'f' * 64}", "the choice stays though its label is another one"
+    assert "This does not fit" in text_of(app), "the network takes 8 x 8"
+
+
+def test_the_form_stays_usable_while_a_file_is_read(upload, open_page, service, drafted, monkeypatch):
+    reads_on, inspect = threading.Event(), client.inspect
+
+    def slow(*given, **more):
+        reads_on.wait(30)
+        return inspect(*given, **more)
+
+    monkeypatch.setattr(client, "inspect", slow)
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    upload(app, "-train-upload", "own.pt", b"content")
+    assert "The server reads the file." in text_of(app)
+    next(one for one in app.number_input if one.label == "Epochs").set_value(5).run()
+    assert service.drafts[drafted]["editing"]["entered"]["hyperparameters"]["epochs"] == 5
+    app.switch_page("pages/now.py").run()
+    app.switch_page("pages/build.py").run()
+    assert "The server reads the file." in text_of(app)
+    reads_on.set()
+    wait_until(lambda: any(file.filename == "own.pt" for file in service.held))
+    app.run()
+    assert "The server reads the file." not in text_of(app)
+    assert box(app, "Training data").value == f"sha256:{hashlib.sha256(b'content').hexdigest()}"
+    assert next(one.value for one in app.number_input if one.label == "Epochs") == 5
+
+
+def wait_until(holds):
+    while not holds():
+        time.sleep(0.01)
+    time.sleep(0.05)  # the thread has still to hand its result over
+
+
+def test_a_refusal_in_the_background_is_told_where_it_can_be_read_again(upload, open_page, drafted):
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    upload(app, "-train-upload", "own.pt", b"broken")
+    assert "This is no model." in text_of(app) and "Discard it" in labels(app)

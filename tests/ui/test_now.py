@@ -3,14 +3,19 @@ from dataclasses import replace
 
 from tests.ui.fake_views import mid_flight, queued
 from tests.ui.reading import html_of, labels, text_of
+from unifiednn_core.base.units import memory_text
 from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.views import attention
 
 
 def test_an_empty_installation_offers_the_demo_and_a_build(open_page, service):
     service.listed.clear()
     app = open_page("now")
     assert labels(app) == {"Try the demo", "Build a hybrid"}
-    assert "No runs yet." in text_of(app)
+    words, saving = text_of(app), attention.shipped_saving()
+    assert "less memory and the same weights" in words and saving.source in words
+    assert memory_text(saving.hybrid_bytes) in words and memory_text(saving.baseline_bytes) in words
+    assert "Trains three small networks" in words and "cpu" in words
 
 
 def test_the_running_hybrid_shows_why_its_sub_model_trains(open_page):
@@ -28,7 +33,7 @@ def test_a_paused_run_is_not_on_the_device(open_page, service):
 
 def test_queued_runs_show_their_position_and_ended_ones_their_state(open_page):
     words = text_of(open_page("now"))
-    assert "position 1" in words
+    assert "starts in a moment" in words
     assert {"Completed", "Failed", "Interrupted"} <= set(words.split())
 
 
@@ -63,6 +68,8 @@ def test_names_of_runs_cannot_become_markup(open_page, service):
     app = open_page("now")
     assert "<script" not in html_of(app)
     for link in app.get("page_link"):
+        if link.proto.label == "All runs":
+            continue
         assert link.proto.label == "`<script>alert(1)</script> **bold** [x](y)`"
 
 

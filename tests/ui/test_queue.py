@@ -69,7 +69,7 @@ def test_now_groups_what_shares_a_hybrid(open_page, busy):
     words = text_of(app)
     assert words.count("Hybrid on cpu") == 1 and "Turns and memory" in labels(app)
     assert not [button for button in app.button if button.key == f"open-{HERS.run_id}"], "no second card"
-    assert "position 1" in words and "position 2" in words
+    assert "waits for any device to be free" in words and "cpu trains lenet-run, secretnet-run, until" in words
     assert {HIS_NEXT.name, HER_NEXT.name} <= {
         link.proto.label.strip("`").removesuffix("-run") for link in app.get("page_link")
     }

@@ -10,10 +10,9 @@ from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import AsJson, bad_option, opened
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Role
-from unifiednn_core.views.devices import DeviceCard
+from unifiednn_core.views.devices import DeviceCard, device_document
 
 ALL = "none"
-NOW = ("total_bytes", "own_bytes", "free_bytes", "utilisation", "temperature_c", "power_w", "load", "others")
 DeviceName = Annotated[str, typer.Argument(help="Name of the device; list them with: unifiednn devices")]
 Limit = Annotated[str, typer.Argument(help=f"Size such as 4GiB or 512MiB, or {ALL}.")]
 
@@ -71,7 +70,7 @@ def _print_choices(service: Service, as_json: bool) -> None:
 def _print_devices(service: Service, as_json: bool) -> None:
     found, cards = service.devices.devices(), _cards(service)
     if as_json:
-        terminal.print_json([asdict(one) | {"now": _now(cards.get(one.name))} for one in found])
+        terminal.print_json([device_document(one, cards.get(one.name)) for one in found])
         return
     rows = (
         (
@@ -100,11 +99,6 @@ def _print_devices(service: Service, as_json: bool) -> None:
 
 def _cards(service: Service) -> dict[str, DeviceCard]:
     return {card.name: card for card in service.devices.cards()}
-
-
-def _now(card: DeviceCard | None) -> dict[str, object] | None:
-    """Figures of this moment, as a document."""
-    return None if card is None else {name: value for name, value in asdict(card).items() if name in NOW}
 
 
 def _memory(card: DeviceCard | None) -> str:

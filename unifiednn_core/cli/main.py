@@ -17,7 +17,20 @@ import typer
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.paths import Home, application
-from unifiednn_core.cli import access, comparisons, data, devices, files, queue, retention, runs, simulate, terminal
+from unifiednn_core.cli import (
+    access,
+    comparisons,
+    data,
+    devices,
+    exports,
+    files,
+    queue,
+    retention,
+    runs,
+    simulate,
+    terminal,
+    webhooks,
+)
 from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
 from unifiednn_core.spec.run import PolicySpec, load_run
 
@@ -95,18 +108,19 @@ def policies(as_json: AsJson = False) -> None:
 
 _OTHERS: tuple[Callable[..., None], ...] = (
     queue.submit, comparisons.baseline, comparisons.compare, files.pack, files.convert, runs.runs, runs.pause,
-    runs.resume, runs.save, runs.stop, runs.retry, runs.edit, runs.add, runs.download, runs.checkpoint, access.audit,
-    access.protections,
+    runs.resume, runs.save, runs.stop, runs.retry, runs.edit, runs.add, exports.download, exports.verify,
+    exports.export, runs.checkpoint, access.audit, access.protections,
 )  # fmt: skip
 for _command in _OTHERS:
     app.command()(_command)
 app.command("import")(data.import_file)
-app.command("simulate")(simulate.simulate_trace)
+app.command("simulate")(simulate.simulate_policies)
 app.command("retention")(retention.retention)
 app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")
 app.add_typer(devices.devices, name="devices")
 app.add_typer(queue.queue, name="queue")
+app.add_typer(webhooks.webhooks, name="webhooks")
 
 
 @app.command("app")

@@ -19,6 +19,7 @@ from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.runtime.device_watch import DeviceWatch
 from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, own_identity
 from unifiednn_core.runtime.placing import Fleet, Hybrids, fleet_of
+from unifiednn_core.runtime.webhooks import WebhookSender
 from unifiednn_core.scheduling.line import Placement
 from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.store import Store
@@ -58,6 +59,9 @@ class Supervisor:
         self._coming_up: dict[tuple[str, float | None], float] = {}
         """Monotonic time at which each claim was first seen without a worker."""
         self._watch_of_devices = DeviceWatch(store)
+        self._webhooks = WebhookSender(store.webhooks, clock)
+        self._looked_at_s: float | None = None
+        """When it last looked at the store without an error, by the monotonic clock."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -68,6 +72,7 @@ class Supervisor:
             self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
             self._thread.start()
             self._watch_of_devices.start()
+            self._webhooks.start()
 
     def stop(self) -> None:
         """Stop watching. Workers continue."""
@@ -75,12 +80,18 @@ class Supervisor:
         if self._thread is not None:
             self._thread.join()
         self._watch_of_devices.stop()
+        self._webhooks.stop()
         self._launcher.close()
 
     @property
     def alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since it last looked at the store without an error; 0 before the first look."""
+        return 0.0 if self._looked_at_s is None else self._clock.monotonic_s() - self._looked_at_s
 
     def tick(self) -> None:
         """Record dead workers (the store queues a run again that recovers), settle commands, start what can start."""
@@ -186,6 +197,7 @@ class Supervisor:
         while not self._stop.wait(TICK_S):
             try:
                 self.tick()
+                self._looked_at_s = self._clock.monotonic_s()
                 if self._chores is not None:
                     self._chores()
             except Exception:  # a full disk or a locked store must not end the watch

@@ -1,5 +1,7 @@
 """Comparisons of hybrids with their baselines, for one person."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,10 @@ from unifiednn_core.store.schema import HYBRID, RunRow
 from unifiednn_core.views.comparison import Comparison, comparison_document
 from unifiednn_core.views.report import html
 from unifiednn_core.views.report.charts import plotly_js
-from unifiednn_core.views.run_rows import run_view
+from unifiednn_core.views.run_rows import metrics_frame, run_view
 from unifiednn_core.views.runs import RunView
+from unifiednn_core.views.side_by_side import FEWEST, MOST, Side, labels, merged
+from unifiednn_core.views.side_by_side import document as selected_document
 
 
 class ComparisonService:
@@ -89,6 +93,55 @@ class ComparisonService:
         arms = (found.hybrid, *found.baselines.values())
         views = {arm.mode: self._reader.view(arm.run_ids[-1], None) for arm in arms}
         return html.render(found, views, plotly_js().read_text(encoding="utf-8"))
+
+    @permission(Role.VIEWER, audited=False)
+    def side_by_side(self, refs: Sequence[str]) -> tuple[Side, ...]:
+        """Two to six of `RUN` and `RUN/SUBMODEL`, with their curves.
+
+        Raises `BadInput` for fewer, more or the same twice, `NotFound` for one that the person has no part in.
+        """
+        refs = list(refs)
+        if not FEWEST <= len(refs) <= MOST or len(set(refs)) < len(refs):
+            message = f"Choose {FEWEST} to {MOST} different runs or sub-models; there are {len(set(refs))}."
+            raise BadInput.of("Side by side", "runs", message, "Add or remove some.")
+        pairs = [(ref.partition("/")[0], ref.partition("/")[2] or None) for ref in refs]
+        views = [self._side_view(run_id, part) for run_id, part in pairs]
+        named = [(view.run_id, view.name, part) for view, (_, part) in zip(views, pairs, strict=True)]
+        found = zip(refs, labels(named), views, pairs, strict=True)
+        return tuple(
+            Side(ref=ref, label=label, view=view, alone=part is not None, machine=self._machine(run_id))
+            for ref, label, view, (run_id, part) in found
+        )
+
+    @permission(Role.SUBMITTER, audited=False)
+    def side_by_side_document(self, refs: Sequence[str]) -> dict[str, object]:
+        """`side_by_side` as JSON, without curves."""
+        return selected_document(self.side_by_side(refs))
+
+    @permission(Role.SUBMITTER, audited=False)
+    def side_by_side_csv(self, refs: Sequence[str]) -> str:
+        """Every point of every curve, as CSV text; the column `submodel` begins with the label of its side."""
+        return metrics_frame(merged(self.side_by_side(refs))).to_csv(index=False)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def side_by_side_report(self, refs: Sequence[str]) -> str:
+        """`side_by_side` as one HTML page that needs no network."""
+        return html.render_selection(self.side_by_side(refs), plotly_js().read_text(encoding="utf-8"))
+
+    def _side_view(self, run_id: str, part: str | None) -> RunView:
+        self.guard.require_part(run_id, part)
+        view = self._reader.view(run_id)
+        if part is None:
+            return view
+        own = tuple(one for one in view.submodels if one.name == part)
+        if not own:
+            known = ", ".join(one.name for one in view.submodels)
+            raise NotFound(f"Run '{run_id}' has no sub-model '{part}'. It has: {known}.")
+        return replace(view, submodels=own)
+
+    def _machine(self, run_id: str) -> Mapping[str, object]:
+        measured_on: Mapping[str, object] = self._store.runs.get(run_id)[0].environment.get("measured_on", {})
+        return measured_on
 
     def _comparison(self, run_id: str) -> Comparison:
         run, _ = self._store.runs.get(run_id)

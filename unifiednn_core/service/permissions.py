@@ -123,6 +123,10 @@ class Guard:
                 f"{self.actor.name} has the role {self.actor.role}; this needs the role {rule.least}. Ask an admin."
             )
 
+    def require_part(self, run_id: str, submodel: str | None) -> None:
+        """Raise `NotFound` for a run, or a sub-model of one, of which the actor may see nothing."""
+        self._require_own(Permission(Role.VIEWER, Own.SHARE, audited=False), run_id, submodel)
+
     def _require_own(self, rule: Permission, run_id: str, submodel: str | None) -> None:
         if rule.own is Own.ANYTHING or not self.actor.sees_only_own:
             return

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from unifiednn_core.base.clock import Clock
-from unifiednn_core.scheduling.line import DeviceView
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.service.line import Line, Outlook
-from unifiednn_core.service.permissions import Guard, permission
+from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.roles import Role
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.pooling import Pooling
@@ -15,8 +14,9 @@ from unifiednn_core.spec.sharing import PERMISSION
 from unifiednn_core.store import Store
 from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
+from unifiednn_core.views.estimates import Estimate
 from unifiednn_core.views.hybrid_rows import hybrid_view, plain_reason, shown_names
-from unifiednn_core.views.hybrids import DeviceUse, HybridFigures, HybridMember, LineEntry, ListedHybrid
+from unifiednn_core.views.hybrids import HybridFigures, HybridMember, LineEntry, ListedHybrid
 from unifiednn_core.views.runs import SHOWN_TURNS
 
 
@@ -38,6 +38,32 @@ class QueueService:
             if not actor.sees_only_own or {run.submitter, *(row.owner for row in rows)} == {actor.id}
             for parts in ([[row] for row in rows] if run.shared else [rows])
         )
+
+    @permission(Role.VIEWER, audited=False)
+    def ends(self) -> Mapping[str, Estimate]:
+        """When the runs that train now end, by run; unknown ones are left out. A submitter gets only their own."""
+        actor, outlook = self.guard.actor, self._line.now()
+        going: dict[str, tuple[RunRow, list[SubModelRow]]] = {}
+        for _, members in self._store.hybrids.listed():
+            for run, row in members:
+                going.setdefault(run.id, (run, []))[1].append(row)
+        found = {}
+        for run, rows in going.values():
+            foreign = actor.sees_only_own and {run.submitter, *(row.owner for row in rows)} != {actor.id}
+            _, ends = outlook.of(f"{run.id}/{row.name}" for row in rows)
+            if ends is not None and not foreign:
+                found[run.id] = ends
+        return found
+
+    @permission(Role.VIEWER, audited=False)
+    def seen(self) -> Mapping[str, tuple[float, bool]]:
+        """By run, when this person last saw its failures, and whether they were dismissed then."""
+        return self._store.seen.of(self.guard.actor.id)
+
+    @permission(Role.VIEWER, Own.SHARE, audited=False)
+    def see(self, run_id: str, *, dismiss: bool = False) -> None:
+        """Record that this person has seen the failures of a run; dismissed ones are shown in its page alone."""
+        self._store.seen.note(self.guard.actor.id, run_id, dismissed=dismiss)
 
     @permission(Role.OPERATOR, about="{run} to place {place}")
     def move(self, run: str, place: int) -> int:
@@ -73,14 +99,6 @@ class QueueService:
         return HybridFigures(hybrid=listed, view=hybrid_view(row, listed, members, history, self._clock.utc_s()))
 
     @permission(Role.OPERATOR, audited=False)
-    def device_use(self) -> tuple[DeviceUse, ...]:
-        """Memory of each device now."""
-        held, sizes = self._store.hybrids.listed(), self._store.telemetry.memory_now()
-        own = {hybrid.device: sizes.get(hybrid.id, 0) for hybrid, _ in held}
-        devices = self._line.now().fleet.view.devices
-        return tuple(_use(device, own.get(device.name, 0)) for device in devices)
-
-    @permission(Role.OPERATOR, audited=False)
     def pooling(self) -> Pooling:
         """How shared submissions become hybrids."""
         return self._store.hybrids.pooling()
@@ -114,13 +132,6 @@ class QueueService:
             heartbeat_age_s=None if beat_s is None else max(0.0, self._clock.utc_s() - beat_s),
             members=tuple(_member(place, member, names, outlook) for place, member in enumerate(members)),
         )
-
-
-def _use(device: DeviceView, own_bytes: int) -> DeviceUse:
-    total_bytes, free_bytes = device.total_bytes, device.free_bytes
-    if total_bytes is not None and free_bytes is not None:  # of a logical CPU: what is free on its host
-        free_bytes = min(free_bytes, max(0, total_bytes - own_bytes))
-    return DeviceUse(name=device.name, total_bytes=total_bytes, own_bytes=own_bytes, free_bytes=free_bytes)
 
 
 def _member(place: int, member: Resident, names: Mapping[str, str], outlook: Outlook) -> HybridMember:

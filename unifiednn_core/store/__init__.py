@@ -8,13 +8,16 @@ from unifiednn_core.store.device_samples import DeviceSamples
 from unifiednn_core.store.devices import Devices
 from unifiednn_core.store.hybrids import Hybrids
 from unifiednn_core.store.library import Library, Measured
+from unifiednn_core.store.monitoring import Monitoring
 from unifiednn_core.store.people import People
 from unifiednn_core.store.removals import Removals
 from unifiednn_core.store.requests import Requests
 from unifiednn_core.store.run_lists import RunLists
 from unifiednn_core.store.runs import Runs
+from unifiednn_core.store.seen import Seen
 from unifiednn_core.store.speeds import Speeds
 from unifiednn_core.store.telemetry import Telemetry
+from unifiednn_core.store.webhooks import Webhooks
 from unifiednn_core.store.workers import Workers
 
 
@@ -37,6 +40,9 @@ class Store:
         self.speeds = Speeds(self._database)
         self.devices = Devices(self._database, clock)
         self.requests = Requests(self._database, clock)
+        self.monitoring = Monitoring(self._database)
+        self.webhooks = Webhooks(self._database, clock)
+        self.seen = Seen(self._database, clock)
         self.device_samples = DeviceSamples(self._database, clock)
 
     @classmethod

@@ -23,6 +23,7 @@ from unifiednn_core.store.schema import (
     RunRow,
     SubModelRow,
 )
+from unifiednn_core.store.webhooks import step_back_in
 
 NEEDS = (*(state.value for state in State if state not in ENDED), State.INTERRUPTED.value)
 """States of runs that still need their files; an interrupted one can be resumed."""
@@ -120,6 +121,7 @@ class Removals:
             if column is not None:
                 with self._database.write() as session:
                     session.execute(delete(table).where(column == run_id))
+                    step_back_in(session)
         with self._database.write() as session:
             session.execute(delete(HybridRow).where(HybridRow.id == run_id))
             session.execute(delete(RunRow).where(RunRow.id == run_id))

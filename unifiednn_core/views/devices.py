@@ -1,9 +1,11 @@
 """Devices as values for pages and terminals."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from unifiednn_core.machine.device_samples import OtherProcess
+from unifiednn_core.machine.device_samples import OtherProcess as OtherProcess
 from unifiednn_core.spec.devices import DeviceState
+
+NOW = ("total_bytes", "own_bytes", "free_bytes", "utilisation", "temperature_c", "power_w", "load", "others")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,3 +87,9 @@ class DeviceCard:
     def others_bytes(self) -> int | None:
         """In use by other programs."""
         return None if self.used_bytes is None or self.own_bytes is None else max(0, self.used_bytes - self.own_bytes)
+
+
+def device_document(device: ListedDevice, card: DeviceCard | None) -> dict[str, object]:
+    """One device of `unifiednn devices --json`, with the figures of this moment; `now` is null where there are none."""
+    figures = None if card is None else {name: value for name, value in asdict(card).items() if name in NOW}
+    return {**asdict(device), "now": figures}

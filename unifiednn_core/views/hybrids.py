@@ -96,22 +96,3 @@ class HybridFigures:
     hybrid: ListedHybrid
     view: RunView
     """The same as a run of all its members, ready for the charts; seconds count from its start."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceUse:
-    """Memory of a device now, in bytes; None if it is not known."""
-
-    name: str
-    total_bytes: int | None
-    """Without what the operator's limit keeps free."""
-    own_bytes: int
-    """Of its hybrid."""
-    free_bytes: int | None
-
-    @property
-    def others_bytes(self) -> int | None:
-        """What other programs hold, or other devices of the same host."""
-        if self.total_bytes is None or self.free_bytes is None:
-            return None
-        return max(0, self.total_bytes - self.free_bytes - self.own_bytes)

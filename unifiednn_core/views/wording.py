@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -122,14 +123,16 @@ def _translated(words: StateWords) -> StateWords:
 
 def device_text(device: str) -> str:
     """Where a run trains, or what it asked for while it waits for a place."""
-    return {"auto": "any device", "cuda": "any GPU"}.get(device, device)
+    words = {"auto": "any device", "cuda": "any GPU"}
+    return tr(words[device]) if device in words else device
 
 
 def stale_text(heartbeat_age_s: float) -> str:
     """Sentence for a run with a silent worker."""
-    return (
-        f"The worker has been silent for {heartbeat_age_s:.0f} s, so the figures below are old. "
-        "If it stays silent, the run becomes interrupted."
+    return tr(
+        "The worker has been silent for {seconds} s, so the figures below are old. If it stays silent, the run becomes "
+        "interrupted.",
+        seconds=f"{heartbeat_age_s:.0f}",
     )
 
 
@@ -137,17 +140,18 @@ def recovered_text(recoveries: int, redone_steps: int, *, ended: bool) -> str:
     """Cost of crashes and retries so far; empty without any. That no step was lost is certain only once a run ended."""
     if recoveries < 1 and redone_steps < 1:
         return ""
-    times = "once" if recoveries == 1 else f"{recoveries} times"
-    often = f"Recovered {times}" if recoveries else "Continued from the last checkpoints"
+    often = tr("Recovered once") if recoveries == 1 else tr("Recovered {count} times", count=recoveries)
+    often = often if recoveries else tr("Continued from the last checkpoints")
     if not redone_steps:
-        return f"{often}; no step was lost." if ended else f"{often}."
-    return f"{often}; {count_text(redone_steps, 'lost step')} trained again and counted once."
+        return tr("{often}; no step was lost.", often=often) if ended else f"{often}."
+    steps = count_text(redone_steps, "lost step")
+    return tr("{often}; {steps} trained again and counted once.", often=often, steps=steps)
 
 
 def range_text(estimate: Estimate) -> str:
     """Both ends of an estimate in one unit, no finer than it is: "12 to 15 min", "about 3 h", "a moment"."""
     if estimate.high_s < 5:
-        return "a moment"
+        return tr("a moment")
     units = ((1.0, "s", 90.0), (60.0, "min", 90 * 60.0), (3600.0, "h", 36 * 3600.0), (86_400.0, "days", math.inf))
     unit_s, name = next((size_s, name) for size_s, name, below_s in units if estimate.high_s < below_s)
     step = 5 if name == "s" and estimate.high_s > 20 else 1
@@ -155,41 +159,69 @@ def range_text(estimate: Estimate) -> str:
     high = max(low, step * math.ceil(estimate.high_s / unit_s / step))
     likely = round(estimate.likely_s / unit_s)
     if low < 1:
-        return f"up to {high} {name}"
-    return f"about {likely} {name}" if high == low else f"{low} to {high} {name}"
+        return tr("up to {high} {unit}", high=high, unit=tr(name))
+    if high == low:
+        return tr("about {likely} {unit}", likely=likely, unit=tr(name))
+    return tr("{low} to {high} {unit}", low=low, high=high, unit=tr(name))
 
 
 def clock_text(at_s: float, now_s: float, timezone: str | None) -> str:
     """Moment to come as "about 14:32", with the date if it is not today."""
     today, day = (moment_text(one, timezone, "%Y-%m-%d") for one in (now_s, at_s))
-    return moment_text(at_s, timezone, "about %H:%M" if today == day else "on %-d %b about %H:%M")
+    return moment_text(at_s, timezone, tr("about %H:%M") if today == day else tr("on %-d %b about %H:%M"))
 
 
 def moment_and_range(estimate: Estimate, now_s: float, timezone: str | None) -> str:
     """An estimate as "about 14:32, in 12 to 15 min"; below 90 s no clock is fine enough."""
-    span = f"in {range_text(estimate)}"
+    span = tr("in {span}", span=range_text(estimate))
     return span if estimate.high_s < 90 else f"{clock_text(now_s + estimate.likely_s, now_s, timezone)}, {span}"
 
 
 def estimate_text(starts: Estimate | None, ends: Estimate | None, now_s: float, timezone: str | None) -> str:
     """When something starts and ends, as far as that is known: "ends about 14:32, in 12 to 15 min"."""
-    begins = "" if starts is None else f"starts {moment_and_range(starts, now_s, timezone)}"
-    finishes = "" if ends is None else f"ends {moment_and_range(ends, now_s, timezone)}"
+    begins = "" if starts is None else tr("starts {when}", when=moment_and_range(starts, now_s, timezone))
+    finishes = "" if ends is None else tr("ends {when}", when=moment_and_range(ends, now_s, timezone))
     return "; ".join(filter(None, (begins, finishes)))
+
+
+def change_text(
+    before: Mapping[str, Estimate | None], after: Mapping[str, Estimate | None], now_s: float, timezone: str | None
+) -> str:
+    """What a change does to finish times: "lenet 14:32 -> 13:58, cnn 9 min later"; empty if all stay.
+
+    The one that gains most is told by the clock, if a minute matters; all others by how much they move.
+    """
+    shifts = {
+        name: (one.likely_s, new.likely_s - one.likely_s)
+        for name, one in before.items()
+        if one is not None and (new := after.get(name)) is not None
+    }
+    moved = {name: shift for name, shift in shifts.items() if abs(shift[1]) > max(1.0, 0.02 * shift[0])}
+    said: list[str] = []
+    for name, (was_s, shift_s) in sorted(moved.items(), key=lambda item: item[1][1]):
+        if not said and shift_s < -60:
+            old, new_at = (moment_text(now_s + at_s, timezone, "%H:%M") for at_s in (was_s, was_s + shift_s))
+            said.append(f"{name} {old} \N{RIGHTWARDS ARROW} {new_at}")
+            continue
+        size = abs(shift_s)
+        span = f"{size:.0f} s" if size < 90 else f"{size / 60:.0f} min" if size < 5400 else f"{size / 3600:.1f} h"
+        words = tr("{name} {time} later") if shift_s > 0 else tr("{name} {time} earlier")
+        said.append(words.format(name=name, time=span))
+    return ", ".join(said)
 
 
 def kept_text(checkpoint_text: str, recovery: str) -> str:
     """How often a run writes checkpoints, and what happens after a crash."""
-    kept = f"checkpoint {checkpoint_text}; " if checkpoint_text else ""
-    crash = "restarts by itself" if recovery == "auto" else "waits for you"
-    return f"in order of arrival · {kept}{crash} after a crash"
+    kept = tr("checkpoint {often}; ", often=checkpoint_text) if checkpoint_text else ""
+    crash = tr("restarts by itself after a crash") if recovery == "auto" else tr("waits for you after a crash")
+    return f"{kept}{crash}"
 
 
 def waiting_text(text: str, submodel: str | None, asked: str, state: State) -> str:
     """Sentence about a command that has not taken effect; `asked` is its time."""
-    part = "" if submodel is None or text.endswith(f" {submodel}") else f" of {submodel}"
-    when = "at the next step" if state is State.RUNNING else "when it trains again"
-    return f"{text}{part}: requested {asked}, takes effect {when}"
+    part = "" if submodel is None or text.endswith(f" {submodel}") else tr(" of {name}", name=submodel)
+    when = tr("at the next step") if state is State.RUNNING else tr("when it trains again")
+    return tr("{command}: requested {asked}, takes effect {when}", command=f"{text}{part}", asked=asked, when=when)
 
 
 def title(name: str) -> str:
@@ -212,11 +244,11 @@ def ago_text(at_s: float | None, now_s: float, timezone: str | None = None, *, s
         return "-"
     age_s = max(0.0, now_s - at_s)
     if age_s < 60:
-        return f"{age_s:.0f} s ago" if seconds else "just now"
+        return tr("{count} s ago", count=f"{age_s:.0f}") if seconds else tr("just now")
     if age_s < 3600:
-        return f"{age_s // 60:.0f} min ago"
+        return tr("{count} min ago", count=f"{age_s // 60:.0f}")
     if age_s < 24 * 3600:
-        return f"{age_s // 3600:.0f} h ago"
+        return tr("{count} h ago", count=f"{age_s // 3600:.0f}")
     return moment_text(at_s, timezone, "%Y-%m-%d %H:%M")
 
 
@@ -253,15 +285,15 @@ def accuracy_text(accuracy: float | None) -> str:
 
 def count_text(count: int, thing: str) -> str:
     """Count with its noun: `1 sub-model`, `3 sub-models`."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+    return tr(f"{{count}} {thing}" if count == 1 else f"{{count}} {thing}s", count=f"{count:,}")
 
 
 def deadline_text(submodel: SubModelView) -> str:
     """How the deadline of a sub-model stands; empty without one."""
     if submodel.deadline in ("met", "missed") or submodel.due_in_s is None:
-        return "" if submodel.deadline is None else f"deadline {submodel.deadline}"
-    due = f"due in {duration_text(max(0.0, submodel.due_in_s))}"
-    return f"{due}, will be missed" if submodel.deadline == "late" else due
+        return "" if submodel.deadline is None else tr(f"deadline {submodel.deadline}")
+    due = tr("due in {duration}", duration=duration_text(max(0.0, submodel.due_in_s)))
+    return tr("{due}, will be missed", due=due) if submodel.deadline == "late" else due
 
 
 def plain(text: str) -> str:

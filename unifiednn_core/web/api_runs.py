@@ -12,6 +12,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.service.shared_spec import as_shared
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode, PolicySpec, RunSpec, parse_run
+from unifiednn_core.views.forecast import Counterfactual
 from unifiednn_core.views.hybrids import LineEntry
 from unifiednn_core.views.run_rows import summary
 from unifiednn_core.views.runs import RunView
@@ -101,6 +102,16 @@ class RunChanges(Given):
     moves: Literal["same", "any"] | None = None
 
 
+class ForeseenChange(Given):
+    """A change of a run that is only foreseen."""
+
+    policy: str | PolicySpec | None = None
+    priorities: dict[str, int] | None = None
+    """By sub-model."""
+    epochs: dict[str, int] | None = None
+    order: tuple[str, ...] | None = None
+
+
 class SubModelChanges(Given):
     """Changes of a sub-model; what is left out stays."""
 
@@ -129,6 +140,12 @@ class Compared(Given):
     """Run by kind of baseline."""
 
 
+class DeletedRun(Given):
+    """A run that is gone."""
+
+    run_id: str
+
+
 class RunProgress(Given):
     """A run and its sub-models without curves, to look at often."""
 
@@ -154,6 +171,19 @@ def submit_network(service: Service, given: NewSubmission) -> Submitted:
 def check(service: Service, given: CheckedSpec) -> CheckReport:
     """Check a spec."""
     return service.runs.check(parse_run(given.spec), HERE)
+
+
+def simulate(service: Service, given: CheckedSpec) -> list[Document]:
+    """What every policy would do with a spec."""
+    return [one.document for one in service.runs.forecast(parse_run(given.spec))]
+
+
+def forecast(service: Service, run: str, given: ForeseenChange) -> Counterfactual:
+    """What a change of a run would do."""
+    policy = None if given.policy is None else _policy(given.policy)
+    return service.runs.forecast_change(
+        run, policy, priorities=given.priorities, epochs=given.epochs, order=given.order
+    )
 
 
 def new_baseline(service: Service, given: NewBaseline) -> Submitted:
@@ -259,6 +289,12 @@ def add(service: Service, run: str, given: CheckedSpec) -> list[Told]:
     return [_told(run, part.name, service.runs.add_submodel(run, part, HERE)) for part in asked.seeded()]
 
 
+def delete(service: Service, run: str) -> DeletedRun:
+    """Delete a run."""
+    service.runs.delete_run(run)
+    return DeletedRun(run_id=run)
+
+
 def _submit(service: Service, spec: RunSpec, baselines: tuple[Mode, ...] = ()) -> Submitted:
     warnings: list[Finding] = []
     run_id = service.runs.submit(spec, HERE, baselines=baselines, on_warnings=warnings.extend)
@@ -299,6 +335,8 @@ RUNS = (
            status=201, once=True),
     Action(method="POST", path="/check", about="Check a spec and its files, without training.", calls=("check",),
            command="check", does=check, given=CheckedSpec, result=CheckReport),
+    Action(method="POST", path="/simulate", about="What every policy would do with a spec, its own policy first.",
+           calls=("forecast",), command="simulate", does=simulate, given=CheckedSpec, result=list[Document]),
     Action(method="POST", path="/baselines", about="Train a spec with plain PyTorch.", calls=("submit_arm",),
            command="baseline", does=new_baseline, given=NewBaseline, result=Submitted, status=201, once=True),
     Action(method="POST", path="/comparisons", about="Train a spec as a hybrid and with plain PyTorch.",
@@ -326,6 +364,8 @@ RUNS = (
            calls=("discard",), command="stop", does=discard, given=OfSubModel, result=StateNow),
     Action(method="POST", path=f"{RUN}/retry", about="RetryChanges a failed sub-model.", calls=("retry",),
            command="retry", does=retry, given=RetryChanges, result=StateNow),
+    Action(method="POST", path=f"{RUN}/forecast", about="When sub-models would end without and with a change.",
+           calls=("forecast_change",), does=forecast, given=ForeseenChange, result=Counterfactual),
     Action(method="PATCH", path=RUN, about="Change policy, order or devices of a run.",
            calls=("set_policy", "reorder", "set_moves"), command="edit", does=change_run, given=RunChanges,
            result=StateNow),
@@ -334,6 +374,8 @@ RUNS = (
            given=SubModelChanges, result=StateNow),
     Action(method="POST", path=f"{RUN}/submodels", about="Add the sub-models of a spec to a run.",
            calls=("add_submodel",), command="add", does=add, given=CheckedSpec, result=list[StateNow], status=201),
+    Action(method="DELETE", path=RUN, about="Delete a run that has ended, with its models and figures.",
+           calls=("delete_run",), does=delete, result=DeletedRun),
     Action(method="GET", path="/policies", about="List the policies and their parameters.", calls=("policies",),
            command="policies", does=lambda service: service.runs.policies(), result=tuple[PolicyCard, ...]),
     Action(method="GET", path="/files/models/{run}/{submodel}", about="Zip of a trained model.",

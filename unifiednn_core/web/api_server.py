@@ -1,5 +1,6 @@
 """Rows of the table of routes that concern the server: queue, devices, library, people, tokens, webhooks."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -10,9 +11,13 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.service.protection import Protection
 from unifiednn_core.service.roles import NO_ROLE, Role
 from unifiednn_core.spec.pooling import PoolMode
+from unifiednn_core.spec.retention import Retention
 from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.spec.sharing import Sharing
-from unifiednn_core.views.devices import DeviceChoice, ListedDevice
+from unifiednn_core.store.webhooks import OF_RUNS
+from unifiednn_core.views.devices import DeviceCard, ListedDevice, device_document
+from unifiednn_core.views.monitoring import Figures, Health
+from unifiednn_core.views.notifications import News, NewWebhook, WebhookTest, WebhookView
 from unifiednn_core.views.people import AuditView, PersonView, SharingView, TokenView
 from unifiednn_core.views.runs import FileView
 from unifiednn_core.web.action import MOST_ROWS, Action, Given
@@ -75,6 +80,46 @@ class RevokedToken(Given):
     token_id: str
 
 
+class NewHook(Given):
+    """An address to tell of events."""
+
+    url: str
+    events: tuple[str, ...] = OF_RUNS
+    """`run.completed`, `run.failed`, `run.interrupted`, the same of `submodel`, and `submodel.ready`."""
+
+
+class RemovedHook(Given):
+    """A webhook that hears no more."""
+
+    webhook_id: str
+
+
+class SinceEvent(Given):
+    """From where news are asked for."""
+
+    after: Annotated[int, Field(ge=0)] | None = None
+    """`cursor` of the last answer; without it only the cursor of now is told."""
+
+
+class PlaceInLine(Given):
+    """A place in the line."""
+
+    place: Annotated[int, Field(ge=1)]
+    """1 runs next."""
+
+
+class FileName(Given):
+    """Another name for a file."""
+
+    filename: str
+
+
+class DeletedFile(Given):
+    """A file that is no longer in the library."""
+
+    sha256: str
+
+
 class LastLines(Given):
     """How much of the audit log is asked for."""
 
@@ -101,7 +146,10 @@ def change_pooling(service: Service, given: PoolingChanges) -> Document:
 
 def devices(service: Service) -> object:
     """The devices; submitters see names and kinds alone."""
-    return service.devices.devices() if _operates(service) else service.devices.device_choices()
+    if not _operates(service):
+        return service.devices.device_choices()
+    cards = {card.name: card for card in service.devices.cards()}
+    return [device_document(one, cards.get(one.name)) for one in service.devices.devices()]
 
 
 def drain(service: Service, name: str) -> ListedDevice:
@@ -164,6 +212,49 @@ def revoke_token(service: Service, token_id: str) -> RevokedToken:
     return RevokedToken(token_id=token_id)
 
 
+def move(service: Service, run: str, given: PlaceInLine) -> Document:
+    """Move a waiting run in the line; returns its new place."""
+    return {"run_id": run, "place": service.queue.move(run, given.place)}
+
+
+def retention(service: Service) -> Document:
+    """How long ended runs stay, and what is due to be deleted, as the command prints it."""
+    due = [{**one.run._asdict(), "what": one.what, "why": one.why, "frees_bytes": one.size_bytes}
+           for one in service.retention.planned()]  # fmt: skip
+    rules = service.retention.retention().model_dump()
+    return {"retention": rules, "due": due, "disk": asdict(service.retention.disk_use())}
+
+
+def set_retention(service: Service, given: Retention) -> Document:
+    """Set how long ended runs stay."""
+    service.retention.set_retention(given)
+    return retention(service)
+
+
+def apply_retention(service: Service) -> Document:
+    """Delete now what is due."""
+    gone = len(service.retention.apply_retention())
+    return {**retention(service), "deleted": gone}
+
+
+def rename_file(service: Service, sha256: str, given: FileName) -> list[FileView]:
+    """Give a file of one's own another name."""
+    service.library.rename_file(sha256, given.filename)
+    return [one for one in service.library.files() if one.sha256 == sha256]
+
+
+def delete_file(service: Service, sha256: str) -> DeletedFile:
+    """Delete a file from one's library."""
+    service.library.delete_file(sha256)
+    return DeletedFile(sha256=sha256)
+
+
+def remove_webhook(service: Service, hook: str) -> RemovedHook:
+    """Send nothing more to an address."""
+    service.notifications.remove_webhook(hook)
+    return RemovedHook(webhook_id=hook)
+
+
 def _operates(service: Service) -> bool:
     return service.actor.role.rank >= Role.OPERATOR.rank
 
@@ -181,9 +272,13 @@ SERVER = (
            calls=("line",), command="queue", does=queue),
     Action(method="PATCH", path="/queue/pooling", about="Set how shared submissions become hybrids.",
            calls=("set_pooling",), command="queue mode", does=change_pooling, given=PoolingChanges),
+    Action(method="PUT", path="/runs/{run}/place", about="Move a waiting run in the line; 1 runs next.",
+           calls=("move",), command="queue move", does=move, given=PlaceInLine),
     Action(method="GET", path="/devices", about="List the devices; submitters see names and kinds alone.",
            calls=("device_choices",), command="devices", does=devices,
-           result=tuple[ListedDevice, ...] | tuple[DeviceChoice, ...]),
+           result=list[Document]),
+    Action(method="GET", path="/devices/use", about="Memory, load, temperature and power of each device now.",
+           calls=("cards",), does=lambda service: service.devices.cards(), result=tuple[DeviceCard, ...]),
     Action(method="POST", path=f"{DEVICE}/drain", about="Place nothing new on a device.", calls=("drain_device",),
            command="devices drain", does=drain, result=ListedDevice),
     Action(method="POST", path=f"{DEVICE}/ready", about="Use a device again.", calls=("ready_device",),
@@ -192,6 +287,10 @@ SERVER = (
            calls=("limit_device",), command="devices limit", does=limit, given=DeviceLimit, result=ListedDevice),
     Action(method="GET", path="/files", about="Models and data sets of your library, newest first.", calls=("files",),
            does=lambda service: service.library.files(), result=tuple[FileView, ...]),
+    Action(method="PATCH", path="/files/{sha256}", about="Give a file of your own another name.",
+           calls=("rename_file",), does=rename_file, given=FileName, result=list[FileView]),
+    Action(method="DELETE", path="/files/{sha256}", about="Delete a file from your library.", calls=("delete_file",),
+           does=delete_file, result=DeletedFile),
     Action(method="POST", path="/files/uploads", about="Begin an upload of any size.", calls=("begin_upload",),
            command="import", does=None, status=201),
     Action(method="GET", path=UPLOAD, about="How many bytes of an upload have arrived.", calls=("upload",),
@@ -223,6 +322,30 @@ SERVER = (
     Action(method="GET", path="/audit", about="Who did what and when, newest first.", calls=("audit",),
            command="audit", does=lambda service, given: service.people.audit(given.last), given=LastLines,
            result=tuple[AuditView, ...]),
+    Action(method="GET", path="/retention", about="How long ended runs stay, and what is due to be deleted.",
+           calls=("retention", "planned", "disk_use"), command="retention", does=retention),
+    Action(method="PUT", path="/retention", about="Set how long ended runs stay; null keeps everything.",
+           calls=("set_retention",), command="retention", does=set_retention, given=Retention),
+    Action(method="POST", path="/retention/apply", about="Delete now what is due.", calls=("apply_retention",),
+           command="retention", does=apply_retention),
+    Action(method="GET", path="/webhooks", about="Addresses that are told of events, without their secrets.",
+           calls=("webhooks",), command="webhooks list", does=lambda service: service.notifications.webhooks(),
+           result=tuple[WebhookView, ...]),
+    Action(method="POST", path="/webhooks", about="Tell an address of events; its secret is shown once.",
+           calls=("add_webhook",), command="webhooks add", given=NewHook, result=NewWebhook, status=201,
+           does=lambda service, given: service.notifications.add_webhook(given.url, given.events)),
+    Action(method="DELETE", path=WEBHOOK, about="Send nothing more to an address.", calls=("remove_webhook",),
+           command="webhooks remove", does=remove_webhook, result=RemovedHook),
+    Action(method="POST", path=f"{WEBHOOK}/test", about="Send a test to an address now.", calls=("test_webhook",),
+           command="webhooks test", result=WebhookTest,
+           does=lambda service, hook: service.notifications.test_webhook(hook)),
+    Action(method="GET", path="/news", about="Ends of one's own runs, and models to download, after an event.",
+           calls=("news",), given=SinceEvent, result=News,
+           does=lambda service, given: service.notifications.news(given.after)),
+    Action(method="GET", path="/figures", about="The figures of /metrics as JSON.", calls=("figures",),
+           does=lambda service: service.monitoring.figures(), result=Figures),
+    Action(method="GET", path="/health", about="Health of the parts of the server.", calls=("health",),
+           does=lambda service: service.monitoring.health(), result=Health),
     Action(method="GET", path="/protections", about="What this machine does to keep people and networks apart.",
            calls=("protections",), command="protections", does=lambda service: service.people.protections(),
            result=tuple[Protection, ...]),

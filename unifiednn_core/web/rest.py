@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,6 @@ TERMINAL_ALONE = {
     "pack": "It runs your own code on your own machine.",
     "convert": "It runs foreign code in the sandbox of the machine where you are.",
     "inspect": "It reads a file of the machine where you are; over HTTP, upload the file.",
-    "simulate": "It only computes, from a trace of yours or from published statistics.",
 }
 """Commands without a route, each with the reason."""
 LONGEST_BODY_BYTES = MAX_SPEC_BYTES
@@ -47,11 +46,11 @@ JSON = "application/json"
 _log = logging.getLogger(__name__)
 
 
-def routes(admit: Admit) -> list[Route]:
+def routes(admit: Admit, table: Iterable[Action] = TABLE) -> list[Route]:
     """Routes of the table that are not those of files."""
     return [
         Route(action.address, _endpoint(action, admit), methods=[action.method])
-        for action in TABLE
+        for action in table
         if action.does is not None
     ]
 

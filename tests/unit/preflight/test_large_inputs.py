@@ -10,7 +10,7 @@ from unifiednn_core.preflight.hyper_findings import hyper_findings
 from unifiednn_core.spec.run import SubModelSpec
 
 BYTES = torch.arange(256.0).repeat(4, 1)
-NORMAL = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
+NORMAL = torch.randn(640, 16, generator=torch.Generator().manual_seed(0))
 
 
 def large(inputs: torch.Tensor, **more: Any) -> list[Any]:

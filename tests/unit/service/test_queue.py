@@ -8,7 +8,7 @@ from sqlalchemy import update
 from tests.clock import SimulatedClock
 from tests.unit.service.kit import ADMIN, ALICE, BOB, OPERATOR, VIEWER, World, sha
 from tests.unit.service.queue_kit import ALL, CPU, HER_NEXT, HERS, HIS, HIS_NEXT, HYBRID, training
-from unifiednn_core.base.errors import BadInput, Forbidden, NotFound
+from unifiednn_core.base.errors import BadInput, Forbidden
 from unifiednn_core.service import filtering
 from unifiednn_core.service.line import KEPT_S
 from unifiednn_core.service.roles import Actor
@@ -116,14 +116,6 @@ def test_operators_see_the_hybrid_with_everyone_in_it(server: World) -> None:
     assert turn.reason == "lenet has had less than secretnet." and one.now_reason == "secretnet has waited longest."
     assert figures.view.memory.y == (84711.0,) and figures.view.breakdown.total_bytes == (84711.0,)
     assert {layer.submodel for layer in figures.view.breakdown.layers} >= {"lenet", "secretnet"}
-    [use] = service.device_use()
-    assert (use.name, use.own_bytes) == ("cpu", 84711)
-    assert use.own_bytes + (use.others_bytes or 0) + (use.free_bytes or 0) == use.total_bytes
-    with pytest.raises(NotFound):
-        service.hybrid("h-unknown")
-    for call in (server.of(ALICE).queue.hybrids, lambda: server.of(VIEWER).queue.hybrid(HYBRID)):
-        with pytest.raises(Forbidden):
-            call()
 
 
 def test_an_operator_reads_plain_names_of_the_run_that_is_shown(server: World) -> None:

@@ -5,20 +5,22 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.comparison import arms_of as shown_arms
-from unifiednn_core.views.figures.board import Chart, document
+from unifiednn_core.views.figures.board import document
 from unifiednn_core.views.markup import bold, faint, small, text
-from unifiednn_core.views.report import cards, tables
+from unifiednn_core.views.report import cards, selection, tables
 from unifiednn_core.views.report.charts import arms_of, charts
 from unifiednn_core.views.report.charts import scripts as own_scripts
 from unifiednn_core.views.runs import RunView
+from unifiednn_core.views.side_by_side import Side, merged
 
 HERE = Path(__file__).parent
+BOARD = '<div id="board"></div><noscript>The charts need JavaScript; the figures above do not.</noscript>'
 
 
 def render(comparison: Comparison, views: Mapping[Mode, RunView], plotly_js: str) -> str:
@@ -26,28 +28,50 @@ def render(comparison: Comparison, views: Mapping[Mode, RunView], plotly_js: str
 
     `views` holds one run of each arm, with its curves; `plotly_js` is the text of plotly.min.js, which the page embeds.
     """
-    drawn = charts(views, ("loss", "accuracy"))
-    scripts = [script(plotly_js), script(own_scripts() + _own("report.js"))] if drawn else []
-    hybrid = views.get("hybrid")
+    drawn, hybrid = charts(views, ("loss", "accuracy")), views.get("hybrid")
+    board = None if hybrid is None or not drawn else document(hybrid, drawn, arms_of(views))
     parts = (
-        _head(comparison, [content for content, _ in scripts]),
-        "<body>",
         _header(comparison, hybrid),
         "<main>",
         cards.cards(comparison),
         f'<section class="part">{tables.arms(comparison)}</section>',
-        _charts(drawn),
+        BOARD if board else "",
         f'<section class="part">{tables.submodels(comparison)}</section>',
-        _folded("Weights", tables.weights(comparison)),
-        _folded("Environment", tables.environment(comparison)),
-        _folded("Command and spec", _command(hybrid)) if hybrid else "",
+        folded("Weights", tables.weights(comparison)),
+        folded("Environment", tables.environment(comparison)),
+        folded("Command and spec", _command(hybrid)) if hybrid else "",
         "</main>",
         _footer(comparison),
-        _data(drawn, views),
-        *(element for _, element in scripts),
-        "</body></html>\n",
     )
-    return "\n".join(part for part in parts if part)
+    return page(f"{comparison.name}: hybrid against plain PyTorch", parts, board, plotly_js)
+
+
+def render_selection(sides: Sequence[Side], plotly_js: str) -> str:
+    """The page of runs side by side."""
+    board = document(merged(sides), selection.charts(sides))
+    names = " · ".join(side.label for side in sides)
+    parts = (
+        f"<header><h1>Side by side</h1><div class='u-faint'>{text(names)}</div></header>",
+        "<main>",
+        selection.cautions_html(sides),
+        f'<section class="part">{selection.figures_table(sides)}</section>',
+        BOARD,
+        f'<section class="part">{selection.settings_table(sides)}</section>',
+        folded("Machines", selection.machines_table(sides)),
+        folded("Weights", selection.weights_table(sides)),
+        "</main>",
+        f"<footer class='u-small'>{faint(f'UnifiedNN, {_day(time.time())}. This file loads nothing.')}</footer>",
+    )
+    return page(f"Side by side: {names}", parts, board, plotly_js)
+
+
+def page(title: str, parts: Iterable[str], board: object | None, plotly_js: str) -> str:
+    """A page of these parts, whose `board`, if it has one, is drawn in the place that `BOARD` leaves."""
+    scripts = [script(plotly_js), script(own_scripts() + _own("report.js"))] if board else []
+    data = f'<script type="application/json" id="figures">{data_block(board)}</script>' if board else ""
+    head = _head(title, [content for content, _ in scripts])
+    whole = (head, "<body>", *parts, data, *(element for _, element in scripts), "</body></html>\n")
+    return "\n".join(part for part in whole if part)
 
 
 def script(text: str) -> tuple[str, str]:
@@ -62,7 +86,7 @@ def data_block(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _head(comparison: Comparison, scripts: list[str]) -> str:
+def _head(title: str, scripts: list[str]) -> str:
     digests = (base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in scripts)
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -71,7 +95,7 @@ def _head(comparison: Comparison, scripts: list[str]) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text(comparison.name)}: hybrid against plain PyTorch</title>"
+        f"<title>{text(title)}</title>"
         f"<style>{_own('parts.css')}{_own('report.css')}</style></head>"
     )
 
@@ -93,21 +117,8 @@ def _header(comparison: Comparison, hybrid: RunView | None) -> str:
     )
 
 
-def _charts(drawn: list[Chart]) -> str:
-    if not drawn:
-        return ""
-    note = "<noscript>The charts need JavaScript; the figures above do not.</noscript>"
-    return f'<div id="board"></div>{note}'
-
-
-def _data(drawn: list[Chart], views: Mapping[Mode, RunView]) -> str:
-    if not drawn:
-        return ""
-    board = document(views["hybrid"], drawn, arms_of(views))
-    return f'<script type="application/json" id="figures">{data_block(board)}</script>'
-
-
-def _folded(title: str, content: str) -> str:
+def folded(title: str, content: str) -> str:
+    """Content behind its title."""
     return f"<details><summary>{title}</summary>{content}</details>"
 
 

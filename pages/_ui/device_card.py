@@ -1,0 +1,95 @@
+"""How the devices are used: a card on Now, and a few lines in the sidebar of every page."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from unifiednn_core.base.texts import tr
+from unifiednn_core.base.units import NOT_AVAILABLE, memory_text
+from unifiednn_core.views import device_text, markup
+from unifiednn_core.views.devices import DeviceCard, OtherProcess
+from unifiednn_core.views.sparkline import sparkline
+
+SPAN_S = 600.0
+MOST_SMALL, MOST_PROCESSES = 4, 4
+OWN, OTHERS = "var(--u-accent)", "var(--u-faint)"
+
+
+def draw(cards: Sequence[DeviceCard]) -> None:
+    """Draw one line of figures for each device, with the processes of others below it."""
+    with st.container(key="devices-now"):
+        st.html("".join(map(_card, cards)))
+
+
+def draw_small(cards: Sequence[DeviceCard]) -> None:
+    """Draw what is in use of each device, in the sidebar."""
+    more = len(cards) - MOST_SMALL
+    rest = markup.small(tr("{count} more", count=more)) if more > 0 else ""
+    st.html("".join(map(_small, cards[:MOST_SMALL])) + rest)
+
+
+def _small(card: DeviceCard) -> str:
+    words = device_text.brief(card)
+    head = f'<span class="u-line"><b>{markup.text(card.name)}</b></span>'
+    return (
+        f'<div class="u-dev-small" title="{markup.text(card.kind)}">{head}{memory_bar(card)}{markup.small(words)}</div>'
+    )
+
+
+def memory_bar(card: DeviceCard) -> str:
+    """What is in use as a bar, by us and by others; nothing where it is not known."""
+    if card.used_bytes is None or not card.total_bytes:
+        return ""
+    own = card.used_bytes if card.own_bytes is None else min(card.own_bytes, card.used_bytes)
+    parts = ((own, OWN), (card.used_bytes - own, OTHERS))
+    label = tr("Memory of {name}", name=card.name)
+    return markup.parts_bar([(size / card.total_bytes, colour) for size, colour in parts], label)
+
+
+def _card(card: DeviceCard) -> str:
+    kind = f'<span class="u-under u-clip" title="{markup.text(card.kind)}">{markup.text(card.model)}</span>'
+    name = f'<div class="u-dev-name"><b>{markup.text(card.name)}</b>{kind}</div>'
+    total = "" if card.total_bytes is None else memory_text(card.total_bytes)
+    words = markup.small(device_text.memory(card))
+    busy, memory = card.over_time.utilisation, card.over_time.memory
+    cells = [
+        _figure(tr("Memory"), total, memory_bar(card), words, looks="u-dev-memory"),
+        _figure(tr("Memory in use"), _used(card), _curve(card, tr("Memory in use"), memory)),
+        _figure(tr("Busy"), device_text.share(card.utilisation), _curve(card, tr("Busy"), busy)),
+        _figure(tr("Temperature"), device_text.temperature(card.temperature_c)),
+        _figure(tr("Load"), device_text.load(card.load))
+        if card.type == "cpu"
+        else _figure(tr("Power"), device_text.power(card.power_w)),
+    ]
+    label = markup.text(tr("Device {name}", name=card.name))
+    return f'<section class="u-dev" aria-label="{label}">{name}{"".join(cells)}{_processes(card.others)}</section>'
+
+
+def _used(card: DeviceCard) -> str:
+    used, total = card.used_bytes, card.total_bytes
+    return device_text.share(None if used is None or not total else used / total)
+
+
+def _figure(label: str, value: str, *more: str, looks: str = "") -> str:
+    faint = ' class="u-faint"' if value == tr(NOT_AVAILABLE) else ""
+    head = f'<span class="u-dev-label">{markup.text(label)}</span><b{faint}>{markup.text(value)}</b>'
+    return f'<div class="u-dev-cell {looks}"><span class="u-line">{head}</span>{"".join(more)}</div>'
+
+
+def _curve(card: DeviceCard, what: str, values: Sequence[float | None]) -> str:
+    return sparkline(card.over_time.before_s, values, SPAN_S, device_text.past(what, values))
+
+
+def _processes(others: Sequence[OtherProcess]) -> str:
+    """Processes that are none of ours, as a line each."""
+    if not others:
+        return ""
+    unknown = tr("unknown")
+    rows = "".join(
+        markup.cells("u-dev-process", (markup.text(one.user or unknown), markup.mono(one.name or unknown),
+                                       markup.faint(f"PID {one.pid}"), markup.text(memory_text(one.size_bytes))))
+        for one in others[:MOST_PROCESSES]
+    )  # fmt: skip
+    more = len(others) - MOST_PROCESSES
+    rest = markup.small(tr("{count} more", count=more)) if more > 0 else ""
+    return f'<div class="u-dev-others"><span class="u-dev-label">{markup.text(tr("Others"))}</span>{rows}{rest}</div>'

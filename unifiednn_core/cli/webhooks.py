@@ -1,0 +1,79 @@
+"""Commands for webhooks, for the local operator and admins."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.cli import terminal
+from unifiednn_core.cli.shared import FAILED, AsJson, opened
+from unifiednn_core.store.webhooks import EVENTS, OF_RUNS
+
+Url = Annotated[str, typer.Argument(help="Address that gets a JSON document for each event.")]
+Events = Annotated[
+    list[str] | None, typer.Option("--event", help=f"Repeatable, from {', '.join(EVENTS)}; by default those of runs.")
+]
+WebhookId = Annotated[str, typer.Argument(help="Id of the webhook; list them with: unifiednn webhooks list")]
+
+webhooks = typer.Typer(help="Tell other programs of the ends of runs (docs/API.md).", no_args_is_help=True)
+
+
+@webhooks.command("add")
+def add(url: Url, event: Events = None, as_json: AsJson = False) -> None:
+    """Send events to an address from now on. The secret that signs them is shown once."""
+    with opened(as_json) as service:
+        made = service.notifications.add_webhook(url, event or OF_RUNS)
+        if as_json:
+            terminal.print_json(asdict(made))
+            return
+        terminal.say(f"Webhook {made.webhook_id}. It is told while a dashboard, or a train command, is running.")
+        terminal.say(f"Secret, shown once: {made.secret}")
+
+
+@webhooks.command("list")
+def listed(as_json: AsJson = False) -> None:
+    """List the webhooks, and how their last delivery went."""
+    with opened(as_json) as service:
+        found = service.notifications.webhooks()
+        if as_json:
+            terminal.print_json([asdict(one) for one in found])
+            return
+        rows = [
+            (
+                one.webhook_id,
+                one.shown,
+                tuple(one.events),
+                one.error or ("works" if one.answered_at_s else "not told yet"),
+            )
+            for one in found
+        ]
+        terminal.print_table(("webhook", "address", "events", "last delivery"), rows)
+
+
+def _success(answered_at_s: float | None) -> str:
+    return "nothing was sent yet" if answered_at_s is None else "works"
+
+
+@webhooks.command("remove")
+def remove(webhook_id: WebhookId) -> None:
+    """Send nothing more to an address."""
+    with opened() as service:
+        service.notifications.remove_webhook(webhook_id)
+        terminal.say(f"{webhook_id} is removed.")
+
+
+@webhooks.command("test")
+def test(webhook_id: WebhookId, as_json: AsJson = False) -> None:
+    """Send a test to an address now."""
+    with opened(as_json) as service:
+        found = service.notifications.test_webhook(webhook_id)
+        if as_json:
+            terminal.print_json(asdict(found))
+        elif found.taken:
+            terminal.say("The test was taken.")
+        else:
+            remedy = f"Correct the address or the receiver, then: unifiednn webhooks test {webhook_id}"
+            raise BadInput.of("Webhook", webhook_id, str(found.error), remedy)
+        if not found.taken:
+            raise typer.Exit(FAILED)

@@ -1,0 +1,60 @@
+"""Counts over the whole store, for monitoring."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.store.database import Database
+from unifiednn_core.store.schema import FileRow, HybridRow, RunRow, SchemaRow, SubModelRow
+from unifiednn_core.store.webhooks import WebhookRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What the store holds now."""
+
+    runs: dict[str, int]
+    """By state."""
+    submodels: dict[str, int]
+    waiting_since_s: float | None
+    """Submission of the oldest run that waits."""
+    workers: int
+    restarts: int
+    steps: int
+    files_bytes: int
+    webhooks_failing: int
+
+
+class Monitoring:
+    """Counts without reading what rows hold."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    def counts(self) -> Counts:
+        """Counts of one moment."""
+        queued = select(func.min(RunRow.created_at_s)).where(RunRow.state == State.QUEUED.value)
+        kept = RunRow.removed_at_s.is_(None)
+        by_state = select(RunRow.state, func.count()).where(kept).group_by(RunRow.state)
+        live = func.count(HybridRow.heartbeat_at_s)  # of those that are not null
+        with self._database.read() as session:
+            workers, restarts = session.execute(select(live, func.sum(HybridRow.recoveries))).one()
+            parts = session.execute(
+                select(SubModelRow.state, func.count(), func.sum(SubModelRow.steps_done)).group_by(SubModelRow.state)
+            ).all()
+            return Counts(
+                runs=dict(session.execute(by_state).tuples().all()),
+                submodels={state: count for state, count, _ in parts},
+                waiting_since_s=session.scalar(queued),
+                workers=workers or 0,
+                restarts=restarts or 0,
+                steps=sum(steps for _, _, steps in parts),
+                files_bytes=session.scalar(select(func.sum(FileRow.size_bytes))) or 0,
+                webhooks_failing=session.scalar(select(func.count()).where(WebhookRow.failures > 0)) or 0,
+            )
+
+    def answers(self) -> None:
+        """Read one row; raises `DatabaseError` if the store cannot be read."""
+        with self._database.read() as session:
+            session.scalar(select(SchemaRow.version))

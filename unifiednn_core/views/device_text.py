@@ -1,0 +1,56 @@
+"""Words about devices: what is in use, and who holds them. Pure."""
+
+from collections.abc import Sequence
+
+from unifiednn_core.base.texts import tr
+from unifiednn_core.base.units import NOT_AVAILABLE, memory_text
+from unifiednn_core.views.devices import DeviceCard
+
+
+def share(value: float | None) -> str:
+    """A share of 0 to 1 as whole per cent."""
+    return tr(NOT_AVAILABLE) if value is None else f"{100 * value:.0f} %"
+
+
+def temperature(celsius: float | None) -> str:
+    """A temperature with its unit."""
+    return tr(NOT_AVAILABLE) if celsius is None else f"{celsius:.0f} °C"
+
+
+def power(watts: float | None) -> str:
+    """A power with its unit."""
+    return tr(NOT_AVAILABLE) if watts is None else f"{watts:.0f} W"
+
+
+def load(processes: float | None) -> str:
+    """Processes that want a core."""
+    return tr(NOT_AVAILABLE) if processes is None else f"{processes:.2f}"
+
+
+def memory(card: DeviceCard) -> str:
+    """Who has how much of the memory: "318 MiB ours, 3.2 GiB others, 12.0 GiB free"."""
+    if card.used_bytes is None:
+        return tr("memory not available")
+    free = tr("{size} free", size=memory_text(card.free_bytes))
+    if card.own_bytes is None or card.others_bytes is None:
+        return f"{tr('about {size} in use', size=memory_text(card.used_bytes))}, {free}"
+    own = tr("{size} ours", size=memory_text(card.own_bytes)) if card.own_bytes else tr("nothing ours")
+    return f"{own}, {tr('{size} others', size=memory_text(card.others_bytes))}, {free}"
+
+
+def brief(card: DeviceCard) -> str:
+    """One line: "43 % busy · 3.4 of 23.5 GiB"."""
+    busy = "" if card.utilisation is None else tr("{share} busy", share=share(card.utilisation))
+    used = tr("memory not available")
+    if card.used_bytes is not None:
+        used = tr("{used} of {total}", used=memory_text(card.used_bytes), total=memory_text(card.total_bytes))
+    return " · ".join(filter(None, (busy, used)))
+
+
+def past(what: str, values: Sequence[float | None]) -> str:
+    """What a curve shows, for those who cannot see it: "Busy over the last ten minutes: 3 % to 97 %"."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return tr("{what} over the last ten minutes: no samples yet", what=what)
+    low, high = share(min(known)), share(max(known))
+    return tr("{what} over the last ten minutes: {low} to {high}", what=what, low=low, high=high)

@@ -1,0 +1,78 @@
+"""Runs side by side as HTML tables, for the page and the report alike."""
+
+from collections.abc import Iterable, Sequence
+
+from unifiednn_core.base.texts import tr
+from unifiednn_core.views.figures.board import Chart, curve_chart
+from unifiednn_core.views.figures.curves import Quantity
+from unifiednn_core.views.figures.schedule import schedule
+from unifiednn_core.views.figures.totals import totals
+from unifiednn_core.views.markup import Looks, bold, faint, frame, mono, notice, small, table, text
+from unifiednn_core.views.side_by_side import Side, cautions, facts, figures, machines, merged, settings, weights
+
+QUANTITIES: tuple[Quantity, ...] = ("loss", "accuracy")
+
+
+def figures_table(sides: Sequence[Side]) -> str:
+    """Figures and facts, one column for each side; percentages are against the first."""
+    rows = [*facts(sides).items(), *((figure.title, figure.texts()) for figure in figures(sides))]
+    return _table("Figures; differences are against the first", "Figure", sides, rows)
+
+
+def settings_table(sides: Sequence[Side]) -> str:
+    """Settings that differ."""
+    rows = settings(sides)
+    if not rows:
+        return small("All settings are equal.")
+    return _table("Only settings that differ", "Setting", sides, rows)
+
+
+def machines_table(sides: Sequence[Side]) -> str:
+    """Facts of the machines that differ, and what other work used."""
+    rows = machines(sides)
+    if not rows:
+        return small("Machine and versions are equal.")
+    return _table("Only facts that differ", "Fact", sides, rows)
+
+
+def weights_table(sides: Sequence[Side]) -> str:
+    """Hashes of weights."""
+    rows = weights(sides)
+    if not rows:
+        return small("No two of them trained a sub-model of one name.")
+    shown = [(name, tuple(sha[:16] or "-" for sha in hashes)) for name, hashes in rows]
+    return _table("SHA-256 of the weights: the same bits have the same hash", "Sub-model", sides, shown, code=True)
+
+
+def cautions_html(sides: Sequence[Side]) -> str:
+    """What makes figures differ besides the settings; empty if nothing does."""
+    return "".join(notice("orange", "warning", "Caution", sentence) for sentence in cautions(sides))
+
+
+def charts(sides: Sequence[Side]) -> list[Chart]:
+    """Curves of all sub-models, memory of each run, and all turns, counted from the launch of each."""
+    view = merged(sides)
+    curves = [curve_chart(view, quantity) for quantity in QUANTITIES]
+    lines, first = [], 0
+    for side in sides:
+        lines.append((side.label, view.submodels[first].name, first, side.view))
+        first += len(side.view.submodels)
+    label = tr("Memory of each run over time")
+    used = Chart("memory", tr("Memory"), totals(lines), label, "seconds", "memory", wide=True)
+    label = tr("Turns of each sub-model in each run")
+    turns = Chart("schedule", tr("Schedule"), schedule(view), label, "seconds", "schedule", wide=True)
+    return [*curves, used, turns]
+
+
+def _table(
+    caption: str, head: str, sides: Sequence[Side], rows: Iterable[tuple[str, Sequence[str]]], *, code: bool = False
+) -> str:
+    listed = [
+        {head: name, **{side.label: value for side, value in zip(sides, values, strict=True)}} for name, values in rows
+    ]
+    looks: Looks = {head: bold, **{side.label: mono if code else _cell for side in sides}}
+    return table(caption, frame(listed), looks)
+
+
+def _cell(value: str) -> str:
+    return faint(value) if value == "-" else text(value)
