@@ -21,7 +21,7 @@ class Column(NamedTuple):
     number: bool = False
 
 
-class Line(NamedTuple):
+class TableLine(NamedTuple):
     """A row. `cells` are HTML already, all but the first, which is made of `label` and `href`."""
 
     key: str
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 
 def draw(
-    columns: Sequence[Column], lines: Sequence[Line], *, caption: str, key: str, sort: str = "",
+    columns: Sequence[Column], lines: Sequence[TableLine], *, caption: str, key: str, sort: str = "",
     descending: bool = False, ticks: bool = True,
 ) -> Answer:  # fmt: skip
     """Draw the table; the first column has the labels."""
@@ -66,7 +66,7 @@ def clear(key: str) -> None:
 
 
 def table(
-    columns: Sequence[Column], lines: Sequence[Line], *, caption: str, sort: str = "", descending: bool = False,
+    columns: Sequence[Column], lines: Sequence[TableLine], *, caption: str, sort: str = "", descending: bool = False,
     ticks: bool = True,
 ) -> str:  # fmt: skip
     """The table as HTML."""
@@ -102,7 +102,7 @@ def _head(column: Column, sort: str, *, descending: bool) -> str:
     )
 
 
-def _row(columns: Sequence[Column], line: Line, *, ticks: bool) -> str:
+def _row(columns: Sequence[Column], line: TableLine, *, ticks: bool) -> str:
     key, label = markup.text(line.key), markup.text(line.label)
     name = f'<span class="u-clip" title="{label}">{label}</span>'
     if line.href:

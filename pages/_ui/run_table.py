@@ -115,14 +115,14 @@ def _columns() -> list[rows.Column]:
     return [rows.Column(name, label, name not in plain, name in numbers) for name, label in heads.items()]
 
 
-def _line(line: RunLine) -> rows.Line:
+def _line(line: RunLine) -> rows.TableLine:
     run = line.run
     elapsed = "-" if run.elapsed_s is None else duration_text(run.elapsed_s)
     if run.state is State.QUEUED and run.queue_position:
         elapsed = tr("position {place}", place=run.queue_position)
     owners = ", ".join(map(_person, line.owners))
     way = arms.badge(run) or markup.faint(arms.way_text(run))
-    return rows.Line(
+    return rows.TableLine(
         run.run_id, run.name,
         (
             markup.state_badge(run.state),

@@ -146,7 +146,7 @@ def _filtered(held: Sequence[ShelvedFile], key: str) -> list[ShelvedFile]:
 
 
 def _table(
-    columns: Sequence[rows.Column], shown: Sequence[Any], keys: Mapping[str, Key], line: Callable[[Any], rows.Line],
+    columns: Sequence[rows.Column], shown: Sequence[Any], keys: Mapping[str, Key], line: Callable[[Any], rows.TableLine],
     caption: str, key: str,
 ) -> rows.Answer:  # fmt: skip
     """Draw sorted rows, the first `SHOWN` of them until somebody asks for all."""
@@ -165,7 +165,7 @@ def _table(
     return answer
 
 
-def _line(one: ShelvedFile) -> rows.Line:
+def _line(one: ShelvedFile) -> rows.TableLine:
     file = one.file
     users = [wording.count_text(one.runs, "run")] if one.runs else []
     users += [wording.count_text(len(one.drafts), "draft")] if one.drafts else []
@@ -173,7 +173,7 @@ def _line(one: ShelvedFile) -> rows.Line:
     came = f"{tr('from run {run}', run=one.origin.run_name or one.origin.run_id)}" if one.origin else ""
     if one.owners > 1:
         came = " · ".join(filter(None, (came, tr("{count} people have it", count=one.owners))))
-    return rows.Line(
+    return rows.TableLine(
         file.sha256, file.filename,
         (
             markup.text(file.kind), markup.text(file.format),
@@ -191,7 +191,7 @@ def _kept_key(one: KeptModel) -> str:
     return f"{one.run_id}/{one.submodel}"
 
 
-def _kept_line(one: KeptModel, names: Sequence[str]) -> rows.Line:
+def _kept_line(one: KeptModel, names: Sequence[str]) -> rows.TableLine:
     kind = "models" if one.what == "model" else "checkpoints"
     address = actions.download_address(kind, one.run_id, one.submodel)
     label = tr("Download {name}", name=f"{one.submodel}, {memory_text(one.size_bytes)}")
@@ -207,7 +207,7 @@ def _kept_line(one: KeptModel, names: Sequence[str]) -> rows.Line:
         "added": f'<span class="u-faint u-nowrap">{markup.text(frame.ago(one.at_s))}</span>',
         "get": actions.download_html(label, address, tip=one.filename, bare=True),
     }
-    return rows.Line(_kept_key(one), one.submodel, [cells[name] for name in names])
+    return rows.TableLine(_kept_key(one), one.submodel, [cells[name] for name in names])
 
 
 def _certificate(holds: bool | None) -> str:

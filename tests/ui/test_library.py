@@ -218,7 +218,7 @@ def test_a_quota_refuses_what_is_beyond_it_with_a_finding(upload, open_page, ser
 
 
 def test_the_rows_of_a_table_cannot_become_markup_and_have_roles() -> None:
-    line = rows.Line('k"><i>', "<svg onload=alert(1)>", ["<b>made</b>"], href='run?run="><script>')
+    line = rows.TableLine('k"><i>', "<svg onload=alert(1)>", ["<b>made</b>"], href='run?run="><script>')
     shown = rows.table([rows.Column("a", "<u>", True), rows.Column("b", "B")], [line], caption="<q>", sort="a")
     assert tags_in(shown) == {
         "table",
