@@ -146,8 +146,8 @@ def _filtered(held: Sequence[ShelvedFile], key: str) -> list[ShelvedFile]:
 
 
 def _table(
-    columns: Sequence[rows.Column], shown: Sequence[Any], keys: Mapping[str, Key], line: Callable[[Any], rows.TableLine],
-    caption: str, key: str,
+    columns: Sequence[rows.Column], shown: Sequence[Any], keys: Mapping[str, Key],
+    line: Callable[[Any], rows.TableLine], caption: str, key: str,
 ) -> rows.Answer:  # fmt: skip
     """Draw sorted rows, the first `SHOWN` of them until somebody asks for all."""
     sort, descending = st.session_state.get(f"{key}-sort", ("added", True))
