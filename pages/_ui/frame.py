@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import streamlit as st
 from streamlit.navigation.page import Page
 
-from pages._ui import charts, device_card, signed_in
+from pages._ui import charts, device_card, notify, signed_in
 from unifiednn_core.base.texts import ENGLISH, LANGUAGES, speak, spoken, tr
 from unifiednn_core.service.facade import Service
 from unifiednn_core.views import markup, wording
@@ -56,6 +56,7 @@ def page(title: str) -> None:
     st.html(PARTS)
     signed_in.require(title)
     _devices()
+    notify.draw()
     _language()
     if not service().supervisor_alive:
         service().start_supervisor()
