@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.navigation.page import Page
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages._ui import charts, device_card, signed_in
+from pages._ui import charts, device_card, notify, signed_in
 from unifiednn_core.base.texts import ENGLISH, LANGUAGES, speak, spoken, tr
 from unifiednn_core.service.facade import Service
 from unifiednn_core.views import markup, wording
@@ -60,6 +60,7 @@ def page(title: str) -> None:
     st.html(f'<div class="u-offline" role="status">{markup.icon("cloud_off")}{markup.text(tr(OFFLINE))}</div>')
     signed_in.require(title)
     _devices()
+    notify.draw()
     _language()
     if not service().supervisor_alive:
         service().start_supervisor()
