@@ -4,7 +4,7 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, frame, signed_in, submodels
+from pages._ui import actions, certificate_card, frame, signed_in, submodels
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
@@ -63,6 +63,8 @@ def _card(view: RunView, part: SubModelView) -> None:
     if sha:
         lines.append(f'<span title="{markup.text(sha)}">{markup.faint("SHA-256")} {markup.mono(sha[:16] + "…")}</span>')
     st.html("<br>".join(lines))
+    if part.certificate is not None:
+        st.html(certificate_card.card(part.certificate))
     with st.container(horizontal=True, key=f"model-actions-{part.name}"):
         submodels.download_button(view.run_id, part.name, part.artifact or "", part.artifact_bytes)
         train_again(view.run_id, part.name)
