@@ -5,7 +5,7 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, certificate_card, frame, signed_in, submodels
+from pages._ui import actions, frame, signed_in, submodels
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
@@ -60,17 +60,9 @@ def _card(view: RunView, part: SubModelView) -> None:
     st.html(f'<div class="u-line u-model">{name}{markup.standing_badge(view, part)}</div>')
     tested = tr("test accuracy {accuracy}", accuracy=wording.accuracy_text(part.test_accuracy))
     lines = [markup.faint(f"{part.artifact} · {memory_text(part.artifact_bytes)} · {tested}")]
-<<<<<<< HEAD
-    if sha:
-        lines.append(f'<span title="{markup.text(sha)}">{markup.faint("SHA-256")} {markup.mono(sha[:16] + "…")}</span>')
-    st.html("<br>".join(lines))
-    if part.certificate is not None:
-        st.html(certificate_card.card(part.certificate))
-=======
     if sha := part.state_sha256:
         lines.append(f'{markup.faint(tr("SHA-256 of weights"))} <span class="u-sha">{markup.mono(sha)}</span>')
     st.html(f'<div class="u-small">{"<br>".join(lines)}</div>')
->>>>>>> main
     with st.container(horizontal=True, key=f"model-actions-{part.name}"):
         submodels.download_button(view.run_id, part.name, part.artifact or "", part.artifact_bytes)
         train_again(view.run_id, part.name)

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 from unifiednn_core.base.units import MIB
-from unifiednn_core.preflight.report import Certificate
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import RunSpec, SubModelSpec, parse_run
 from unifiednn_core.views.runs import EventView, FileView, RunView, Series, Slice, SubModelView
@@ -79,7 +78,6 @@ def submodel(at: int, name: str, epochs_done: float, state: State, *, holds_devi
         artifact=f"{name}.zip" if done else None,
         artifact_bytes=412_000 if done else None,
         state_sha256=sha(name) if done else None,
-        certificate=certificate(name) if done else None,
         checkpoint_step=int(STEPS_PER_EPOCH * epochs_done) - 5 if epochs_done else None,
         checkpoint_bytes=118_000 if epochs_done else None,
         checkpoint_at_s=START_S if epochs_done else None,
@@ -90,27 +88,6 @@ def submodel(at: int, name: str, epochs_done: float, state: State, *, holds_devi
         accuracy=accuracy,
         test_accuracy_curve=test_accuracy,
     )
-
-
-def certificate(name: str, *, holds: bool = True) -> Certificate:
-    """One of a sub-model that was compared in every way."""
-    outputs = "are those of the hybrid, bit for bit (AMD EPYC, 1 thread, torch 2.13.0)" if holds else "are others"
-    checks = (
-        (
-            "weights",
-            "equal",
-            f"{name}.pt2, {name}.eval.pt2: the hash of the weights is that of the hybrid, bit for bit.",
-        ),
-        ("keys", "equal", "All 20 names, shapes and types are those of the submitted network."),
-        ("outputs", "equal" if holds else "differs", f"{name}.pt2: the outputs for 8 test samples {outputs}."),
-    )
-    return Certificate.model_validate({
-        "submodel": name, "model": f"{name}.pt2", "made_at_s": START_S, "holds": holds, "state_sha256": sha(name),
-        "compared": [{"what": what, "outcome": outcome, "text": text} for what, outcome, text in checks],
-        "tensors": 20, "files": {f"{name}.pt2": sha(f"{name}.pt2")},
-        "versions": {"torch": "2.13.0", "python": "3.12.9", "unifiednn": "0.1.0"}, "spec": {"name": name},
-        "snippet": f'import torch\n\nmodel = torch.export.load("{name}.eval.pt2").module()\n',
-    })  # fmt: skip
 
 
 def run(run_id: str, state: State, submodels: tuple[SubModelView, ...], **changes: object) -> RunView:

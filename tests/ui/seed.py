@@ -415,7 +415,6 @@ def _submodel_row(view: RunView, part: SubModelView) -> SubModelRow:
         certificate=None if part.certificate is None else part.certificate.model_dump(mode="json"),
         checkpoint=None if part.checkpoint_step is None else f"step-{part.checkpoint_step}.safetensors",
         artifact_at_s=view.created_at_s if part.artifact else None,
-        certificate=None if part.certificate is None else part.certificate.model_dump(mode="json"),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from unifiednn_core.base.texts import tr
-from unifiednn_core.preflight.report import Certificate, CertificateCheck
+from unifiednn_core.preflight.report import Certificate
 
 TITLES: Final = {
     "files": "Files",
@@ -43,6 +43,3 @@ def headline(certificate: Certificate) -> str:
     if outputs == ["equal"]:
         return tr("The file of {name} computes exactly what the hybrid computed.", name=certificate.submodel)
     return tr("The file of {name} holds exactly the weights that the hybrid trained.", name=certificate.submodel)
-
-
-__all__ = ["OUTCOMES", "TITLES", "Certificate", "CertificateCheck", "certificate_of", "headline"]
