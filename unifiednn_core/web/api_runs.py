@@ -381,7 +381,7 @@ RUNS = (
     Action(method="GET", path="/files/models/{run}/{submodel}", about="Zip of a trained model.",
            calls=("artifact",), command="download", does=None, result=bytes),
     Action(method="GET", path="/files/models/{run}", about="Zips of all trained models of a run, as one zip.",
-           calls=("artifact",), does=None, result=bytes),
+           calls=("finished", "artifact"), does=None, result=bytes),
     Action(method="GET", path="/files/tensorboard/{run}.zip", about="Event files for TensorBoard, as one zip.",
            calls=("tensorboard_zip",), command="export", does=None, result=bytes),
     Action(method="GET", path="/files/metrics/{run}.csv", about="Every point of every curve of a run.",
