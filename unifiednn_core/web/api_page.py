@@ -234,7 +234,7 @@ that recovers by itself), the same of `submodel`, and `submodel.ready` once its 
   Base64 of the HMAC-SHA256 of `webhook-id`, `webhook-timestamp` and the body, joined by points, with the secret that is
   shown once (Base64 after `whsec_`). The server stores the secret as it is, in its private home.
 - Public addresses need HTTPS. To hosts in a private network or on the server itself nothing is sent, unless whoever
-  runs the server names them: `UNIFIEDNN_WEBHOOK_HOSTS=chat.local,10.1.2.3`. The address is checked before each delivery,
+  runs the server names them: `UNIFIEDNN_WEBHOOK_HOSTS=chat.local,10.1.2.3`. It is checked before each delivery,
   and the connection goes to the address that was checked. Redirects are not followed.
 - `UNIFIEDNN_URL=https://unifiednn.example.org` is the beginning of `link`.
 - They are sent by whatever process runs the supervisor: the dashboard, or a command that trains.
