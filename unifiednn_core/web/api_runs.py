@@ -380,7 +380,7 @@ RUNS = (
            command="policies", does=lambda service: service.runs.policies(), result=tuple[PolicyCard, ...]),
     Action(method="GET", path="/files/models/{run}/{submodel}", about="Zip of a trained model.",
            calls=("artifact",), command="download", does=None, result=bytes),
-    Action(method="GET", path="/files/models/{run}", about="Zips of all trained models of a run, as one zip.",
+    Action(method="GET", path="/files/models/{run}", about="Zips of all trained models of a run, as one zip.", command="download",
            calls=("finished", "artifact"), does=None, result=bytes),
     Action(method="GET", path="/files/tensorboard/{run}.zip", about="Event files for TensorBoard, as one zip.",
            calls=("tensorboard_zip",), command="export", does=None, result=bytes),
