@@ -37,6 +37,8 @@ SCREENS = {
     "People": "group",
 }
 """Titles of the pages with their Material symbols."""
+NAMES = {"People": "Admin"}
+"""What the sidebar calls a page, if that is not its title."""
 NO_SUPERVISOR = "The supervisor is not running, so no queued run can start. Restart the dashboard."
 Option = TypeVar("Option")
 
@@ -49,7 +51,7 @@ def service() -> Service:
 def page(title: str) -> None:
     """Set up a page: language, browser title, style sheet, access, and a banner if no run can start."""
     speak_viewers()
-    _configure(f"{tr(title)} · UnifiedNN")
+    _configure(f"{tr(NAMES.get(title, title))} · UnifiedNN")
     st.logo(WORDMARK, size="large")
     _ensure_routed()
     st.html(STYLE)
@@ -178,13 +180,12 @@ def _navigation() -> Page:
         st.Page(
             f"pages/{title.lower()}.py",
             # Icons are part of the titles: the browser would fetch separate icons from the internet.
-            title=f":material/{icon}: {tr(title)}",
+            title=f":material/{icon}: {tr(NAMES.get(title, title))}",
             url_path=title.lower(),
             default=title == first,
             visibility="visible" if person is None or signed_in.may_see(person, title) else "hidden",
         )
         for title, icon in sorted(SCREENS.items(), key=lambda screen: screen[0] != first)
-        if person is not None or title != "People"  # a page only for servers with sign-in
     ]
     signed_out = signed_in.login_configured() and person is None
     return st.navigation(pages, position="hidden" if signed_out else "sidebar")
