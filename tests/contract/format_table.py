@@ -22,13 +22,15 @@ from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.resident_data import ResidentData
-from unifiednn_core.engine.separator import separate
+from unifiednn_core.engine.separator import Separated, separate
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.registry import FORMATS, format_named, sniff
 from unifiednn_core.formats.weights import host_copy
+from unifiednn_core.preflight.certify import certify
 from unifiednn_core.preflight.pack.request import parse_example
 from unifiednn_core.preflight.pack.work import write_file
+from unifiednn_core.preflight.report import CertifyJob
 from unifiednn_core.spec.run import ArchitectureSpec, SubModelSpec
 
 PAGE = Path(__file__).parents[2] / "docs" / "FORMATS.md"
@@ -127,15 +129,30 @@ def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple
             with each.world():
                 each.end_epoch()
     one = submodels[0]
+    with one.world():
+        probes = one.probe()
     separated = separate(
-        "one", definition, host_copy(one.module.state_dict()), spec={}, figures=one.figures, folder=folder / "separated"
-    )
+        "one", definition, host_copy(one.module.state_dict()), spec={}, figures=one.figures,
+        folder=folder / "separated", probes=probes,
+    )  # fmt: skip
+    _require_certificate(one.spec.model_copy(update={"architecture": definition.architecture}), separated, definition)
     known = format_named(definition.format)
     again = known.read(separated.model_path, definition.architecture)
     state = known.read_state_dict(separated.model_path)
     assert all(torch.equal(tensor, state[key]) for key, tensor in again.build().state_dict().items())
     ordered = {key: state[key] for key in again.build().state_dict()}
     return [[row.train_loss or 0.0, row.test_loss or 0.0] for row in one.figures], ordered
+
+
+def _require_certificate(spec: SubModelSpec, separated: Separated, definition: Definition) -> None:
+    """Every bit that the certificate compares is equal: weights, names and shapes, outputs."""
+    job = CertifyJob(
+        archive=separated.archive, scratch=separated.archive.parent, submodel=spec, upload=definition.path,
+        model=separated.model_path.name, state_sha256=separated.state_sha256,
+    )  # fmt: skip
+    report = certify(job)
+    assert report.certificate is not None, report.findings
+    assert [one.outcome for one in report.certificate.compared] == ["equal"] * 3, report.certificate.compared
 
 
 def submodel(

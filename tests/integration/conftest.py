@@ -2,7 +2,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from unifiednn_core.base.paths import WARM_START_SETTING, Home
 from unifiednn_core.machine import forks
 from unifiednn_core.preflight import client
 from unifiednn_core.runtime import supervisor
+from unifiednn_core.runtime.certifier import Certifier
 from unifiednn_core.service import facade
 from unifiednn_core.service.facade import Service
 
@@ -59,6 +60,7 @@ def write_spec(samples: Path, folder: Path, *, epochs: dict[str, int], **changes
 def _forked_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Services that a test opens have their workers and scripts forked, unless it is marked `new_interpreters`."""
     monkeypatch.setenv(WARM_START_SETTING, "off")
+    monkeypatch.setattr(Certifier, "start", lambda self: None)  # `settle` makes those that a test is about
     if request.node.get_closest_marker("new_interpreters") is None:
         monkeypatch.setattr(facade, "LocalLauncher", ForkingLauncher)
 
@@ -103,12 +105,20 @@ def product(template: Template, home: Home, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture(scope="session")
-def uninterrupted(template: Template, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The document of the short demo when nothing happens to it, as far as it does not depend on time."""
-    with template.copied(Home(tmp_path_factory.mktemp("uninterrupted"))) as product:
+def finished(template: Template, tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """The home in which the short demo has been trained, to be copied; its certificates are still to be made."""
+    home = Home(tmp_path_factory.mktemp("uninterrupted"))
+    with template.copied(home) as product:
         product.start()
         product.finish()
-        return timeless(product.service.runs.document(product.run_id))
+    return Template(home, template.run_id, template.spec_path)
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(finished: Template) -> dict[str, Any]:
+    """The document of the short demo when nothing happens to it, as far as it does not depend on time."""
+    with closing(Service.open(finished.home)) as service:
+        return timeless(service.runs.document(finished.run_id))
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine import forks
 from unifiednn_core.preflight import client
+from unifiednn_core.runtime.certifier import Certifier
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.facade import Service
@@ -37,6 +38,12 @@ class ForkingLauncher(LocalLauncher):
     def start(self, run_id: str, threads: int, mode: str) -> int:
         self._home.run(run_id).mkdir(parents=True, exist_ok=True)
         return fork("worker" if mode == HYBRID else "baseline", self._home, run_id, self._environment)
+
+
+class CertifierOnDemand(Certifier):
+    """Makes certificates when a test asks for them (`settle`), so that they cost the others nothing."""
+
+    def start(self) -> None: ...
 
 
 class Borrowed:
@@ -73,7 +80,8 @@ def handle() -> int:
 def open_service(home: Home, environment: Mapping[str, str]) -> Service:
     clock = RealClock()
     store = Store.open(home, clock)
-    return Service(home, store, Supervisor(store, ForkingLauncher(home, environment), clock), clock)
+    supervisor = Supervisor(store, ForkingLauncher(home, environment), clock)
+    return Service(home, store, supervisor, clock, certifier=CertifierOnDemand(home, store, clock))
 
 
 def fork(role: str, home: Home, run_id: str, environment: Mapping[str, str]) -> int:

@@ -262,7 +262,7 @@ def timeless(document: dict[str, Any]) -> dict[str, Any]:
     for key in ("run_id", "makespan_s", "memory", "cpu_s", "gpu_s", "energy_j", "start_s"):
         kept.pop(key)
     for name, part in kept["submodels"].items():
-        for key in ("wait_s", "service_s", "turnaround_s", "cpu_s", "peak_memory_bytes", "model_path"):
+        for key in ("wait_s", "service_s", "turnaround_s", "cpu_s", "peak_memory_bytes", "model_path", "certificate"):
             part.pop(key)
         part["steps_of_turns"] = sum(turn["steps"] for turn in turns if turn["submodel"] == name)
         assert part["steps_of_turns"] == part["steps"]

@@ -1,6 +1,8 @@
 """Every route and every command in a terminal, tried as each role, as nobody, and by tokens that count no longer."""
 
+import io
 import json
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +44,8 @@ UPLOAD = "/files/uploads/{upload}"
 # Status for a viewer, a submitter who has a part, an operator; by method, address, and what fills it in.
 SHARED_RUN: dict[tuple[str, str], tuple[int, int, int]] = {
     ("GET", "/files/models/{run}/{submodel}"): (403, 200, 200),
+    ("GET", "/files/models/{run}"): (403, 200, 200),
+    ("GET", "/files/tensorboard/{run}.zip"): (403, 200, 200),
     ("GET", "/files/checkpoints/{run}/{submodel}"): (403, 200, 200),
     ("GET", "/files/runs/{run}.json"): (403, 200, 200),
     ("GET", "/files/specs/{run}.json"): (403, 200, 200),
@@ -108,6 +112,17 @@ def test_each_role_is_answered_as_the_table_says_and_nobody_at_all(web: Web) -> 
         assert nobody.status_code == 401 and "alpha" not in nobody.text, (method, path)
         for answer in (*answers, nobody):
             assert answer.status_code in (200, 201) or json.loads(answer.text)["findings"][0]["remedy"]
+
+
+def test_all_models_of_a_run_are_those_that_a_person_may_have(web: Web) -> None:
+    for actor, names in ((ALICE, ["alpha.zip"]), (OPERATOR, ["alpha.zip", "bravo.zip"])):
+        answer = web.ask(actor, "GET", "/files/models/{run}")
+        with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+            assert archive.namelist() == names and archive.testzip() is None
+            assert archive.read("alpha.zip") == b"zip of alpha"
+        events = web.ask(actor, "GET", "/files/tensorboard/{run}.zip")
+        with zipfile.ZipFile(io.BytesIO(events.content)) as archive:
+            assert [Path(name).parts[1] for name in archive.namelist()] == [name.removesuffix(".zip") for name in names]
 
 
 def test_a_foreign_run_is_answered_as_one_that_there_is_not(web: Web) -> None:

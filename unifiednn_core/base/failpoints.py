@@ -30,6 +30,7 @@ POINTS = (
     "separation.before_write",
     "separation.before_rename",
     "separation.after_rename",
+    "certificate.before_record",
     "download.before_copy",
     "download.before_rename",
     "placement.before_open",

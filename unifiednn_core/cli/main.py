@@ -22,6 +22,7 @@ from unifiednn_core.cli import (
     comparisons,
     data,
     devices,
+    exports,
     files,
     queue,
     retention,
@@ -107,8 +108,8 @@ def policies(as_json: AsJson = False) -> None:
 
 _OTHERS: tuple[Callable[..., None], ...] = (
     queue.submit, comparisons.baseline, comparisons.compare, files.pack, files.convert, runs.runs, runs.pause,
-    runs.resume, runs.save, runs.stop, runs.retry, runs.edit, runs.add, runs.download, runs.checkpoint, access.audit,
-    access.protections,
+    runs.resume, runs.save, runs.stop, runs.retry, runs.edit, runs.add, exports.download, exports.verify,
+    exports.export, runs.checkpoint, access.audit, access.protections,
 )  # fmt: skip
 for _command in _OTHERS:
     app.command()(_command)

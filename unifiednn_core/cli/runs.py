@@ -166,14 +166,14 @@ def add(run_id: RunId, spec: SpecPath) -> None:
         _warn_without_worker(service, run_id)
 
 
-def download(run_id: RunId, submodel: SubModelName, to: Folder = Path()) -> None:
-    """Copy the zip of a separated model into a folder."""
-    _copy(lambda service: service.runs.download(run_id, submodel, to), to)
-
-
 def checkpoint(run_id: RunId, submodel: SubModelName, to: Folder = Path()) -> None:
     """Copy the newest checkpoint of a sub-model into a folder. A new run can start from it."""
-    _copy(lambda service: service.runs.download_checkpoint(run_id, submodel, to), to)
+    with opened() as service:
+        if not to.is_dir():
+            raise bad_option("--to", f"{to} is not a folder.", "Create it first.")
+        path = service.runs.download_checkpoint(run_id, submodel, to)
+        release(path)
+        terminal.say(str(path))
 
 
 def _resume(service: Service, run_id: str) -> State:
@@ -210,12 +210,3 @@ def _require_name(name: str) -> None:
     typed = typer.prompt(f"This deletes all progress of {name}. Type its name to discard it", err=True)
     if typed.strip() != name:
         raise bad_option("--discard", f"'{typed}' is not its name. Nothing was discarded.", remedy)
-
-
-def _copy(download: Callable[[Service], Path], folder: Path) -> None:
-    with opened() as service:
-        if not folder.is_dir():
-            raise bad_option("--to", f"{folder} is not a folder.", "Create it first.")
-        path = download(service)
-        release(path)
-        terminal.say(str(path))

@@ -75,6 +75,8 @@ def finish(service: Service, run_id: str, as_json: bool) -> NoReturn:
         with suppress(IllegalTransition):  # the run ended at the same moment
             service.runs.stop(run_id)
         view = terminal.follow(service, run_id, quiet=True)
+    if not interrupted:
+        service.settle_certificates(run_id)
     if as_json:
         terminal.print_json(service.runs.document(run_id))
     else:

@@ -51,6 +51,7 @@ from unifiednn_core.engine.orders import (
     SetPriority,
     adjust,
 )
+from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.resident_data import Lease
 from unifiednn_core.engine.roster import Roster
@@ -524,7 +525,22 @@ class Engine:
             if keeps:
                 event, (cause, remedy) = Event.FAIL, reasons(error)
         job.state = next_state(name, job.state, event)
-        self._remove(job, last_used, Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded))
+        ended = Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded)
+        if checkpoint is not None:
+            ended = replace(ended, probes=self._probed(job))
+        self._remove(job, last_used, ended)
+
+    def _probed(self, job: Job) -> Probes:
+        """What a sub-model that has ended makes of a few samples, while the others rest; an error costs only that."""
+        try:
+            with (
+                self._lanes.parked(), self._stepper.watched(job), devices.preserved(self._device),
+                ProcessState(self._device), job.submodel.world(),
+            ):  # fmt: skip
+                return job.submodel.probe()
+        except Exception as error:  # the network may raise anything
+            traceback.print_exc()
+            return Probes(missing=f"the network could not be run on its first samples ({type(error).__name__})")
 
     def _depart(self, job: Job) -> None:
         """Take a sub-model out of the hybrid once its state is captured; nothing is reported of it after that."""

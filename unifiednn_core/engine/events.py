@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.spec.lifecycle import Event
 
@@ -123,6 +124,8 @@ class Ended:
     remedy: str | None = None
     discarded: bool = False
     """Whether a person asked to keep nothing."""
+    probes: Probes | None = None
+    """What it makes of a few samples, for the certificate of its file; None without a checkpoint."""
 
     @property
     def state_dict(self) -> Mapping[str, Tensor] | None:

@@ -21,6 +21,8 @@ from torch import Tensor
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
 from unifiednn_core.base.files import sync
+from unifiednn_core.engine.probes import FILENAME as PROBES
+from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.registry import format_named, sniff
@@ -54,11 +56,14 @@ def separate(
     spec: Mapping[str, object],
     figures: Sequence[EpochFigures],
     folder: Path,
+    probes: Probes | None = None,
+    ships_probes: bool = True,
 ) -> Separated:
     """Write `folder/NAME.zip` and next to it the model file itself; `name` is the plain one, of the spec.
 
     `state_dict` holds host copies under the submitted network's own keys. Raises `SeparationFailed` if the disk refuses
-    the files now, and `SeparationCorrupt` if they read back differently; both leave no file behind.
+    the files now, and `SeparationCorrupt` if they read back differently; both leave no file behind. The probes are kept
+    beside the zip as `NAME.probes.safetensors`, and with `ships_probes` inside it, too.
     """
     digest = state_sha256(state_dict)
     with _failures(name, folder), tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as temporary:
@@ -77,9 +82,14 @@ def separate(
             writer = csv.DictWriter(file, [field.name for field in fields(EpochFigures)])
             writer.writeheader()
             writer.writerows(asdict(row) for row in figures)
+        if probes is not None:
+            probes.write(work / PROBES, digest)
         archive, model_path = folder / f"{name}.zip", folder / delivery.files[0].name
-        zipped = _zip(work)
+        zipped = _zip(work, but=() if ships_probes else (PROBES,))
         failpoints.passing("separation.before_rename")
+        if probes is not None:
+            sync(work / PROBES)
+            (work / PROBES).replace(probes_path(folder, name))
         zipped.replace(archive)
         sync(delivery.files[0])
         delivery.files[0].replace(model_path)
@@ -110,9 +120,14 @@ def _verify(name: str, expected_sha256: str, read_back: Mapping[str, Tensor], fi
         raise SeparationCorrupt(f"The file {filename} of '{name}' reads back differently from what was written.")
 
 
-def _zip(work: Path) -> Path:
-    """Zip everything in `work`, without compression: weights do not compress."""
-    members, archive = sorted(work.iterdir()), work / "archive.tmp"
+def probes_path(folder: Path, name: str) -> Path:
+    """Where the probes of a separated model are kept, beside its zip."""
+    return folder / f"{name}.{PROBES}"
+
+
+def _zip(work: Path, but: Sequence[str] = ()) -> Path:
+    """Zip what is in `work`, except `but`, without compression: weights do not compress."""
+    members, archive = sorted(path for path in work.iterdir() if path.name not in but), work / "archive.tmp"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
         for member in members:
             file.write(member, member.name)

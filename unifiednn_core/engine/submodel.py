@@ -41,7 +41,7 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import Diverged
 from unifiednn_core.data.datasets import targets_in_blocks
-from unifiednn_core.engine import checkpoint_check, optimizer_state, optimizers
+from unifiednn_core.engine import checkpoint_check, optimizer_state, optimizers, probes
 from unifiednn_core.engine import kinds as device_kinds
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
@@ -53,6 +53,7 @@ from unifiednn_core.engine.events import Stepped, StepsRecorded
 from unifiednn_core.engine.graphs import RecordedLearner
 from unifiednn_core.engine.kinds import Kind
 from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
+from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early, used_samples
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import HOST, Lease
@@ -285,6 +286,24 @@ class SubModel:
         progress.close_epoch(figures)
         self._stopped = stops_early(hyperparameters.early_stopping, self.figures)
         return figures
+
+    def probe(self) -> Probes:
+        """What it makes of a few samples, inside `world`, once it has ended; its weights become contiguous."""
+        if not self.computing.exact:
+            return Probes(missing="it was trained in the profile fast, whose steps round in another way")
+        held = self._train if self._test is None else self._test
+        module = self.module if self.averaged is None else self.averaged.module
+        kind = device_kinds.here(self.device, torch.get_num_threads()).row
+        samples = min(held.samples, self._hyperparameters.batch_size)
+        with torch.no_grad():
+            return probes.take(
+                module,
+                self.training_step,
+                lambda count: self._eager.batch(held.use(), slice(0, count), training=False),
+                samples,
+                data="training" if self._test is None else "test",
+                kind=kind,
+            )
 
     # -- capture, restore, park
 

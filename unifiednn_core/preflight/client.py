@@ -15,10 +15,13 @@ from unifiednn_core.machine.budget import slot
 from unifiednn_core.machine.forks import Template
 from unifiednn_core.preflight.report import (
     PROGRESS,
+    CertifyJob,
+    CertifyReport,
     CheckProgress,
     CheckReport,
     FileReport,
     InspectJob,
+    Job,
     OracleJob,
     OracleReport,
     Request,
@@ -79,6 +82,11 @@ def ask_torch(job: OracleJob) -> OracleReport:
     return _ask(OracleReport, job)
 
 
+def certify(job: CertifyJob) -> CertifyReport:
+    """Compare a separated model with what the hybrid gave; raises `IntakeFailed`."""
+    return _ask(CertifyReport, job)
+
+
 template = Template((INTAKE.partition(":")[0], *LOADED_LATE, "unifiednn_core.runtime.forked"))
 """The template of this process; it forks intake jobs and, where the supervisor is, workers."""
 start, stop = template.start, template.stop
@@ -95,7 +103,7 @@ def _answer(connection: socket.socket, tell: Tell) -> bytes:
     return bytes(answer)
 
 
-def _ask(report: type[Report], job: InspectJob | SplitJob | SpecJob | OracleJob, tell: Tell = untold) -> Report:
+def _ask(report: type[Report], job: Job, tell: Tell = untold) -> Report:
     environment = {SANDBOX_SETTING: os.environ.get(SANDBOX_SETTING, "")}
     request = Request(job=job, environment=environment).model_dump_json().encode() + b"\n"
     try:

@@ -19,13 +19,15 @@ from unifiednn_core.data import conversion
 from unifiednn_core.data.split import split
 from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.machine.budget import budget_of
+from unifiednn_core.preflight.certify import certify
 from unifiednn_core.preflight.check import DRY_RUN_CPU_S, MEASURE_CPU_S, check
 from unifiednn_core.preflight.inspection import attempt, inspect_file, sha256_of
 from unifiednn_core.preflight.kept_check import files_of, place_of
 from unifiednn_core.preflight.oracle import ask_torch
 from unifiednn_core.preflight.report import (
+    CertifyJob,
     FileReport,
-    InspectJob,
+    Job,
     OracleJob,
     SpecJob,
     SplitJob,
@@ -46,6 +48,8 @@ STACKS_BYTES = 4 * 1024**3
 MAPPINGS = 3
 # torch probes the folder for temporary files when it builds an optimizer.
 SCRATCH_BYTES = 1024**2
+# Certificates are made while others train; a niceness of 10 leaves them nine tenths of a core that both want.
+CERTIFIER_NICENESS = 10
 
 
 def limit_resources(files_bytes: int = 0, submodels: int = 0) -> None:
@@ -66,7 +70,7 @@ def limit_resources(files_bytes: int = 0, submodels: int = 0) -> None:
     _let_write(False)
 
 
-def work(job: InspectJob | SplitJob | SpecJob | OracleJob, tell: Tell = untold) -> BaseModel:
+def work(job: Job, tell: Tell = untold) -> BaseModel:
     """Do a job, the only one of this process, and return its report; `tell` hears of the progress of a check."""
     if isinstance(job, SpecJob):
         spec, home = parse_run(json.loads(job.spec)), Home(job.home)
@@ -78,6 +82,11 @@ def work(job: InspectJob | SplitJob | SpecJob | OracleJob, tell: Tell = untold) 
         limit_resources(_bytes_of([job.model, job.train_data]))
         _let_write(True)
         return ask_torch(job)
+    if isinstance(job, CertifyJob):
+        limit_resources(_bytes_of(path for path in (job.archive, job.upload, job.probes) if path is not None))
+        _let_write(True)
+        os.nice(CERTIFIER_NICENESS)
+        return certify(job)
     limit_resources(_bytes_of([job.path]))
     if isinstance(job, SplitJob):
         return run_split(job.path, job.filename, job.plan, Home(job.home))

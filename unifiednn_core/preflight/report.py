@@ -166,8 +166,78 @@ class OracleReport(BaseModel, frozen=True, extra="forbid"):
     """How much was compared, where the bits differ first, or why there is no answer; no sentence of its own."""
 
 
+class CertifyJob(BaseModel, frozen=True, extra="forbid"):
+    """Compare the zip of a separated model with what the hybrid gave, in a temporary folder in `scratch`."""
+
+    archive: Path
+    scratch: Path
+    submodel: SubModelSpec | None = None
+    """Its part of the spec, with files by content; None for a zip from elsewhere, which holds one."""
+    upload: Path | None = None
+    """The model file that was submitted; None if it is not at hand."""
+    probes: Path | None = None
+    """Where they are kept; None for those in the zip."""
+    model: str | None = None
+    """Name of the model file in the zip; None for the one that its own certificate names."""
+    state_sha256: str | None = None
+    """Of the weights that were separated; None for what its own certificate says."""
+    put_in: bool = False
+    """Whether to put the certificate into the zip."""
+
+
+class CertificateCheck(BaseModel, frozen=True, extra="forbid"):
+    """One thing that a certificate says about a model file."""
+
+    what: Literal["files", "weights", "keys", "outputs"]
+    outcome: Literal["equal", "differs", "not compared"]
+    text: str
+    """What was compared and how, or why not; a sentence."""
+
+
+class Certificate(BaseModel, frozen=True, extra="forbid"):
+    """What the file of a separated model was compared with, in a process that knows nothing of the hybrid."""
+
+    version: Literal[1] = 1
+    submodel: str
+    model: str
+    """Name of the model file."""
+    made_at_s: float
+    """UTC seconds."""
+    holds: bool
+    """Whether nothing differs, and the weights were compared."""
+    compared: tuple[CertificateCheck, ...]
+    state_sha256: str
+    """Hash of the weights, as the hybrid separated them."""
+    tensors: int = 0
+    """Weights and buffers in the model file."""
+    files: dict[str, str] = {}
+    """SHA-256 of each file beside this one."""
+    versions: dict[str, str] = {}
+    """Of torch, Python and UnifiedNN where it was made."""
+    spec: dict[str, object] = {}
+    """The sub-model's entry of the spec."""
+    snippet: str = ""
+    """Lines of Python that load the network."""
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """A sentence for each thing that differs."""
+        return tuple(one.text for one in self.compared if one.outcome == "differs")
+
+
+class CertifyReport(BaseModel, frozen=True, extra="forbid"):
+    """A certificate and the size of the zip, with it if it was put in; or what is wrong with the zip."""
+
+    certificate: Certificate | None = None
+    size_bytes: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+Job = InspectJob | SplitJob | SpecJob | OracleJob | CertifyJob
+
+
 class Request(BaseModel, frozen=True, extra="forbid"):
     """One job, with the settings of the caller that it depends on."""
 
-    job: InspectJob | SplitJob | SpecJob | OracleJob
+    job: Job
     environment: dict[str, str] = {}

@@ -49,8 +49,13 @@ class Exporter:
         definitions: Mapping[str, Definition],
         spec_of: Callable[[str], Mapping[str, object]],
         report: Callable[[Exported | ExportDelayed], object],
+        ships_probes: Callable[[str], bool] = lambda name: True,
     ):
-        """`folder_of` names the folder of a sub-model's file, `spec_of` makes its spec."""
+        """`folder_of` names the folder of a sub-model's file, `spec_of` makes its spec.
+
+        `ships_probes` says whether samples of its data may be in the file that people download.
+        """
+        self._ships_probes = ships_probes
         self._folder_of, self._definitions, self._spec_of, self._report = folder_of, definitions, spec_of, report
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="exporter")
         self._under_way: list[Future[None]] = []
@@ -93,7 +98,10 @@ class Exporter:
                 try:
                     weights, spec = ended.state_dict or {}, self._spec_of(name)
                     definition, folder, plain = self._definitions[name], self._folder_of(name), plain_name(name)
-                    found = separate(plain, definition, weights, spec=spec, figures=ended.figures, folder=folder)
+                    found = separate(
+                        plain, definition, weights, spec=spec, figures=ended.figures, folder=folder,
+                        probes=ended.probes, ships_probes=self._ships_probes(name),
+                    )  # fmt: skip
                     self._report(Exported(name, ended.event, found))
                     return
                 except SeparationFailed as error:

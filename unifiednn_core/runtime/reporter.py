@@ -118,7 +118,7 @@ class Reporter:
             bench.checkpoints, self._checkpoint_recorded, self._checkpoint_done,
             lambda name, said: self.report(ExportDelayed(name, said)),
         )  # fmt: skip
-        self.exporter = Exporter(self._models_of, bench.definitions, self._spec_of, self.report)
+        self.exporter = Exporter(self._models_of, bench.definitions, self._spec_of, self.report, self._ships_probes)
 
     def admit(self, key: str, row: SubModelRow, attempt: int, *, from_step: int, peers: int) -> None:
         """Begin to record an attempt on one of `peers` sub-models; `row` has its last figures."""
@@ -285,6 +285,11 @@ class Reporter:
                 holder[key] = filenames.get(holder[key], holder[key])
         submodel["hyperparameters"].setdefault("seed", spec.seed)
         return {**document, "threads": run.threads, "submodels": [submodel]}
+
+    def _ships_probes(self, key: str) -> bool:
+        """Whether samples of its data may leave with the model: not if another person has lent them."""
+        run_id, name = self._address(key)
+        return not any(row.lenders for row in self._store.runs.get(run_id)[1] if row.name == name)
 
     # -- from reports to rows
 

@@ -2,11 +2,13 @@
 
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home, cpu_devices
+from unifiednn_core.runtime.certifier import Certifier
 from unifiednn_core.runtime.housekeeping import Housekeeper
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.service.devices import DeviceService
+from unifiednn_core.service.exports import ExportService
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.line import Line
@@ -35,6 +37,7 @@ PERMISSIONS = permissions_of(
     QueueService,
     LogService,
     RetentionService,
+    ExportService,
     NotificationService,
     MonitoringService,
 )
@@ -46,9 +49,10 @@ class Service:
 
     def __init__(
         self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR,
-        line: Line | None = None, recent: Recent | None = None,
+        line: Line | None = None, recent: Recent | None = None, certifier: Certifier | None = None,
     ):  # fmt: skip
-        """`line` and `recent` are those of the same store, so that all people look at one."""
+        """`line`, `recent` and `certifier` are those of the same store, so that all people share them."""
+        self._certifier = certifier or Certifier(home, store, clock)
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
         self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock, store.speeds.turns)
         self._recent = recent or Recent()
@@ -64,6 +68,7 @@ class Service:
         self.devices = DeviceService(guard, store.devices, store.device_samples, clock)
         self.logs = LogService(guard, home, store, reader)
         self.queue = QueueService(guard, store, clock, self._line)
+        self.exports = ExportService(guard, home, store, actor)
         self.notifications = NotificationService(guard, store.webhooks, clock)
         self.monitoring = MonitoringService(guard, home, store, clock, supervisor)
         self.retention = RetentionService(guard, home, store, clock)
@@ -78,12 +83,19 @@ class Service:
 
     def acting_as(self, actor: Actor) -> "Service":
         """The same service for another person, who owns what they submit and sees what their role allows."""
-        return Service(self.home, self.store, self._supervisor, self.clock, actor, self._line, self._recent)
+        return Service(
+            self.home, self.store, self._supervisor, self.clock, actor, self._line, self._recent, self._certifier
+        )
 
     def start_supervisor(self) -> None:
         """Start queued runs and watch for dead workers from now on; idempotent. Raises `BadInput` for a bad setting."""
         cpu_devices()  # the thread could tell nobody
         self._supervisor.start()
+        self._certifier.start()
+
+    def settle_certificates(self, run_id: str) -> None:
+        """Make the certificates of a run that are due, now, where they can be made."""
+        self._certifier.settle(run_id)
 
     @property
     def supervisor_alive(self) -> bool:
@@ -96,5 +108,6 @@ class Service:
 
     def close(self) -> None:
         """Stop watching and close the store. Training continues."""
+        self._certifier.stop()
         self._supervisor.stop()
         self.store.close()

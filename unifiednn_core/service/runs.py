@@ -366,6 +366,16 @@ class RunService:
         ]
         return tuple(sorted(views, key=lambda view: view.created_at_s, reverse=True))
 
+    @permission(Role.SUBMITTER, Own.SHARE, audited=False)
+    def finished(self, run_id: str) -> tuple[str, ...]:
+        """Names of this person's sub-models that have a trained model; raises `NotFound` if there is none."""
+        actor, rows = self.guard.actor, self._store.runs.get(run_id)[1]
+        own = [row for row in rows if not actor.sees_only_own or row.owner == actor.id]
+        names = tuple(row.name for row in own if row.artifact is not None)
+        if not names:
+            raise NotFound(f"Run '{run_id}' has no trained model yet. It appears after training.")
+        return names
+
     @permission(Role.SUBMITTER, Own.PART)
     def artifact(self, run_id: str, submodel: str) -> Path:
         """The zip of a trained model; raises `NotFound` before it is written."""

@@ -36,6 +36,7 @@ from unifiednn_core.store.schema import (
 )
 from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
 from unifiednn_core.views import runs, times
+from unifiednn_core.views.certificate import certificate_of
 from unifiednn_core.views.estimates import KeptForecast
 from unifiednn_core.views.event_text import command_text, event_text
 from unifiednn_core.views.memory import breakdown_of, marks_of, with_gaps
@@ -49,7 +50,8 @@ _SHOWN_HYPERPARAMETERS = ("learning_rate", "batch_size", "batch_split")
 _PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s", "train_loss", "train_accuracy", "test_loss",
                  "test_accuracy", "peak_memory_bytes")  # fmt: skip
 _OF_A_BASELINE = frozenset(Event(verb) for verb in OF_A_BASELINE)
-_MADE = {"state", "device", "spec", "prediction", "memory_notes", "steps_total", "cause", "paused_s"}
+_MADE = {"state", "device", "spec", "prediction", "memory_notes", "steps_total", "cause", "paused_s",
+         "certificate"}  # fmt: skip
 """Fields that differ from the column of their name."""
 
 
@@ -291,6 +293,7 @@ def document(view: runs.RunView, model_paths: Mapping[str, str | None]) -> dict[
                 **{name: _finite(getattr(part, name)) for name in _PART_FIGURES},
                 "model_path": model_paths.get(part.name),
                 **_columns(part, ("state_sha256", "cause", "remedy")),
+                "certificate": None if part.certificate is None else part.certificate.model_dump(mode="json"),
             }
             for part in view.submodels
         },
@@ -425,7 +428,11 @@ def _submodel_view(
     history: History | None,
 ) -> runs.SubModelView:
     """A sub-model with its hyper-parameters, its deadline, its place in line and, with a history, its curves."""
-    values: dict[str, Any] = {**stands, **{name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked}}
+    values: dict[str, Any] = {
+        **stands,
+        "certificate": certificate_of(row.certificate),
+        **{name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked},
+    }
     if history is not None:
         steps, epochs = history.steps.get(row.name, ()), history.epochs.get(row.name, ())
         lost = [list(tail) for _, tail in groupby(history.lost_steps.get(row.name, ()), attrgetter("attempt"))]

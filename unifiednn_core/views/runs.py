@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from unifiednn_core.data.values import DataPreview, preview_of
 from unifiednn_core.preflight.prediction import Prediction
-from unifiednn_core.preflight.report import OracleReport
+from unifiednn_core.preflight.report import Certificate, OracleReport
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.estimates import Estimate, KeptForecast, shown_progress
@@ -115,6 +115,8 @@ class SubModelView:
     artifact: str | None = None
     """Name of the zip to download, once it is written and verified."""
     artifact_bytes: int | None = None
+    certificate: Certificate | None = None
+    """What its file was compared with; None before that is known, and in lists."""
     state_sha256: str | None = None
     actions: frozenset[Event] = frozenset()
     """Actions that its state allows now."""

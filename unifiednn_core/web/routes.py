@@ -3,6 +3,8 @@
 | address | what |
 |---|---|
 | `/files/models/RUN/SUBMODEL` | zip of a trained model |
+| `/files/models/RUN` | zip of the zips of all trained models of a run, made while it is sent |
+| `/files/tensorboard/RUN.zip` | TensorBoard event files of a run |
 | `/files/checkpoints/RUN/SUBMODEL` | newest checkpoint of a sub-model |
 | `/files/runs/RUN.json` | results of a run, as `unifiednn train --json` prints them |
 | `/files/metrics/RUN.csv` | every point of every curve of a run |
@@ -16,7 +18,8 @@
 | `/api/v1/...` | the actions of the command line (`rest.py`); `/api/v1` itself shows them to people |
 | `/metrics`, `/health` | figures for Prometheus, and whether the server works (`metrics.py`) |
 
-Files support `Range`, and their `ETag` changes with the content, so a download can resume after a lost connection.
+Files that are not made while they are sent support `Range`, and their `ETag` changes with the content, so a download
+can resume after a lost connection.
 """
 
 import hashlib
@@ -26,7 +29,7 @@ from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from unifiednn_core.base.errors import NotFound
@@ -34,6 +37,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.views.report.charts import plotly_js, scripts
 from unifiednn_core.web import api_page, metrics, rest, uploads
 from unifiednn_core.web.answers import Admit, Handler, endpoint
+from unifiednn_core.web.bundle import zipped
 
 Read = Callable[[str], str | dict[str, object]]
 """Returns a text or a document about a run."""
@@ -50,6 +54,8 @@ def routes(admit: Admit, server: Callable[[], Service]) -> list[Route]:
     """All routes. `admit` identifies the sender of a request; `server` returns the service of the server itself."""
     handlers = {
         "/files/models/{run}/{submodel}": _model,
+        "/files/models/{run}": _models,
+        "/files/tensorboard/{run}.zip": _tensorboard,
         "/files/checkpoints/{run}/{submodel}": _checkpoint,
         "/files/runs/{run}.json": _text(lambda service: service.runs.document, ".json"),
         "/files/metrics/{run}.csv": _text(lambda service: service.runs.metrics_csv, "-metrics.csv", "text/csv"),
@@ -91,6 +97,24 @@ async def _model(request: Request, service: Service) -> Response:
     run, submodel = request.path_params["run"], request.path_params["submodel"]
     path = await run_in_threadpool(service.runs.artifact, run, submodel)
     return await run_in_threadpool(_file, path, f"{run}-{path.name}", "application/zip")
+
+
+async def _models(request: Request, service: Service) -> Response:
+    """Without ranges and without a length: the zip is made while it is sent."""
+    run = request.path_params["run"]
+    names = await run_in_threadpool(service.runs.finished, run)
+    paths = [await run_in_threadpool(service.runs.artifact, run, name) for name in names]
+    if gone := [path.name for path in paths if not path.is_file()]:
+        raise NotFound(f"The file '{gone[0]}' is gone. Open the page again for the newest.")
+    headers = PRIVATE | AS_IT_IS | {"Content-Disposition": f'attachment; filename="{run}-models.zip"'}
+    return StreamingResponse(zipped(paths), headers=headers, media_type="application/zip")
+
+
+async def _tensorboard(request: Request, service: Service) -> Response:
+    run = request.path_params["run"]
+    content = await run_in_threadpool(service.exports.tensorboard_zip, run)
+    headers = PRIVATE | AS_IT_IS | {"Content-Disposition": f'attachment; filename="{run}-tensorboard.zip"'}
+    return Response(content, headers=headers, media_type="application/zip")
 
 
 async def _checkpoint(request: Request, service: Service) -> Response:

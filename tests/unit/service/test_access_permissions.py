@@ -12,6 +12,7 @@ from tests.unit.service.kit import ADMIN, ALICE, EVERYBODY, HERS, HIS, NOWHERE, 
 from unifiednn_core.base.errors import BadInput, Forbidden, NotFound, UnifiedNNError
 from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.service.devices import DeviceService
+from unifiednn_core.service.exports import ExportService
 from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.logs import LogService
@@ -27,7 +28,7 @@ from unifiednn_core.spec.run import PolicySpec, SubModelSpec, parse_run
 
 KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService,
          "devices": DeviceService, "queue": QueueService, "notifications": NotificationService,
-         "monitoring": MonitoringService, "logs": LogService,
+         "monitoring": MonitoringService, "logs": LogService, "exports": ExportService,
          "retention": RetentionService}  # fmt: skip
 PART = SubModelSpec(name="new", model=f"sha256:{sha('alpha-model')}", train_data=f"sha256:{sha('alpha-data')}")
 
@@ -60,6 +61,10 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "stop": lambda s, run, name: s.runs.stop(run, name),
     "discard": lambda s, run, name: s.runs.discard(run, name),
     "retry": lambda s, run, name: s.runs.retry(run, name),
+    "finished": lambda s, run, name: s.runs.finished(run),
+    "tensorboard": lambda s, run, name: s.exports.tensorboard(run, Path("/nowhere")),
+    "tensorboard_zip": lambda s, run, name: s.exports.tensorboard_zip(run),
+    "mlflow": lambda s, run, name: s.exports.mlflow(run, "/nowhere"),
     "deletion": lambda s, run, name: s.runs.deletion(run),
     "delete_run": lambda s, run, name: s.runs.delete_run(run),
     "lineage": lambda s, run, name: s.library.lineage(run, name),
@@ -71,6 +76,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "see": lambda s, run, name: s.queue.see(run),
     "download_checkpoint": lambda s, run, name: s.runs.download_checkpoint(run, name, Path("/nowhere")),
 }
+HERE = {"download", "download_checkpoint", "tensorboard", "mlflow"}
 OF_PARTS = {"pause", "resume", "save", "stop", "discard"}
 
 
@@ -172,7 +178,7 @@ def test_runs_and_files_of_other_owners_are_not_found(here: World, action: str) 
 @pytest.mark.parametrize("action", sorted(ON_RUNS))
 def test_what_is_ones_own_can_be_asked_for(here: World, action: str) -> None:
     error = refusal(lambda: ON_RUNS[action](here.of(ALICE), HERS, "alpha"))
-    if action in ("download", "download_checkpoint"):
+    if action in HERE:
         assert "terminal" in str(error), "who signs in has no folders on the server"
     else:
         assert error is None, repr(error)
@@ -183,7 +189,7 @@ def test_what_is_ones_own_can_be_asked_for(here: World, action: str) -> None:
     assert all(person == ALICE.id and subject.startswith(HERS) for person, subject in lines)
 
 
-@pytest.mark.parametrize("action", sorted(set(ON_RUNS) - {"download", "download_checkpoint"}))
+@pytest.mark.parametrize("action", sorted(set(ON_RUNS) - HERE))
 def test_of_a_shared_run_a_submitter_steers_his_own_part_alone(here: World, action: str) -> None:
     service, rule = here.of(ALICE), PERMISSIONS[action]
     error = refusal(lambda: ON_RUNS[action](service, SHARED, "alpha"))

@@ -1,0 +1,351 @@
+"""Makes the certificate of a separated model: its file is read here, in a process that knows nothing of the hybrid.
+
+The zip comes from a worker or from a download, so it counts as hostile: its names are checked, nothing in it is run,
+and its networks are read like uploaded ones.
+"""
+
+import hashlib
+import json
+import platform
+import re
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import ValidationError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from unifiednn_core.base.errors import BadInput, HostileFile
+from unifiednn_core.base.files import move
+from unifiednn_core.base.visible import visible
+from unifiednn_core.engine import kinds
+from unifiednn_core.engine.kinds import Kind
+from unifiednn_core.engine.probes import FILENAME as PROBES
+from unifiednn_core.engine.probes import Probes, outputs_of, sha256_of
+from unifiednn_core.formats import registry
+from unifiednn_core.formats.base import some
+from unifiednn_core.formats.weights import state_sha256
+from unifiednn_core.preflight.inspection import attempt
+from unifiednn_core.preflight.report import Certificate, CertificateCheck, CertifyJob, CertifyReport
+from unifiednn_core.spec.run import ArchitectureSpec, SubModelSpec
+
+FILENAME = "certificate.json"
+WEIGHTS, SPEC, SNIPPET = "weights.safetensors", "spec.json", "load.py"
+MOST_FILES, MOST_TEXT_BYTES, MOST_THREADS = 64, 1024**2, 256
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,199}")
+_TITLE = "Separated model"
+_CPU = torch.device("cpu")
+
+
+def certify(job: CertifyJob) -> CertifyReport:
+    """Compare a zip with what is known of its sub-model; with `put_in` the zip then holds the certificate."""
+    with tempfile.TemporaryDirectory(dir=job.scratch, prefix="certify-") as name:
+        found, findings = attempt(lambda: _certified(job, Path(name)), job.archive.name)
+        if found is None:
+            return CertifyReport(findings=findings)
+        return found
+
+
+def _certified(job: CertifyJob, folder: Path) -> CertifyReport:
+    before = job.archive.stat()
+    try:
+        files = _unpack(job.archive, folder)
+    except (BadInput, HostileFile) as error:
+        if not job.put_in:
+            raise
+        return CertifyReport(
+            certificate=_of_damaged(job, error.findings[0].message if isinstance(error, BadInput) else str(error)),
+            size_bytes=before.st_size,
+        )
+    unpacked = _Unpacked(folder, job, files)
+    certificate = unpacked.certificate()
+    size_bytes = before.st_size
+    if job.put_in:
+        size_bytes = _put_in(job.archive, folder, certificate, before.st_ino)
+    return CertifyReport(certificate=certificate, size_bytes=size_bytes)
+
+
+def _unpack(archive: Path, folder: Path) -> dict[str, str]:
+    """Unpack a zip of plain files; returns their SHA-256 by name. Raises `BadInput` or `HostileFile`."""
+    try:
+        with zipfile.ZipFile(archive) as held:
+            infos = held.infolist()
+            names = [info.filename for info in infos]
+            if len(names) > MOST_FILES or len({*map(str.lower, names)}) < len(names):
+                raise HostileFile(f"The zip holds {len(names)} files, or two of one name.")
+            if sum(info.file_size for info in infos) > archive.stat().st_size:
+                raise HostileFile("The zip claims to hold more bytes than it has.")
+            found = {}
+            for info in infos:
+                if not _NAME.fullmatch(info.filename) or info.compress_type != zipfile.ZIP_STORED:
+                    raise HostileFile(f"The zip holds a file that no separated model has: {info.filename[:100]!r}.")
+                digest = hashlib.sha256()
+                with held.open(info) as source, (folder / info.filename).open("xb") as target:
+                    while block := source.read(2**20):
+                        digest.update(block)
+                        target.write(block)
+                found[info.filename] = digest.hexdigest()
+            return found
+    except zipfile.BadZipFile as error:
+        message = f"The zip is damaged ({str(error)[:100]})."
+        raise BadInput.of(_TITLE, archive.name, message, "Download it again.") from None
+
+
+def _of_damaged(job: CertifyJob, reason: str) -> Certificate:
+    """The certificate of a zip that cannot be read any more; nothing can be put into it."""
+    return Certificate(
+        submodel=job.archive.stem if job.submodel is None else job.submodel.name,
+        model=job.model or "",
+        made_at_s=time.time(),
+        holds=False,
+        compared=(
+            _differs("files", f"The zip cannot be read: {reason} Continue or retry the sub-model to export it again."),
+        ),
+        state_sha256=job.state_sha256 or "",
+        versions=versions(),
+    )
+
+
+def _put_in(archive: Path, folder: Path, certificate: Certificate, inode: int) -> int:
+    """Write the zip again with the certificate in it, and put it in its place at once; returns its size.
+
+    Raises `HostileFile` if the zip is not the same any more: it was exported again.
+    """
+    (folder / FILENAME).write_text(document_of(certificate), encoding="utf-8")
+    written = folder / ".archive"
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as file:
+        for member in sorted(path for path in folder.iterdir() if path != written):
+            file.write(member, member.name)
+    if archive.stat().st_ino != inode:
+        raise HostileFile("The zip was written again meanwhile.")
+    size_bytes = written.stat().st_size
+    move(written, archive)
+    return size_bytes
+
+
+def document_of(certificate: Certificate) -> str:
+    """The text of `certificate.json`."""
+    return certificate.model_dump_json(indent=2) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Unpacked:
+    """An unpacked zip, and what it is compared with."""
+
+    folder: Path
+    job: CertifyJob
+    files: Mapping[str, str]
+
+    def certificate(self) -> Certificate:
+        """Compare everything; raises `BadInput` for a zip that is none of a separated model."""
+        earlier = self._earlier()
+        described = self._described()
+        entry = self._entry(described)
+        model = self.job.model or (earlier.model if earlier else "")
+        if model not in self.files:
+            message = f"The zip has no model file '{model[:80]}'." if model else "The zip has no certificate."
+            raise BadInput.of(_TITLE, self.job.archive.name, message, "Download the model again.")
+        expected = self.job.state_sha256 or (earlier.state_sha256 if earlier else "")
+        weights, findings = attempt(lambda: self._weights(model), model)
+        compared = [] if earlier is None else [self._compare_files(earlier)]
+        if weights is None:
+            compared.append(_differs("weights", f"{model} cannot be read. {findings[0].message}"))
+        else:
+            compared.append(self._compare_weights(model, weights, expected))
+            compared.append(self._compare_keys(entry, weights))
+            compared.append(self._compare_outputs(entry, model, expected))
+        certain = any(one.what == "weights" and one.outcome == "equal" for one in compared)
+        listed = {name: digest for name, digest in self.files.items() if name != FILENAME}
+        return Certificate(
+            submodel=entry.name,
+            model=model,
+            made_at_s=time.time(),
+            holds=certain and all(one.outcome != "differs" for one in compared),
+            compared=tuple(compared),
+            state_sha256=expected,
+            tensors=len(weights or ()),
+            files=listed,
+            versions=versions(),
+            spec=described,
+            snippet=visible(self._text(SNIPPET), keep="\n"),
+        )
+
+    def _described(self) -> dict[str, object]:
+        """The sub-model's entry in the spec of the zip, as it was written; empty if there is none."""
+        with suppress(ValueError, TypeError, KeyError, IndexError, RecursionError):
+            return dict(json.loads(self._text(SPEC))["submodels"][0])
+        return {}
+
+    def _entry(self, described: Mapping[str, object]) -> SubModelSpec:
+        if self.job.submodel is not None:
+            return self.job.submodel
+        try:
+            return SubModelSpec.model_validate(described)
+        except ValidationError:
+            message, remedy = "The zip holds no spec of a sub-model.", "Name a zip that UnifiedNN has written."
+            raise BadInput.of(_TITLE, self.job.archive.name, message, remedy) from None
+
+    def _earlier(self) -> Certificate | None:
+        """The certificate in the zip."""
+        text = "" if self.job.put_in else self._text(FILENAME)
+        try:
+            return Certificate.model_validate_json(text) if text else None
+        except ValidationError:
+            message = "Its certificate.json is damaged, or of another version of UnifiedNN."
+            raise BadInput.of(_TITLE, self.job.archive.name, message, "Download it again.") from None
+
+    def _text(self, name: str) -> str:
+        path = self.folder / name
+        if name not in self.files or path.stat().st_size > MOST_TEXT_BYTES:
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+
+    def _compare_files(self, earlier: Certificate) -> CertificateCheck:
+        now = {name: digest for name, digest in self.files.items() if name != FILENAME}
+        other = sorted(name for name in now.keys() | earlier.files.keys() if now.get(name) != earlier.files.get(name))
+        if other:
+            return _differs("files", f"These files are not what the certificate lists: {some(other)}.")
+        return CertificateCheck(
+            what="files", outcome="equal", text=f"All {len(now)} files have the SHA-256 that it lists."
+        )
+
+    def _weights(self, model: str) -> dict[str, Tensor]:
+        """The weights of the model file; raises `BadInput` or `HostileFile`."""
+        known = registry.sniff(self.folder / model)
+        if known is None:
+            raise registry.unknown(self.folder / model)
+        return known.read_state_dict(self.folder / model)
+
+    def _compare_weights(self, model: str, weights: Mapping[str, Tensor], expected: str) -> CertificateCheck:
+        """Compare the hash of the weights in every file that holds them."""
+        if not expected:
+            text = "Nobody knows the hash of the separated weights."
+            return CertificateCheck(what="weights", outcome="not compared", text=text)
+        others: dict[str, Callable[[], Mapping[str, Tensor]]] = {}
+        for name in sorted(self.files.keys() - {model, PROBES}):
+            path = self.folder / name
+            if name == WEIGHTS:
+                others[name] = partial(load_file, path)
+            elif (known := attempt(partial(registry.sniff, path), name)[0]) is not None:
+                others[name] = partial(known.read_state_dict, path)
+        wrong = [] if state_sha256(weights) == expected else [model]
+        for name, read in others.items():
+            held = attempt(read, name)[0]
+            if held is None or state_sha256(held) != expected:
+                wrong.append(name)
+        if wrong:
+            return _differs("weights", f"Weights that are not those of the hybrid: {some(wrong)}.")
+        text = f"{', '.join([model, *others])}: the hash of the weights is that of the hybrid, bit for bit."
+        return CertificateCheck(what="weights", outcome="equal", text=text)
+
+    def _compare_keys(self, entry: SubModelSpec, weights: Mapping[str, Tensor]) -> CertificateCheck:
+        """Compare names and shapes with the submitted network."""
+        upload = self.job.upload
+        if upload is None or not upload.is_file():
+            return CertificateCheck(what="keys", outcome="not compared", text="The submitted file is not at hand here.")
+        built, findings = attempt(lambda: _network(upload, entry.architecture), "the submitted file")
+        if built is None:
+            text = f"The submitted file could not be read here: {findings[0].message}"
+            return CertificateCheck(what="keys", outcome="not compared", text=text)
+        given, now = _shapes(built.state_dict()), _shapes(weights)
+        other = sorted(key for key in given.keys() | now.keys() if given.get(key) != now.get(key))
+        if other:
+            return _differs("keys", f"Names or shapes are not those of the submitted network: {some(other)}.")
+        text = f"All {len(now)} names, shapes and types are those of the submitted network."
+        return CertificateCheck(what="keys", outcome="equal", text=text)
+
+    def _compare_outputs(self, entry: SubModelSpec, model: str, expected: str) -> CertificateCheck:
+        """Run what the files hold on the probes."""
+        path = self.job.probes if self.job.probes is not None else self.folder / PROBES
+        if not path.is_file():
+            return _not_compared("No probes were kept with it.")
+        read, findings = attempt(lambda: _probes(path), PROBES)
+        if read is None:
+            return _differs("outputs", f"The probes are damaged. {findings[0].message}")
+        probes, written = read
+        if probes.missing or written is None:
+            return _not_compared(f"There are no probes: {probes.missing}.")
+        if probes.state_sha256 != expected:
+            return _not_compared("The probes belong to another state of the network.")
+        torch.set_num_threads(min(written.threads or 1, MOST_THREADS))
+        elsewhere = kinds.differences(written, kinds.here(_CPU, torch.get_num_threads()))
+        # The one for inference of a `.pt2` is another file, with another graph.
+        names = [model, *(name for name in self.files if name == f"{Path(model).stem}.eval{Path(model).suffix}")]
+        plain = entry.architecture and ArchitectureSpec(name=entry.architecture.name, args=entry.architecture.args)
+        for name in names:
+            outputs, findings = attempt(partial(_outputs, self.folder / name, plain, probes), name)
+            if outputs is None:
+                return _differs("outputs", f"{name} cannot be run on the probes. {findings[0].message}")
+            if sha256_of(outputs) == probes.outputs_sha256:
+                continue
+            if elsewhere:
+                return _not_compared(f"{elsewhere[0]} Bits may differ. {_distance(outputs, probes.outputs)}".strip())
+            return _differs("outputs", f"{name} gives other outputs. {_distance(outputs, probes.outputs)}".strip())
+        count = len(probes.inputs[0])
+        text = (
+            f"{', '.join(names)}: the outputs for {count} {probes.data} samples are those of the hybrid, bit for bit "
+            f"({written.text})."
+        )
+        return CertificateCheck(what="outputs", outcome="equal", text=text)
+
+
+def _probes(path: Path) -> tuple[Probes, Kind | None]:
+    """Read probes and the kind of device that computed them, which those without samples lack."""
+    probes = Probes.read(path)
+    if probes.missing:
+        return probes, None
+    recipe = {"device_type": probes.kind["type"], "torch": probes.kind["torch"], "kinds": [dict(probes.kind)]}
+    return probes, kinds.of_recipe(recipe)[-1]
+
+
+def versions() -> dict[str, str]:
+    """Versions of what made this certificate."""
+    try:
+        own = version("unifiednn")
+    except PackageNotFoundError:
+        own = "unknown"
+    return {"torch": str(torch.__version__), "python": platform.python_version(), "unifiednn": own}
+
+
+def _network(path: Path, architecture: ArchitectureSpec | None) -> nn.Module:
+    """The network of a file; raises `BadInput` or `HostileFile`."""
+    known = registry.sniff(path)
+    if known is None:
+        raise registry.unknown(path)
+    return known.read(path, architecture).build()
+
+
+def _outputs(path: Path, architecture: ArchitectureSpec | None, probes: Probes) -> tuple[Tensor, ...]:
+    torch.manual_seed(0)
+    return outputs_of(_network(path, architecture).eval(), probes.inputs)
+
+
+def _shapes(state_dict: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {key: (tensor.shape, tensor.dtype) for key, tensor in state_dict.items()}
+
+
+def _distance(outputs: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> str:
+    """The largest difference of outputs, as a sentence; empty if the expected ones were too large to keep."""
+    pairs = list(zip(outputs, expected, strict=False))
+    if not expected or any(ours.shape != theirs.shape for ours, theirs in pairs) or len(outputs) != len(expected):
+        return "Their number or their shapes differ." if expected else ""
+    largest = max((float((a.double() - b.double()).abs().max()) for a, b in pairs if a.numel()), default=0.0)
+    size = max((float(b.double().abs().max()) for _, b in pairs if b.numel()), default=0.0)
+    return f"The largest difference is {largest:.3g}, where values reach {size:.3g}."
+
+
+def _differs(what: Literal["files", "weights", "keys", "outputs"], text: str) -> CertificateCheck:
+    return CertificateCheck(what=what, outcome="differs", text=visible(text))
+
+
+def _not_compared(text: str) -> CertificateCheck:
+    return CertificateCheck(what="outputs", outcome="not compared", text=visible(text))

@@ -1,0 +1,144 @@
+"""Makes the certificates of separated models, one at a time, while nobody waits for them.
+
+The supervisor's process does this and not the worker: it has the template, whose forks have torch loaded (a new
+interpreter would cost 3 s of processor time), no network and limits, and know nothing of the hybrid. What is left to do
+is in the store, so a certificate that a kill or a restart prevented is made later; the zip is replaced as a whole.
+"""
+
+import fcntl
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from unifiednn_core.base import failpoints
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import IntakeFailed, NotFound
+from unifiednn_core.base.paths import Home
+from unifiednn_core.preflight import client
+from unifiednn_core.preflight.report import CertifyJob, CertifyReport
+from unifiednn_core.spec.run import RunSpec
+from unifiednn_core.store import Store
+from unifiednn_core.store.events import Code
+from unifiednn_core.store.schema import RunRow, SubModelRow
+
+LOOK_S = 1.0
+AGAIN_S, TRIES = 60.0, 3
+ENDS_WITHIN_S = 3.0
+_log = logging.getLogger(__name__)
+
+
+class Certifier:
+    """Makes pending certificates in a thread (`start`), or now (`settle`). One process of a home does so at a time."""
+
+    def __init__(
+        self, home: Home, store: Store, clock: Clock, *,
+        certify: Callable[[CertifyJob], CertifyReport] = client.certify,
+    ):  # fmt: skip
+        """`certify` compares one zip in another process."""
+        self._home, self._store, self._clock, self._certify = home, store, clock, certify
+        self._tries: Counter[tuple[str, str]] = Counter()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to make certificates; idempotent."""
+        if self._thread is None or not self._thread.is_alive():
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._watch, name="certifier", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; a certificate in the making is made later."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(ENDS_WITHIN_S)  # nobody waits for a large model
+
+    def settle(self, run_id: str) -> None:
+        """Make the certificates of a run that are due now, in the calling thread."""
+        with self._alone(wait=True):
+            for run, row in self._store.runs.uncertified(self._clock.utc_s()):
+                if run.id == run_id:
+                    self._make(run, row)
+
+    def tick(self) -> None:
+        """Make the certificate that waits longest, unless a baseline is measured, whose figures it would change."""
+        due = self._store.runs.uncertified(self._clock.utc_s())
+        if not due or self._store.runs.measuring():
+            return
+        with self._alone(wait=False) as first:
+            if first:
+                self._make(*due[0])
+
+    def _watch(self) -> None:
+        while not self._stop.wait(LOOK_S):
+            try:
+                self.tick()
+            except Exception:  # a full disk or a locked store must not end the watch
+                _log.exception("A certificate could not be made; it is tried again.")
+
+    @contextmanager
+    def _alone(self, *, wait: bool) -> Iterator[bool]:
+        """Hold the lock of the home; False if another process has it."""
+        handle = os.open(self._home.root / ".certifying", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(handle)  # which also gives the lock back
+
+    def _make(self, run: RunRow, row: SubModelRow) -> None:
+        """Make one certificate, or try again in a minute; after three tries the history says why there is none."""
+        runs, key = self._store.runs, (row.run_id, row.name)
+        try:
+            report = self._certify(self._job(run, row))
+        except (NotFound, ValidationError):  # deleted, or a spec of another version
+            runs.certify_later(row, None)
+            return
+        except IntakeFailed as error:
+            cause = str(error)
+        else:
+            failpoints.passing("certificate.before_record")
+            if report.certificate is not None:
+                found, code = report.certificate, Code.CERTIFIED if report.certificate.holds else Code.UNCERTIFIED
+                fields = {} if found.holds else {"findings": list(found.findings)}
+                document = found.model_dump(mode="json")
+                runs.record_certificate(row, document, code, size_bytes=report.size_bytes, **fields)
+                self._tries.pop(key, None)
+                return
+            cause = " ".join(finding.message for finding in report.findings)
+        self._tries[key] += 1
+        again = self._tries[key] < TRIES
+        runs.certify_later(row, self._clock.utc_s() + AGAIN_S if again else None)
+        if not again:
+            self._tries.pop(key)
+            with suppress(NotFound):
+                runs.warn(row.run_id, row.name, [f"The certificate of {row.name} could not be made. {cause}"])
+
+    def _job(self, run: RunRow, row: SubModelRow) -> CertifyJob:
+        """Raises `NotFound` if the model is gone."""
+        folder = self._home.run(row.run_id) / "models"
+        archive = folder / (row.artifact or "")
+        if row.artifact is None or not archive.is_file():
+            raise NotFound(f"The model of {row.name} is gone.")
+        spec = RunSpec.model_validate(run.spec)
+        [submodel] = [part for part in spec.submodels if part.name == row.name]
+        return CertifyJob(
+            archive=archive,
+            scratch=self._home.quarantine,
+            submodel=submodel,
+            upload=self._home.file(submodel.model.removeprefix("sha256:")),
+            probes=folder / f"{row.name}.probes.safetensors",
+            model=Path(row.model_path or "").name,
+            state_sha256=row.state_sha256,
+            put_in=True,
+        )
