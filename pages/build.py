@@ -8,7 +8,18 @@ from typing import Literal, NamedTuple
 
 import streamlit as st
 
-from pages._ui import actions, draft_list, drafts, fixes, frame, launch, run_form, submodel_form, uploads
+from pages._ui import (
+    actions,
+    draft_list,
+    drafts,
+    fixes,
+    forecast_panel,
+    frame,
+    launch,
+    run_form,
+    submodel_form,
+    uploads,
+)
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.run import RunSpec
@@ -47,6 +58,7 @@ def main() -> None:
         changed = _submodels(draft)
     with right:
         changed = {**changed, **run_form.settings(draft)}
+    forecast_panel.draw(spec)
     mended = launch.check(spec, {} if editing else draft) or mended  # with an open form there is nothing to mend
     if mended is not None:
         _save(mended)

@@ -11,6 +11,7 @@ from pages._ui import (
     banners,
     charts,
     dialogs,
+    forecast_panel,
     frame,
     results,
     run_details,
@@ -75,6 +76,7 @@ def draw(run_id: str, live: bool) -> None:
         submodels.draw_table(view)
     with st.container(key="part-after"):
         _sweeps(view)
+        forecast_panel.outcome(view)
         run_details.draw(view)
 
 

@@ -10,7 +10,7 @@ import streamlit as st
 from pages._ui import actions, frame
 from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
-from unifiednn_core.views import markup, wording
+from unifiednn_core.views import certificate, markup, wording
 from unifiednn_core.views.runs import RunView, SubModelView
 
 WAITING = (State.QUEUED, State.STARTING, State.PAUSING, State.PAUSED, State.STOPPING)
@@ -42,6 +42,11 @@ def draw(view: RunView) -> None:
     """Draw the banners that apply, the loudest first."""
     broken = [part for part in view.submodels if is_broken(part)]
     _failures(view, broken)
+    for part in view.submodels:
+        if part.certificate is not None and not part.certificate.holds:
+            heading = tr("{name}: the certificate does not hold", name=part.name)
+            told = " ".join((certificate.headline(part.certificate), *part.certificate.findings))
+            st.html(markup.notice("red", "gpp_bad", heading, told, tr("Do not use this file; keep it and tell us.")))
     age_s = view.heartbeat_age_s
     if view.state not in ENDED and age_s is not None and age_s > wording.STALE_AFTER_S:
         st.html(markup.notice("orange", "warning", tr("Stale"), wording.stale_text(age_s)))

@@ -6,12 +6,13 @@ from typing import Literal, TypeVar
 
 import streamlit as st
 
-from pages._ui import actions, arms, banners, drafts, frame, run_form, submodel_form
+from pages._ui import actions, arms, banners, drafts, forecast_panel, frame, run_form, submodel_form
 from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.views import markup, wording
+from unifiednn_core.views.forecast import Counterfactual
 from unifiednn_core.views.runs import RunView, SubModelView
 
 _Value = TypeVar("_Value", int, float | None)
@@ -152,8 +153,18 @@ def _adjust(asked: actions.Dialog) -> None:
 def _adjust_policy(view: RunView, *, key: str) -> None:
     known = PolicySpec.model_validate(view.spec.get("policy", {}))
     wanted = PolicySpec.model_validate(run_form.policy(known.model_dump(), key=key))
-    if _apply_button("Apply policy", f"{key}-apply", off=wanted == known):
+    if wanted != known:
+        _foresee(partial(frame.service().runs.forecast_change, view.run_id, wanted))
+    if _apply_button(tr("Apply policy"), f"{key}-apply", off=wanted == known):
         _carry_out([partial(frame.service().runs.set_policy, view.run_id, wanted)])
+
+
+def _foresee(change: Callable[[], Counterfactual]) -> None:
+    """Draw what a change would do to each finish, before it is applied."""
+    try:
+        st.html(forecast_panel.counterfactual(change()))
+    except UnifiedNNError:  # applying it tells
+        return
 
 
 def _adjust_submodels(view: RunView, *, key: str) -> None:
@@ -168,6 +179,9 @@ def _adjust_submodels(view: RunView, *, key: str) -> None:
     new_priorities = changed({name: listed[name].priority for name in order}, {n: typed[n][0] for n in order})
     new_deadlines = changed({name: listed[name].deadline_s for name in order}, {n: typed[n][2] for n in order})
     new_epochs = changed({name: listed[name].epochs for name in order}, {n: typed[n][1] for n in order})
+    if order != known or new_priorities or new_epochs:
+        names = whole_order([submodel.name for submodel in view.submodels], order) if order != known else None
+        _foresee(partial(runs.forecast_change, view.run_id, priorities=new_priorities, epochs=new_epochs, order=names))
     with st.container(horizontal=True, horizontal_alignment="right"):
         if _apply_button(tr("Apply order"), f"{key}-apply-order", off=order == known, help=tr(ORDER_HELP)):
             names = whole_order([submodel.name for submodel in view.submodels], order)

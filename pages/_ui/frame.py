@@ -9,11 +9,12 @@ from typing import Any, TypeVar, cast
 import streamlit as st
 from streamlit.navigation.page import Page
 
-from pages._ui import charts, device_card, signed_in
+from pages._ui import charts, device_card, notify, signed_in
 from unifiednn_core.base.texts import ENGLISH, LANGUAGES, speak, spoken, tr
 from unifiednn_core.service.facade import Service
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.estimates import Estimate
+from unifiednn_core.views.forecast import Counterfactual
 
 HERE = Path(__file__).parent
 STYLE = HERE / "style.css"
@@ -55,6 +56,7 @@ def page(title: str) -> None:
     st.html(PARTS)
     signed_in.require(title)
     _devices()
+    notify.draw()
     _language()
     if not service().supervisor_alive:
         service().start_supervisor()
@@ -128,15 +130,20 @@ def moment(at_s: float) -> str:
     return wording.moment_text(at_s, st.context.timezone, "%-d %b %H:%M")
 
 
+def clock_at(estimate: Estimate) -> str:
+    """The likely moment of an estimate on the viewer's clock: "14:32"."""
+    now_s = time.time()
+    return wording.clock_text(now_s + estimate.likely_s, now_s, st.context.timezone)
+
+
 def estimate(starts: Estimate | None, ends: Estimate | None) -> str:
     """When something starts and ends, in words with the viewer's clock; empty if nothing is known."""
     return wording.estimate_text(starts, ends, time.time(), st.context.timezone)
 
 
-def clock_at(estimate: Estimate) -> str:
-    """The likely moment of an estimate on the viewer's clock: "14:32"."""
-    now_s = time.time()
-    return wording.clock_text(now_s + estimate.likely_s, now_s, st.context.timezone)
+def change(asked: Counterfactual) -> str:
+    """What a change does to finish times, on the viewer's clock; empty if all stay."""
+    return wording.change_text(asked.before, asked.after, time.time(), st.context.timezone)
 
 
 def ago(at_s: float | None, *, seconds: bool = False) -> str:

@@ -1,5 +1,6 @@
 """What a run leaves: all models in one file, a card for each with its certificate, the way to train it again."""
 
+from collections.abc import Mapping
 from functools import partial
 
 import streamlit as st
@@ -8,7 +9,7 @@ from pages._ui import actions, frame, signed_in, submodels
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
-from unifiednn_core.views import markup, wording
+from unifiednn_core.views import certificate, markup, wording
 from unifiednn_core.views.runs import RunView, SubModelView
 
 NOTHING_YET = "A trained model appears here when its sub-model has ended, with the certificate of its file."
@@ -58,11 +59,40 @@ def _card(view: RunView, part: SubModelView) -> None:
     name = markup.signed_name(part.number, part.name)
     st.html(f'<div class="u-line u-model">{name}{markup.standing_badge(view, part)}</div>')
     tested = tr("test accuracy {accuracy}", accuracy=wording.accuracy_text(part.test_accuracy))
-    sha = part.state_sha256 or ""
     lines = [markup.faint(f"{part.artifact} · {memory_text(part.artifact_bytes)} · {tested}")]
-    if sha:
-        lines.append(f'<span title="{markup.text(sha)}">{markup.faint("SHA-256")} {markup.mono(sha[:16] + "…")}</span>')
-    st.html("<br>".join(lines))
+    if sha := part.state_sha256:
+        lines.append(f'{markup.faint(tr("SHA-256 of weights"))} <span class="u-sha">{markup.mono(sha)}</span>')
+    st.html(f'<div class="u-small">{"<br>".join(lines)}</div>')
     with st.container(horizontal=True, key=f"model-actions-{part.name}"):
         submodels.download_button(view.run_id, part.name, part.artifact or "", part.artifact_bytes)
         train_again(view.run_id, part.name)
+    _certificate(part)
+
+
+def _certificate(part: SubModelView) -> None:
+    """What its file was compared with, and the lines that load it, to be copied."""
+    found = part.certificate
+    if found is None:
+        st.html(markup.quiet("hourglass_top", tr("No certificate yet: the file is compared once it is written.")))
+        return
+    looks: tuple[str, wording.Colour] = ("verified", "green") if found.holds else ("gpp_bad", "red")
+    verdict = tr("Certificate holds") if found.holds else tr("Certificate does not hold")
+    badge = markup.badge(verdict, *looks, certificate.headline(found))
+    rows = "".join(
+        f"<dt>{markup.text(tr(certificate.TITLES[one.what]))}</dt>"
+        f'<dd title="{markup.text(one.text)}">{markup.text(tr(certificate.OUTCOMES[one.outcome]))}</dd>'
+        for one in found.compared
+    )
+    findings = "".join(f'<p class="u-error u-small">{markup.text(text)}</p>' for text in found.findings)
+    made = tr("Made {age} with {versions}", age=frame.ago(found.made_at_s), versions=_versions(found.versions))
+    st.html(
+        f'<div class="u-certificate">{badge}<p class="u-small">{markup.text(certificate.headline(found))}</p>'
+        f'<dl class="u-pairs u-small">{rows}</dl>{findings}{markup.small(made)}</div>'
+    )
+    if found.snippet:
+        with st.expander(tr("Load it in Python"), icon=":material/code:"):
+            st.code(found.snippet, language="python")
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -35,7 +35,7 @@ def _makespan(view: RunView, comparison: Comparison | None) -> markup.Fact:
     against = arms.difference_text(comparison, "makespan_ratio")
     ends = ""
     if view.state not in ENDED and view.elapsed_s is not None:
-        ends = frame.estimate(None, view.ends_in_s) or (tr(wording.ESTIMATING) if view.shared else "")
+        ends = frame.estimate(None, view.ends_in_s) or (tr(wording.ESTIMATING) if view.state is State.RUNNING else "")
     return markup.Fact(label, elapsed, _lines(counts, against, ends), tip=tr(MAKESPAN_HELP))
 
 

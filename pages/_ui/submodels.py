@@ -8,7 +8,7 @@ from pages._ui import actions, frame
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
-from unifiednn_core.views import markup, wording
+from unifiednn_core.views import certificate, markup, wording
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import RunView, SubModelView
 
@@ -60,7 +60,8 @@ def row(view: RunView, submodel: SubModelView) -> str:
         f"{cell(view, submodel)}</span>"
         for head, cell in CELLS.items()
     )
-    name, state = markup.signed_name(submodel.number, submodel.name), markup.standing_badge(view, submodel)
+    name = markup.signed_name(submodel.number, submodel.name)
+    state = f'<span class="u-line">{markup.standing_badge(view, submodel)}{_verified(submodel)}</span>'
     cells = f'<span role="cell">{name}</span><span role="cell">{state}</span>{rest}'
     return f'<div class="u-row" role="row" id="{_row_id(submodel)}">{cells}</div>'
 
@@ -117,6 +118,16 @@ def _head(view: RunView) -> str:
     label = markup.text(tr("Sub-models"))
     head = f'<div class="u-row u-head" role="row">{cells}</div>'
     return f'<div role="table" aria-label="{label}" aria-owns="{rows}">{head}</div>'
+
+
+def _verified(submodel: SubModelView) -> str:
+    """A sign for the certificate of its file."""
+    if (found := submodel.certificate) is None:
+        return ""
+    symbol, colour = ("verified", "green") if found.holds else ("gpp_bad", "red")
+    words = markup.text(certificate.headline(found))
+    sign = f'<span class="u-icon" style="color:var(--u-{colour})" title="{words}" aria-hidden="true">{symbol}</span>'
+    return f'{sign}<span class="u-unseen">{words}</span>'
 
 
 def _row_id(submodel: SubModelView) -> str:

@@ -85,7 +85,7 @@ def test_chips_axes_zoom_cursor_and_values_of_a_live_run(charts: Server, page: P
     chips.nth(0).press("h")
     becomes("plots.Loss.bright.length === 12")
     page.get_by_role("searchbox").press_sequentially("net07")
-    assert [chip.text_content() for chip in chips.all() if chip.is_visible()] == [f"H{NAMES[7]}"]
+    assert [chip.text_content() for chip in chips.all() if chip.is_visible()] == [f"H {NAMES[7]}"]
     page.get_by_role("searchbox").fill("")
 
     # The zoom of one chart is that of all charts of its axis, outlasts new data, and ends with one click.
@@ -101,8 +101,10 @@ def test_chips_axes_zoom_cursor_and_values_of_a_live_run(charts: Server, page: P
     becomes("new Set(Object.values(plots).map(plot => plot.range.join())).size === 1")
     zoomed = plots()["Loss"]["range"]
     shown = plots()["Loss"]["points"]
+    page.evaluate("window.first = document.querySelector('.js-plotly-plot')")
     train(charts.home, 5)
     becomes("plots.Loss.points.join() !== given.join()", shown)
+    assert page.evaluate("window.first === document.querySelector('.js-plotly-plot')")
     assert plots()["Loss"]["range"] == pytest.approx(zoomed) == plots()["Memory"]["range"]
     page.mouse.move(box["x"] + 300, box["y"] + 100)
     expect(page.locator(".u-cursor:not([hidden])")).to_have_count(3)

@@ -4,6 +4,7 @@ import json
 import re
 import zlib
 from html.parser import HTMLParser
+from typing import Any
 
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Button, Selectbox
@@ -84,5 +85,10 @@ class _Words(HTMLParser):
 
 def chart_names(app: AppTest) -> list[str]:
     """Names of the charts that the page sent to the browser."""
+    return [chart["name"] for chart in charts(app)]
+
+
+def charts(app: AppTest) -> list[dict[str, Any]]:
+    """The charts that the page sent to the browser."""
     boards = [json.loads(zlib.decompress(element.proto.bytes)) for element in app.get("bidi_component")]
-    return [chart["name"] for board in boards for chart in board["charts"]]
+    return [chart for board in boards for chart in board["charts"]]

@@ -97,6 +97,7 @@ class Seeded:
         service = Service(home, self.store, supervisor, clock)
         self.close = service.close
         self.queue, self.devices, self.logs = service.queue, service.devices, service.logs
+        self.notifications, self.monitoring = service.notifications, service.monitoring
         self.runs, self.library, self.comparisons, self.people = (
             service.runs, service.library, service.comparisons, service.people,
         )  # fmt: skip
@@ -411,6 +412,7 @@ def _submodel_row(view: RunView, part: SubModelView) -> SubModelRow:
         lane=1 if part.holds_device else None,
         attempt=1 if part.steps_done else 0,
         ended_at_s=ended_at_s if State(part.state) in ENDED else None,
+        certificate=None if part.certificate is None else part.certificate.model_dump(mode="json"),
         checkpoint=None if part.checkpoint_step is None else f"step-{part.checkpoint_step}.safetensors",
         artifact_at_s=view.created_at_s if part.artifact else None,
     )

@@ -1,13 +1,12 @@
 """Baselines on the page of a hybrid, pages of baselines, and memory by use."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from tests.ui.fake_arms import FINGERPRINT, baseline, breakdown, comparison, hybrid, marks, prediction
 from tests.ui.fake_views import mid_flight, queued
-from tests.ui.reading import button, html_of, labels, press, text_of
+from tests.ui.reading import button, chart_names, charts, html_of, labels, press, text_of
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.units import MIB
 from unifiednn_core.spec.lifecycle import State
@@ -19,11 +18,13 @@ LIVE = replace(mid_flight(), fingerprint=FINGERPRINT)
 
 def figures(app):
     """Figures of the page by their key, as the browser gets them."""
-    return [json.loads(element.proto.json)["figure"] for element in app.get("bidi_component")]
+    return [chart["figure"] for chart in charts(app)]
 
 
 def overlays(figure):
-    return [trace["name"] for trace in figure["data"] if trace["line"]["color"] == FAINT and trace["showlegend"]]
+    drawn = [trace for trace in figure["data"] if trace["meta"]["kind"] == "baseline"]
+    assert all(trace["line"]["color"] == FAINT for trace in drawn)
+    return list(dict.fromkeys(trace["name"].split(",")[0] for trace in drawn))
 
 
 def test_a_hybrid_without_a_baseline_offers_both_and_says_why(open_page, service):
@@ -122,7 +123,7 @@ def test_a_baseline_has_a_page_of_its_own_where_it_can_only_be_stopped(mode, ope
     app = open_page("run", run=f"r-{mode}")
     words = text_of(app)
     assert f"{mode.capitalize()} baseline" in words and "Round robin" not in words
-    assert len(app.get("bidi_component")) == 4
+    assert len(charts(app)) == 4
     assert labels(app) & {"Pause", "Save now", "Adjust", "Add a sub-model", "Stop lenet", "Run concurrent"} == set()
     assert "Stop" in labels(app)
     app.button(key=f"stop-r-{mode}-").click().run()
@@ -149,15 +150,14 @@ def test_memory_is_shown_by_use_with_its_notes_and_the_key_of_its_marks(open_pag
     app = open_page("run", run="r-live")
     memory = figures(app)[3]
     assert {"context", "A weights", "unexplained", "total"} <= {trace["name"] for trace in memory["data"]}
-    assert note in text_of(app) and "▼ load · | switch" in text_of(app)
+    assert note in text_of(app) and charts(app)[3]["below"] == "▼ load · | switch"
 
 
 def test_a_gpu_run_shows_how_busy_the_card_was(open_page, service):
     service.listed[:] = [replace(LIVE, utilisation=Series((0.0, 1.0), (0.2, 0.9)), power_w=Series((0.0,), (90.0,)))]
     app = open_page("run", run="r-live")
-    assert [figure["layout"]["title"]["text"].split("</b>")[0] for figure in figures(app)] == [
-        "<b>Loss", "<b>Accuracy", "<b>Schedule", "<b>GPU", "<b>Memory",
-    ]  # fmt: skip
+    assert chart_names(app) == ["loss", "accuracy", "schedule", "gpu", "memory"]
+    assert charts(app)[2]["cell"] == charts(app)[3]["cell"], "at most four are in view"
 
 
 def test_the_prediction_stands_beside_the_measured_peak(open_page, service):

@@ -4,9 +4,10 @@ from dataclasses import replace
 import pytest
 
 from pages._ui import submodels
-from tests.ui.fake_views import mid_flight, run, submodel
+from tests.ui.fake_views import START_S, ended, mid_flight, run, submodel
 from tests.ui.reading import chart_names, downloads, html_of, labels, text_of
 from unifiednn_core.base.errors import IllegalTransition
+from unifiednn_core.preflight.report import Certificate, CertificateCheck
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.views import wording
 from unifiednn_core.views.runs import EventView
@@ -255,3 +256,39 @@ def test_a_comparison_opens_from_the_head_of_an_ended_run(open_page, service):
     app.button(key="open-compare-head").click().run()
     assert not app.exception and app.query_params["run"] in ("r-done", ["r-done"])
     assert "again-r-done-" not in {button.key for button in app.button}, "another page is open"
+
+
+def certified(holds):
+    outcome = "equal" if holds else "differs"
+    return Certificate(
+        submodel="lenet", model="lenet.pt2", made_at_s=START_S, holds=holds, state_sha256="ab" * 32,
+        compared=(CertificateCheck(what="weights", outcome="equal", text="All 9 tensors."),
+                  CertificateCheck(what="outputs", outcome=outcome, text="Outputs of 8 probes: 3 bits.")),
+        versions={"torch": "2.13"}, snippet="net = torch.export.load('lenet.pt2').module()",
+    )  # fmt: skip
+
+
+def test_a_certificate_is_shown_with_its_hash_its_verdict_and_a_snippet_to_copy(open_page, service):
+    first, *others = ended().submodels
+    service.listed[:] = [replace(ended(), submodels=(replace(first, certificate=certified(True)), *others))]
+    app = open_page("run", run="r-done")
+    words = text_of(app)
+    for told in (
+        "Certificate holds",
+        "computes exactly what the hybrid computed",
+        "Outputs equal, bit for bit",
+        "torch 2.13",
+    ):
+        assert told in words
+    assert first.state_sha256 in words
+    assert "torch.export.load" in app.code[0].value
+    assert words.count("No certificate yet") == 2, "of the others"
+    assert "does not hold" not in words
+
+
+def test_a_certificate_that_does_not_hold_is_told_at_the_top(open_page, service):
+    first, *others = ended().submodels
+    service.listed[:] = [replace(ended(), submodels=(replace(first, certificate=certified(False)), *others))]
+    words = text_of(open_page("run", run="r-done"))
+    assert words.index("lenet: the certificate does not hold") < words.index("Makespan")
+    assert "Outputs of 8 probes: 3 bits." in words and "Certificate does not hold" in words

@@ -14,6 +14,7 @@ PATIENCE_S = 3600
 _MODULES = {
     "augmentation": "augmentation",
     "engine-overhead": "overhead",
+    "forecast": "forecast",
     "first-light": "first_light",
     "gpu-probe": "probe",
     "prediction": "prediction",

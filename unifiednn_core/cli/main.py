@@ -114,7 +114,7 @@ _OTHERS: tuple[Callable[..., None], ...] = (
 for _command in _OTHERS:
     app.command()(_command)
 app.command("import")(data.import_file)
-app.command("simulate")(simulate.simulate_trace)
+app.command("simulate")(simulate.simulate_policies)
 app.command("retention")(retention.retention)
 app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")

@@ -1,5 +1,6 @@
-"""`unifiednn simulate`: what each policy would do to jobs of a public trace, on one device. Nothing is trained."""
+"""`unifiednn simulate`: what each policy would do to a spec, or to jobs of a public trace. Nothing is trained."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,14 +9,18 @@ import typer
 from rich.table import Column
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.base.units import NOT_AVAILABLE
+from unifiednn_core.base.units import NOT_AVAILABLE, memory_text
 from unifiednn_core.cli import terminal
-from unifiednn_core.cli.shared import AsJson, refusing
+from unifiednn_core.cli.shared import AsJson, opened, refusing
 from unifiednn_core.scheduling.outcome import Outcome, outcome
-from unifiednn_core.scheduling.registry import policies
+from unifiednn_core.scheduling.registry import policies, policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob, simulate
 from unifiednn_core.scheduling.traces import read_trace
 from unifiednn_core.scheduling.workloads import HOUR_S, STATISTICS, at_load, by_time, draw, with_deadlines
+from unifiednn_core.spec.run import load_run
+from unifiednn_core.views.estimates import Basis
+from unifiednn_core.views.figures.forecast import gantt_text, seconds_text
+from unifiednn_core.views.forecast import PolicyForecast, best
 
 _HEADS = (
     Column("policy", no_wrap=True), "mean h", "median h", "p95 h", "slow", "all h", "in time", "Jain", "off by",
@@ -27,7 +32,15 @@ _ABOUT = (
 )
 
 
-def simulate_trace(
+BASES: dict[Basis, str] = {
+    "measured": "Seconds are as measured in earlier trainings here.",
+    "timed": "Seconds are as the check timed a few steps of each.",
+    "relative": "Not measured: times are percent of all work, by weights and batch size.",
+}
+
+
+def simulate_policies(
+    spec: Annotated[Path | None, typer.Argument(help="Run spec (JSON). Without one: jobs of a trace.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Your copy of a trace of Philly, Helios or Alibaba PAI.")] = None,
     statistics: Annotated[str, typer.Option(help=f"Without a trace, draw from: {', '.join(STATISTICS)}.")] = "helios",
     policy: Annotated[list[str] | None, typer.Option(help="A policy, repeatable; by default all.")] = None,
@@ -38,10 +51,14 @@ def simulate_trace(
     seed: Annotated[int, typer.Option(help="Equal seeds draw equal jobs.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate policies on one device, with jobs of a trace or drawn from fitted statistics of one.
+    """Simulate policies: what each would do to the sub-models of a spec, with the seconds that are known here.
 
-    Arrivals are stretched until they offer the given load.
+    Without a spec, jobs of a trace, or drawn from fitted statistics of one, arrive at one device. Arrivals are
+    stretched until they offer the given load.
     """
+    if spec is not None:
+        _simulate_spec(spec, policy or [], as_json)
+        return
     with refusing(as_json):
         chosen = {name: by_time(name, turn_s) for name in policy or [known.name for known in policies()]}
         asked = with_deadlines(_jobs(trace, statistics, jobs, load, seed), slack)
@@ -59,6 +76,47 @@ def simulate_trace(
         share = f"{100 * STATISTICS[statistics].one_gpu_share:.0f} %"
         source = f"drawn from statistics of {statistics}, whose jobs of one GPU are {share} of all"
     terminal.say(f"{len(asked)} jobs {source}, at a load of {load:g}. {_ABOUT}")
+
+
+def _simulate_spec(spec: Path, names: Sequence[str], as_json: bool) -> None:
+    with opened(as_json) as service:
+        asked, base = load_run(spec), spec.resolve().parent
+        for name in names:
+            policy_named(name, {})
+        with terminal.checking(quiet=as_json) as tell:
+            report = service.runs.check(asked, base, on_progress=tell)
+        if report.has_errors:
+            raise BadInput([finding for finding in report.findings if finding.severity == "error"])
+        whole = service.runs.forecast(asked, report)
+    made = [one for one in whole if not names or one.policy in names]
+    if as_json:
+        terminal.print_json({"basis": made[0].basis, "policies": {one.policy: one.document for one in made}})
+        return
+    told, least = seconds_text(made[0]), best(whole)
+
+    def marked(one: PolicyForecast, figure: str, words: str) -> str:
+        return f"{words}*" if one.policy in least[figure] else words
+
+    parts = list(made[0].finish_s)
+    heads: tuple[Column | str, ...] = (Column("policy", no_wrap=True), *parts, "mean", "all", "fair", "peak")
+    rows = [
+        (
+            one.policy,
+            *(told(one.finish_s[part]) for part in parts),
+            marked(one, "mean_turnaround_s", told(one.mean_turnaround_s)),
+            marked(one, "makespan_s", told(one.makespan_s)),
+            marked(one, "fairness", f"{one.fairness:.2f}"),
+            marked(one, "peak_bytes", memory_text(one.peak_bytes)),
+        )
+        for one in made
+    ]
+    terminal.print_table(heads, rows)
+    terminal.say(f"To the finish of each, on average, and of all; * is best. {BASES[made[0].basis]}")
+    terminal.say("Fair is Jain's index of the speed that each gets: 1 if all are slowed down alike.")
+    for one in made if names else made[:1]:
+        terminal.say(f"{one.policy_text} (# holds the device, + steps beside, . waits):")
+        for line in gantt_text(one):
+            terminal.say(line)
 
 
 def _jobs(trace: Path | None, statistics: str, jobs: int, load: float, seed: int) -> tuple[SimulatedJob, ...]:

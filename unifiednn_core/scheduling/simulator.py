@@ -186,7 +186,7 @@ class SimulatedHybrid:
             if turn is not None:  # it goes on as the policy's choice
                 self._record(turn, now_s)
                 turn.lane, turn.start_s, turn.first_step, turn.reason = 1, now_s, turn.job.steps_done, decision.reason
-                turn.grant(decision, now_s)
+                turn.regrant(decision, now_s)
                 self._first = turn
             else:
                 self._first = self._begin_turn(decision, 1, now_s)
@@ -254,6 +254,12 @@ class _Turn:
         self.decision, self.granted_s, self.begun_s, self.begun_step = decision, now_s, now_s, self.job.steps_done
         self.until_step = self.begun_step + self.job.steps_within(decision.quantum)
 
+    def regrant(self, decision: Decision, now_s: float) -> None:
+        """Begin a quantum in the middle of a step."""
+        self.decision, self.granted_s = decision, now_s
+        self.until_step = self.job.steps_done + self.job.steps_within(decision.quantum)
+        self._limit()
+
     def move_to(self, step_s: float, now_s: float) -> None:
         """Let each step take so long from now on."""
         if step_s == self.step_s:
@@ -262,10 +268,14 @@ class _Turn:
         whole = math.floor(done + 1e-9)
         self.begun_step, self.begun_s = self.begun_step + whole, now_s - max(0.0, done - whole) * step_s
         self.step_s = step_s
+        self._limit()
+
+    def _limit(self) -> None:
+        """End a quantum of seconds at the first step boundary after them."""
         if self.decision.quantum.kind == "seconds":
             most = self.job.epochs_steps - self.begun_step
             until_s = self.granted_s + self.decision.quantum.amount
-            self.until_step = self.begun_step + _first_step_reaching(until_s, self.begun_s, step_s, most)
+            self.until_step = self.begun_step + _first_step_reaching(until_s, self.begun_s, self.step_s, most)
 
     @property
     def end_s(self) -> float:

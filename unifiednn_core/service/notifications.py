@@ -11,7 +11,9 @@ from unifiednn_core.runtime.delivery import Undelivered, deliver, new_secret, re
 from unifiednn_core.runtime.webhooks import payload
 from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.roles import Role
-from unifiednn_core.store.webhooks import EVENTS, MOST_AT_ONCE, OF_RUNS, READY, End, WebhookRow, Webhooks
+from unifiednn_core.store.webhooks import EVENTS as EVENTS
+from unifiednn_core.store.webhooks import MOST_AT_ONCE, READY, End, WebhookRow, Webhooks
+from unifiednn_core.store.webhooks import OF_RUNS as OF_RUNS
 from unifiednn_core.views.notifications import News, NewsItem, NewWebhook, WebhookTest, WebhookView
 from unifiednn_core.views.people import view_of
 

@@ -77,6 +77,18 @@ class StepPoint(NamedTuple):
     accuracy: float | None
 
 
+class EpochPoint(NamedTuple):
+    """Figures of a complete epoch; `EpochRow` describes the values."""
+
+    submodel: str
+    attempt: int
+    epoch: int
+    step: int
+    learning_rate: float | None
+    test_loss: float | None
+    test_accuracy: float | None
+
+
 class StrataPoint(NamedTuple):
     """Memory by use at one moment; `StrataRow` describes the values."""
 
@@ -108,7 +120,7 @@ class History:
     """Columns of `StepRow` by sub-model."""
     lost_steps: Mapping[str, Sequence[StepPoint]]
     """Void steps, in order of attempts."""
-    epochs: Mapping[str, Sequence[EpochRow]]
+    epochs: Mapping[str, Sequence[EpochPoint]]
     slices: Sequence[SlicePoint]
     memory: Sequence[tuple[float, int]]
     """`at_s` and `size_bytes` of `MemoryRow`."""
@@ -177,8 +189,9 @@ class Telemetry:
             for point in map(StepPoint._make, session.execute(points.order_by(StepRow.attempt, StepRow.step))):
                 kept = point[:2] not in void or point.step <= void_after[point[:2]]
                 (steps if kept else lost).setdefault(point.submodel, []).append(point)
-            epochs: dict[str, list[EpochRow]] = {}
-            for epoch in session.scalars(select(EpochRow).where(EpochRow.run_id == run_id).order_by(EpochRow.epoch)):
+            epochs: dict[str, list[EpochPoint]] = {}
+            of_run = _select(EpochRow, EpochPoint._fields).where(EpochRow.run_id == run_id).order_by(EpochRow.epoch)
+            for epoch in map(EpochPoint._make, session.execute(of_run)):
                 if epoch.step <= void_after.get((epoch.submodel, epoch.attempt), math.inf):
                     epochs.setdefault(epoch.submodel, []).append(epoch)
             memory, strata = _samples(session, run_id, memory_source or "")

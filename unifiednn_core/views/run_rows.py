@@ -27,14 +27,13 @@ from unifiednn_core.store.schema import (
     HYBRID,
     AttemptRow,
     CommandRow,
-    EpochRow,
     EventRow,
     FileRow,
     HybridRow,
     RunRow,
     SubModelRow,
 )
-from unifiednn_core.store.telemetry import History, SlicePoint, StepPoint
+from unifiednn_core.store.telemetry import EpochPoint, History, SlicePoint, StepPoint
 from unifiednn_core.views import runs, times
 from unifiednn_core.views.certificate import certificate_of
 from unifiednn_core.views.estimates import KeptForecast
@@ -470,7 +469,7 @@ def _period_text(checkpoint: str) -> str:
     return " or ".join(text for text in (seconds, steps) if text)
 
 
-def _curve(points: Sequence[StepPoint | EpochRow], figure: str) -> runs.Series:
+def _curve(points: Sequence[StepPoint | EpochPoint], figure: str) -> runs.Series:
     """A figure over epochs, without the points that lack it."""
     return _series([pair for pair in map(attrgetter("epoch", figure), points) if pair[1] is not None])
 

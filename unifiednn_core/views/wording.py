@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -181,6 +182,32 @@ def estimate_text(starts: Estimate | None, ends: Estimate | None, now_s: float, 
     begins = "" if starts is None else tr("starts {when}", when=moment_and_range(starts, now_s, timezone))
     finishes = "" if ends is None else tr("ends {when}", when=moment_and_range(ends, now_s, timezone))
     return "; ".join(filter(None, (begins, finishes)))
+
+
+def change_text(
+    before: Mapping[str, Estimate | None], after: Mapping[str, Estimate | None], now_s: float, timezone: str | None
+) -> str:
+    """What a change does to finish times: "lenet 14:32 -> 13:58, cnn 9 min later"; empty if all stay.
+
+    The one that gains most is told by the clock, if a minute matters; all others by how much they move.
+    """
+    shifts = {
+        name: (one.likely_s, new.likely_s - one.likely_s)
+        for name, one in before.items()
+        if one is not None and (new := after.get(name)) is not None
+    }
+    moved = {name: shift for name, shift in shifts.items() if abs(shift[1]) > max(1.0, 0.02 * shift[0])}
+    said: list[str] = []
+    for name, (was_s, shift_s) in sorted(moved.items(), key=lambda item: item[1][1]):
+        if not said and shift_s < -60:
+            old, new_at = (moment_text(now_s + at_s, timezone, "%H:%M") for at_s in (was_s, was_s + shift_s))
+            said.append(f"{name} {old} \N{RIGHTWARDS ARROW} {new_at}")
+            continue
+        size = abs(shift_s)
+        span = f"{size:.0f} s" if size < 90 else f"{size / 60:.0f} min" if size < 5400 else f"{size / 3600:.1f} h"
+        words = tr("{name} {time} later") if shift_s > 0 else tr("{name} {time} earlier")
+        said.append(words.format(name=name, time=span))
+    return ", ".join(said)
 
 
 def kept_text(checkpoint_text: str, recovery: str) -> str:

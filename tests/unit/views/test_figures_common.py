@@ -32,7 +32,7 @@ every_chart = pytest.mark.parametrize("chart", CHARTS.values(), ids=list(CHARTS)
 @every_chart
 @pytest.mark.parametrize("view", [mid_flight(), BUSY], ids=["live", "ended"])
 def test_a_figure_is_json_and_keeps_its_zoom_over_ticks(chart, view):
-    document = chart(view).to_plotly_json()
+    document = chart(view)
     assert json.loads(json.dumps(document)) == document
     assert document["layout"]["uirevision"] == view.run_id
     assert document["layout"]["height"] > 100
@@ -41,13 +41,13 @@ def test_a_figure_is_json_and_keeps_its_zoom_over_ticks(chart, view):
 @every_chart
 @pytest.mark.parametrize("view", [mid_flight(), BUSY], ids=["live", "ended"])
 def test_a_figure_is_valid_in_plotlys_terms(chart, view):
-    document = chart(view).to_plotly_json()
+    document = chart(view)
     assert len(go.Figure(document).data) == len(document["data"]), "it raises for what plotly does not know"
 
 
 @every_chart
 def test_text_and_lines_take_their_colour_from_the_theme(chart):
-    layout = json.dumps(chart(BUSY).to_plotly_json()["layout"])
+    layout = json.dumps(chart(BUSY)["layout"])
     assert not re.findall(r"#[0-9A-Fa-f]{6}", layout)
     assert "var(--st-text-color)" in layout
 
@@ -70,17 +70,17 @@ def test_texts_from_outside_cannot_become_plotly_markup(chart):
         schedule=tuple(s._replace(reason=evil, submodel=bad) for s in BUSY.schedule),
         marks=tuple(replace(mark, text=evil) for mark in BUSY.marks),
     )
-    document = chart(view).to_plotly_json()
+    document = chart(view)
     shown = json.dumps([document["data"], document["layout"]])
     assert "<a" not in shown
 
 
 def test_a_run_without_data_makes_empty_figures():
     view = replace(queued(), memory=Series())
-    assert len(curves(view, "loss").data) == len(memory(view).data) == len(device(view).data) == 0
-    assert all(len(trace.y) == 0 for trace in schedule(view).data)
+    assert curves(view, "loss")["data"] == memory(view)["data"] == device(view)["data"] == []
+    assert all(len(trace["y"]) == 0 for trace in schedule(view)["data"])
     half = replace(view, utilisation=Series((0.0,), (0.5,)))  # a GPU that does not tell its power
     for figure in (schedule(view), curves(view, "loss"), device(half)):
-        json.dumps(figure.to_plotly_json())
+        json.dumps(figure)
     for figure in (memory(view), device(view)):
-        assert "not available" in figure.layout.annotations[0]["text"]
+        assert "not available" in figure["layout"]["annotations"][0]["text"]

@@ -7,17 +7,15 @@ from hypothesis import strategies as st
 
 from tests.ui.fake_arms import baseline, hybrid
 from tests.ui.fake_views import mid_flight, submodel
-from tests.unit.views.reading import as_sent, unpack
+from tests.unit.views.reading import unpack
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views.figures.chips import BASELINE_DASHES, baseline_key, chips, part_key
-from unifiednn_core.views.figures.curves import CHART_POINTS, FEWEST_POINTS, HEIGHT_PX, MOST_POINTS, has_rates
-from unifiednn_core.views.figures.curves import curves as build
+from unifiednn_core.views.figures.curves import CHART_POINTS, FEWEST_POINTS, HEIGHT_PX, MOST_POINTS, curves, has_rates
 from unifiednn_core.views.figures.layout import FAINT, NAME_CHARACTERS
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.figures.timeline import over_time
 from unifiednn_core.views.runs import Series
 
-curves = as_sent(build)
 VIEW = mid_flight()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.ui.fake_arms import baseline, breakdown, hybrid, marks
 from tests.ui.fake_views import mid_flight, submodel
-from tests.unit.views.reading import as_sent, named, unpack
+from tests.unit.views.reading import named, unpack
 from unifiednn_core.base.units import MIB
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views.figures import memory as chart
@@ -18,7 +18,7 @@ from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.memory import KINDS, MemoryBreakdown, MemoryLayer
 from unifiednn_core.views.runs import Series
 
-memory = as_sent(chart.memory)
+memory = chart.memory
 VIEW = replace(hybrid(), launched_at_s=None, breakdown=breakdown(gap=None), marks=())
 GAPPED = Series(tuple(map(float, range(60))), tuple(math.nan if 30 <= s < 33 else 5.0 * MIB for s in range(60)))
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.ui.fake_arms import baseline, hybrid
 from tests.ui.fake_views import mid_flight, submodel
-from tests.unit.views.reading import as_sent, named, unpack
+from tests.unit.views.reading import named, unpack
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views.figures import memory as memory_chart
 from unifiednn_core.views.figures import schedule as chart
@@ -16,7 +16,7 @@ from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.figures.schedule import FAINTEST, MAX_BARS, PALE, gather
 from unifiednn_core.views.runs import Slice
 
-schedule, arms_schedule, memory = map(as_sent, (chart.schedule, chart.arms_schedule, memory_chart.memory))
+schedule, arms_schedule, memory = chart.schedule, chart.arms_schedule, memory_chart.memory
 VIEW = mid_flight()
 
 

@@ -1,1 +1,1 @@
-"""Figures for pages and reports, as `plotly.graph_objects` figures in the colours of the reader's theme. Pure."""
+"""Figures for pages and reports, in plotly's terms, in the colours of the reader's theme. Pure."""

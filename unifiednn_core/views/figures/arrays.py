@@ -1,5 +1,6 @@
 """Numbers for a chart: thinned to what a screen can show, in single precision."""
 
+import base64
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,13 +12,11 @@ Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 
 
-def single(values: Sequence[float] | Floats) -> npt.NDArray[np.float32] | list[float]:
-    """Values as float32, which plotly sends as binary: half the size of JSON. NaN and infinity are drawn as gaps.
-
-    No values are a list, since plotly leaves an empty array unpacked and JSON cannot hold it.
-    """
+def single(values: Sequence[float] | Floats) -> dict[str, str]:
+    """Values as float32, packed as plotly packs them: half the size of numbers. NaN and infinity are drawn as gaps."""
     with np.errstate(over="ignore"):  # a loss beyond float32 becomes infinity
-        return np.asarray(values, dtype="<f4") if len(values) else []
+        packed = base64.b64encode(np.asarray(values, dtype="<f4").tobytes())
+    return {"dtype": "f4", "bdata": packed.decode("ascii")}
 
 
 def floats(values: Sequence[float | None]) -> Floats:

@@ -88,7 +88,7 @@ def of_run(view: RunView, baselines: Sequence[RunView] = ()) -> list[Chart]:
     if has_rates(view):
         charts.append(curve_chart(view, "rate")._replace(cell="accuracy"))
     turns = schedule(view, until_s=until_s)
-    height_px = max(MIN_HEIGHT_PX, turns.layout.height)
+    height_px = max(MIN_HEIGHT_PX, turns["layout"]["height"])
     charts.append(_turns(turns))
     if view.utilisation.x or view.power_w.x:
         figure, label = device(view, height_px, until_s), tr("Utilisation and power of the GPU")
@@ -100,7 +100,7 @@ def of_hybrid(view: RunView) -> list[Chart]:
     """Turns and memory of a hybrid with all its members."""
     _, until_s = span_s(view)
     turns = schedule(view, until_s=until_s)
-    return [_turns(turns), _memory(view, (), turns.layout.height, until_s)]
+    return [_turns(turns), _memory(view, (), turns["layout"]["height"], until_s)]
 
 
 def curve_chart(view: RunView, quantity: Quantity, baselines: Sequence[RunView] = (), axis: Axis = "choice") -> Chart:
@@ -130,8 +130,7 @@ def document(view: RunView, charts: Sequence[Chart], baselines: Sequence[RunView
     """The board as JSON; `revision` of a chart changes with its content."""
     drawn: list[dict[str, Any]] = []
     for chart in charts:
-        figure = chart.figure.to_plotly_json()
-        meta = figure["layout"].pop("meta", {})
+        figure, meta = chart.figure, chart.figure["layout"].get("meta", {})
         shown = {"name": chart.name, "title": chart.title, "label": chart.label, "axis": chart.axis, "cell": chart.cell,
                  "wide": chart.wide, "format": chart.value_format, "log": chart.can_be_log,
                  "note": meta.get("note", ""), "key": meta.get("key", []), "below": chart.note}  # fmt: skip

@@ -53,7 +53,7 @@ def curves(view: RunView, quantity: Quantity, baselines: Sequence[RunView] = ())
             traces.append(_failure(part, when, _first_loss(view)))
     for baseline in baselines if quantity != "rate" else ():
         traces += _overlay(baseline, quantity)
-    figure_layout = layout("", HEIGHT_PX, view.run_id)
+    figure_layout = layout(HEIGHT_PX, view.run_id)
     ticks = {"accuracy": {"tickformat": ".0%"}, "loss": {"rangemode": "tozero"}, "rate": {"exponentformat": "power"}}
     figure_layout["yaxis"] |= ticks[quantity]
     return figure(traces, figure_layout)

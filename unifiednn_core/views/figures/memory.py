@@ -72,7 +72,7 @@ def memory(
     bands that belong to no sub-model.
     """
     by_use, offset_s = bool(view.breakdown.at_s), view.launch_offset_s
-    layout = new_layout("", height_px, view.run_id)
+    layout = new_layout(height_px, view.run_id)
     layout["yaxis"] |= {"ticksuffix": " MiB", "rangemode": "tozero", "domain": [0, marks.STRIP[0]], "automargin": False}
     layout["margin"] |= {"l": margin_px(view)}
     others = [trace for arm in arms for trace in _arm_total(arm)]
@@ -109,7 +109,7 @@ def _holes(at_s: Floats, size_bytes: Floats) -> list[tuple[float, float]]:
 
 def device(view: RunView, height_px: int = HEIGHT_PX, until_s: float | None = None) -> Figure:
     """Utilisation and power of the GPU over seconds since the launch."""
-    layout = new_layout("", height_px, view.run_id)
+    layout = new_layout(height_px, view.run_id)
     layout["meta"] = {"note": tr("utilisation, and power in grey")}
     layout["margin"] |= {"l": margin_px(view)}
     if not view.utilisation.x and not view.power_w.x:

@@ -195,7 +195,7 @@ def _label(submodel: SubModelView) -> str:
 
 
 def _frame(height_px: int, revision: str, left_px: int) -> Trace:
-    figure_layout = layout("", height_px, revision)
+    figure_layout = layout(height_px, revision)
     figure_layout |= {"barmode": "overlay", "bargap": 0.35, "hovermode": "closest"}
     figure_layout["margin"] |= {"l": left_px}
     figure_layout["xaxis"] |= {"showgrid": True}

@@ -28,6 +28,6 @@ def totals(lines: Sequence[tuple[str, str, int, RunView]]) -> Figure:
             "line": {"color": mark.colour, "dash": mark.dash, "width": 1.6}, "connectgaps": False,
             "meta": {"of": part_key(chip), "kind": "arm"},
         })  # fmt: skip
-    drawn = layout("", HEIGHT_PX, ",".join(label for label, *_ in lines))
+    drawn = layout(HEIGHT_PX, ",".join(label for label, *_ in lines))
     drawn["yaxis"] |= {"ticksuffix": " MiB", "rangemode": "tozero"}
     return figure(traces, drawn)

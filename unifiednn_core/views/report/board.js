@@ -66,16 +66,18 @@ class Board {
     const { words } = this.board;
     this.choices.hidden = this.choices.hidden.filter((key) => this.board.chips.some((chip) => chip.key === key));
     if (!this.board.chips.some((chip) => chip.key === this.choices.solo)) this.choices.solo = "";
-    this.seen.disconnect();
-    for (const cell of this.cells.values()) window.Plotly.purge(cell.plot);
-    this.cells.clear();
     const names = [...new Set(this.board.charts.map((chart) => chart.cell))];
-    const cells = names.map((name) => this.cell(name));
+    for (const [name, cell] of this.cells) {
+      if (names.includes(name)) continue;
+      window.Plotly.purge(cell.plot);
+      this.seen.unobserve(cell.node);
+      this.cells.delete(name);
+    }
+    const cells = names.map((name) => this.headed(this.cells.get(name) ?? this.cell(name)));
     const grid = el("div", { className: "u-cells" }, ...cells.map((cell) => cell.node));
     this.root.replaceChildren(el("div", { className: "u-board" }, this.chipRow(), this.controls(), grid));
     this.root.firstChild.setAttribute("role", "group");
     this.root.firstChild.setAttribute("aria-label", words.charts);
-    cells.forEach((cell) => this.seen.observe(cell.node));
     this.mark();
   }
 
@@ -104,7 +106,7 @@ class Board {
     const sample = el("span", { innerHTML: picture }).firstChild;
     sample.firstChild.style.cssText = `stroke:${colour};stroke-dasharray:${DASHES[dash] ?? dash.replaceAll("px", "")}`;
     const label = el("span", { className: "u-chip-name", textContent: name });
-    const node = el("button", { type: "button", className: "u-chip", title: `${name}. ${this.board.words.chipTip}` }, badge || null, sample, label);
+    const node = el("button", { type: "button", className: "u-chip", title: `${name}. ${this.board.words.chipTip}` }, badge || null, " ", sample, label);
     Object.assign(node.dataset, { key, name: `${letter} ${name}`.toLowerCase() });
     node.onclick = (event) => (event.shiftKey || event.ctrlKey || event.metaKey ? this.hide(key) : this.single(key));
     node.addEventListener("keydown", (event) => event.key.toLowerCase() === "h" && this.hide(key));
@@ -130,7 +132,7 @@ class Board {
       chip.setAttribute("aria-pressed", String(solo === key));
       chip.classList.toggle("u-out", out);
       chip.classList.toggle("u-pale", Boolean(solo) && solo !== key);
-      if (out) chip.setAttribute("aria-label", `${chip.textContent}, ${this.board.words.hidden}`);
+      if (out) chip.setAttribute("aria-label", `${chip.textContent.trim()}, ${this.board.words.hidden}`);
       else chip.removeAttribute("aria-label");
     }
     this.all.hidden = !solo && !hidden.length;
@@ -184,30 +186,37 @@ class Board {
 
   // -- charts
 
+  // A place for one chart, which stays as long as the board has a chart for it.
   cell(name) {
-    const charts = this.board.charts.filter((chart) => chart.cell === name);
-    const cell = { name, plot: el("div", { className: "u-chart", role: "group" }), cost: 0, drawnAt: 0, inView: this.whole };
-    cell.cursor = el("div", { className: "u-cursor", hidden: true });
-    const tabs = charts.map((chart) => el("button", {
-      type: "button", className: "u-chart-tab", textContent: chart.title,
-      onclick: () => this.choose({ tabs: { ...this.choices.tabs, [name]: chart.name } }),
-    }));
-    cell.tabs = tabs;
-    cell.title = el("h3", { className: "u-chart-title" }, ...(charts.length > 1 ? tabs : [charts[0].title]));
-    cell.note = el("span", { className: "u-faint u-small" });
-    const values = el("button", { type: "button", className: "u-button u-values-open", textContent: this.board.words.values });
-    values.onclick = () => {
-      const chart = this.chartOf(cell), made = drawn(chart, this.board, this.choices, {}, cell.plot.clientWidth);
-      openValues(this.board, chart, made.data, axisOf(chart, this.choices));
-    };
-    cell.values = values;
+    const plot = el("div", { className: "u-chart", role: "group" }), cursor = el("div", { className: "u-cursor", hidden: true });
+    const cell = { name, plot, cursor, cost: 0, drawnAt: 0, inView: this.whole };
+    cell.head = el("div", { className: "u-chart-head" });
     cell.below = el("div", { className: "u-chart-key u-faint" });
-    const frame = el("div", { className: "u-chart-frame" }, cell.plot, cell.cursor);
-    const head = el("div", { className: "u-chart-head" }, cell.title, cell.note, values);
-    cell.node = el("section", { className: charts[0].wide ? "u-cell u-wide" : "u-cell" }, head, frame, cell.below);
+    const frame = el("div", { className: "u-chart-frame" }, plot, cursor);
+    cell.node = el("section", { className: "u-cell" }, cell.head, frame, cell.below);
     frame.onpointermove = (event) => this.point(cell, event);
     frame.onpointerleave = () => this.cells.forEach((one) => (one.cursor.hidden = true));
     this.cells.set(name, cell);
+    this.seen.observe(cell.node);
+    return cell;
+  }
+
+  // The cell with its title, or with a tab for each of its charts.
+  headed(cell) {
+    const charts = this.board.charts.filter((chart) => chart.cell === cell.name);
+    cell.tabs = charts.map((chart) => el("button", {
+      type: "button", className: "u-chart-tab", textContent: chart.title,
+      onclick: () => this.choose({ tabs: { ...this.choices.tabs, [cell.name]: chart.name } }),
+    }));
+    cell.note = el("span", { className: "u-faint u-small" });
+    cell.values = el("button", { type: "button", className: "u-button u-values-open", textContent: this.board.words.values });
+    cell.values.onclick = () => {
+      const chart = this.chartOf(cell), made = drawn(chart, this.board, this.choices, {}, cell.plot.clientWidth);
+      openValues(this.board, chart, made.data, axisOf(chart, this.choices));
+    };
+    const title = el("h3", {}, ...(charts.length > 1 ? cell.tabs : [charts[0].title]));
+    cell.head.replaceChildren(title, cell.note, cell.values);
+    cell.node.classList.toggle("u-wide", charts[0].wide);
     return cell;
   }
 

@@ -1,0 +1,101 @@
+"""Webhooks, for admins: addresses that are told of the ends of runs."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from pages._ui import actions, frame
+from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.base.texts import tr
+from unifiednn_core.service.notifications import EVENTS, OF_RUNS, NotificationService
+from unifiednn_core.views import markup, wording
+from unifiednn_core.views.notifications import NewWebhook, WebhookView
+
+LABELS = {
+    "run.completed": "Run completed",
+    "run.failed": "Run failed",
+    "run.interrupted": "Run interrupted",
+    "submodel.completed": "Sub-model completed",
+    "submodel.failed": "Sub-model failed",
+    "submodel.interrupted": "Sub-model interrupted",
+    "submodel.ready": "Model ready to download",
+}
+ABOUT = "An address gets a signed JSON document for each event, which Slack and its like show as a message."
+NONE_YET = "Chats, pagers and scripts can hear when a run ends."
+WIDTH_PX = 360
+
+
+def draw() -> None:
+    """Draw the form, the list of webhooks, and what can be done with one."""
+    desk = frame.service().notifications
+    _add(desk)
+    found = desk.webhooks()
+    if not found:
+        st.html(markup.empty(tr("No webhooks yet"), tr(NONE_YET)))
+        return
+    _table(found)
+    names = {one.webhook_id: f"{one.shown} ({one.webhook_id})" for one in found}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        chosen = st.selectbox(
+            tr("Webhook"), list(names), index=None, format_func=names.__getitem__, key="hook-chosen", width=WIDTH_PX
+        )
+        if st.button(tr("Send a test"), key="hook-test", disabled=chosen is None, icon=":material/send:") and chosen:
+            _attempt(lambda: _test(desk, chosen))
+        if st.button(tr("Remove webhook"), key="hook-remove", disabled=chosen is None) and chosen:
+            _attempt(lambda: desk.remove_webhook(chosen))
+            st.rerun()
+
+
+def _add(desk: NotificationService) -> None:
+    with st.form("hook-new", clear_on_submit=True):
+        url = st.text_input(tr("Address"), key="hook-url", placeholder="https://", help=tr(ABOUT))
+        events = st.multiselect(
+            tr("Events"), EVENTS, OF_RUNS, format_func=lambda event: tr(LABELS[event]), key="hook-events"
+        )
+        pressed = st.form_submit_button(tr("Add webhook"), type="primary", icon=":material/add:", key="hook-add")
+    if pressed:
+        _attempt(lambda: _show(desk.add_webhook(url.strip(), events)))
+
+
+def _table(found: tuple[WebhookView, ...]) -> None:
+    table = markup.frame(
+        {
+            tr("Address"): one.shown,
+            tr("Events"): ", ".join(tr(LABELS[event]) for event in one.events),
+            tr("Added"): frame.ago(one.created_at_s),
+            tr("By"): one.created_by,
+            tr("Last delivery"): _last(one),
+        }
+        for one in found
+    )
+    looks = {tr("Address"): markup.mono, tr("Added"): markup.faint}
+    st.html(markup.table(wording.count_text(len(found), "webhook"), table, looks))
+
+
+def _last(one: WebhookView) -> str:
+    if one.error is not None:
+        return tr("failed {count} times: {why}", count=one.failures, why=one.error)
+    if one.answered_at_s is None:
+        return tr("nothing was sent yet")
+    return tr("taken {when}", when=frame.ago(one.answered_at_s))
+
+
+def _test(desk: NotificationService, webhook_id: str) -> None:
+    found = desk.test_webhook(webhook_id)
+    if found.taken:
+        st.html(markup.notice("green", "check_circle", tr("The test was taken"), tr("The address answers.")))
+    else:
+        st.html(markup.notice("red", "error", tr("The test was not taken"), found.error or ""))
+
+
+def _show(made: NewWebhook) -> None:
+    text = tr("It is shown only once. With it the receiver verifies who sent a document (docs/API.md).")
+    st.html(markup.notice("green", "key", tr("Copy the secret now"), text))
+    st.code(made.secret, language=None)
+
+
+def _attempt(call: Callable[[], None]) -> None:
+    try:
+        call()
+    except UnifiedNNError as error:
+        actions.show_error(error)
